@@ -1,0 +1,87 @@
+"""Addresses and credentials, read from the environment once by each deployable's `__main__`.
+
+Every deployable's own settings inherit `Settings`; a variable is `HEADRACE_`, the field, and `__` before a nested
+field: `HEADRACE_KAFKA__BOOTSTRAP_SERVERS`, `HEADRACE_S3__SECRET_KEY`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, HttpUrl, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class KafkaSettings(_Part):
+    """How to reach the Kafka brokers; names follow Kafka's own client properties."""
+
+    bootstrap_servers: str = "127.0.0.1:9092"
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = None
+    sasl_username: str | None = None
+    sasl_password: SecretStr | None = None
+    ssl_ca_file: Path | None = None
+
+    def client_config(self) -> dict[str, str]:
+        """These settings as librdkafka properties, secrets in clear: hand them to a client, never to a log."""
+        config = {"bootstrap.servers": self.bootstrap_servers, "security.protocol": self.security_protocol}
+        if self.sasl_mechanism is not None:
+            config["sasl.mechanism"] = self.sasl_mechanism
+        if self.sasl_username is not None:
+            config["sasl.username"] = self.sasl_username
+        if self.sasl_password is not None:
+            config["sasl.password"] = self.sasl_password.get_secret_value()
+        if self.ssl_ca_file is not None:
+            config["ssl.ca.location"] = str(self.ssl_ca_file)
+        return config
+
+
+class RegistrySettings(_Part):
+    """A Confluent-compatible schema registry; basic auth (username, password) or a bearer token, not both."""
+
+    url: HttpUrl = HttpUrl("http://127.0.0.1:8081/apis/ccompat/v7")
+    username: str | None = None
+    password: SecretStr | None = None
+    token: SecretStr | None = None
+    ca_file: Path | None = None
+
+
+class S3Settings(_Part):
+    """An S3-compatible object store and the one bucket that Headrace uses in it.
+
+    `endpoint` None is AWS itself; keys None is the SDK's own chain (environment, instance role).
+    """
+
+    endpoint: HttpUrl | None = None
+    region: str = "us-east-1"
+    access_key: SecretStr | None = None
+    secret_key: SecretStr | None = None
+    bucket: str = "headrace"
+    ca_file: Path | None = None
+
+
+class HttpSettings(_Part):
+    """Where a deployable serves `/health` and `/metrics`; port 0 takes a free one."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(default=0, ge=0, le=65535)
+
+
+class Settings(BaseSettings):
+    """What every deployable needs to know. Unknown `HEADRACE_` variables are ignored: they are other deployables'."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="HEADRACE_", env_nested_delimiter="__", frozen=True, extra="ignore"
+    )
+
+    kafka: KafkaSettings = KafkaSettings()
+    registry: RegistrySettings = RegistrySettings()
+    s3: S3Settings = S3Settings()
+    http: HttpSettings = HttpSettings()
+    log_format: Literal["json", "console"] = "json"
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
