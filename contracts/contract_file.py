@@ -1,0 +1,111 @@
+"""Reading a contract's YAML file into its model, with every problem at its line."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Hashable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+M = TypeVar("M", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Problem:
+    """One broken rule: the file (relative to its root), the line if it has one, what is wrong, and what to do."""
+
+    file: str
+    line: int | None
+    problem: str
+    cure: str
+
+    def __str__(self) -> str:
+        where = self.file if self.line is None else f"{self.file}:{self.line}"
+        return f"{where}: {self.problem}: {self.cure}"
+
+
+class _DuplicateKey(yaml.MarkedYAMLError):
+    pass
+
+
+class _Loader(yaml.CSafeLoader):
+    """YAML as usual, but a key that stands twice is an error: the second would silently win."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                raise _DuplicateKey(problem=f"key '{key.value}' stands twice", problem_mark=key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def read_contract(path: Path, model: type[M], root: Path) -> tuple[M | None, list[Problem]]:
+    """The file as a `model`, or None and every problem that it has. Reads nothing but the file."""
+    file = path.relative_to(root).as_posix()
+    text = path.read_text(encoding="utf-8")
+    try:
+        content = yaml.load(text, _Loader)
+        tree = yaml.compose(text, yaml.CSafeLoader)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else None
+        return None, [Problem(file, line, f"not readable as YAML: {error.problem}", "mend the line")]
+    if not isinstance(content, dict) or tree is None:
+        return None, [Problem(file, None, "not a mapping of keys to values", "copy the shape of its neighbours")]
+    try:
+        return model.model_validate(content), []
+    except ValidationError as error:
+        return None, [_problem(file, tree, detail, model) for detail in error.errors(include_url=False)]
+
+
+def line_of(tree: yaml.Node, location: tuple[int | str, ...]) -> int:
+    """The line of the deepest part of `location` that the file has; counted from 1."""
+    line = tree.start_mark.line + 1
+    for part in location:
+        if isinstance(tree, yaml.MappingNode):
+            found = [(key, value) for key, value in tree.value if key.value == part]
+            if not found:
+                continue
+            line, tree = found[0][0].start_mark.line + 1, found[0][1]
+        elif isinstance(tree, yaml.SequenceNode) and isinstance(part, int) and part < len(tree.value):
+            tree = tree.value[part]
+            line = tree.start_mark.line + 1
+    return line
+
+
+def _problem(file: str, tree: yaml.Node, detail: ErrorDetails, model: type[BaseModel]) -> Problem:
+    location = detail["loc"]
+    # A union adds its branch to the location: `lake.Lake.table`.
+    key = ".".join(str(part) for part in location if not (isinstance(part, str) and part[:1].isupper()))
+    line = line_of(tree, location)
+    match detail["type"]:
+        case "extra_forbidden":
+            known = sorted(_keys(model))
+            close = difflib.get_close_matches(str(location[-1]), known, n=1)
+            cure = f"did you mean '{close[0]}'?" if close else f"remove it, or use one of: {', '.join(known)}"
+            return Problem(file, line, f"unknown key '{key}'", cure)
+        case "missing":
+            return Problem(file, line, f"key '{key}' is missing", f"add '{location[-1]}:'")
+        case _:
+            return Problem(file, line, f"'{key}' is {detail['input']!r}", detail["msg"][:1].lower() + detail["msg"][1:])
+
+
+def _keys(model: type[BaseModel]) -> set[str]:
+    """Every key that the model or a section of it knows."""
+    keys: set[str] = set()
+    for name, field in model.model_fields.items():
+        keys.add(field.alias or name)
+        for part in _sections(field.annotation):
+            keys |= _keys(part)
+    return keys
+
+
+def _sections(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [section for part in getattr(annotation, "__args__", ()) for section in _sections(part)]

@@ -1,0 +1,20 @@
+"""Generated from the contracts by `headrace contracts generate`; do not edit."""
+
+from contracts.events.alerts_raised import AlertRaised, Severity
+from contracts.events.flights_arrived import FlightArrived
+from contracts.events.flights_cancelled import FlightCancelled
+from contracts.events.flights_departed import FlightDeparted
+from contracts.events.flights_departed_enriched import FlightDepartedEnriched
+from contracts.events.replay_started import ReplayStarted
+from contracts.events.weather_observed import WeatherObserved
+
+__all__ = [
+    "AlertRaised",
+    "FlightArrived",
+    "FlightCancelled",
+    "FlightDeparted",
+    "FlightDepartedEnriched",
+    "ReplayStarted",
+    "Severity",
+    "WeatherObserved",
+]

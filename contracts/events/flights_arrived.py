@@ -1,0 +1,43 @@
+# ruff: noqa
+"""Generated from the contracts by `headrace contracts generate`; do not edit."""
+
+from __future__ import annotations
+
+from datetime import date
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict
+
+
+class FlightArrived(BaseModel):
+    """A flight arrived at the gate of its scheduled destination."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+    )
+    flight_id: str
+    """Identity of one scheduled flight: carrier and flight number, origin, scheduled departure in UTC, e.g. UA1545-EWR-20130101T1015Z."""
+    carrier: str
+    """Two-character IATA code of the operating airline; key of the dimension airlines."""
+    flight_number: int
+    """Flight number of the carrier, without unit."""
+    tail_number: str | None = None
+    """Registration of the aircraft; key of the dimension planes. Null when it was not recorded."""
+    origin: str
+    """FAA code of the departure airport; key of the dimension airports."""
+    destination: str
+    """FAA code of the scheduled arrival airport; key of the dimension airports."""
+    flight_date: date
+    """Calendar date of the scheduled departure, local to the origin."""
+    scheduled_departure_at: AwareDatetime
+    """Scheduled departure, instant in UTC, milliseconds since the epoch."""
+    scheduled_arrival_at: AwareDatetime
+    """Scheduled arrival, instant in UTC, milliseconds since the epoch."""
+    arrived_at: AwareDatetime
+    """Actual arrival at the gate, instant in UTC, milliseconds since the epoch."""
+    arrival_delay_minutes: int
+    """Actual minus scheduled arrival, in minutes; negative when early."""
+    air_time_minutes: int | None = None
+    """Time in the air, in minutes. Null when it was not recorded."""
+    distance_miles: int
+    """Great-circle distance between origin and destination, in statute miles."""

@@ -1,0 +1,101 @@
+"""`TopicContract`: what a topic file under `topics/` says."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+Compatibility = Literal[
+    "NONE", "BACKWARD", "BACKWARD_TRANSITIVE", "FORWARD", "FORWARD_TRANSITIVE", "FULL", "FULL_TRANSITIVE"
+]
+"""A registry's compatibility modes: who may read whom when a schema gets a new version."""
+
+_NAME = r"^[a-z][a-z0-9]*(\.[a-z][a-z0-9]*){1,2}\.v[1-9][0-9]*$"
+TopicName = Annotated[str, StringConstraints(pattern=_NAME)]
+"""`<domain>.<past-tense event>[.<stage>].v<major>`: lower case, dots, never `_`."""
+
+Slug = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]*$")]
+"""A team's or a deployable's name."""
+
+FieldName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ServiceLevels(_Section):
+    """What the topic's owner promises: 99 % of records readable within `latency_p99_ms` milliseconds of sending."""
+
+    latency_p99_ms: int = Field(gt=0)
+    availability_percent: float = Field(gt=0, le=100)
+
+
+class DeadLetters(_Section):
+    """The topic `<topic>.dlq`: raw bytes with a reason, one partition."""
+
+    retention_days: int = Field(gt=0)
+
+
+class Lake(_Section):
+    """The lake table that the topic's records land in, and the columns it is partitioned by."""
+
+    table: FieldName
+    format: Literal["delta", "iceberg"]
+    partition_by: tuple[FieldName, ...]
+
+
+class TopicContract(_Section):
+    """One topic: who writes it, who reads it, in which shape, for how long. Field names are the file's keys.
+
+    `schema_file` (key `schema`) is relative to `schemas/`; `key` is the field whose text is the record's key, None for
+    a topic without keys; `occurred_at` is the field that holds the event time.
+    """
+
+    name: TopicName = Field(alias="topic")
+    description: str = Field(min_length=1)
+    owner: Slug
+    schema_file: str = Field(alias="schema", pattern=r"^[a-z0-9.]+/[1-9][0-9]*\.avsc$")
+    compatibility: Compatibility
+    key_field: FieldName | Literal["none"] = Field(alias="key")
+    occurred_at: FieldName
+    partitions: int = Field(gt=0)
+    retention_days: int = Field(gt=0)
+    producers: tuple[Slug, ...] = Field(min_length=1)
+    consumers: tuple[Slug, ...]
+    personal_data: tuple[FieldName, ...]
+    service_levels: ServiceLevels
+    dead_letters: DeadLetters
+    lake_section: Lake | Literal["none"] = Field(alias="lake")
+
+    @property
+    def key(self) -> str | None:
+        """The field whose text is the record's key, or None: null keys."""
+        return None if self.key_field == "none" else self.key_field
+
+    @property
+    def lake(self) -> Lake | None:
+        """Where the records land in the lake, or None: they stay out of it."""
+        return None if self.lake_section == "none" else self.lake_section
+
+    @property
+    def subject(self) -> str:
+        """The registry's subject of the record values."""
+        return f"{self.name}-value"
+
+    @property
+    def dead_letter_topic(self) -> str:
+        """The topic that takes the records which could not be handled."""
+        return f"{self.name}.dlq"
+
+    @property
+    def schema_version(self) -> int:
+        """The number of the current schema file: 1, 2, …"""
+        return int(self.schema_file.rpartition("/")[2].removesuffix(".avsc"))
+
+    @property
+    def constant(self) -> str:
+        """The handle's name in `contracts.topics`: `FLIGHTS_DEPARTED`; later majors keep theirs, `FLIGHTS_DEPARTED_V2`."""
+        stem, _, major = self.name.rpartition(".v")
+        return stem.replace(".", "_").upper() + ("" if major == "1" else f"_V{major}")

@@ -1,0 +1,23 @@
+"""Generated from the contracts by `headrace contracts generate`; do not edit."""
+
+from typing import Final
+
+from contracts import events
+from contracts.handle import Topic
+
+ALERTS_RAISED: Final[Topic[events.AlertRaised]] = Topic("alerts.raised.v1", events.AlertRaised)
+"""Every match of a threshold rule, once for each rule version and record."""
+FLIGHTS_ARRIVED: Final[Topic[events.FlightArrived]] = Topic("flights.arrived.v1", events.FlightArrived)
+"""Every flight that reached the gate of its scheduled destination."""
+FLIGHTS_CANCELLED: Final[Topic[events.FlightCancelled]] = Topic("flights.cancelled.v1", events.FlightCancelled)
+"""Every scheduled flight that never left."""
+FLIGHTS_DEPARTED: Final[Topic[events.FlightDeparted]] = Topic("flights.departed.v1", events.FlightDeparted)
+"""Every flight that left its gate at one of New York's three airports."""
+FLIGHTS_DEPARTED_ENRICHED: Final[Topic[events.FlightDepartedEnriched]] = Topic(
+    "flights.departed.enriched.v1", events.FlightDepartedEnriched
+)
+"""Departed flights with airline, airports and plane filled in from the dimensions."""
+REPLAY_STARTED: Final[Topic[events.ReplayStarted]] = Topic("replay.started.v1", events.ReplayStarted)
+"""The replay clock that the replaying services share; the newest record is in force."""
+WEATHER_OBSERVED: Final[Topic[events.WeatherObserved]] = Topic("weather.observed.v1", events.WeatherObserved)
+"""Hourly weather at New York's three airports."""
