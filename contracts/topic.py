@@ -96,6 +96,6 @@ class TopicContract(_Section):
 
     @property
     def constant(self) -> str:
-        """The handle's name in `contracts.topics`: `FLIGHTS_DEPARTED`; later majors keep theirs, `FLIGHTS_DEPARTED_V2`."""
+        """The handle's name in `contracts.topics`: `FLIGHTS_DEPARTED`, and for later majors `FLIGHTS_DEPARTED_V2`."""
         stem, _, major = self.name.rpartition(".v")
         return stem.replace(".", "_").upper() + ("" if major == "1" else f"_V{major}")
