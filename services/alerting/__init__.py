@@ -1,0 +1,1 @@
+"""Records that cross a threshold become alerts, and alerts become notifications."""

@@ -1,0 +1,174 @@
+"""`evaluate`: records in, alerts out; no Kafka, no clock, no state."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from string import Formatter
+from typing import Any
+from uuid import UUID, uuid5
+
+import cel
+
+from contracts.events import AlertRaised
+from services.alerting.record import Record
+from services.alerting.rule import Rule
+
+ALERTS = UUID("6d1f4c1e-4c39-5f0e-9a57-6a3c2f1c8b7d")
+"""The namespace of alert ids; chosen once, at random."""
+
+UNKNOWN = "unknown"
+"""Stands for a null field in messages and group keys."""
+
+_COMPARE: dict[str, Callable[[float, float], bool]] = {
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+
+
+class FilterFailed(Exception):
+    """A rule's CEL filter could not be evaluated on a record, or its answer was neither true nor false."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledRule:
+    """A rule made ready once, so that a record that does not match costs one comparison."""
+
+    rule: Rule
+    version: str
+    crosses: Callable[[float], bool]
+    program: cel.Program | None
+    filter_fields: tuple[str, ...]
+    message: tuple[tuple[str, str | None, str], ...]
+    named: tuple[str, ...]
+
+
+def compile_rule(rule: Rule) -> CompiledRule:
+    """The rule made ready. Raises ValueError if its filter or its message is not well-formed."""
+    message = template(rule.message)
+    program = None if rule.when is None else cel.compile(rule.when)
+    mentioned = dict.fromkeys([*rule.group_by, *(field for _, field, _ in message if field is not None)])
+    compare, threshold = _COMPARE[rule.operator], rule.threshold
+    return CompiledRule(
+        rule=rule,
+        version=rule.version,
+        crosses=lambda value: compare(value, threshold),
+        program=program,
+        filter_fields=() if program is None else tuple(program.variables()),
+        message=message,
+        named=tuple(field for field in mentioned if field != rule.field),
+    )
+
+
+def template(message: str) -> tuple[tuple[str, str | None, str], ...]:
+    """A message as (text before, field or None, format). Raises ValueError unless fields are plain `{name}`s."""
+    parts = []
+    for text, field, spec, conversion in Formatter().parse(message):
+        if conversion or (spec and "{" in spec) or (field is not None and not field.isidentifier()):
+            raise ValueError(f"'{{{field}}}' is not a field: write {{name}} or {{name:format}}")
+        parts.append((text, field, spec or ""))
+    return tuple(parts)
+
+
+def evaluate(rules: Iterable[CompiledRule], record: Record) -> list[AlertRaised]:
+    """The alerts that the record raises, in the rules' order; the same record and rules give the same alerts.
+
+    A null field, or NaN, crosses no threshold. A filter that fails because a field which it names is null doesn't
+    match either. Raises FilterFailed for any other failure of a filter.
+    """
+    return [_alert(rule, record, value) for rule in rules if (value := _match(rule, record)) is not None]
+
+
+def _match(rule: CompiledRule, record: Record) -> float | None:
+    """The value that crossed the threshold, or None."""
+    raw = record.values[rule.rule.field]
+    if raw is None:
+        return None
+    # As float first: the decimal 0.30 and the threshold 0.3 are equal then, as their writers meant.
+    value = float(raw)
+    if value != value or not rule.crosses(value):
+        return None
+    return value if rule.program is None or _passes(rule, rule.program, record.values) else None
+
+
+def _passes(rule: CompiledRule, program: cel.Program, values: Mapping[str, Any]) -> bool:
+    known = {name: cel_value(values[name]) for name in rule.filter_fields if name in values}
+    try:
+        answer = program.execute(known)
+    # The CEL library raises what its operators feel like: TypeError, ValueError, RuntimeError, ArithmeticError.
+    except Exception as error:
+        if any(value is None for value in known.values()):
+            return False
+        raise FilterFailed(f"rule {rule.rule.name}: {rule.rule.when}: {error}") from error
+    if not isinstance(answer, bool):
+        raise FilterFailed(f"rule {rule.rule.name}: {rule.rule.when}: is {answer!r}, neither true nor false")
+    return answer
+
+
+def _alert(rule: CompiledRule, record: Record, value: float) -> AlertRaised:
+    settings, values = rule.rule, record.values
+    return AlertRaised(
+        alert_id=uuid5(ALERTS, f"{settings.name}|{rule.version}|{record.coordinate}"),
+        rule=settings.name,
+        rule_version=rule.version,
+        severity=settings.severity,
+        group_key="/".join(as_text(values[field]) for field in settings.group_by),
+        message="".join(text + _formatted(values, field, spec) for text, field, spec in rule.message),
+        topic=record.topic,
+        coordinate=record.coordinate,
+        occurred_at=record.occurred_at,
+        field=settings.field,
+        operator=settings.operator,
+        threshold=settings.threshold,
+        value=value,
+        values={field: as_text(values[field]) for field in rule.named if values[field] is not None},
+        cooldown_seconds=settings.cooldown,
+    )
+
+
+def _formatted(values: Mapping[str, Any], field: str | None, spec: str) -> str:
+    if field is None:
+        return ""
+    value = values[field]
+    return format(value, spec) if spec and value is not None else as_text(value)
+
+
+def as_text(value: Any) -> str:
+    """A field's value as people read it; instants as RFC 3339 in UTC, lists with commas, null as `unknown`."""
+    match value:
+        case None:
+            return UNKNOWN
+        case bool():
+            return "true" if value else "false"
+        case datetime():
+            return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+        case list() | tuple():
+            return ", ".join(as_text(item) for item in value)
+        case dict():
+            return ", ".join(f"{key}={as_text(item)}" for key, item in value.items())
+        case _:
+            return str(value)
+
+
+def cel_value(value: Any) -> Any:
+    """A field's value as CEL knows it: decimals are doubles, dates are timestamps at midnight UTC."""
+    match value:
+        case None | bool() | int() | float() | str() | bytes() | datetime():
+            return value
+        case Decimal():
+            return float(value)
+        case date():
+            return datetime.combine(value, time(), UTC)
+        case list() | tuple():
+            return [cel_value(item) for item in value]
+        case dict():
+            return {key: cel_value(item) for key, item in value.items()}
+        case _:
+            return str(value)

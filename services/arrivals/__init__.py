@@ -1,0 +1,1 @@
+"""Publishes every flight from New York that reached its scheduled destination."""

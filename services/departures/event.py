@@ -1,0 +1,26 @@
+"""A row of the table `flights` as the event that it was at its origin."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from contracts.events import FlightCancelled, FlightDeparted
+from services.replay.flight import required, scheduled_flight
+from services.replay.table import Row
+from services.replay.unfit import Unfit
+
+
+def event_of(row: Row) -> FlightDeparted | FlightCancelled | Unfit:
+    """Departed when the row has a departure time, cancelled when it has none."""
+    try:
+        flight = scheduled_flight(row)
+        if row["dep_time"] is None:
+            return FlightCancelled(**flight)
+        delay_minutes = int(required(row, "dep_delay"))
+        return FlightDeparted(
+            **flight,
+            departed_at=flight["scheduled_departure_at"] + timedelta(minutes=delay_minutes),
+            departure_delay_minutes=delay_minutes,
+        )
+    except ValueError as error:
+        return Unfit("Unreadable", str(error))

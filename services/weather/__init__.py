@@ -1,0 +1,1 @@
+"""Publishes the hourly weather of New York's three airports."""
