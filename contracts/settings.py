@@ -6,10 +6,11 @@ field: `HEADRACE_KAFKA__BOOTSTRAP_SERVERS`, `HEADRACE_S3__SECRET_KEY`.
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, HttpUrl, SecretStr
+from pydantic import BaseModel, ConfigDict, Field, HttpUrl, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
@@ -85,3 +86,21 @@ class Settings(BaseSettings):
     http: HttpSettings = HttpSettings()
     log_format: Literal["json", "console"] = "json"
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+
+
+S = TypeVar("S", bound=Settings)
+
+
+def read_settings(kind: type[S], **overrides: Any) -> S:
+    """Read a deployable's settings from the environment; `overrides` win.
+
+    A wrong one is a sentence on stderr, without the value, which may be a secret, and the end of the process with
+    status 2.
+    """
+    try:
+        return kind(**overrides)
+    except ValidationError as error:
+        for problem in error.errors(include_input=False, include_url=False):
+            variable = "HEADRACE_" + "__".join(str(part) for part in problem["loc"]).upper()
+            print(f"wrong setting {variable}: {problem['msg']}", file=sys.stderr)
+        raise SystemExit(2) from None
