@@ -192,7 +192,9 @@ def _run_ivy(downloads: Path, jars: Sequence[Jar]) -> str:
         if not Path(settings).is_file():
             raise JarsUnavailable(f"HEADRACE_IVY_SETTINGS names {settings}, which is no file: correct or unset it.")
         command += ["-settings", settings]
-    finished = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+    finished = subprocess.run(
+        command, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    )
     (downloads / "ivy.log").write_text(finished.stdout)
     return finished.stdout
 

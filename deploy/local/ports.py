@@ -1,0 +1,49 @@
+"""The ports of the local stack, all on the loopback address."""
+
+from __future__ import annotations
+
+import dataclasses
+import socket
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from deploy.errors import PortInUse
+
+HOST = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Fixed defaults, away from those that other software likes, so that a client's settings stay valid."""
+
+    kafka: int = 19092
+    controller: int = 19093
+    registry: int = 18081
+    registry_management: int = 18082
+    s3: int = 19000
+
+    @classmethod
+    def free(cls) -> Ports:
+        """Ports that nobody uses now, for a stack beside others."""
+        with ExitStack() as held:
+            sockets = [held.enter_context(socket.socket()) for _ in dataclasses.fields(cls)]
+            for each in sockets:
+                each.bind((HOST, 0))
+            return cls(*(int(each.getsockname()[1]) for each in sockets))
+
+    def offset(self, by: int) -> Ports:
+        """The same ports, each `by` higher: a second stack on the machine."""
+        return Ports(*(port + by for port in dataclasses.astuple(self)))
+
+    def check_free(self) -> None:
+        """Raises PortInUse when somebody listens on one of them."""
+        for name, port in dataclasses.asdict(self).items():
+            with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    probe.bind((HOST, port))
+                except OSError as error:
+                    raise PortInUse(
+                        f"Port {port}, which {name.replace('_', ' ')} needs, is in use: stop what listens there"
+                        " (`./headrace down` if it is a stack of yours), or choose others by --port-offset."
+                    ) from error

@@ -1,0 +1,195 @@
+"""One process of the local stack: its log file, its pid file, its health, its end.
+
+A process runs in a session of its own, so that a Ctrl-C at the terminal reaches only `headrace`, which stops everything
+in order. Its pid file holds pid and start time: a pid that the system has given to somebody else since is never
+signalled. Its environment carries the stack's folder, by which children that outlived it are found.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import psutil
+
+from deploy.errors import ProcessFailed
+
+MARK = "HEADRACE_STACK"
+"""The environment variable that names the folder of the stack to which a process belongs."""
+
+_LOG_LIMIT_BYTES = 20_000_000
+_POLL_SECONDS = 0.1
+# psutil adds a process's age to the boot time, which moves when the clock is set; the mark in its environment tells the rest.
+_SAME_START_SECONDS = 2.0
+
+
+class Process:
+    """A named process with its files below the stack's `directory`."""
+
+    def __init__(
+        self, name: str, argv: Sequence[str], *, directory: Path, env: Mapping[str, str] | None = None
+    ) -> None:
+        self.name = name
+        self.argv = list(argv)
+        self.directory = directory
+        self.env = dict(env or {})
+        self.log = directory / "logs" / f"{name}.log"
+        self._pid_file = directory / "run" / f"{name}.json"
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it; its output is appended to its log."""
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        self._pid_file.parent.mkdir(parents=True, exist_ok=True)
+        self.bound_log()
+        with self.log.open("ab") as log:
+            self._child = subprocess.Popen(
+                self.argv,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **self.env, MARK: str(self.directory)},
+                start_new_session=True,
+            )
+        started = psutil.Process(self._child.pid).create_time()
+        self._pid_file.write_text(json.dumps({"name": self.name, "pid": self._child.pid, "started": started}))
+
+    @property
+    def pid(self) -> int | None:
+        """Its pid, None before it was started."""
+        return self._child.pid if self._child else None
+
+    def exit_code(self) -> int | None:
+        """None while it runs (or before it was started)."""
+        return self._child.poll() if self._child else None
+
+    def wait_until(self, condition: Callable[[], bool], *, what: str, timeout_seconds: float) -> None:
+        """Wait until `condition()`; raises ProcessFailed with the last log lines when it ends or takes too long."""
+        deadline = time.monotonic() + timeout_seconds
+        while not condition():
+            code = self.exit_code()
+            if code is not None:
+                raise ProcessFailed(f"{self.name} ended with {describe_exit(code)} before {what}; {self._log_tail()}")
+            if time.monotonic() > deadline:
+                raise ProcessFailed(f"{self.name}: waited {timeout_seconds:.0f} s for {what}; {self._log_tail()}")
+            time.sleep(_POLL_SECONDS)
+
+    def ask_to_stop(self) -> None:
+        """Send SIGTERM to the process itself; it stops its own children."""
+        if self._child and self._child.poll() is None:
+            self._child.terminate()
+
+    def stop(self, *, grace_seconds: float) -> bool:
+        """Stop it: SIGTERM, then SIGKILL after `grace_seconds` for it and what is left of its session.
+
+        Returns whether it ended by itself within the grace.
+        """
+        if self._child is None:
+            return True
+        self.ask_to_stop()
+        graceful = True
+        try:
+            self._child.wait(grace_seconds)
+        except subprocess.TimeoutExpired:
+            graceful = False
+        _kill_session(self._child.pid)
+        self._child.wait()
+        self._pid_file.unlink(missing_ok=True)
+        return graceful
+
+    def last_log_lines(self, count: int = 15) -> list[str]:
+        """The end of its log."""
+        return tail(self.log, count)
+
+    def bound_log(self) -> None:
+        """Keep one older log file when the log has grown beyond 20 MB; the process goes on writing at the new end."""
+        if self.log.exists() and self.log.stat().st_size > _LOG_LIMIT_BYTES:
+            self.log.with_suffix(".log.1").write_bytes(self.log.read_bytes())
+            os.truncate(self.log, 0)
+
+    def _log_tail(self) -> str:
+        lines = "\n".join(f"    {line}" for line in self.last_log_lines())
+        return f"the end of {self.log}:\n{lines}" if lines else f"its log {self.log} is empty"
+
+
+def tail(path: Path, count: int) -> list[str]:
+    """The last `count` lines of a text file; none when it doesn't exist."""
+    if not path.exists():
+        return []
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - 400 * count))
+        return file.read().decode(errors="replace").splitlines()[-count:]
+
+
+def describe_exit(code: int) -> str:
+    """`exit code 3`, or `signal SIGKILL` for a negative code as Popen gives it."""
+    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+
+
+def running(directory: Path) -> dict[str, psutil.Process]:
+    """The processes of the stack in `directory` that run now, by name, whoever started them."""
+    found = {}
+    for file in sorted((directory / "run").glob("*.json")):
+        try:
+            record = json.loads(file.read_text())
+            process = psutil.Process(record["pid"])
+            same_start = abs(process.create_time() - record["started"]) < _SAME_START_SECONDS
+            if same_start and process.environ().get(MARK) == str(directory):
+                found[record["name"]] = process
+        except (psutil.NoSuchProcess, psutil.AccessDenied, ValueError, KeyError):
+            continue
+    return found
+
+
+def stop_leftovers(directory: Path, *, order: Sequence[str], grace_seconds: float, say: Callable[[str], None]) -> int:
+    """Stop what a `headrace` that no longer runs has left, in `order` (names not in it first); returns how many."""
+    processes = running(directory)
+    names = sorted(processes, key=lambda name: order.index(name) if name in order else -1)
+    for name in names:
+        say(f"stopping {name} (pid {processes[name].pid}), left running")
+        processes[name].terminate()
+        _, alive = psutil.wait_procs([processes[name]], timeout=grace_seconds)
+        for process in alive:
+            process.kill()
+    orphans = list(_orphans(directory))
+    for process in orphans:
+        process.kill()
+    psutil.wait_procs(orphans, timeout=grace_seconds)
+    for file in (directory / "run").glob("*.json"):
+        file.unlink()
+    return len(names) + len(orphans)
+
+
+def resident_bytes(process: psutil.Process) -> int:
+    """Resident memory of a process and its children together; 0 when it is gone."""
+    total = 0
+    try:
+        for member in [process, *process.children(recursive=True)]:
+            try:
+                total += int(member.memory_info().rss)
+            except psutil.NoSuchProcess:
+                continue
+    except psutil.NoSuchProcess:
+        return 0
+    return total
+
+
+def _orphans(directory: Path) -> Iterator[psutil.Process]:
+    for process in psutil.process_iter():
+        try:
+            if process.pid != os.getpid() and process.environ().get(MARK) == str(directory):
+                yield process
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+
+
+def _kill_session(pid: int) -> None:
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass  # nothing is left of it

@@ -1,0 +1,102 @@
+"""The local stack: what Headrace needs of the world, as processes of this machine."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from deploy.local.jars import ensure_jars, say_on_stderr
+from deploy.local.java import java_home
+from deploy.local.kafka import KafkaBroker
+from deploy.local.ports import Ports
+from deploy.local.process import stop_leftovers
+from deploy.local.registry import SchemaRegistry
+from deploy.local.s3 import S3Server
+
+BUCKET = "headrace"
+STOP_ORDER = (S3Server.name, SchemaRegistry.name, KafkaBroker.name)
+_GRACE_SECONDS = 20
+
+
+class LocalStack:
+    """Broker, registry and S3 server with their data below one folder.
+
+        with LocalStack(directory) as stack:
+            stack.bootstrap()
+            subprocess.run([...], env={**os.environ, **stack.settings_env()})
+
+    Without `ports`, free ones are taken. Entering raises PortInUse, JarsUnavailable or ProcessFailed, after stopping
+    what was already started; whatever an earlier, killed owner of the folder left running is stopped first.
+    """
+
+    def __init__(
+        self, directory: Path, ports: Ports | None = None, *, say: Callable[[str], None] = say_on_stderr
+    ) -> None:
+        self.directory = directory.resolve()
+        self.ports = ports or Ports.free()
+        self._say = say
+        jars = ensure_jars(say=say)
+        self._spark_jars = [jars["spark"], jars["spark-s3a"]]
+        self.kafka = KafkaBroker(self.directory, self.ports, jars["broker"])
+        self.registry = SchemaRegistry(self.directory, self.ports, jars["registry"])
+        self.s3 = S3Server(self.directory, self.ports, jars["s3proxy"])
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start all three side by side, since none needs another, and wait until each is healthy."""
+        stop_leftovers(self.directory, order=STOP_ORDER, grace_seconds=_GRACE_SECONDS, say=self._say)
+        self.ports.check_free()
+        components = (self.registry, self.kafka, self.s3)
+        try:
+            for component in components:
+                component.start()
+            for component in components:
+                component.wait_healthy()
+                self._say(f"{component.name} is healthy")
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Stop all three; their data stay."""
+        processes = (self.s3.process, self.registry.process, self.kafka.process)
+        for process in processes:
+            process.ask_to_stop()
+        for process in processes:
+            process.stop(grace_seconds=_GRACE_SECONDS)
+
+    def settings_env(self) -> dict[str, str]:
+        """The environment by which every deployable finds this stack, and Java, and the jars."""
+        return {
+            "HEADRACE_KAFKA__BOOTSTRAP_SERVERS": self.kafka.bootstrap_servers,
+            "HEADRACE_REGISTRY__URL": self.registry.url,
+            "HEADRACE_S3__ENDPOINT": self.s3.endpoint,
+            "HEADRACE_S3__ACCESS_KEY": self.s3.access_key,
+            "HEADRACE_S3__SECRET_KEY": self.s3.secret_key,
+            "HEADRACE_S3__BUCKET": BUCKET,
+            "HEADRACE_SPARK__JARS": os.pathsep.join(str(folder) for folder in self._spark_jars),
+            "JAVA_HOME": str(java_home()),
+            "PYSPARK_PYTHON": sys.executable,
+        }
+
+    def bootstrap(self) -> None:
+        """Register the contracts, create the topics and the bucket; what is there already stays."""
+        from contracts.catalog import load_catalog
+        from deploy.local.bootstrap import create_bucket, create_topics, register_contracts
+
+        catalog = load_catalog()
+        create_bucket(self.s3, BUCKET)
+        create_topics(catalog, self.kafka.bootstrap_servers)
+        register_contracts(catalog, self.registry.url)

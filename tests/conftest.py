@@ -1,0 +1,17 @@
+"""What tests of every area share: one real local stack per run, on free ports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from deploy.local.stack import LocalStack
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
+    """Broker, registry and S3 server with contracts registered, topics and bucket created; tests use names of their own."""
+    with LocalStack(tmp_path_factory.mktemp("stack")) as running:
+        running.bootstrap()
+        yield running

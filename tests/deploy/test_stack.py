@@ -1,0 +1,117 @@
+"""The local stack's own life, on real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from deploy.errors import PortInUse, ProcessFailed
+from deploy.local.bootstrap import s3_client
+from deploy.local.ports import HOST, Ports
+from deploy.local.process import MARK, Process, running, stop_leftovers, tail
+from deploy.local.stack import BUCKET, LocalStack
+
+
+def a_sleeper(directory: Path, name: str = "sleeper", *, code: str = "import time; time.sleep(600)") -> Process:
+    return Process(name, [sys.executable, "-c", code], directory=directory)
+
+
+@pytest.mark.system
+def test_a_bootstrapped_stack_has_topics_bucket_and_three_processes(stack: LocalStack) -> None:
+    topics = AdminClient({"bootstrap.servers": stack.kafka.bootstrap_servers}).list_topics(timeout=10).topics
+    assert {"flights.departed.v1", "flights.departed.v1.dlq"} <= set(topics)
+    assert [bucket["Name"] for bucket in s3_client(stack.s3).list_buckets()["Buckets"]] == [BUCKET]
+    assert set(running(stack.directory)) == {"kafka", "registry", "s3"}
+
+
+@pytest.mark.system
+def test_bootstrapping_twice_changes_nothing(stack: LocalStack) -> None:
+    stack.bootstrap()
+
+
+@pytest.mark.system
+def test_secrets_are_readable_by_their_owner_only(stack: LocalStack) -> None:
+    for name in ("secret-key", "s3proxy.properties"):
+        assert (stack.directory / "s3" / name).stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.system
+def test_a_stack_stops_leaving_nothing_and_keeps_its_data(tmp_path: Path) -> None:
+    """Also: in a folder with a space in its name."""
+    directory = tmp_path / "a stack"
+    with LocalStack(directory) as stack:
+        stack.bootstrap()
+        processes = list(running(stack.directory).values())
+        assert len(processes) == 3
+    assert not any(process.is_running() for process in processes)
+    with LocalStack(directory) as stack:
+        admin = AdminClient({"bootstrap.servers": stack.kafka.bootstrap_servers})
+        assert "flights.departed.v1" in admin.list_topics(timeout=10).topics
+
+
+def test_a_port_in_use_is_named(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind((HOST, 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(PortInUse, match=rf"^Port {port}, which s3 needs, is in use: .*--port-offset"):
+            LocalStack(tmp_path, Ports(*[*Ports.free().__dict__.values()][:4], s3=port)).start()
+    assert running(tmp_path) == {}
+
+
+def test_a_process_that_ends_early_is_named_with_its_last_words(tmp_path: Path) -> None:
+    process = a_sleeper(tmp_path, code="print('no such luck'); raise SystemExit(3)")
+    process.start()
+    with pytest.raises(ProcessFailed, match=r"(?s)^sleeper ended with exit code 3 before it was up.*no such luck"):
+        process.wait_until(lambda: False, what="it was up", timeout_seconds=30)
+
+
+def test_a_process_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
+    code = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
+    process = a_sleeper(tmp_path, code=code)
+    process.start()
+    process.wait_until(lambda: tail(process.log, 1) == ["up"], what="it ran", timeout_seconds=30)
+    assert not process.stop(grace_seconds=0.2)
+    assert process.exit_code() == -signal.SIGKILL
+    assert running(tmp_path) == {}
+
+
+def test_a_stale_pid_is_not_killed(tmp_path: Path) -> None:
+    """The pid file names a process of somebody else, who got the pid after ours had ended."""
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as stranger:
+        started = psutil.Process(stranger.pid).create_time()
+        (tmp_path / "run").mkdir()
+        record = {"name": "kafka", "pid": stranger.pid, "started": started}
+        (tmp_path / "run" / "kafka.json").write_text(json.dumps(record))
+        assert stop_leftovers(tmp_path, order=(), grace_seconds=5, say=print) == 0
+        assert stranger.poll() is None
+        stranger.kill()
+    assert not list((tmp_path / "run").iterdir())
+
+
+def test_what_a_killed_owner_left_is_stopped_with_its_children(tmp_path: Path) -> None:
+    owner = (
+        "import sys; from pathlib import Path; from deploy.local.process import Process\n"
+        'child = \'import subprocess, sys, time; subprocess.Popen([sys.executable, "-c",'
+        ' "import time; time.sleep(600)"]); print("up", flush=True); time.sleep(600)\'\n'
+        "process = Process('kafka', [sys.executable, '-c', child], directory=Path(sys.argv[1]))\n"
+        "process.start(); process.wait_until(lambda: process.last_log_lines(), what='up', timeout_seconds=30)\n"
+        "import os, signal; os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    finished = subprocess.run([sys.executable, "-c", owner, str(tmp_path)], env=environment, timeout=60, check=False)
+    assert finished.returncode == -signal.SIGKILL
+    left = running(tmp_path)["kafka"]
+    children = left.children()
+    assert left.environ()[MARK] == str(tmp_path) and len(children) == 1
+    assert stop_leftovers(tmp_path, order=("kafka",), grace_seconds=5, say=print) == 2
+    assert not left.is_running() and not children[0].is_running()
