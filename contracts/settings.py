@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, HttpUrl, SecretStr, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 
 class _Part(BaseModel):
@@ -103,4 +103,6 @@ def read_settings(kind: type[S], **overrides: Any) -> S:
         for problem in error.errors(include_input=False, include_url=False):
             variable = "HEADRACE_" + "__".join(str(part) for part in problem["loc"]).upper()
             print(f"wrong setting {variable}: {problem['msg']}", file=sys.stderr)
-        raise SystemExit(2) from None
+    except SettingsError as error:
+        print(f"wrong setting: {error}", file=sys.stderr)
+    raise SystemExit(2)
