@@ -1,0 +1,290 @@
+"""The walk over an Avro body that is done before anything is made of it.
+
+Avro says how many bytes or elements follow before they come, so a body of ten bytes can claim 2^60 of them, and an array
+of nulls takes no bytes at all. The walk goes over a body by its schema, compares every claim with the bytes that are
+there, and adds up an upper bound of what the decoded value takes in memory. It makes nothing itself. Encoding:
+avro.apache.org/docs/1.12.0/specification/#binary-encoding.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from contracts.errors import Malformed, TooLong, TrailingBytes, Truncated
+
+MEMORY_FACTOR = 16
+MEMORY_SLACK = 1_048_576
+"""A body of n bytes takes at most MEMORY_FACTOR * n + MEMORY_SLACK bytes to decode."""
+
+_TEXT_FACTOR = 8
+"""Bytes for each byte of text: the body's own copy, the bytes of the string, and 4 a character with room to grow."""
+_RESERVE = 131_072
+"""What decoding takes besides the value: frames, buffers, an exception."""
+_DEEPEST = 64
+"""How deep a schema that contains itself may be followed; fastavro recurses on the C stack."""
+
+# Upper bounds in bytes of CPython's objects, from sys.getsizeof on 64 bits.
+_NUMBER = 32
+_TEXT = 80
+_LOGICAL = 192  # the largest is a UUID with its integer
+_SLOT = 24  # in a list, while it is copied to a larger one
+_ENTRY = 150  # in a dict, likewise
+_CONTAINER = 256
+
+
+class _Account:
+    """What is left of one body's allowance while it is walked."""
+
+    __slots__ = ("depth", "room")
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self.depth = 0
+
+
+_Step = Callable[[bytes, int, _Account], int]
+"""Takes a body and where a value begins in it; returns where the value ends, perhaps behind the body's end."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    step: _Step
+    least: int
+    """The fewest bytes that a value takes in the body."""
+    cost: int
+    """The most memory that a value takes, in bytes, without its text and its elements."""
+
+
+class Walk:
+    """The walk for one writer's schema, as `fastavro.parse_schema` returns it.
+
+    `reader_fields` is the largest number of fields that a record of the reader's schema has: a record may get as many
+    more by defaults.
+    """
+
+    def __init__(self, parsed: Any, *, reader_fields: int = 0) -> None:
+        self._part = _Compiler(reader_fields).part(parsed)
+
+    def __call__(self, body: bytes, start: int) -> None:
+        """Raise Truncated, TrailingBytes, TooLong or Malformed if `body` from `start` on is no value of the schema.
+
+        Text is not looked into.
+        """
+        size = len(body)
+        account = _Account((MEMORY_FACTOR - _TEXT_FACTOR) * size + MEMORY_SLACK - _RESERVE - self._part.cost)
+        try:
+            end = self._part.step(body, start, account)
+        except IndexError:
+            end = size + 1
+        if end > size:
+            raise Truncated(f"the body of {size} bytes ends before its last field does")
+        if end < size:
+            raise TrailingBytes(f"{size - end} bytes follow the last field")
+
+
+class _Compiler:
+    def __init__(self, reader_fields: int) -> None:
+        self._reader_fields = reader_fields
+        self._named: dict[str, _Part | _Recursion] = {}
+
+    def part(self, schema: Any) -> _Part:
+        if isinstance(schema, list):
+            return _union([self.part(branch) for branch in schema])
+        if isinstance(schema, str):
+            return self._reference(schema)
+        kind = schema["type"]
+        if kind in ("record", "error"):
+            return self._record(schema)
+        if kind == "enum":
+            return self._keep(schema, _Part(_below(len(schema["symbols"]), "enum symbol"), 1, 0))
+        if kind == "fixed":
+            size = schema["size"]
+            cost = _LOGICAL if "logicalType" in schema else _TEXT
+            return self._keep(schema, _Part(lambda _body, at, _account: at + size, size, cost))
+        if kind == "array":
+            item = self.part(schema["items"])
+            return _Part(_blocks(item.step, max(item.least, 0), _SLOT + item.cost), 1, _CONTAINER)
+        if kind == "map":
+            return _Part(self._map(self.part(schema["values"])), 1, _CONTAINER)
+        part = self.part(kind)
+        if "logicalType" not in schema:
+            return part
+        if schema["logicalType"] == "decimal":
+            return _Part(_short_bytes(schema.get("precision", 0)), 1, _LOGICAL)
+        return _Part(part.step, part.least, _LOGICAL)
+
+    def _reference(self, name: str) -> _Part:
+        if name in _PRIMITIVES:
+            return _PRIMITIVES[name]
+        named = self._named[name]
+        # Inside its own definition a record's size is not known yet: it is charged each time that it is met.
+        return _Part(named.step, 0, 0) if isinstance(named, _Recursion) else named
+
+    def _keep(self, schema: Any, part: _Part) -> _Part:
+        self._named[schema["name"]] = part
+        return part
+
+    def _record(self, schema: Any) -> _Part:
+        recursion = self._named[schema["name"]] = _Recursion()
+        fields = [self.part(field["type"]) for field in schema["fields"]]
+        steps = tuple(field.step for field in fields)
+
+        def record(body: bytes, at: int, account: _Account) -> int:
+            for step in steps:
+                at = step(body, at, account)
+            return at
+
+        entries = len(fields) + self._reader_fields
+        cost = _CONTAINER + _ENTRY * entries + sum(field.cost for field in fields)
+        part = _Part(record, sum(field.least for field in fields), cost)
+        recursion.part = part
+        return self._keep(schema, part)
+
+    def _map(self, value: _Part) -> _Step:
+        def entry(body: bytes, at: int, account: _Account) -> int:
+            return value.step(body, _text(body, at, account), account)
+
+        return _blocks(entry, 1 + value.least, _ENTRY + _TEXT + value.cost)
+
+
+class _Recursion:
+    """A record inside its own definition."""
+
+    part: _Part
+
+    def step(self, body: bytes, at: int, account: _Account) -> int:
+        account.room -= self.part.cost
+        account.depth += 1
+        if account.room < 0 or account.depth > _DEEPEST:
+            raise TooLong(f"the body nests records more than {_DEEPEST} deep, or too many of them")
+        at = self.part.step(body, at, account)
+        account.depth -= 1
+        return at
+
+
+def _unsigned(body: bytes, at: int) -> tuple[int, int]:
+    """A variable-length integer before the zig-zag, and where it ends."""
+    value = 0
+    for shift in range(0, 70, 7):
+        byte = body[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+    raise Malformed("an integer has more than ten bytes")
+
+
+def _below(limit: int, what: str) -> _Step:
+    """An index that is less than `limit`."""
+
+    def index(body: bytes, at: int, account: _Account) -> int:
+        value, at = _unsigned(body, at)
+        if value & 1 or value >> 1 >= limit:
+            raise Malformed(f"there is no such {what} in the schema")
+        return at
+
+    return index
+
+
+def _null(body: bytes, at: int, account: _Account) -> int:
+    return at
+
+
+def _boolean(body: bytes, at: int, account: _Account) -> int:
+    if body[at] > 1:
+        raise Malformed("a boolean is neither 0 nor 1")
+    return at + 1
+
+
+def _int(body: bytes, at: int, account: _Account) -> int:
+    if body[at] < 0x80:
+        return at + 1
+    value, at = _unsigned(body, at)
+    if value >> 32:
+        raise Malformed("an int has more than 32 bits")
+    return at
+
+
+def _long(body: bytes, at: int, account: _Account) -> int:
+    if body[at] < 0x80:
+        return at + 1
+    value, at = _unsigned(body, at)
+    if value >> 64:
+        raise Malformed("a long has more than 64 bits")
+    return at
+
+
+def _text(body: bytes, at: int, account: _Account) -> int:
+    size = body[at]
+    at += 1
+    if size >= 0x80:
+        size, at = _unsigned(body, at - 1)
+    if size & 1:
+        raise Malformed("a length is negative")
+    return at + (size >> 1)
+
+
+def _short_bytes(precision: int) -> _Step:
+    # Turning a megabyte into a decimal takes minutes, and no number of the precision needs more bytes than this.
+    most = math.ceil((precision * math.log2(10) + 1) / 8)
+
+    def decimal(body: bytes, at: int, account: _Account) -> int:
+        size, at = _unsigned(body, at)
+        if size & 1 or size >> 1 > most:
+            raise Malformed(f"a decimal has more bytes than {precision} digits take")
+        return at + (size >> 1)
+
+    return decimal
+
+
+def _union(branches: list[_Part]) -> _Part:
+    steps = tuple(branch.step for branch in branches)
+
+    def union(body: bytes, at: int, account: _Account) -> int:
+        index, at = _unsigned(body, at)
+        if index & 1 or index >> 1 >= len(steps):
+            raise Malformed("there is no such branch in a union")
+        return steps[index >> 1](body, at, account)
+
+    return _Part(union, 1 + min(branch.least for branch in branches), max(branch.cost for branch in branches))
+
+
+def _blocks(item: _Step, least: int, cost: int) -> _Step:
+    """An array's or a map's blocks of items, each item at least `least` bytes long and worth `cost` bytes of memory."""
+
+    def blocks(body: bytes, at: int, account: _Account) -> int:
+        while True:
+            zigzag, at = _unsigned(body, at)
+            if zigzag == 0:
+                return at
+            count = zigzag >> 1
+            if zigzag & 1:  # negative: the block's size in bytes comes too, which a reader need not use
+                count += 1
+                _, at = _unsigned(body, at)
+            if count * least > len(body) - at:
+                raise Truncated(f"a block of {count} items is longer than the body")
+            account.room -= count * cost
+            if account.room < 0:
+                raise TooLong(
+                    f"the collections in a body of {len(body)} bytes would take more than {MEMORY_FACTOR} times its size"
+                    f" plus {MEMORY_SLACK} bytes of memory"
+                )
+            for _ in range(count):
+                at = item(body, at, account)
+
+    return blocks
+
+
+_PRIMITIVES = {
+    "null": _Part(_null, 0, 0),
+    "boolean": _Part(_boolean, 1, 0),
+    "int": _Part(_int, 1, _NUMBER),
+    "long": _Part(_long, 1, _NUMBER),
+    "float": _Part(lambda _body, at, _account: at + 4, 4, _NUMBER),
+    "double": _Part(lambda _body, at, _account: at + 8, 8, _NUMBER),
+    "bytes": _Part(_text, 1, _TEXT),
+    "string": _Part(_text, 1, _TEXT),
+}

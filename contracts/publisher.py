@@ -1,0 +1,312 @@
+"""`Publisher`: the only door to a topic."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from pydantic import BaseModel
+
+from contracts.catalog import Catalog
+from contracts.codec import Codec
+from contracts.errors import DeliveryError, NotAProducer
+from contracts.handle import E, Topic
+from contracts.registry import Registry
+from contracts.settings import Settings
+from contracts.topic import TopicContract
+
+_CONFIG = {
+    "enable.idempotence": True,  # implies acks=all, and order within a partition over retries
+    "acks": "all",
+    "partitioner": "murmur2_random",  # Java's, so that a key meets its like in Spark
+    "compression.type": "lz4",
+    "linger.ms": 5,
+    "queue.buffering.max.messages": 100_000,
+    "queue.buffering.max.kbytes": 131_072,  # 128 MiB; the default is 1 GiB
+    "delivery.timeout.ms": 120_000,  # then it is a DeliveryError
+}
+_CLOSE_SECONDS = 130.0
+"""A little more than `delivery.timeout.ms`: by then every record is delivered or known to have failed."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """Where the broker put a record, on every in-sync replica."""
+
+    topic: str
+    partition: int
+    offset: int
+
+    @property
+    def coordinate(self) -> str:
+        """`topic/partition/offset`."""
+        return f"{self.topic}/{self.partition}/{self.offset}"
+
+
+Header: TypeAlias = tuple[str, str | bytes | None]
+
+OnDelivery: TypeAlias = Callable[[Delivered | DeliveryError], None]
+"""Called once for each record, from the publisher's own thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Outlet:
+    """What does not change from event to event of one topic."""
+
+    contract: TopicContract
+    codec: Codec
+    schema_id: int
+    headers: tuple[Header, ...]
+    nested: bool
+
+
+class Publisher:
+    """Publishes the events of `topics`; safe to use from several threads; close it, or use it in a `with`.
+
+    A record is delivered once (idempotent producer, `acks=all`) or reported as DeliveryError: to its `on_delivery`, else by
+    the next `publish`, `flush` or `close`. Records carry the CloudEvents headers of the Kafka protocol binding 1.0.2.
+
+    Raises NotAProducer if a topic's contract does not list `service`; SchemaIncompatible, RegistryRefused or
+    RegistryUnavailable if its current schema can't be registered.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        catalog: Catalog,
+        registry: Registry,
+        *,
+        service: str,
+        topics: Sequence[Topic[Any]],
+    ) -> None:
+        self._service = service
+        self._catalog = catalog
+        contracts = [catalog.topic(topic.name) for topic in topics]
+        for contract in contracts:
+            if service not in contract.producers:
+                raise NotAProducer(f"{contract.name} is published by {', '.join(contract.producers)}, not by {service}")
+        self._outlets = {contract.name: self._outlet(contract, registry) for contract in contracts}
+        self._failure: Exception | None = None
+        self._closing = threading.Event()
+        self._producer = Producer(
+            {**_CONFIG, **settings.kafka.client_config(), "client.id": service, "error_cb": _log_error}, logger=_log
+        )
+        # Delivery reports come only while somebody polls.
+        self._poller = threading.Thread(target=self._poll, name="publisher", daemon=True)
+        self._poller.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def publish(
+        self,
+        topic: Topic[E],
+        event: E,
+        *,
+        event_id: str,
+        occurred_at: datetime | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> None:
+        """Hand `event` to the local queue; blocks while that is full.
+
+        `event_id` becomes `ce_id`, `occurred_at` (aware; default: the field that the contract names) `ce_time`;
+        `headers` are added as they are, e.g. `traceparent`. The key is the text of the contract's key field.
+
+        Raises EncodeError or TooLong if the event does not fit its schema, or an earlier event's DeliveryError.
+        """
+        outlet = self._outlets.get(topic.name)
+        if outlet is None:
+            raise NotAProducer(f"this publisher of {self._service} was not made for {topic.name}")
+        contract = outlet.contract
+        fields = vars(event)
+        key = None if contract.key is None else str(fields[contract.key]).encode()
+        at = occurred_at or fields[contract.occurred_at]
+        if outlet.nested:
+            fields = _plain(event)
+        value = outlet.codec.encode(outlet.schema_id, fields)
+        sent: list[Header] = [
+            ("ce_id", event_id),
+            ("ce_time", at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")),
+            *outlet.headers,
+        ]
+        if headers:
+            sent += headers.items()
+        self._send(contract.name, key, value, sent, on_delivery)
+
+    def dead_letter(
+        self,
+        topic: Topic[Any],
+        *,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Iterable[Header] | Mapping[str, bytes],
+        reason: str,
+        error: str,
+        coordinate: str | None,
+        timestamp_ms: int | None = None,
+        stage: str = "VALUE_CONVERTER",
+        on_delivery: OnDelivery | None = None,
+    ) -> None:
+        """Put a record of `topic` that can't be handled on `<topic>.dlq`, as it was, with the reason.
+
+        `reason` is a name (an error's class), `error` a sentence, `coordinate` the record's `topic/partition/offset`, None if it
+        never was a record; `timestamp_ms` its timestamp; `stage` one of Kafka Connect's
+        (org.apache.kafka.connect.runtime.errors.Stage), whose header names these are. `ce_id` becomes the coordinate; the
+        record's own is kept as `ce_causationid`.
+
+        Raises NotAProducer if the topic's contract names this service neither as producer nor as consumer.
+        """
+        contract = self._catalog.topic(topic.name)
+        if self._service not in (*contract.producers, *contract.consumers):
+            raise NotAProducer(f"{self._service} neither publishes nor consumes {topic.name}")
+        original: Iterable[Header] = headers.items() if isinstance(headers, Mapping) else headers
+        self._send(
+            contract.dead_letter_topic,
+            key,
+            value,
+            _dead_letter_headers(original, topic.name, self._service, stage, reason, error, coordinate),
+            on_delivery,
+            timestamp_ms or 0,
+        )
+
+    def flush(self, timeout_seconds: float) -> None:
+        """Wait until everything published so far is delivered.
+
+        Raises DeliveryError if a record was not, or if some still wait after `timeout_seconds`.
+        """
+        left = self._producer.flush(timeout_seconds)
+        self._raise_failure()
+        if left:
+            raise DeliveryError("all topics", None, "_TIMED_OUT", f"{left} records wait after {timeout_seconds} s")
+
+    def close(self) -> None:
+        """Flush and stop; the publisher can't be used afterwards. Raises DeliveryError as `flush` does."""
+        if self._closing.is_set():
+            return
+        try:
+            self.flush(_CLOSE_SECONDS)
+        finally:
+            self._closing.set()
+            self._poller.join()
+
+    def _outlet(self, contract: TopicContract, registry: Registry) -> _Outlet:
+        schema = self._catalog.schema(contract.name)
+        schema_id = registry.register(contract.subject, schema)
+        headers: tuple[Header, ...] = (
+            ("ce_type", contract.name),
+            ("ce_source", f"/services/{self._service}"),
+            ("ce_specversion", "1.0"),
+            ("content-type", "application/avro"),
+        )
+        codec = Codec({schema_id: schema}.__getitem__)
+        return _Outlet(contract, codec, schema_id, headers, nested=schema.count('"record"') > 1)
+
+    def _send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: list[Header],
+        on_delivery: OnDelivery | None,
+        timestamp_ms: int = 0,
+    ) -> None:
+        self._raise_failure()
+        if self._closing.is_set():
+            raise DeliveryError(topic, None, "_STATE", "the publisher is closed")
+        report = self._report if on_delivery is None else _reporter(on_delivery)
+        while True:
+            try:
+                self._producer.produce(topic, value, key, headers=headers, timestamp=timestamp_ms, on_delivery=report)
+                return
+            except BufferError:
+                self._producer.poll(0.1)
+            except KafkaException as failure:
+                error: KafkaError = failure.args[0]
+                raise DeliveryError(topic, _event_id(headers), error.name(), error.str()) from failure
+
+    def _report(self, failure: KafkaError | None, message: Message) -> None:
+        if failure is not None:
+            self._failure = _delivery_error(message, failure)
+
+    def _raise_failure(self) -> None:
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def _poll(self) -> None:
+        while not self._closing.is_set():
+            try:
+                self._producer.poll(0.1)
+            except Exception as error:  # noqa: BLE001
+                # A caller's on_delivery raised: this thread must live on, and the caller must hear of it.
+                self._failure = error
+
+
+def _reporter(on_delivery: OnDelivery) -> Callable[[KafkaError | None, Message], None]:
+    def report(failure: KafkaError | None, message: Message) -> None:
+        if failure is not None:
+            on_delivery(_delivery_error(message, failure))
+        else:
+            on_delivery(Delivered(message.topic() or "", message.partition() or 0, message.offset() or 0))
+
+    return report
+
+
+def _delivery_error(message: Message, failure: KafkaError) -> DeliveryError:
+    headers = message.headers() or {}
+    items = headers.items() if isinstance(headers, dict) else headers
+    return DeliveryError(message.topic() or "", _event_id(items), failure.name(), failure.str())
+
+
+def _event_id(headers: Iterable[Header]) -> str | None:
+    value = next((value for name, value in headers if name == "ce_id"), None)
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+def _log_error(error: KafkaError) -> None:
+    """What librdkafka will get over by itself, such as a broker that is away."""
+    _log.warning("kafka client: %s", error.str())
+
+
+def _plain(value: object) -> Any:
+    """Nested models as dicts; everything else as it is."""
+    if isinstance(value, BaseModel):
+        return {name: _plain(field) for name, field in vars(value).items()}
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _dead_letter_headers(
+    original: Iterable[Header],
+    topic: str,
+    service: str,
+    stage: str,
+    reason: str,
+    error: str,
+    coordinate: str | None,
+) -> list[Header]:
+    errors = {"topic": topic, "connector.name": service, "stage": stage}
+    errors |= {"exception.class.name": reason, "exception.message": error}
+    headers: list[Header] = [("ce_causationid" if name == "ce_id" else name, value) for name, value in original]
+    if coordinate is not None:
+        errors["topic"], errors["partition"], errors["offset"] = coordinate.rsplit("/", 2)
+        headers.append(("ce_id", coordinate))
+    headers += [(f"__connect.errors.{name}", text) for name, text in errors.items()]
+    return headers

@@ -1,0 +1,246 @@
+"""`Registry`: the client of a Confluent-compatible schema registry.
+
+The protocol is Confluent's REST API (docs.confluent.io/platform/current/schema-registry/develop/api.html), of which
+Apicurio serves version 7 under `/apis/ccompat/v7`.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self, TypeVar
+from urllib.parse import quote
+
+import httpx
+import structlog
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_exponential_jitter
+
+from contracts.errors import (
+    RegistryError,
+    RegistryRefused,
+    RegistryUnavailable,
+    SchemaIncompatible,
+    UnknownSchemaId,
+    UnknownSubject,
+)
+from contracts.settings import RegistrySettings
+
+_log = structlog.get_logger(__name__)
+_T = TypeVar("_T")
+
+_MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
+_SUBJECT_NOT_FOUND = 40401
+_VERSION_NOT_FOUND = 40402
+_SCHEMA_NOT_FOUND = 40403
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredSchema:
+    """One version of a subject; `id` is what records carry, unique in the whole registry, with gaps."""
+
+    id: int
+    subject: str
+    version: int
+    schema: str
+
+
+class Registry:
+    """Registers and looks up Avro schemas. Safe to share between threads; close it, or use it in a `with`.
+
+    No answer, an answer 5xx, 429 or 408, a redirect, and any answer that is not the protocol's own are an outage: it is
+    retried with growing pauses for `retry_seconds`, then raised as RegistryUnavailable. An outage is never taken for
+    "unknown": that takes the protocol's own error code.
+    """
+
+    def __init__(self, settings: RegistrySettings, *, retry_seconds: float = 30.0) -> None:
+        if settings.token is not None and settings.username is not None:
+            raise RegistryError("the registry takes a username and password or a token, not both")
+        headers = {"Accept": f"{_MEDIA_TYPE}, application/json", "Content-Type": _MEDIA_TYPE}
+        if settings.token is not None:
+            headers["Authorization"] = f"Bearer {settings.token.get_secret_value()}"
+        password = settings.password.get_secret_value() if settings.password is not None else ""
+        self._client = httpx.Client(
+            base_url=str(settings.url).rstrip("/"),
+            headers=headers,
+            auth=(settings.username, password) if settings.username is not None else None,
+            verify=ssl.create_default_context(cafile=settings.ca_file),
+            follow_redirects=False,  # a redirect would carry the credentials elsewhere
+            trust_env=False,  # the settings alone say where to go: no proxy variable, no ~/.netrc
+            timeout=httpx.Timeout(10.0, connect=3.0),
+        )
+        host = f"{settings.url.host}:{settings.url.port}"
+        self._where = f"schema registry at {host}"
+        self._retry_seconds = retry_seconds
+        # Ids never change their meaning, so what is here stays right. A dict is enough for threads: at worst two of
+        # them ask the same question.
+        self._by_id: dict[int, str] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def register(self, subject: str, schema: str) -> int:
+        """The id of `schema` under `subject`, which gets a new version if it did not have it.
+
+        Raises SchemaIncompatible, naming what the registry names, or RegistryRefused if it is no valid schema.
+        """
+        answer = self._ask("POST", f"/subjects/{_quoted(subject)}/versions", {"schema": schema}, _read_id)
+        if isinstance(answer, _No):
+            if answer.status == 409 or "incompatible" in answer.message.lower():
+                latest = self.latest(subject).version
+                reason = answer.message.rpartition("Exception: ")[2]
+                raise SchemaIncompatible(f"{subject}: version {latest + 1} may not follow version {latest}: {reason}")
+            raise self._refusal(f"register a schema under {subject}", answer)
+        self._by_id[answer] = schema
+        return answer
+
+    def latest(self, subject: str) -> RegisteredSchema:
+        """The newest version of `subject`. Raises UnknownSubject if the registry has none."""
+        return self._version(subject, "latest")
+
+    def versions(self, subject: str) -> list[RegisteredSchema]:
+        """Every version of `subject`, oldest first. Raises UnknownSubject if the registry has none."""
+        numbers = self._ask("GET", f"/subjects/{_quoted(subject)}/versions", None, _read_numbers)
+        if isinstance(numbers, _No):
+            raise self._no_subject(subject, numbers)
+        return [self._version(subject, str(number)) for number in sorted(numbers)]
+
+    def by_id(self, schema_id: int) -> str:
+        """The schema with this id, as JSON text; asked for once.
+
+        Raises UnknownSchemaId only if the registry itself says that there is none.
+        """
+        schema = self._by_id.get(schema_id)
+        if schema is None:
+            answer = self._ask("GET", f"/schemas/ids/{schema_id}", None, _read_schema)
+            if isinstance(answer, _No):
+                if answer.code == _SCHEMA_NOT_FOUND:
+                    raise UnknownSchemaId(f"the {self._where} has no schema with id {schema_id}")
+                raise self._refusal(f"give the schema with id {schema_id}", answer)
+            schema = self._by_id[schema_id] = answer
+        return schema
+
+    def is_compatible(self, subject: str, schema: str) -> list[str]:
+        """What speaks against `schema` as the next version of `subject`, in the registry's words; empty if nothing.
+
+        A subject without versions takes any schema. Apicurio says no more than that it is not compatible.
+        """
+        path = f"/compatibility/subjects/{_quoted(subject)}/versions/latest?verbose=true"
+        answer = self._ask("POST", path, {"schema": schema}, _read_problems)
+        if isinstance(answer, _No):
+            if answer.code in (_SUBJECT_NOT_FOUND, _VERSION_NOT_FOUND):
+                return []
+            raise self._refusal(f"compare a schema with {subject}", answer)
+        return answer
+
+    def set_compatibility(self, subject: str, mode: str) -> None:
+        """Set the compatibility mode (`BACKWARD`, …) that new versions of `subject` are held to."""
+        answer = self._ask("PUT", f"/config/{_quoted(subject)}", {"compatibility": mode}, _read_mode)
+        if isinstance(answer, _No):
+            raise self._refusal(f"set the compatibility of {subject} to {mode}", answer)
+
+    def _version(self, subject: str, version: str) -> RegisteredSchema:
+        answer = self._ask("GET", f"/subjects/{_quoted(subject)}/versions/{version}", None, _read_version)
+        if isinstance(answer, _No):
+            raise self._no_subject(subject, answer)
+        self._by_id[answer.id] = answer.schema
+        return answer
+
+    def _ask(self, method: str, path: str, body: dict[str, str] | None, read: Callable[[Any], _T]) -> _T | _No:
+        """The answer as `read` takes it from the JSON, or the registry's own no; retries everything else."""
+        retrying = Retrying(
+            retry=retry_if_exception_type(RegistryUnavailable),
+            stop=stop_after_delay(self._retry_seconds),
+            wait=wait_exponential_jitter(initial=0.1, max=5.0, jitter=0.1),
+            before_sleep=_log_retry,
+            reraise=True,
+        )
+        return retrying(self._ask_once, method, path, body, read)
+
+    def _ask_once(self, method: str, path: str, body: dict[str, str] | None, read: Callable[[Any], _T]) -> _T | _No:
+        what = f"{self._where}, {method} {path}"
+        try:
+            response = self._client.request(method, path, json=body)
+        except httpx.TransportError as error:
+            raise RegistryUnavailable(f"{what}: {type(error).__name__}: {error}") from error
+        status = response.status_code
+        if status in (401, 403):
+            return _No(status, status, "the credentials are missing, wrong or not enough")
+        try:
+            answer = response.json()
+            if response.is_success:
+                return read(answer)
+            # What stands between us and the registry has 4xx answers too, but not in this shape.
+            if 400 <= status < 500 and status not in (408, 429):
+                return _No(status, int(answer["error_code"]), str(answer["message"]))
+        except (ValueError, TypeError, KeyError) as error:
+            raise RegistryUnavailable(f"{what}: answered {status}, but not as a schema registry does") from error
+        raise RegistryUnavailable(f"{what}: answered {status}")
+
+    def _no_subject(self, subject: str, answer: _No) -> RegistryError:
+        if answer.code in (_SUBJECT_NOT_FOUND, _VERSION_NOT_FOUND):
+            return UnknownSubject(f"the {self._where} has no subject {subject}")
+        return self._refusal(f"give the versions of {subject}", answer)
+
+    def _refusal(self, what: str, answer: _No) -> RegistryRefused:
+        return RegistryRefused(f"the {self._where} refused to {what}: {answer.status}: {answer.message}")
+
+
+@dataclass(frozen=True, slots=True)
+class _No:
+    """An error answer in the protocol's own shape."""
+
+    status: int
+    code: int
+    message: str
+
+
+def _quoted(subject: str) -> str:
+    return quote(subject, safe="")
+
+
+def _log_retry(state: RetryCallState) -> None:
+    error = state.outcome.exception() if state.outcome is not None else None
+    _log.warning("registry unavailable, trying again", attempt=state.attempt_number, error=str(error))
+
+
+# How to read each answer. A missing key or a wrong type is an answer that does not make sense: an outage.
+
+
+def _read_id(answer: Any) -> int:
+    return int(answer["id"])
+
+
+def _read_numbers(answer: Any) -> list[int]:
+    return [int(number) for number in answer]
+
+
+def _read_schema(answer: Any) -> str:
+    schema = answer["schema"]
+    json.loads(schema)
+    return str(schema)
+
+
+def _read_version(answer: Any) -> RegisteredSchema:
+    return RegisteredSchema(int(answer["id"]), str(answer["subject"]), int(answer["version"]), _read_schema(answer))
+
+
+def _read_problems(answer: Any) -> list[str]:
+    if answer["is_compatible"]:
+        return []
+    return [str(message) for message in answer.get("messages") or ["the registry does not say why"]]
+
+
+def _read_mode(answer: Any) -> str:
+    return str(answer["compatibility"])
