@@ -1,0 +1,20 @@
+#!/bin/sh
+# Make the Python locks anew from pyproject.toml: local.txt first, then one per extra under its versions. Needs uv on PATH.
+# Versions that a lock holds stay as they are; `deploy/locks/compile.sh --upgrade` takes the newest that fit.
+set -eu
+cd "$(dirname "$0")/../.."
+
+lock() {
+    extra=$1
+    shift
+    uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \
+        --custom-compile-command deploy/locks/compile.sh \
+        --extra "$extra" --output-file "deploy/locks/$extra.txt" "$@" pyproject.toml
+    # What is installed is listed; the project itself is not a download.
+    echo "deploy/locks/$extra.txt: $(grep -c '==' "deploy/locks/$extra.txt") packages"
+}
+
+lock local "$@"
+for extra in replay departures arrivals weather dimensions alerting spark; do
+    lock "$extra" --constraint deploy/locks/local.txt
+done
