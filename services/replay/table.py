@@ -37,7 +37,9 @@ class Table:
     def row(self, number: int) -> Row:
         """One row; values by column."""
         values = _values(self._lines[number])
-        return {column: None if value in MISSING else value for column, value in zip(self._columns, values, strict=True)}
+        return {
+            column: None if value in MISSING else value for column, value in zip(self._columns, values, strict=True)
+        }
 
 
 def _values(line: str) -> list[str]:

@@ -1,0 +1,27 @@
+"""`python -m services.arrivals`."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from operator import attrgetter
+
+from contracts import topics
+from services.arrivals.event import event_of, timezones
+from services.replay.service import run_service
+from services.replay.table import read_table
+
+
+def main() -> int:
+    """Replay the arrivals of the table `flights`; the exit status."""
+    return run_service(
+        "arrivals",
+        lambda: read_table("flights"),
+        partial(event_of, zones=timezones(read_table("airports"))),
+        attrgetter("flight_id"),
+        (topics.FLIGHTS_ARRIVED,),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,26 @@
+"""`python -m services.departures`."""
+
+from __future__ import annotations
+
+import sys
+from operator import attrgetter
+
+from contracts import topics
+from services.departures.event import event_of
+from services.replay.service import run_service
+from services.replay.table import read_table
+
+
+def main() -> int:
+    """Replay the departures of the table `flights`; the exit status."""
+    return run_service(
+        "departures",
+        lambda: read_table("flights"),
+        event_of,
+        attrgetter("flight_id"),
+        (topics.FLIGHTS_DEPARTED, topics.FLIGHTS_CANCELLED),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,73 @@
+"""How every replaying service runs: from its settings to its exit status."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Sequence
+from threading import Event
+from typing import Any
+
+import structlog
+from pydantic import BaseModel
+
+from contracts.catalog import load_catalog
+from contracts.errors import HeadraceError
+from contracts.handle import Topic
+from contracts.observe import configure_logging, serve_health
+from contracts.publisher import Publisher
+from contracts.registry import Registry
+from contracts.settings import read_settings
+from services.replay.clock_topic import ClockTopic
+from services.replay.progress import read_progress
+from services.replay.replayer import Replayer
+from services.replay.settings import ReplayingSettings
+from services.replay.table import Row, Table
+from services.replay.tails import Tails
+from services.replay.timeline import Timeline
+from services.replay.unfit import Unfit
+
+_log = structlog.get_logger(__name__)
+
+
+def run_service(
+    service: str,
+    table: Callable[[], Table],
+    convert: Callable[[Row], BaseModel | Unfit | None],
+    identify: Callable[[Any], str],
+    topics: Sequence[Topic[Any]],
+) -> int:
+    """Replay `table` to `topics`, each row as `convert` says, until the end of the replay, SIGTERM or SIGINT.
+
+    `identify` gives an event's id. Unfit rows go to the dead letters of the first topic. Returns the exit status: 0
+    also when stopped, 1 when Kafka or the registry refuse.
+    """
+    settings = read_settings(ReplayingSettings)
+    configure_logging(settings, service=service)
+    stop = stop_on_signals()
+    try:
+        with serve_health(settings.http, service=service, healthy=lambda: None):
+            catalog = load_catalog()
+            timeline = Timeline(table(), convert, identify, topics, catalog)
+            with (
+                Registry(settings.registry) as registry,
+                Publisher(settings, catalog, registry, service=service, topics=topics) as publisher,
+                ClockTopic(settings.kafka, registry) as clocks,
+            ):
+                source = f"/services/{service}"
+                with Tails(settings.kafka) as tails:
+                    progress = read_progress(timeline, tails, source)
+                _log.info("resuming", position=progress.first_open(), entries=len(timeline))
+                ended = Replayer(timeline, progress, clocks, publisher, source=source).run(stop, limit=settings.limit)
+            _log.info("ended", why=ended)
+    except HeadraceError as error:
+        _log.error("the service ends, start it again when this is cured", error=str(error))
+        return 1
+    return 0
+
+
+def stop_on_signals() -> Event:
+    """An event that SIGTERM and SIGINT set."""
+    stop = Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    return stop

@@ -1,0 +1,117 @@
+"""`Tails`: the newest records that a service has in a topic, read from the end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from types import TracebackType
+from typing import Self, cast
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from contracts.errors import ConsumeError
+from contracts.settings import KafkaSettings
+
+FIRST_REACH = 256
+"""Offsets that the first look back takes in; each next one takes four times as many."""
+
+_PATIENCE_SECONDS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What identifies a record of ours: the id and the event time in its headers."""
+
+    event_id: str
+    occurred_at: datetime
+
+
+class Tails:
+    """Looks back into topics. It belongs to no consumer group and commits nothing; use it in a `with`."""
+
+    def __init__(self, kafka: KafkaSettings) -> None:
+        self._consumer = Consumer(
+            kafka.client_config()
+            | {
+                "group.id": "headrace-tails",  # the client wants one; no group is joined
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "isolation.level": "read_uncommitted",
+                "auto.offset.reset": "error",
+            }
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._consumer.close()
+
+    def partitions(self, topic: str) -> list[int]:
+        """The topic's partitions. Raises ConsumeError if there is no such topic or the broker does not answer."""
+        try:
+            found = self._consumer.list_topics(topic, timeout=_PATIENCE_SECONDS).topics[topic]
+        except KafkaException as error:
+            raise ConsumeError(f"{topic}: {error.args[0].str()}") from error
+        if found.error is not None:
+            raise ConsumeError(f"{topic}: {found.error.str()}")
+        return sorted(found.partitions)
+
+    def marks(self, topic: str, partition: int, source: str) -> Iterator[Mark]:
+        """The marks of the records whose `ce_source` is `source`, newest first, read as far as they are asked for."""
+        for message in self._backwards(topic, partition):
+            mark = _mark(message, source)
+            if mark is not None:
+                yield mark
+
+    def _backwards(self, topic: str, partition: int) -> Iterator[Message]:
+        try:
+            low, end = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_PATIENCE_SECONDS)
+        except KafkaException as error:
+            raise ConsumeError(f"{topic}/{partition}: {error.args[0].str()}") from error
+        reach = FIRST_REACH
+        while end > low:
+            start = max(low, end - reach)
+            yield from reversed(self._range(topic, partition, start, end))
+            end, reach = start, reach * 4
+
+    def _range(self, topic: str, partition: int, start: int, end: int) -> list[Message]:
+        """The records at offsets from `start` up to, not including, `end`."""
+        self._consumer.assign([TopicPartition(topic, partition, start)])
+        messages: list[Message] = []
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while (message := self._consumer.poll(1.0)) is None or _before(message, end):
+            if message is not None:
+                messages.append(message)
+                deadline = time.monotonic() + _PATIENCE_SECONDS
+                if message.offset() == end - 1:
+                    break
+            elif time.monotonic() > deadline:
+                raise ConsumeError(f"{topic}/{partition}: the broker gave nothing for {_PATIENCE_SECONDS} s")
+        return messages
+
+
+def _mark(message: Message, source: str) -> Mark | None:
+    found = cast("list[tuple[str, bytes | None]]", message.headers() or [])
+    headers = {name: value.decode(errors="replace") for name, value in found if value is not None}
+    # A dead letter's own id stands beside the one that it got as a record.
+    event_id = headers.get("ce_causationid", headers.get("ce_id"))
+    if headers.get("ce_source") != source or event_id is None:
+        return None
+    try:
+        return Mark(event_id, datetime.fromisoformat(headers["ce_time"]))
+    except (KeyError, ValueError):
+        return None  # somebody else's, under our name
+
+
+def _before(message: Message, end: int) -> bool:
+    error = message.error()
+    if error is None:
+        return (message.offset() or 0) < end
+    if error.code() == KafkaError._PARTITION_EOF:
+        return False
+    raise ConsumeError(f"{message.topic()}/{message.partition()}: {error.str()}")

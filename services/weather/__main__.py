@@ -1,0 +1,19 @@
+"""`python -m services.weather`."""
+
+from __future__ import annotations
+
+import sys
+
+from contracts import topics
+from services.replay.service import run_service
+from services.replay.table import read_table
+from services.weather.event import event_id, event_of
+
+
+def main() -> int:
+    """Replay the table `weather`; the exit status."""
+    return run_service("weather", lambda: read_table("weather"), event_of, event_id, (topics.WEATHER_OBSERVED,))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
