@@ -1,0 +1,155 @@
+"""Makes brokers and registries agree with the contracts: idempotent, and never destructive."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
+
+from contracts.catalog import Catalog
+from contracts.compatibility import incompatibilities
+from contracts.errors import SchemaIncompatible, UnknownSubject
+from contracts.registry import RegisteredSchema, Registry
+from contracts.settings import Settings
+from contracts.topic import TopicContract
+
+_DAY_MS = 86_400_000
+_TIMEOUT_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    partitions: int
+    retention_ms: int
+
+
+def create_topics(settings: Settings, catalog: Catalog) -> list[str]:
+    """Create every topic of the contracts and its dead-letter topic, replicated as the brokers do by default.
+
+    What exists gets missing partitions and the contract's retention; surplus partitions can't be taken away and are
+    reported. Returns one line for each thing that was done or differs: nothing to say, nothing to do. Raises
+    confluent_kafka.KafkaException if the brokers refuse.
+    """
+    admin = AdminClient({**settings.kafka.client_config(), "log_level": 0})  # its end would log cancelled requests
+    wanted = _wanted(catalog)
+    existing = {
+        name: len(topic.partitions) for name, topic in admin.list_topics(timeout=_TIMEOUT_SECONDS).topics.items()
+    }
+    there = [name for name in wanted if name in existing]
+    return [
+        *_create(admin, {name: topic for name, topic in wanted.items() if name not in existing}),
+        *_add_partitions(admin, {name: (existing[name], wanted[name].partitions) for name in there}),
+        *_set_retention(admin, {name: wanted[name].retention_ms for name in there}),
+    ]
+
+
+def register_contracts(registry: Registry, catalog: Catalog) -> list[str]:
+    """Register every schema version of every topic, oldest first, under the topic's compatibility mode.
+
+    Returns one line for each version that was not there before. Raises SchemaIncompatible, naming field, rule and both
+    versions, before a version is registered that may not follow those of the registry; what was registered until then
+    stays.
+    """
+    return [
+        line for topic in catalog.topics.values() for line in _register(registry, topic, catalog.schemas(topic.name))
+    ]
+
+
+def _wanted(catalog: Catalog) -> dict[str, _Wanted]:
+    wanted = {}
+    for topic in catalog.topics.values():
+        wanted[topic.name] = _Wanted(topic.partitions, topic.retention_days * _DAY_MS)
+        wanted[topic.dead_letter_topic] = _Wanted(1, topic.dead_letters.retention_days * _DAY_MS)
+    return wanted
+
+
+def _create(admin: AdminClient, missing: Mapping[str, _Wanted]) -> list[str]:
+    if not missing:
+        return []
+    topics = [
+        NewTopic(name, topic.partitions, config={"retention.ms": str(topic.retention_ms)})
+        for name, topic in missing.items()
+    ]
+    _wait(admin.create_topics(topics).values())
+    return [f"{name}: created with {topic.partitions} partitions" for name, topic in missing.items()]
+
+
+def _add_partitions(admin: AdminClient, counts: Mapping[str, tuple[int, int]]) -> list[str]:
+    fewer = {name: (have, want) for name, (have, want) in counts.items() if have < want}
+    if fewer:
+        _wait(admin.create_partitions([NewPartitions(name, want) for name, (_, want) in fewer.items()]).values())
+    return [
+        *(f"{name}: grown from {have} to {want} partitions" for name, (have, want) in fewer.items()),
+        *(
+            f"{name}: has {have} partitions, the contract says {want}; left as it is"
+            for name, (have, want) in counts.items()
+            if have > want
+        ),
+    ]
+
+
+def _set_retention(admin: AdminClient, wanted: Mapping[str, int]) -> list[str]:
+    if not wanted:
+        return []
+    resources = [ConfigResource(ResourceType.TOPIC, name) for name in wanted]
+    actual = {
+        resource.name: int(future.result(_TIMEOUT_SECONDS)["retention.ms"].value)
+        for resource, future in admin.describe_configs(resources).items()
+    }
+    differing = {name: ms for name, ms in wanted.items() if actual[name] != ms}
+    if differing:
+        entries = {
+            name: ConfigEntry("retention.ms", str(ms), incremental_operation=AlterConfigOpType.SET)
+            for name, ms in differing.items()
+        }
+        changes = [ConfigResource(ResourceType.TOPIC, name, incremental_configs=[e]) for name, e in entries.items()]
+        _wait(admin.incremental_alter_configs(changes).values())
+    return [f"{name}: retention set from {actual[name]} to {ms} ms" for name, ms in differing.items()]
+
+
+def _wait(futures: Iterable[Future[Any]]) -> None:
+    for future in futures:
+        future.result(_TIMEOUT_SECONDS)
+
+
+def _register(registry: Registry, topic: TopicContract, schemas: list[str]) -> list[str]:
+    lines = []
+    try:
+        known = registry.versions(topic.subject)
+        registry.set_compatibility(topic.subject, topic.compatibility)
+    except UnknownSubject:
+        known = []
+    for schema in schemas:
+        if any(json.loads(schema) == json.loads(version.schema) for version in known):
+            continue
+        number = known[-1].version + 1 if known else 1
+        _check(topic, known, schema, number)
+        schema_id = registry.register(topic.subject, schema)
+        lines.append(f"{topic.subject}: version {number} registered with id {schema_id}")
+        if not known:
+            registry.set_compatibility(topic.subject, topic.compatibility)
+        known.append(RegisteredSchema(schema_id, topic.subject, number, schema))
+    return lines
+
+
+def _check(topic: TopicContract, known: list[RegisteredSchema], schema: str, number: int) -> None:
+    problems = incompatibilities(
+        [*(version.schema for version in known), schema],
+        topic.compatibility,
+        versions=[*(version.version for version in known), number],
+    )
+    if problems:
+        found = "; ".join(map(str, problems))
+        raise SchemaIncompatible(f"{topic.subject}: version {number} breaks {topic.compatibility}: {found}")
