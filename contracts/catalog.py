@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from contracts.contract_file import Problem, read_contract
+from contracts.contract_file import Problem, named, problem_at, read_contract
 from contracts.dimension import DimensionContract
 from contracts.errors import ContractError
 from contracts.topic import TopicContract
@@ -71,7 +71,7 @@ def read_catalog(root: Path) -> tuple[Catalog, list[Problem]]:
         if path.stem != topic.name:
             problems.append(_misnamed(path, root, topic.name))
         topics[topic.name] = topic
-        schemas[topic.name], found = _read_schemas(topic, root)
+        schemas[topic.name], found = _read_schemas(topic, path, root)
         problems += found
     for path in sorted((root / "dimensions").glob("*.yaml")):
         dimension, found = read_contract(path, DimensionContract, root)
@@ -84,7 +84,7 @@ def read_catalog(root: Path) -> tuple[Catalog, list[Problem]]:
     return Catalog(root, topics, dimensions, schemas), problems
 
 
-def _read_schemas(topic: TopicContract, root: Path) -> tuple[tuple[str, ...], list[Problem]]:
+def _read_schemas(topic: TopicContract, topic_file: Path, root: Path) -> tuple[tuple[str, ...], list[Problem]]:
     texts: list[str] = []
     problems: list[Problem] = []
     folder = root / "schemas" / topic.schema_file.partition("/")[0]
@@ -93,14 +93,10 @@ def _read_schemas(topic: TopicContract, root: Path) -> tuple[tuple[str, ...], li
         if path.is_file():
             texts.append(path.read_text(encoding="utf-8"))
         else:
-            where = f"topics/{topic.name}.yaml"
-            problems.append(
-                Problem(where, None, f"schema file {path.relative_to(root).as_posix()} is missing", "add or restore it")
-            )
+            missing = f"schema file {named(root, path)} is missing"
+            problems.append(problem_at(root, topic_file, ("schema",), missing, "add or restore it"))
     return tuple(texts), problems
 
 
 def _misnamed(path: Path, root: Path, name: str) -> Problem:
-    return Problem(
-        path.relative_to(root).as_posix(), 1, f"the file is named otherwise than '{name}' in it", f"call it {name}.yaml"
-    )
+    return Problem(named(root, path), 1, f"the file has another name than '{name}' in it", f"call it {name}.yaml")

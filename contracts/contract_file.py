@@ -17,7 +17,7 @@ M = TypeVar("M", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True, order=True)
 class Problem:
-    """One broken rule: the file (relative to its root), the line if it has one, what is wrong, and what to do."""
+    """One broken rule: the file (from the project's root), the line if it has one, what is wrong, and what to do."""
 
     file: str
     line: int | None
@@ -46,8 +46,8 @@ class _Loader(yaml.CSafeLoader):
 
 
 def read_contract(path: Path, model: type[M], root: Path) -> tuple[M | None, list[Problem]]:
-    """The file as a `model`, or None and every problem that it has. Reads nothing but the file."""
-    file = path.relative_to(root).as_posix()
+    """The file as a `model`, or None and every problem that it has; `root` is the contracts' folder."""
+    file = named(root, path)
     text = path.read_text(encoding="utf-8")
     try:
         content = yaml.load(text, _Loader)
@@ -61,6 +61,17 @@ def read_contract(path: Path, model: type[M], root: Path) -> tuple[M | None, lis
         return model.model_validate(content), []
     except ValidationError as error:
         return None, [_problem(file, tree, detail, model) for detail in error.errors(include_url=False)]
+
+
+def problem_at(root: Path, path: Path, location: tuple[int | str, ...], problem: str, cure: str) -> Problem:
+    """A problem of the YAML file `path`, at the line of the key `location`; `root` is the contracts' folder."""
+    tree = yaml.compose(path.read_text(encoding="utf-8"), yaml.CSafeLoader)
+    return Problem(named(root, path), line_of(tree, location) if tree else None, problem, cure)
+
+
+def named(root: Path, path: Path) -> str:
+    """How problems name a file: from the folder that holds the contracts, `contracts/topics/….yaml`."""
+    return path.relative_to(root.parent).as_posix()
 
 
 def line_of(tree: yaml.Node, location: tuple[int | str, ...]) -> int:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field
 
-ColumnName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
+from contracts.topic import FieldName, Slug
 
 
 class _Section(BaseModel):
@@ -16,7 +16,7 @@ class _Section(BaseModel):
 class Column(_Section):
     """One column of the published table; `source` is its header in the source file."""
 
-    name: ColumnName
+    name: FieldName
     source: str = Field(min_length=1)
     type: Literal["string", "int", "long", "double", "boolean", "date"]
     nullable: bool
@@ -26,16 +26,17 @@ class Column(_Section):
 class DimensionContract(_Section):
     """One dimension table: its source file, its place in the bucket, its columns and its unique key.
 
-    `null_values` are the texts that mean "no value" in the source file; a publication with more than
+    `consumers` are the deployables that join the table. `null_values` are the texts that mean "no value" in the source file; a publication with more than
     `max_shrink_percent` percent fewer rows than the last one is refused.
     """
 
-    name: ColumnName = Field(alias="dimension")
+    name: FieldName = Field(alias="dimension")
     description: str = Field(min_length=1)
-    owner: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]*$")]
+    owner: Slug
+    consumers: tuple[Slug, ...]
     source: str = Field(pattern=r"^[A-Za-z0-9_.-]+\.csv$")
     location: str = Field(pattern=r"^[a-z0-9_/-]+$")
-    key: tuple[ColumnName, ...] = Field(min_length=1)
+    key: tuple[FieldName, ...] = Field(min_length=1)
     null_values: tuple[str, ...]
     max_shrink_percent: float = Field(ge=0, le=100)
     columns: tuple[Column, ...] = Field(min_length=1)

@@ -11,18 +11,21 @@ import sys
 from pathlib import Path
 
 from contracts.catalog import Catalog
+from contracts.generated_files import GeneratedFiles
+from contracts.schema_rules import type_names
 from contracts.topic import TopicContract
 
 _HEADER = '"""Generated from the contracts by `headrace contracts generate`; do not edit."""'
 
 
-def generate(catalog: Catalog) -> dict[Path, str]:
-    """Every generated Python file, as path relative to the contracts' folder -> text."""
+def generate(catalog: Catalog) -> GeneratedFiles:
+    """Every generated Python file, relative to the contracts' folder."""
     topics = sorted(catalog.topics.values(), key=lambda topic: topic.constant)
     files = {Path("events") / f"{_module(topic)}.py": _event_module(catalog.schema(topic.name)) for topic in topics}
     files[Path("events/__init__.py")] = _events_package(catalog, topics)
     files[Path("topics/__init__.py")] = _topics_package(catalog, topics)
-    return {path: _formatted(text) for path, text in files.items()}
+    texts = {path: _formatted(text) for path, text in files.items()}
+    return GeneratedFiles(catalog.root, texts, ("events/*.py", "topics/*.py"))
 
 
 def _formatted(text: str) -> str:
@@ -71,26 +74,8 @@ def _record_name(catalog: Catalog, topic: TopicContract) -> str:
     return name
 
 
-def _type_names(catalog: Catalog, topic: TopicContract) -> list[str]:
-    """The classes that the topic's module defines: its record and every record or enum inside it."""
-    names: list[str] = []
-
-    def walk(node: object) -> None:
-        if isinstance(node, dict):
-            if node.get("type") in ("record", "enum"):
-                names.append(node["name"])
-            for value in node.values():
-                walk(value)
-        elif isinstance(node, list):
-            for value in node:
-                walk(value)
-
-    walk(json.loads(catalog.schema(topic.name)))
-    return sorted(names)
-
-
 def _events_package(catalog: Catalog, topics: list[TopicContract]) -> str:
-    names = {_module(topic): _type_names(catalog, topic) for topic in topics}
+    names = {_module(topic): sorted(type_names(json.loads(catalog.schema(topic.name)))) for topic in topics}
     imports = [f"from contracts.events.{module} import {', '.join(classes)}" for module, classes in names.items()]
     exported = [f'    "{name}",' for name in sorted(name for classes in names.values() for name in classes)]
     return "\n".join([_HEADER, "", *imports, "", "__all__ = [", *exported, "]", ""])

@@ -11,6 +11,9 @@ Compatibility = Literal[
 ]
 """A registry's compatibility modes: who may read whom when a schema gets a new version."""
 
+SPARK_QUERIES = frozenset({"live", "lake"})
+"""The deployables that are no folder under `services/`."""
+
 _NAME = r"^[a-z][a-z0-9]*(\.[a-z][a-z0-9]*){1,2}\.v[1-9][0-9]*$"
 TopicName = Annotated[str, StringConstraints(pattern=_NAME)]
 """`<domain>.<past-tense event>[.<stage>].v<major>`: lower case, dots, never `_`."""

@@ -1,0 +1,187 @@
+"""Every rule of the contract files, checked without a server."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import fastavro
+from fastavro.schema import SchemaParseException, UnknownType
+
+from contracts import schema_rules
+from contracts.catalog import CONTRACTS, Catalog, read_catalog
+from contracts.compatibility import incompatibilities
+from contracts.contract_file import Problem, named, problem_at
+from contracts.dimension import DimensionContract
+from contracts.example import example_files, fault
+from contracts.release import check_released
+from contracts.topic import SPARK_QUERIES, TopicContract
+
+# Almost every past participle ends so: departed, sent, taken, sold. It catches `departure`, `create` and `update`.
+_PAST_TENSE = re.compile(r"[a-z0-9]*[dtn]|made|done|gone")
+
+
+def check(root: Path | None = None, deployables: frozenset[str] | None = None) -> list[Problem]:
+    """Every broken rule of the contracts under `root` (default: this package's own), by file.
+
+    `deployables` are the names that may produce or consume (default: the folders of `services/` beside `root`, and
+    Spark's queries).
+    """
+    root = root or CONTRACTS
+    catalog, problems = read_catalog(root)
+    known = deployables if deployables is not None else _deployables(root)
+    for topic in catalog.topics.values():
+        problems += _Topic(catalog, topic, known).problems()
+    for dimension in catalog.dimensions.values():
+        problems += _check_dimension(root, dimension, known)
+    problems += _check_across(catalog)
+    problems += _orphans(catalog)
+    problems += check_released(catalog)
+    return sorted(set(problems), key=lambda problem: (problem.file, problem.line or 0, problem.problem))
+
+
+def _deployables(root: Path) -> frozenset[str]:
+    services = root.parent / "services"
+    return SPARK_QUERIES | {path.parent.name for path in services.glob("*/__init__.py")}
+
+
+@dataclass(frozen=True, slots=True)
+class _Topic:
+    """One topic's own rules."""
+
+    catalog: Catalog
+    topic: TopicContract
+    known: frozenset[str]
+
+    def problems(self) -> Iterator[Problem]:
+        yield from self._file_rules()
+        texts = self.catalog.schemas(self.topic.name)
+        schemas = []
+        for version, text in enumerate(texts, 1):
+            try:
+                schemas.append(fastavro.parse_schema(json.loads(text)))
+            except json.JSONDecodeError as error:
+                yield Problem(self._schema_file(version), error.lineno, f"not readable as JSON: {error.msg}", "mend it")
+            except (SchemaParseException, UnknownType, KeyError, ValueError, TypeError, AttributeError) as error:
+                yield Problem(self._schema_file(version), None, f"not an Avro schema: {error}", "mend it")
+        if not schemas or len(schemas) < self.topic.schema_version:
+            return
+        yield from self._schema_rules(schemas[-1])
+        yield from self._compatibility(texts)
+        yield from self._examples(schemas[-1])
+
+    def _file_rules(self) -> Iterator[Problem]:
+        topic = self.topic
+        if not _PAST_TENSE.fullmatch(topic.name.split(".")[1]):
+            yield self._at("topic", f"'{topic.name.split('.')[1]}' is not in the past tense", "say what happened")
+        if topic.schema_file.partition("/")[0] != topic.name:
+            yield self._at("schema", f"'{topic.schema_file}' is not in the topic's own folder", f"use {topic.name}/")
+        for key, names in (("producers", topic.producers), ("consumers", topic.consumers)):
+            for name in names:
+                if name not in self.known:
+                    cure = f"use one of: {', '.join(sorted(self.known))}"
+                    yield self._at(key, f"there is no deployable '{name}'", cure)
+        if (topic.lake is not None) != ("lake" in topic.consumers):
+            cure = "name lake among the consumers just when the topic has a lake section"
+            yield self._at("consumers", "consumers and lake section disagree", cure)
+
+    def _schema_rules(self, schema: Any) -> Iterator[Problem]:
+        topic = self.topic
+        for what, cure in schema_rules.faults(schema):
+            yield Problem(self._schema_file(topic.schema_version), None, what, cure)
+        named_fields = [("key", topic.key)] if topic.key else []
+        named_fields += [("occurred_at", topic.occurred_at)]
+        named_fields += [("personal_data", name) for name in topic.personal_data]
+        named_fields += [("lake", name) for name in (topic.lake.partition_by if topic.lake else ())]
+        for key, name in named_fields:
+            if schema_rules.field_type(schema, name) is None:
+                yield self._at(key, f"the schema has no field '{name}'", "name a field of the schema")
+        if topic.key and schema_rules.field_type(schema, topic.key) not in (None, "string", "uuid"):
+            yield self._at("key", f"'{topic.key}' is not a required text", "use a field of type string or uuid")
+        if schema_rules.field_type(schema, topic.occurred_at) not in (None, "timestamp-millis"):
+            yield self._at(
+                "occurred_at", f"'{topic.occurred_at}' is no instant", "use a required timestamp-millis field"
+            )
+
+    def _compatibility(self, texts: list[str]) -> Iterator[Problem]:
+        for version in range(2, len(texts) + 1):
+            for found in incompatibilities(texts[:version], self.topic.compatibility):
+                cure = f"make it {self.topic.compatibility}-compatible, or start a new major version of the topic"
+                yield Problem(self._schema_file(version), None, str(found), cure)
+
+    def _examples(self, schema: Any) -> Iterator[Problem]:
+        files = list(example_files(self.catalog.root, self.topic.name))
+        if not files:
+            folder = named(self.catalog.root, self.catalog.root / "examples" / self.topic.name)
+            yield Problem(folder, None, "there is no example", "add one event as a .json file")
+        for path in files:
+            text = fault(path, schema)
+            if text is not None:
+                yield Problem(named(self.catalog.root, path), None, text, "mend the example")
+
+    def _at(self, key: str, problem: str, cure: str) -> Problem:
+        path = self.catalog.root / "topics" / f"{self.topic.name}.yaml"
+        return problem_at(self.catalog.root, path, (key,), problem, cure)
+
+    def _schema_file(self, version: int) -> str:
+        folder = self.topic.schema_file.partition("/")[0]
+        return named(self.catalog.root, self.catalog.root / "schemas" / folder / f"{version}.avsc")
+
+
+def _check_dimension(root: Path, dimension: DimensionContract, known: frozenset[str]) -> Iterator[Problem]:
+    path = root / "dimensions" / f"{dimension.name}.yaml"
+    for name in dimension.consumers:
+        if name not in known:
+            cure = f"use one of: {', '.join(sorted(known))}"
+            yield problem_at(root, path, ("consumers",), f"there is no deployable '{name}'", cure)
+    columns = {column.name: column for column in dimension.columns}
+    for name in dimension.key:
+        if name not in columns:
+            yield problem_at(root, path, ("key",), f"there is no column '{name}'", f"use one of: {', '.join(columns)}")
+        elif columns[name].nullable:
+            yield problem_at(root, path, ("key",), f"key column '{name}' is nullable", "set nullable: false")
+    for what in ("name", "source"):
+        for value, times in Counter(getattr(column, what) for column in dimension.columns).items():
+            if times > 1:
+                yield problem_at(root, path, ("columns",), f"{what} '{value}' stands {times} times", "keep one")
+
+
+def _check_across(catalog: Catalog) -> Iterator[Problem]:
+    """What must be unique among all contracts."""
+    tables = [(topic.lake.table, topic.name) for topic in catalog.topics.values() if topic.lake]
+    types = [(name, topic) for topic in catalog.topics for name in _type_names(catalog, topic)]
+    for what, pairs in (("lake table", tables), ("type name", types)):
+        owner: dict[str, str] = {}
+        for name, topic in pairs:
+            if owner.setdefault(name, topic) != topic:
+                file = named(catalog.root, catalog.root / "topics" / f"{topic}.yaml")
+                yield Problem(file, None, f"{what} '{name}' belongs to {owner[name]}", "choose another")
+
+
+def _type_names(catalog: Catalog, topic: str) -> list[str]:
+    if not catalog.schemas(topic):
+        return []
+    try:
+        return schema_rules.type_names(json.loads(catalog.schema(topic)))
+    except json.JSONDecodeError:
+        return []
+
+
+def _orphans(catalog: Catalog) -> Iterator[Problem]:
+    """Schema and example files that belong to no topic."""
+    root = catalog.root
+    current = {topic.schema_file.partition("/")[0]: topic.schema_version for topic in catalog.topics.values()}
+    for path in sorted((root / "schemas").glob("*/*")):
+        number = path.stem if path.suffix == ".avsc" and path.stem.isdigit() else "0"
+        if not 1 <= int(number) <= current.get(path.parent.name, 0):
+            yield Problem(named(root, path), None, "no topic uses this file", "name it in a topic file, or remove it")
+    for path in sorted((root / "examples").glob("*/*")):
+        if path.parent.name not in catalog.topics or path.suffix != ".json":
+            yield Problem(
+                named(root, path), None, "no topic uses this file", "move it to a topic's folder, or remove it"
+            )

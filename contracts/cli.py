@@ -1,0 +1,117 @@
+"""The commands `headrace contracts …` and `headrace topics …`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, NoReturn
+
+import typer
+
+from contracts.catalog import load_catalog
+from contracts.check import check
+from contracts.errors import HeadraceError
+
+contracts_app = typer.Typer(no_args_is_help=True, help="Check, generate, release, register and document the contracts.")
+topics_app = typer.Typer(no_args_is_help=True, help="The Kafka topics that the contracts ask for.")
+
+
+@topics_app.callback()
+def _group() -> None:
+    """Typer makes an app with one command that command itself; with this it stays a group."""
+
+
+@contracts_app.command("check")
+def check_contracts() -> None:
+    """Check every rule of the contract files, without a server; list every problem."""
+    _stop_on_problems()
+    catalog = load_catalog()
+    typer.echo(f"{len(catalog.topics)} topics and {len(catalog.dimensions)} dimensions keep every rule")
+
+
+@contracts_app.command("generate")
+def generate_code() -> None:
+    """Write the event models and topic handles that the schemas ask for."""
+    from contracts.generate import generate
+
+    with _sentences():
+        _report("wrote", generate(load_catalog()).write(), nothing="the generated code is up to date")
+
+
+@contracts_app.command("release")
+def release_schemas() -> None:
+    """Freeze every schema file: from now on, a change is a new version file."""
+    from contracts.release import release
+
+    _stop_on_problems()
+    _report("released", release(load_catalog()), nothing="every schema is released already")
+
+
+@contracts_app.command("docs")
+def write_documents(
+    only_check: Annotated[
+        bool, typer.Option("--check", help="Write nothing; exit 1 when a document is stale.")
+    ] = False,
+) -> None:
+    """Write the flow diagram in README.md, the ODCS files and the AsyncAPI file under docs/."""
+    from contracts.documents.files import documents
+
+    with _sentences():
+        files = documents(load_catalog())
+        if not only_check:
+            _report("wrote", files.write(), nothing="the documents are up to date")
+        elif stale := files.stale():
+            _fail(f"{path}: stale: run `headrace contracts docs`" for path in stale)
+
+
+@contracts_app.command("register")
+def register() -> None:
+    """Register every schema version at the registry, oldest first; refuse an incompatible one."""
+    from contracts.provision import register_contracts
+    from contracts.registry import Registry
+    from contracts.settings import Settings, read_settings
+
+    with _sentences():
+        registry = Registry(read_settings(Settings).registry)
+        _report("", register_contracts(registry, load_catalog()), nothing="the registry has every schema already")
+
+
+@topics_app.command("create")
+def create() -> None:
+    """Create the topics and dead-letter topics that are missing; bring partitions and retention up to the contracts."""
+    from confluent_kafka import KafkaException
+
+    from contracts.provision import create_topics
+    from contracts.settings import Settings, read_settings
+
+    with _sentences():
+        settings = read_settings(Settings)
+        try:
+            done = create_topics(settings, load_catalog())
+        except KafkaException as error:
+            _fail([f"the brokers at {settings.kafka.bootstrap_servers} say: {error.args[0].str()}"])
+        _report("", done, nothing="every topic is as its contract says")
+
+
+@contextmanager
+def _sentences() -> Iterator[None]:
+    """What the user can cure is said in sentences, without a traceback."""
+    try:
+        yield
+    except HeadraceError as error:
+        _fail([str(error)])
+
+
+def _stop_on_problems() -> None:
+    if problems := check():
+        _fail(map(str, problems))
+
+
+def _report(verb: str, done: Iterable[object], *, nothing: str) -> None:
+    lines = [f"{verb} {item}".strip() for item in done]
+    typer.echo("\n".join(lines) or nothing)
+
+
+def _fail(lines: Iterable[str]) -> NoReturn:
+    typer.echo("\n".join(lines), err=True)
+    raise typer.Exit(1)

@@ -1,0 +1,1 @@
+"""The documents that are generated from the contracts, never written by hand."""

@@ -1,0 +1,46 @@
+"""Every generated document as a file: written by `headrace contracts docs`, compared by `… docs --check`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from contracts.catalog import Catalog
+from contracts.documents.asyncapi import asyncapi
+from contracts.documents.diagram import BEGIN, END, readme_with
+from contracts.documents.odcs import odcs
+from contracts.errors import ContractError
+from contracts.generated_files import GeneratedFiles
+
+_HEADER = "# Generated from the contracts by `headrace contracts docs`; do not edit.\n"
+
+
+def documents(catalog: Catalog) -> GeneratedFiles:
+    """The flow diagram in README.md, one ODCS file per topic and one AsyncAPI file, beside the contracts' folder.
+
+    Raises ContractError when README.md has no place for the diagram.
+    """
+    project = catalog.root.parent
+    readme = project / "README.md"
+    if not readme.exists():
+        raise ContractError(
+            f"there is no {readme} to hold the flow diagram: write it, with the lines {BEGIN} and {END}"
+        )
+    texts = {Path("README.md"): readme_with(readme.read_text(encoding="utf-8"), catalog)}
+    texts[Path("docs/asyncapi.yaml")] = _yaml(asyncapi(catalog))
+    for topic in catalog.topics.values():
+        texts[Path("docs/odcs") / f"{topic.name}.yaml"] = _yaml(odcs(catalog, topic))
+    return GeneratedFiles(project, texts, ("docs/odcs/*.yaml",))
+
+
+class _Dumper(yaml.SafeDumper):
+    """Repeats what is shared instead of writing anchors, which readers of these standards do not expect."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _yaml(content: dict[str, Any]) -> str:
+    return _HEADER + yaml.dump(content, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)

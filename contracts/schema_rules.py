@@ -1,0 +1,88 @@
+"""What Headrace asks of an Avro schema beyond Avro itself: docs, units, names of instants."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+_UNIT = re.compile(r"\bin \w|\bper \w|\ba count\b|\bwithout unit\b|\bcalendar year\b", re.IGNORECASE)
+_NUMBERS = {"int", "long", "float", "double", "decimal"}
+
+
+def faults(schema: Any) -> Iterator[tuple[str, str]]:
+    """Every broken rule of a parsed schema, as (what is wrong, cure)."""
+    if not isinstance(schema, dict) or schema.get("type") != "record":
+        yield "not a record", "make it a record"
+        return
+    yield from _record_faults(schema, "")
+
+
+def field_type(schema: Any, name: str) -> str | None:
+    """The logical or else the plain type of a top-level field; None if there is no such field.
+
+    A nullable field's type ends in `?`.
+    """
+    for field in schema.get("fields", ()):
+        if field["name"] == name:
+            return kind(field["type"])
+    return None
+
+
+def kind(schema: Any) -> str:
+    """`timestamp-millis`, `string?`, `array`, …: the logical type if there is one, `?` for "or null"."""
+    if isinstance(schema, list):
+        others = [kind(branch) for branch in schema if branch != "null"]
+        return "|".join(others) + ("?" if "null" in schema else "")
+    if isinstance(schema, dict):
+        inner = schema["type"]
+        return str(schema.get("logicalType") or (inner if isinstance(inner, str) else kind(inner)))
+    return str(schema)
+
+
+def non_null(schema: Any) -> Any:
+    """The one type of a nullable field; any other schema as it is."""
+    if isinstance(schema, list):
+        others = [branch for branch in schema if branch != "null"]
+        return others[0] if len(others) == 1 else schema
+    return schema
+
+
+def type_names(schema: Any) -> list[str]:
+    """The names of the schema's record and of every record and enum inside it, without namespace."""
+    if isinstance(schema, list):
+        return [name for branch in schema for name in type_names(branch)]
+    if not isinstance(schema, dict):
+        return []
+    own = [str(schema["name"]).rpartition(".")[2]] if schema.get("type") in ("record", "enum") else []
+    inside = [schema.get("type"), schema.get("items"), schema.get("values"), *schema.get("fields", ())]
+    return own + [name for part in inside for name in type_names(part)]
+
+
+def _record_faults(record: Any, path: str) -> Iterator[tuple[str, str]]:
+    if not record.get("doc"):
+        yield f"{path or 'the record'} has no doc", "say what it is"
+    for field in record["fields"]:
+        here = f"{path}.{field['name']}" if path else field["name"]
+        of = kind(field["type"]).removesuffix("?")
+        if not field.get("doc"):
+            yield f"field {here} has no doc", "say what it is, with its unit"
+        elif of in _NUMBERS and not _UNIT.search(field["doc"]):
+            yield f"the doc of {here} names no unit", "end it with 'in <unit>', 'a count' or 'without unit'"
+        if of.startswith("timestamp") != field["name"].endswith("_at"):
+            yield f"field {here} is of type {of}", "instants, and only they, end in '_at'"
+        for nested in _nested(field["type"]):
+            yield from _record_faults(nested, here)
+
+
+def _nested(schema: Any) -> Iterator[Any]:
+    """The records inside a field's type."""
+    if isinstance(schema, list):
+        for branch in schema:
+            yield from _nested(branch)
+    elif isinstance(schema, dict):
+        if schema["type"] == "record":
+            yield schema
+        for key in ("type", "items", "values"):
+            if isinstance(schema.get(key), (dict, list)):
+                yield from _nested(schema[key])
