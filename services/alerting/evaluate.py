@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -93,7 +94,7 @@ def _match(rule: CompiledRule, record: Record) -> float | None:
         return None
     # As float first: the decimal 0.30 and the threshold 0.3 are equal then, as their writers meant.
     value = float(raw)
-    if value != value or not rule.crosses(value):
+    if math.isnan(value) or not rule.crosses(value):
         return None
     return value if rule.program is None or _passes(rule, rule.program, record.values) else None
 

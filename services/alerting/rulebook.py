@@ -23,11 +23,13 @@ from services.alerting.rule import Rule
 SERVICE = "alerting"
 
 # CEL's standard functions and the macros' own; `program.functions()` names operators too, which are no words.
-_FUNCTIONS = frozenset(
-    "bool bytes contains double duration dyn endsWith getDate getDayOfMonth getDayOfWeek getDayOfYear getFullYear "
-    "getHours getMilliseconds getMinutes getMonth getSeconds int matches max min size startsWith string timestamp "
-    "type uint".split()
-)
+# fmt: off
+_FUNCTIONS = frozenset({
+    "bool", "bytes", "contains", "double", "duration", "dyn", "endsWith", "getDate", "getDayOfMonth", "getDayOfWeek",
+    "getDayOfYear", "getFullYear", "getHours", "getMilliseconds", "getMinutes", "getMonth", "getSeconds", "int",
+    "matches", "max", "min", "size", "startsWith", "string", "timestamp", "type", "uint",
+})
+# fmt: on
 _BOUND = re.compile(r"\.\s*(?:all|exists|exists_one|map|filter)\s*\(\s*([A-Za-z_][A-Za-z0-9_]*)\s*,")
 
 
@@ -62,7 +64,8 @@ def load_rulebook(path: Path, catalog: Catalog) -> Rulebook:
     except (OSError, UnicodeDecodeError) as error:
         raise RulebookError(f"{path}: not readable: {error}") from None
     if content is None:
-        raise RulebookError("\n".join(f"{path.parent / str(problem)}" for problem in problems))
+        where = [f"{path}:{problem.line or 1}: {problem.problem}: {problem.cure}" for problem in problems]
+        raise RulebookError("\n".join(where))
     tree = yaml.compose(text, yaml.CSafeLoader)
     assert tree is not None
     found: list[str] = []

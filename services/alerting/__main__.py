@@ -1,0 +1,63 @@
+"""`python -m services.alerting`."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+
+import structlog
+
+from contracts import topics
+from contracts.catalog import load_catalog
+from contracts.errors import HeadraceError
+from contracts.observe import configure_logging, serve_health
+from contracts.publisher import Publisher
+from contracts.registry import Registry
+from contracts.settings import read_settings
+from services.alerting.app import Alerting
+from services.alerting.receiver import ReceiversError, load_receivers
+from services.alerting.rulebook import SERVICE, RulebookError
+from services.alerting.settings import AlertingSettings
+from services.alerting.watch import RulesFile
+
+_log = structlog.get_logger(__name__)
+
+# Each try of the registry client; the agents try again for as long as it takes.
+_REGISTRY_RETRY_SECONDS = 5.0
+
+
+def main() -> int:
+    """Raise alerts and notify until SIGTERM or SIGINT; the exit status: 0, 1 when work can't go on, 2 for wrong settings."""
+    settings = read_settings(AlertingSettings)
+    configure_logging(settings, service=SERVICE)
+    catalog = load_catalog()
+    try:
+        rules = RulesFile(settings.rules_file, catalog)
+        receivers = load_receivers(settings.receivers_file)
+    except (RulebookError, ReceiversError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    try:
+        with (
+            Registry(settings.registry, retry_seconds=_REGISTRY_RETRY_SECONDS) as registry,
+            Publisher(settings, catalog, registry, service=SERVICE, topics=[topics.ALERTS_RAISED]) as publisher,
+        ):
+            alerting = Alerting(settings, catalog, rules, registry, publisher)
+            with serve_health(settings.http, service=SERVICE, healthy=alerting.health):
+                asyncio.run(_run(alerting))
+    except HeadraceError as error:
+        _log.error("alerting stops: it can't go on", error=str(error))
+        return 1
+    return 0
+
+
+async def _run(alerting: Alerting) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    await alerting.run(stop)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,51 @@
+"""`Window`: records that were read and wait for their deliveries, acknowledged in the order they came."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from typing import Protocol
+
+
+class Acknowledged(Protocol):
+    """A record that can be acknowledged: a faust event."""
+
+    def ack(self) -> bool:
+        """Say that the record has been handled, so its offset may be committed."""
+        ...
+
+
+class Window:
+    """Acknowledges a record when its deliveries, and those of every record before it, have arrived.
+
+    So a backlog doesn't wait for one delivery after another, and no position passes a record that isn't handled. A
+    delivery that fails acknowledges nothing from there on. Lives in one event loop.
+    """
+
+    def __init__(self, limit: int) -> None:
+        """`limit`: how many records may wait, before `add` waits too."""
+        self._limit = limit
+        self._waiting: deque[tuple[Acknowledged, asyncio.Future[list[None]]]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    async def add(self, record: Acknowledged, deliveries: Sequence[asyncio.Future[None]]) -> None:
+        """Take a record and the deliveries that it waits for; none means that it has been handled."""
+        if not deliveries and not self._waiting:
+            record.ack()
+            return
+        self._waiting.append((record, asyncio.gather(*deliveries)))
+        if deliveries:
+            self._waiting[-1][1].add_done_callback(self._settle)
+        while len(self._waiting) > self._limit:
+            # Shielded: when the agent is stopped, the delivery goes on.
+            await asyncio.shield(self._waiting[0][1])
+            self._settle()
+
+    def _settle(self, _: object = None) -> None:
+        while self._waiting and (first := self._waiting[0][1]).done():
+            if first.cancelled() or first.exception() is not None:
+                return
+            self._waiting.popleft()[0].ack()

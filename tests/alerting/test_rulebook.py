@@ -1,0 +1,121 @@
+"""A rules file and what can be wrong with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from contracts.catalog import Catalog, load_catalog
+from services.alerting.rulebook import RulebookError, load_rulebook
+from services.alerting.settings import AlertingSettings
+
+VALID = """\
+rules:
+  - name: strong_gusts
+    description: Loading stops.
+    topic: weather.observed.v1
+    field: wind_gust_mph
+    operator: ">="
+    threshold: 40
+    when: temperature_fahrenheit > 14.0
+    group_by: [station]
+    severity: critical
+    cooldown: 15m
+    message: "{wind_gust_mph:.0f} mph at {station}"
+"""
+
+
+@pytest.fixture(scope="module")
+def catalog() -> Catalog:
+    return load_catalog()
+
+
+def problems(text: str, tmp_path: Path, catalog: Catalog) -> list[str]:
+    path = tmp_path / "rules.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(RulebookError) as refused:
+        load_rulebook(path, catalog)
+    return str(refused.value).replace(str(tmp_path) + "/", "").splitlines()
+
+
+def test_a_valid_file_gives_its_rules_by_topic(tmp_path: Path, catalog: Catalog) -> None:
+    path = tmp_path / "rules.yaml"
+    path.write_text(VALID, encoding="utf-8")
+    rulebook = load_rulebook(path, catalog)
+    assert [rule.name for rule in rulebook.rules] == ["strong_gusts"]
+    assert rulebook.rules[0].cooldown == 900
+
+
+def test_the_shipped_rules_are_valid(catalog: Catalog) -> None:
+    rulebook = load_rulebook(AlertingSettings().rules_file, catalog)
+    assert len(rulebook.rules) >= 6
+    assert set(rulebook.by_topic) == {"flights.departed.enriched.v1", "flights.cancelled.v1", "weather.observed.v1"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("field: wind_gust_mph", "field: wind_gust", "5: rule strong_gusts: field: 'weather.observed.v1' has no field 'wind_gust'; did you mean 'wind_gust_mph'?"),
+        ("field: wind_gust_mph", "field: station", "5: rule strong_gusts: field: 'station' is no number but string"),
+        ("field: wind_gust_mph", "field: observed_at", "5: rule strong_gusts: field: 'observed_at' is no number but timestamp-millis"),
+        ("group_by: [station]", "group_by: [airport]", "9: rule strong_gusts: group_by: 'weather.observed.v1' has no field 'airport'"),
+        ("{station}", "{statio}", "12: rule strong_gusts: message: no field 'statio'; did you mean 'station'?"),
+        ("{station}", "{station.upper}", "12: rule strong_gusts: message: '{station.upper}' is not a field: write {name} or {name:format}"),
+        ("{station}", "{station!r}", "12: rule strong_gusts: message: '{station}' is not a field: write {name} or {name:format}"),
+        ("{station}", "{}", "12: rule strong_gusts: message: '{}' is not a field: write {name} or {name:format}"),
+        ("{station}", "{station", "12: rule strong_gusts: message: expected '}' before end of string"),
+        (":.0f}", ":.0q}", "12: rule strong_gusts: message: '{wind_gust_mph:.0q}': Unknown format code 'q' for object of type 'float'"),
+        ("temperature_fahrenheit > 14.0", "temperature > 14.0", "8: rule strong_gusts: when: no field 'temperature'; did you mean 'temperature_fahrenheit'?"),
+        ("temperature_fahrenheit > 14.0", "celsius(temperature_fahrenheit) > 14.0", "8: rule strong_gusts: when: no function 'celsius'"),
+        ("temperature_fahrenheit > 14.0", "temperature_fahrenheit > 'x'", "8: rule strong_gusts: when: No such overload: the operation is not defined for the given operand types"),
+        ("temperature_fahrenheit > 14.0", "temperature_fahrenheit", "8: rule strong_gusts: when: is neither true nor false but float"),
+        ("severity: critical", "severity: urgent", "10: rule strong_gusts: severity: input should be 'info', 'warning' or 'critical'"),
+        ('">="', '"=>"', "6: rule strong_gusts: operator: input should be '>', '>=', '<', '<=', '==' or '!='"),
+        ("threshold: 40", "threshold: '40'", "7: rule strong_gusts: threshold: input should be a valid number"),
+        ("threshold: 40", "threshold: .inf", "7: rule strong_gusts: threshold: input should be a finite number"),
+        ("cooldown: 15m", "cooldown: 15 minutes", "11: rule strong_gusts: cooldown: value error, a whole number of seconds, or such as 90s, 15m, 6h, 1d"),
+        ("cooldown:", "cool_down:", "11: rule strong_gusts: cool_down: unknown key; did you mean 'cooldown'?"),
+        ("    threshold: 40\n", "", "2: rule strong_gusts: threshold: missing"),
+        ("topic: weather.observed.v1", "topic: weather.observed.v2", "4: rule strong_gusts: topic: no contract for 'weather.observed.v2'; did you mean 'weather.observed.v1'?"),
+        ("topic: weather.observed.v1", "topic: replay.started.v1", "4: rule strong_gusts: topic: the contract of 'replay.started.v1' doesn't list 'alerting' as a consumer"),
+    ],
+)  # fmt: skip
+def test_an_error_names_file_line_rule_and_field(
+    old: str, new: str, problem: str, tmp_path: Path, catalog: Catalog
+) -> None:
+    assert f"rules.yaml:{problem}" in problems(VALID.replace(old, new), tmp_path, catalog)
+
+
+def test_a_filter_that_does_not_parse_is_refused(tmp_path: Path, catalog: Catalog) -> None:
+    [problem] = problems(VALID.replace("> 14.0", ">"), tmp_path, catalog)
+    assert problem.startswith("rules.yaml:8: rule strong_gusts: when: Failed to parse")
+
+
+def test_every_problem_of_a_file_is_named_at_once(tmp_path: Path, catalog: Catalog) -> None:
+    text = VALID.replace("severity: critical", "severity: urgent") + VALID.removeprefix("rules:\n").replace("40", "x")
+    assert [problem.split(":")[1] for problem in problems(text, tmp_path, catalog)] == ["10", "18"]
+
+
+def test_two_rules_of_one_name_are_refused(tmp_path: Path, catalog: Catalog) -> None:
+    assert problems(VALID + VALID.removeprefix("rules:\n"), tmp_path, catalog) == [
+        "rules.yaml:13: rule strong_gusts: name: 'strong_gusts' is the name of the rule on line 2 too"
+    ]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "rules: 3", "- a", "rules:\n - a", "rules: [", "rules:\n  - {name: a, name: b}", "rule: []"]
+)
+def test_a_file_of_another_shape_is_refused(text: str, tmp_path: Path, catalog: Catalog) -> None:
+    assert problems(text, tmp_path, catalog)[0].startswith("rules.yaml")
+
+
+def test_a_missing_file_is_refused_by_name(tmp_path: Path, catalog: Catalog) -> None:
+    with pytest.raises(RulebookError, match=r"nowhere\.yaml: not readable"):
+        load_rulebook(tmp_path / "nowhere.yaml", catalog)
+
+
+def test_the_operators_of_the_shipped_file_stand_in_quotes() -> None:
+    text = AlertingSettings().rules_file.read_text(encoding="utf-8")
+    assert all(isinstance(rule["operator"], str) for rule in yaml.safe_load(text)["rules"])

@@ -1,0 +1,75 @@
+"""The shipped rules on the whole data set: they fire often enough to be seen, and rarely enough to be read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import Any
+
+import pytest
+
+from contracts.catalog import load_catalog
+from contracts.events import AlertRaised, FlightCancelled, WeatherObserved
+from services.alerting.evaluate import evaluate
+from services.alerting.record import Record
+from services.alerting.rulebook import Rulebook, load_rulebook
+from services.alerting.settings import AlertingSettings
+from services.departures import event as departures
+from services.replay.table import read_table
+from services.weather import event as weather
+from tests.system.oracle import enriched_flights
+
+CLOCK_STARTS_AT = datetime(2013, 1, 1, 5, tzinfo=UTC)
+DEFAULT_SPEED = 1_008
+"""Seconds of event time per second of wall-clock time: a week in ten minutes."""
+
+
+def a_year() -> Iterator[tuple[str, datetime, dict[str, Any]]]:
+    """Topic, event time and fields of every record that a rule may see."""
+    for fields in enriched_flights().values():
+        yield "flights.departed.enriched.v1", fields["departed_at"], fields
+    for row in read_table("flights"):
+        if row["dep_time"] is None and isinstance(event := departures.event_of(row), FlightCancelled):
+            yield "flights.cancelled.v1", event.scheduled_departure_at, vars(event)
+    for row in read_table("weather"):
+        if isinstance(reading := weather.event_of(row), WeatherObserved):
+            yield "weather.observed.v1", reading.observed_at, vars(reading)
+
+
+@pytest.fixture(scope="module")
+def rulebook() -> Rulebook:
+    return load_rulebook(AlertingSettings().rules_file, load_catalog())
+
+
+@cache
+def evaluated() -> tuple[Counter[str], list[AlertRaised]]:
+    """Records by topic, and every alert of the year."""
+    rules = load_rulebook(AlertingSettings().rules_file, load_catalog())
+    records: Counter[str] = Counter()
+    alerts: list[AlertRaised] = []
+    for topic, occurred_at, fields in a_year():
+        record = Record(topic, f"{topic}/0/{records[topic]}", occurred_at, fields)
+        records[topic] += 1
+        alerts += evaluate(rules.by_topic[topic], record)
+    return records, alerts
+
+
+def test_each_fires_at_least_twenty_times_on_less_than_one_percent_of_its_records(rulebook: Rulebook) -> None:
+    records, alerts = evaluated()
+    assert records.total() == 328_521 + 8_255 + 26_115
+    fired = Counter(alert.rule for alert in alerts)
+    for rule in rulebook.rules:
+        assert 20 <= fired[rule.name] < records[rule.topic] / 100, f"{rule.name} fires {fired[rule.name]} times"
+
+
+def test_every_alert_of_the_year_is_another_one() -> None:
+    _, alerts = evaluated()
+    assert len({alert.alert_id for alert in alerts}) == len(alerts)
+
+
+def test_the_first_alert_comes_within_25_seconds_of_the_clock_at_the_default_speed() -> None:
+    _, alerts = evaluated()
+    first = min(alert.occurred_at for alert in alerts)
+    assert (first - CLOCK_STARTS_AT) / DEFAULT_SPEED < timedelta(seconds=25)
