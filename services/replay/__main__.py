@@ -16,6 +16,7 @@ from contracts.observe import configure_logging
 from contracts.publisher import Publisher
 from contracts.registry import Registry
 from contracts.settings import read_settings
+from services.replay.position import START
 from services.replay.settings import ClockSettings
 from services.replay.tails import Tails
 
@@ -53,13 +54,14 @@ def furthest(catalog: Catalog, tails: Tails) -> datetime | None:
     """The latest event time that a replaying service has published; None if none has published anything."""
     services = catalog.topic(topics.REPLAY_STARTED.name).consumers
     newest = [
-        next(tails.marks(contract.name, partition, f"/services/{service}"), None)
+        next(tails.positions(contract.name, partition, service), START)
         for contract in catalog.topics.values()
         for service in contract.producers
         if service in services
         for partition in tails.partitions(contract.name)
     ]
-    return max((mark.occurred_at for mark in newest if mark is not None), default=None)
+    latest = max(newest, default=START)
+    return None if latest == START else latest.occurred_at
 
 
 def _arguments() -> dict[str, str]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, takewhile
 from operator import lt
 
+from services.replay.position import START, Position
 from services.replay.tails import Tails
-from services.replay.timeline import Timeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,34 +21,23 @@ class Progress:
     behind says what is surely there, and the others are read back to that position.
     """
 
-    upto: Mapping[str, int]
-    beyond: Mapping[str, frozenset[int]]
+    upto: Mapping[str, Position]
+    beyond: Mapping[str, frozenset[Position]]
 
-    def first_open(self) -> int:
-        """The first position that may be missing."""
-        return min(self.upto.values()) + 1
-
-    def has(self, stream: str, position: int) -> bool:
+    def has(self, stream: str, position: Position) -> bool:
         """Whether an entry is there."""
         return position <= self.upto[stream] or position in self.beyond[stream]
 
 
-def read_progress(timeline: Timeline, tails: Tails, source: str) -> Progress:
-    """What records with this `ce_source` say; other producers' records are passed over. Raises ConsumeError."""
-    upto: dict[str, int] = {}
-    beyond: dict[str, frozenset[int]] = {}
-    for stream in timeline.streams:
-        walks = [_positions(timeline, tails, stream, partition, source) for partition in tails.partitions(stream)]
-        newest = [next(walk, -1) for walk in walks]
+def read_progress(streams: Sequence[str], tails: Tails, service: str) -> Progress:
+    """What `service` has in each stream; other producers' records are passed over. Raises ConsumeError."""
+    upto: dict[str, Position] = {}
+    beyond: dict[str, frozenset[Position]] = {}
+    for stream in streams:
+        walks = [tails.positions(stream, partition, service) for partition in tails.partitions(stream)]
+        newest = [next(walk, START) for walk in walks]
         upto[stream] = min(newest)
         after = partial(lt, upto[stream])
         read_back = (takewhile(after, chain([last], walk)) for last, walk in zip(newest, walks, strict=True))
         beyond[stream] = frozenset(chain.from_iterable(read_back))
     return Progress(upto, beyond)
-
-
-def _positions(timeline: Timeline, tails: Tails, stream: str, partition: int, source: str) -> Iterator[int]:
-    for mark in tails.marks(stream, partition, source):
-        position = timeline.position(stream, mark.event_id, mark.occurred_at)
-        if position is not None:
-            yield position

@@ -53,11 +53,10 @@ def run_service(
                 Publisher(settings, catalog, registry, service=service, topics=topics) as publisher,
                 ClockTopic(settings.kafka, registry) as clocks,
             ):
-                source = f"/services/{service}"
                 with Tails(settings.kafka) as tails:
-                    progress = read_progress(timeline, tails, source)
-                _log.info("resuming", position=progress.first_open(), entries=len(timeline))
-                ended = Replayer(timeline, progress, clocks, publisher, source=source).run(stop, limit=settings.limit)
+                    progress = read_progress(timeline.streams, tails, service)
+                _log.info("resuming", after={stream: upto.occurred_at for stream, upto in progress.upto.items()})
+                ended = Replayer(timeline, progress, clocks, publisher).run(stop, limit=settings.limit)
             _log.info("ended", why=ended)
     except HeadraceError as error:
         _log.error("the service ends, start it again when this is cured", error=str(error))

@@ -34,6 +34,13 @@ class Table:
     def __iter__(self) -> Iterator[Row]:
         return map(self.row, range(len(self)))
 
+    def column(self, name: str) -> list[str | None]:
+        """The values of one column, by row number."""
+        index = self._columns.index(name)
+        seen: dict[str, str | None] = {missing: None for missing in MISSING}
+        # Equal values are kept once.
+        return [seen.setdefault(value, value) for value in (_values(line)[index] for line in self._lines)]
+
     def row(self, number: int) -> Row:
         """One row; values by column."""
         values = _values(self._lines[number])

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
-from datetime import datetime
 from types import TracebackType
 from typing import Self, cast
 
@@ -13,19 +11,12 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from contracts.errors import ConsumeError
 from contracts.settings import KafkaSettings
+from services.replay.position import HEADER, Position
 
 FIRST_REACH = 256
 """Offsets that the first look back takes in; each next one takes four times as many."""
 
 _PATIENCE_SECONDS = 60
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """What identifies a record of ours: the id and the event time in its headers."""
-
-    event_id: str
-    occurred_at: datetime
 
 
 class Tails:
@@ -61,12 +52,12 @@ class Tails:
             raise ConsumeError(f"{topic}: {found.error.str()}")
         return sorted(found.partitions)
 
-    def marks(self, topic: str, partition: int, source: str) -> Iterator[Mark]:
-        """The marks of the records whose `ce_source` is `source`, newest first, read as far as they are asked for."""
+    def positions(self, topic: str, partition: int, service: str) -> Iterator[Position]:
+        """The positions of the records that `service` replayed, newest first, read as far as they are asked for."""
         for message in self._backwards(topic, partition):
-            mark = _mark(message, source)
-            if mark is not None:
-                yield mark
+            position = _position(message, service)
+            if position is not None:
+                yield position
 
     def _backwards(self, topic: str, partition: int) -> Iterator[Message]:
         try:
@@ -95,17 +86,15 @@ class Tails:
         return messages
 
 
-def _mark(message: Message, source: str) -> Mark | None:
+def _position(message: Message, service: str) -> Position | None:
     found = cast("list[tuple[str, bytes | None]]", message.headers() or [])
     headers = {name: value.decode(errors="replace") for name, value in found if value is not None}
-    # A dead letter's own id stands beside the one that it got as a record.
-    event_id = headers.get("ce_causationid", headers.get("ce_id"))
-    if headers.get("ce_source") != source or event_id is None:
-        return None
+    # Who wrote a dead letter is not who wrote the record that it holds.
+    author = headers.get("__connect.errors.connector.name", headers.get("ce_source", "").removeprefix("/services/"))
     try:
-        return Mark(event_id, datetime.fromisoformat(headers["ce_time"]))
+        return Position.parse(headers[HEADER]) if author == service else None
     except (KeyError, ValueError):
-        return None  # somebody else's, under our name
+        return None  # sent under our name, but not by a replay
 
 
 def _before(message: Message, end: int) -> bool:

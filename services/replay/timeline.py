@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from array import array
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from heapq import heappop, heappush
 from operator import attrgetter
 from typing import Any
 
@@ -14,28 +13,28 @@ from pydantic import BaseModel
 
 from contracts.catalog import Catalog
 from contracts.handle import Topic
+from services.replay.position import Position
 from services.replay.table import Row, Table
 from services.replay.unfit import Unfit
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND = timedelta(milliseconds=1)
+LEAD = timedelta(hours=2)
+"""No row happens earlier than this before its own `time_hour`; the earliest departure of 2013 was 43 minutes early."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One turn of a timeline: an event of `topic`, or a row that is unfit for it."""
+    """One turn of a timeline: an event of `topic`, or a row that is unfit for it; `stream` is where it is published."""
 
+    position: Position
     topic: Topic[Any]
+    stream: str
     id: str
     content: BaseModel | Unfit
     row: Row
 
 
 class Timeline:
-    """Entries by position, from 0, ordered by event time and then by row number: always the same for the same table.
-
-    Only times and row numbers are kept, and a row is converted again when its turn comes: events would take 300 MB.
-    """
+    """The entries of a table by position: always the same for the same table."""
 
     def __init__(
         self,
@@ -49,73 +48,50 @@ class Timeline:
 
         Unfit rows are dead letters of the first topic.
         """
-        self._table, self._convert, self._identify = table, convert, identify
-        self._topic_of: Mapping[type, Topic[Any]] = {topic.model: topic for topic in topics} | {Unfit: topics[0]}
-        names = (*(topic.name for topic in topics), catalog.topic(topics[0].name).dead_letter_topic)
-        stream_of = {topic.model: stream for stream, topic in enumerate(topics)} | {Unfit: len(topics)}
-        clock_of = {topic.model: attrgetter(catalog.topic(topic.name).occurred_at) for topic in topics}
-
-        times, rows, streams = array("q"), array("L"), bytearray()
-        time = 0
-        for number, row in enumerate(table):
-            content = convert(row)
-            if content is None:
-                continue
-            occurred_at = content.occurred_at if isinstance(content, Unfit) else clock_of[type(content)](content)
-            time = time if occurred_at is None else milliseconds(occurred_at)
-            times.append(time)
-            rows.append(number)
-            streams.append(stream_of[type(content)])
-        order = sorted(range(len(times)), key=times.__getitem__)
-        self._times = array("q", map(times.__getitem__, order))
-        self._rows = array("L", map(rows.__getitem__, order))
-        self._streams = bytes(map(streams.__getitem__, order))
-        self._names = names
-        self.streams = tuple(names[stream] for stream in sorted(set(streams)))
-        """The topics that entries go to, those for dead letters included."""
-
-    def __len__(self) -> int:
-        return len(self._times)
-
-    def time(self, position: int) -> int:
-        """Event time of an entry, in milliseconds since the epoch."""
-        return self._times[position]
-
-    def occurred_at(self, position: int) -> datetime:
-        """Event time of an entry."""
-        return EPOCH + self._times[position] * _MILLISECOND
-
-    def stream(self, position: int) -> str:
-        """Where an entry goes: one of `streams`."""
-        return self._names[self._streams[position]]
-
-    def entry(self, position: int) -> Entry:
-        """The entry itself, converted from its row."""
-        number = self._rows[position]
-        row = self._table.row(number)
-        content = self._convert(row)
-        assert content is not None, "only rows with content have a position"
-        identity = f"{self._table.name}-{number}" if isinstance(content, Unfit) else self._identify(content)
-        return Entry(self._topic_of[type(content)], identity, content, row)
+        self._table, self._convert, self._identify, self._unfit_for = table, convert, identify, topics[0]
+        self._dead_letters = catalog.topic(topics[0].name).dead_letter_topic
+        self._topic_of: Mapping[type, Topic[Any]] = {topic.model: topic for topic in topics}
+        self._time_of = {topic.model: attrgetter(catalog.topic(topic.name).occurred_at) for topic in topics}
+        self.streams = (*(topic.name for topic in topics), self._dead_letters)
+        """The topics that entries are published to, that for dead letters last."""
 
     def entries(self) -> Iterator[Entry]:
-        """Every entry in order."""
-        return map(self.entry, range(len(self)))
+        """Every entry in order, each converted shortly before its turn.
 
-    def first_from(self, instant: datetime) -> int:
-        """The first position at or after an instant."""
-        return bisect_left(self._times, milliseconds(instant))
+        Rows are read hour by hour of `time_hour`, those without one last; an entry waits until no row that is still
+        unread can come before it. Raises ValueError if one does.
+        """
+        waiting: list[tuple[Position, Entry]] = []
+        hours = self._table.column("time_hour")
+        hour, safe_until = datetime.min.replace(tzinfo=UTC), 0
+        for number in sorted(range(len(self._table)), key=lambda number: hours[number] or "missing"):
+            hour = _instant(hours[number]) or hour
+            safe_until = Position.at(hour - LEAD).time if hour.year > 1 else 0
+            while waiting and waiting[0][0].time < safe_until:
+                yield heappop(waiting)[1]
+            entry = self._entry(number, hour)
+            if entry is not None:
+                if entry.position.time < safe_until:
+                    raise ValueError(f"row {number} of {self._table.name} happens more than {LEAD} before its hour")
+                heappush(waiting, (entry.position, entry))
+        while waiting:
+            yield heappop(waiting)[1]
 
-    def position(self, stream: str, identity: str, instant: datetime) -> int | None:
-        """Where the entry with this id and event time stands in a stream; None if the table has no such row."""
-        position = self.first_from(instant)
-        while position < len(self) and self._times[position] == milliseconds(instant):
-            if self.stream(position) == stream and self.entry(position).id == identity:
-                return position
-            position += 1
+    def _entry(self, number: int, hour: datetime) -> Entry | None:
+        row = self._table.row(number)
+        content = self._convert(row)
+        if content is None:
+            return None
+        if isinstance(content, Unfit):
+            position = Position.at(content.occurred_at or hour, number)
+            return Entry(position, self._unfit_for, self._dead_letters, f"{self._table.name}-{number}", content, row)
+        topic = self._topic_of[type(content)]
+        position = Position.at(self._time_of[topic.model](content), number)
+        return Entry(position, topic, topic.name, self._identify(content), content, row)
+
+
+def _instant(time_hour: str | None) -> datetime | None:
+    try:
+        return None if time_hour is None else datetime.fromisoformat(time_hour)
+    except ValueError:
         return None
-
-
-def milliseconds(instant: datetime) -> int:
-    """An instant as milliseconds since the epoch."""
-    return (instant - EPOCH) // _MILLISECOND
