@@ -1,0 +1,73 @@
+"""`python -m spark live|lake`."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+
+import structlog
+
+from contracts.catalog import load_catalog
+from contracts.errors import HeadraceError
+from contracts.observe import configure_logging, serve_health
+from contracts.registry import Registry
+from contracts.settings import read_settings
+from spark.kafka_sink import KafkaSink
+from spark.lifecycle import Lifecycle
+from spark.live import Live
+from spark.metrics import Progress
+from spark.session import start_session
+from spark.settings import SparkSettings
+
+_log = structlog.get_logger(__name__)
+
+
+def main() -> int:
+    """Run one deployable until SIGTERM. Status 0: stopped as asked; 1: a query failed; 2: wrong settings."""
+    parser = argparse.ArgumentParser(prog="python -m spark", description="Headrace's Spark deployables.")
+    parser.add_argument(
+        "deployable",
+        choices=("live", "lake"),
+        help="live: enrich departed flights as they come, at-least-once; "
+        "lake: copy every topic whose contract asks for it into its Delta table, exactly once",
+    )
+    name: str = parser.parse_args().deployable
+    settings = read_settings(SparkSettings)
+    configure_logging(settings, service=name)
+    # It tells of every call, and of every failure again, with its stack.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    try:
+        _run(name, settings)
+    except HeadraceError as error:
+        _log.error("stopped by a failure", reason=str(error))
+        return 1
+    return 0
+
+
+def _run(name: str, settings: SparkSettings) -> None:
+    lifecycle, progress = Lifecycle(), Progress()
+    lifecycle.listen()
+    catalog = load_catalog()
+    spark = start_session(settings, f"headrace-{name}")
+    lifecycle.listen()
+    spark.streams.addListener(progress)
+
+    def healthy() -> str | None:
+        silent = progress.silent_seconds()
+        return f"no progress for {silent:.0f} s" if silent > settings.stalled_after_seconds else None
+
+    with (
+        serve_health(settings.http, service=name, healthy=healthy),
+        Registry(settings.registry, retry_seconds=2.0) as registry,
+    ):
+        live = Live(spark, settings, catalog, registry, KafkaSink(settings.kafka), lifecycle)
+        queries = [live.start()]
+        running = [query for query in queries if query is not None]
+        _log.info("started", queries=[query.name for query in running])
+        lifecycle.run(running)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,89 @@
+"""Kafka records to events: `decode`."""
+
+from __future__ import annotations
+
+import json
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.avro.functions import from_avro
+
+from spark.schemas import WriterSchemas
+
+HEADER_BYTES = 5
+"""The Confluent wire format's header: the byte 0x00 and a schema id of 4 bytes, most significant first."""
+
+
+def wire_header(schema_id: int) -> bytes:
+    """The bytes before the Avro body of a record with this schema id."""
+    return b"\x00" + schema_id.to_bytes(HEADER_BYTES - 1, "big")
+
+
+def decode(raw: DataFrame, schemas: WriterSchemas) -> DataFrame:
+    """Decode Kafka records, good and bad, into one row each.
+
+    `raw` has the columns of Spark's Kafka source, headers included. The result:
+
+    * `event`: struct, in `schemas.reader`; null for a bad record
+    * `reason`: null for a good record, else EmptyBody, TooShort, WrongMagic, UnknownSchemaId or Undecodable
+    * `error`: what is wrong in words, null for a good record
+    * `record`: struct of coordinate ("topic/partition/offset"), topic, partition, offset, timestamp, key, value, headers
+
+    Bytes after a complete body pass unseen: Spark's from_avro doesn't look at them.
+    """
+    value = F.col("value")
+    decoded = raw.select(_event(value, schemas).alias("event"), _record().alias("record"))
+    body = F.col("record.value")
+    known = F.substring(body, 1, HEADER_BYTES).isin([F.lit(wire_header(schema_id)) for schema_id in schemas.writers])
+    # from_avro gives a struct of nulls where it fails, so a field that can't be null tells.
+    good = F.col(f"event.{_required_field(schemas.reader)}").isNotNull()
+    schema_id = F.conv(F.hex(F.substring(body, 2, HEADER_BYTES - 1)), 16, 10)
+    faults = [
+        ("EmptyBody", body.isNull() | (F.length(body) == 0), F.lit("the record has no value")),
+        ("WrongMagic", F.substring(body, 1, 1) != F.lit(b"\x00"), F.lit("the value does not begin with the byte 0x00")),
+        ("TooShort", F.length(body) <= HEADER_BYTES, F.lit("the value ends before its Avro body begins")),
+        ("UnknownSchemaId", ~known, F.concat(F.lit(f"{schemas.subject} has no version with schema id "), schema_id)),
+        ("Undecodable", F.lit(True), F.concat(F.lit("the body does not fit its schema, id "), schema_id)),
+    ]
+    return decoded.select(
+        F.when(good, F.col("event")).alias("event"),
+        F.when(~good, _first([(is_so, F.lit(reason)) for reason, is_so, _ in faults])).alias("reason"),
+        F.when(~good, _first([(is_so, error) for _, is_so, error in faults])).alias("error"),
+        "record",
+    )
+
+
+def _event(value: Column, schemas: WriterSchemas) -> Column:
+    options = {"mode": "PERMISSIVE", "avroSchema": schemas.reader}
+    header, body = F.substring(value, 1, HEADER_BYTES), F.expr(f"substring(value, {HEADER_BYTES + 1})")
+    if not schemas.writers:
+        return F.when(F.lit(False), from_avro(body, schemas.reader, options))
+    return _first(
+        [
+            (header == F.lit(wire_header(schema_id)), from_avro(body, writer, options))
+            for schema_id, writer in sorted(schemas.writers.items(), reverse=True)
+        ]
+    )
+
+
+def _record() -> Column:
+    coordinate = F.concat_ws("/", F.col("topic"), F.col("partition").cast("string"), F.col("offset").cast("string"))
+    columns = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+    return F.struct(coordinate.alias("coordinate"), *columns)
+
+
+def _first(cases: list[tuple[Column, Column]]) -> Column:
+    """The value of the first case that holds, else null."""
+    (condition, value), *others = cases
+    chosen = F.when(condition, value)
+    for condition, value in others:
+        chosen = chosen.when(condition, value)
+    return chosen
+
+
+def _required_field(schema: str) -> str:
+    for field in json.loads(schema)["fields"]:
+        kinds = field["type"] if isinstance(field["type"], list) else [field["type"]]
+        if "null" not in kinds:
+            return str(field["name"])
+    raise ValueError("a schema whose fields may all be null: a bad body can't be told from a good one")

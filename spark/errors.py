@@ -1,0 +1,17 @@
+"""What stops a query on purpose."""
+
+from __future__ import annotations
+
+from contracts.errors import HeadraceError
+
+
+class StopRequested(HeadraceError):
+    """The process was asked to stop; the batch that is told so has done nothing yet and is run after the restart."""
+
+
+class PositionsDisagree(HeadraceError):
+    """The checkpoint and the table contradict each other about what has been consumed."""
+
+
+class QueryFailed(HeadraceError):
+    """A query ended that should run for ever; the text is its cause in one line."""

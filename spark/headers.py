@@ -1,0 +1,30 @@
+"""Kafka headers as Spark has them: array<struct<key: string, value: binary>>.
+
+No lambdas (`filter`, `transform`) here: they would take the whole stage out of Spark's code generation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+HEADERS_TYPE = "array<struct<key:string,value:binary>>"
+
+
+def header(headers: Column, key: str) -> Column:
+    """The value, as bytes, of the first header with this key; null if there is none."""
+    return F.get(headers["value"], (F.array_position(headers["key"], F.lit(key)) - 1).cast("int"))
+
+
+def header_array(values: Mapping[str, Column]) -> Column:
+    """Headers with these values (text or bytes), in this order."""
+    return F.array(
+        *[F.struct(F.lit(key).alias("key"), value.cast("binary").alias("value")) for key, value in values.items()]
+    ).cast(HEADERS_TYPE)
+
+
+def header_if_any(key: str, value: Column) -> Column:
+    """One header, or none when the value is null."""
+    return F.when(value.isNull(), F.array().cast(HEADERS_TYPE)).otherwise(header_array({key: value}))

@@ -1,0 +1,52 @@
+"""The options of Spark's Kafka source and sink."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame, SparkSession
+
+from contracts.settings import KafkaSettings
+
+
+def kafka_options(kafka: KafkaSettings) -> dict[str, str]:
+    """How to reach the brokers, as Java client properties with Spark's prefix; secrets in clear."""
+    options = {"bootstrap.servers": kafka.bootstrap_servers, "security.protocol": kafka.security_protocol}
+    if kafka.sasl_mechanism is not None:
+        module = "plain.PlainLoginModule" if kafka.sasl_mechanism == "PLAIN" else "scram.ScramLoginModule"
+        password = kafka.sasl_password.get_secret_value() if kafka.sasl_password is not None else ""
+        options["sasl.mechanism"] = kafka.sasl_mechanism
+        options["sasl.jaas.config"] = (
+            f"org.apache.kafka.common.security.{module} required "
+            f"username={_quoted(kafka.sasl_username or '')} password={_quoted(password)};"
+        )
+    if kafka.ssl_ca_file is not None:
+        options |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(kafka.ssl_ca_file)}
+    return {f"kafka.{option}": value for option, value in options.items()}
+
+
+def read_topic(
+    spark: SparkSession,
+    kafka: KafkaSettings,
+    topic: str,
+    *,
+    starting_offsets: str,
+    max_offsets_per_trigger: int,
+    options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """The topic's committed records as a stream, headers included; lost records stop the query."""
+    stream = spark.readStream.format("kafka").options(**kafka_options(kafka), **(options or {}))
+    return stream.options(
+        **{
+            "subscribe": topic,
+            "startingOffsets": starting_offsets,
+            "maxOffsetsPerTrigger": str(max_offsets_per_trigger),
+            "includeHeaders": "true",
+            "failOnDataLoss": "true",
+            "kafka.isolation.level": "read_committed",
+        }
+    ).load()
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,0 +1,80 @@
+"""Queries that run until the process is asked to stop, and then end between two batches."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+import structlog
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+from spark.errors import QueryFailed, StopRequested
+
+_log = structlog.get_logger(__name__)
+
+_LOOK_SECONDS = 0.1
+_GRACE_SECONDS = 60.0
+"""How long a batch may take to finish after the request to stop."""
+
+BatchFunction = Callable[[DataFrame, int], None]
+
+
+class Lifecycle:
+    """`stopping` is set by SIGTERM or SIGINT; everything that waits, waits on it."""
+
+    def __init__(self) -> None:
+        self.stopping = threading.Event()
+
+    def listen(self) -> None:
+        """Take the signals. Call it before Spark starts, and again afterwards: Spark takes SIGINT for itself."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: self.stopping.set())
+        # Whoever stops the whole process group means us; the JVM has to finish its batch.
+        os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGTERM, signal.SIG_IGN))
+
+    def until_stopped(self, write: BatchFunction) -> BatchFunction:
+        """`write` as a function for foreachBatch that refuses to begin a batch after the request to stop.
+
+        It must raise: returning would commit the batch as done.
+        """
+
+        def guarded(batch: DataFrame, batch_id: int) -> None:
+            if self.stopping.is_set():
+                raise StopRequested("asked to stop")
+            write(batch, batch_id)
+
+        return guarded
+
+    def run(self, queries: Sequence[StreamingQuery]) -> None:
+        """Return when asked to stop and no batch is half done. Raises QueryFailed when a query ends by itself."""
+        while not self.stopping.wait(_LOOK_SECONDS):
+            for query in queries:
+                if not query.isActive:
+                    raise QueryFailed(_cause(query))
+        _log.info("stopping", queries=[query.name for query in queries])
+        deadline = time.monotonic() + _GRACE_SECONDS
+        for query in queries:
+            _stop_between_batches(query, deadline)
+
+
+def _stop_between_batches(query: StreamingQuery, deadline: float) -> None:
+    """`stop()` interrupts what runs, the checkpoint's commit included, so wait until nothing does."""
+    while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
+        time.sleep(_LOOK_SECONDS)
+    if query.isActive and query.status["isTriggerActive"]:
+        _log.warning("batch interrupted; it runs again after the restart", query=query.name)
+    query.stop()
+
+
+def _cause(query: StreamingQuery) -> str:
+    error = query.exception()
+    if error is None:
+        return f"query {query.name} ended"
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    # A failure in our own function arrives as a Python traceback, whose last line names it.
+    own = [line for line in lines if line.startswith(("spark.errors.", "contracts.errors."))]
+    return f"query {query.name} failed: {(own or lines)[-1 if own else 0]}"

@@ -1,0 +1,138 @@
+"""`live`: every departed flight, enriched, within moments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from contracts import topics
+from contracts.catalog import Catalog
+from contracts.errors import NotAProducer
+from contracts.registry import Registry
+from spark.dead_letters import dead_letter_headers
+from spark.decode import HEADER_BYTES, decode, wire_header
+from spark.dimensions import Dimension, Dimensions
+from spark.enrich import LOOKUPS, enrich
+from spark.errors import StopRequested
+from spark.kafka import read_topic
+from spark.kafka_sink import Sink
+from spark.lifecycle import Lifecycle
+from spark.metrics import count_batch
+from spark.offsets import offset_ranges
+from spark.schemas import TopicSchemas, WriterSchemas
+from spark.settings import SparkSettings
+from spark.wire import derived_headers, wire_value
+
+SOURCE = topics.FLIGHTS_DEPARTED.name
+TARGET = topics.FLIGHTS_DEPARTED_ENRICHED.name
+DIMENSIONS = ("airlines", "airports", "planes")
+
+
+class Live:
+    """Departed flights → decode → enrich → `sink`, batch by batch."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: SparkSettings,
+        catalog: Catalog,
+        registry: Registry,
+        sink: Sink,
+        lifecycle: Lifecycle,
+    ) -> None:
+        """Raises NotAProducer if the enriched topic's contract does not list `live`."""
+        target = catalog.topic(TARGET)
+        if "live" not in target.producers:
+            raise NotAProducer(f"live is no producer of {TARGET}; its contract lists {', '.join(target.producers)}")
+        self._spark = spark
+        self._settings = settings
+        self._sink = sink
+        self._lifecycle = lifecycle
+        self._schemas = TopicSchemas(registry, catalog.topic(SOURCE), catalog.schema(SOURCE))
+        self._dimensions = Dimensions(spark, settings.s3, [catalog.dimension(name) for name in DIMENSIONS])
+        self._dead_letter_topic = catalog.topic(SOURCE).dead_letter_topic
+        self._value = wire_value(catalog.schema(TARGET), registry.register(target.subject, catalog.schema(TARGET)))
+
+    def start(self) -> StreamingQuery | None:
+        """Start the query when the dimensions are published; None if asked to stop before."""
+        if not self._dimensions.wait(self._lifecycle.stopping):
+            return None
+        raw = read_topic(
+            self._spark,
+            self._settings.kafka,
+            SOURCE,
+            starting_offsets="earliest",
+            max_offsets_per_trigger=self._settings.live.max_offsets_per_trigger,
+        )
+        return (
+            raw.writeStream.queryName("live")
+            .option("checkpointLocation", f"s3a://{self._settings.s3.bucket}/checkpoints/live/{TARGET}")
+            .trigger(processingTime=f"{round(self._settings.live.trigger_seconds * 1000)} milliseconds")
+            .foreachBatch(self._lifecycle.until_stopped(self.write))
+            .start()
+        )
+
+    def write(self, batch: DataFrame, batch_id: int) -> None:
+        """Enrich one batch of raw records into the sink, the bad ones as dead letters. One Spark job."""
+        schemas = self._known_schemas(batch)
+        seen = Observation()
+        enriched = enriched_rows(batch, schemas, self._dimensions.newest()).observe(seen, *_observed())
+        self._sink.write(self._records(enriched), offset_ranges(batch), batch_id)
+        count_batch("live", seen.get)
+
+    def _records(self, enriched: DataFrame) -> DataFrame:
+        record, reason = F.col("record"), F.col("reason")
+        bad_headers = dead_letter_headers("live", record, reason, F.col("error"))
+        return enriched.select(
+            F.when(reason.isNull(), F.lit(TARGET)).otherwise(F.lit(self._dead_letter_topic)).alias("topic"),
+            "record.key",
+            F.when(reason.isNull(), self._value).otherwise(record["value"]).alias("value"),
+            F.when(reason.isNull(), derived_headers(TARGET, "/spark/live", record)).otherwise(bad_headers).alias("headers"),
+        )
+
+    def _known_schemas(self, batch: DataFrame) -> WriterSchemas:
+        """The batch's end is fixed by now, so the versions registered by now cover every record of it.
+
+        While the registry is down the versions known so far do, if no record names another one; else wait.
+        """
+        if self._schemas.renew() or not _has_other_ids(batch, self._schemas.current):
+            return self._schemas.current
+        if not self._schemas.wait(self._lifecycle.stopping):
+            raise StopRequested("asked to stop while waiting for the registry")
+        return self._schemas.current
+
+
+def enriched_rows(batch: DataFrame, schemas: WriterSchemas, dimensions: Mapping[str, Dimension]) -> DataFrame:
+    """One row for each raw record: the enriched event's fields, then `reason`, `error` and `record` of `decode`."""
+    versions = [part for name in DIMENSIONS for part in (F.lit(name), F.lit(dimensions[name].version).cast("long"))]
+    departures = decode(batch, schemas).select(
+        "event.*",
+        F.create_map(*versions).alias("dimension_versions"),
+        F.lit(0).alias("revision"),
+        "reason",
+        "error",
+        "record",
+    )
+    return enrich(departures, *[dimensions[name].frame for name in DIMENSIONS])
+
+
+def _observed() -> list[Column]:
+    """What is counted while the rows pass, at no further job."""
+    good = F.col("reason").isNull()
+    sent_ms = F.unix_millis(F.col("record.timestamp"))
+    return [
+        F.count_if(~good).alias("dead_letters"),
+        F.min(sent_ms).alias("oldest_ms"),
+        F.avg(sent_ms).alias("mean_ms"),
+        *[F.count_if(good & F.array_contains("unmatched", name)).alias(f"unmatched.{name}") for name in LOOKUPS],
+    ]
+
+
+def _has_other_ids(batch: DataFrame, schemas: WriterSchemas) -> bool:
+    header = F.substring(F.col("value"), 1, HEADER_BYTES)
+    known = [F.lit(wire_header(schema_id)) for schema_id in schemas.writers]
+    framed = (F.substring(header, 1, 1) == F.lit(b"\x00")) & (F.length("value") > HEADER_BYTES)
+    return not batch.where(framed & ~header.isin(known)).isEmpty()

@@ -1,0 +1,26 @@
+"""The object store, seen without Spark."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import boto3
+from botocore.config import Config
+
+from contracts.settings import S3Settings
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+
+def s3_client(s3: S3Settings) -> S3Client:
+    """A client of the object store that the settings name."""
+    return boto3.client(
+        "s3",
+        endpoint_url=None if s3.endpoint is None else str(s3.endpoint),
+        region_name=s3.region,
+        aws_access_key_id=None if s3.access_key is None else s3.access_key.get_secret_value(),
+        aws_secret_access_key=None if s3.secret_key is None else s3.secret_key.get_secret_value(),
+        verify=None if s3.ca_file is None else str(s3.ca_file),
+        config=Config(s3={"addressing_style": "path" if s3.endpoint is not None else "auto"}),
+    )

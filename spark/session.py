@@ -1,0 +1,87 @@
+"""The one Spark session of a deployable."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from contracts.settings import S3Settings
+from spark.settings import SparkSettings
+
+_LOG4J = Path(__file__).with_name("log4j2.properties")
+
+# A hostile Avro body can claim a string of 2 GiB in five bytes, which the Java library would allocate at once.
+_AVRO_LIMITS = " ".join(
+    f"-Dorg.apache.avro.limits.{what}={limit}"
+    for what, limit in (
+        ("string.maxLength", 16 << 20),
+        ("bytes.maxLength", 16 << 20),
+        ("collectionItems.maxLength", 1 << 20),
+    )
+)
+
+
+def start_session(settings: SparkSettings, name: str) -> SparkSession:
+    """Start Spark; `name` is what the cluster shows. The JVM's options only count for the first session of a process."""
+    # Python workers must be this interpreter: another one lacks our packages.
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    jars = os.pathsep.join(f"{folder}/*" for folder in settings.spark.jars.split(os.pathsep) if folder)
+    java_options = f"-XX:+UseSerialGC -Dlog4j2.configurationFile={_LOG4J.as_uri()} {_AVRO_LIMITS}"
+    conf: dict[str, bool | float | int | str | None] = {
+        "spark.driver.memory": settings.spark.driver_memory,
+        "spark.driver.extraJavaOptions": java_options,
+        "spark.executor.extraJavaOptions": _AVRO_LIMITS,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        # Plans of a few hundred expressions are written out for every batch, for nobody.
+        "spark.sql.maxPlanStringLength": "1000",
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        # The default of 50 partitions costs a small table a second for each new version.
+        "spark.databricks.delta.snapshotPartitions": "1",
+        "spark.sql.streaming.minBatchesToRetain": "20",
+        # One more object on S3 for each file of the checkpoint, for a check that S3 does itself.
+        "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+        **_s3a(settings.s3),
+    }
+    if jars:
+        conf |= {"spark.driver.extraClassPath": jars, "spark.executor.extraClassPath": jars}
+    if not settings.spark.master.startswith("local"):
+        for own in ("spark.driver.host", "spark.driver.bindAddress"):
+            del conf[own]
+    spark: SparkSession = SparkSession.builder.master(settings.spark.master).appName(name).config(map=conf).getOrCreate()
+    # Not in `conf`, which goes to the JVM by its command line, for every user of the machine to read.
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+    for option, value in _s3a_keys(settings.s3).items():
+        hadoop.set(option, value)
+    return spark
+
+
+def _s3a(s3: S3Settings) -> dict[str, str]:
+    conf = {
+        "fs.s3a.endpoint.region": s3.region,
+        # We overwrite nothing under these paths, so S3A need not look before it writes.
+        "fs.s3a.create.performance": "true",
+        "fs.s3a.directory.marker.retention": "keep",
+    }
+    if s3.endpoint is not None:
+        conf |= {
+            "fs.s3a.endpoint": str(s3.endpoint).rstrip("/"),
+            "fs.s3a.path.style.access": "true",
+            "fs.s3a.connection.ssl.enabled": str(s3.endpoint.scheme == "https").lower(),
+        }
+    if s3.access_key is not None:
+        conf["fs.s3a.aws.credentials.provider"] = "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider"
+    return {f"spark.hadoop.{option}": value for option, value in conf.items()}
+
+
+def _s3a_keys(s3: S3Settings) -> dict[str, str]:
+    keys = {"fs.s3a.access.key": s3.access_key, "fs.s3a.secret.key": s3.secret_key}
+    return {option: key.get_secret_value() for option, key in keys.items() if key is not None}
