@@ -16,6 +16,7 @@ from contracts.publisher import Publisher
 from contracts.registry import Registry
 from contracts.settings import read_settings
 from services.alerting.app import Alerting
+from services.alerting.notifier import Notifier
 from services.alerting.receiver import ReceiversError, load_receivers
 from services.alerting.rulebook import SERVICE, RulebookError
 from services.alerting.settings import AlertingSettings
@@ -25,6 +26,9 @@ _log = structlog.get_logger(__name__)
 
 # Each try of the registry client; the agents try again for as long as it takes.
 _REGISTRY_RETRY_SECONDS = 5.0
+
+# A receiver that is slow to answer may hold up the end for that long; the alert at hand comes again then.
+_NOTIFIER_SECONDS = 5.0
 
 
 def main() -> int:
@@ -44,8 +48,17 @@ def main() -> int:
             Publisher(settings, catalog, registry, service=SERVICE, topics=[topics.ALERTS_RAISED]) as publisher,
         ):
             alerting = Alerting(settings, catalog, rules, registry, publisher)
+            notifiers = [Notifier(receiver, settings, catalog, registry, publisher) for receiver in receivers]
             with serve_health(settings.http, service=SERVICE, healthy=alerting.health):
-                asyncio.run(_run(alerting))
+                for notifier in notifiers:
+                    notifier.start()
+                try:
+                    asyncio.run(_run(alerting))
+                finally:
+                    for notifier in notifiers:
+                        notifier.stop()
+                    for notifier in notifiers:
+                        notifier.join(_NOTIFIER_SECONDS)
     except HeadraceError as error:
         _log.error("alerting stops: it can't go on", error=str(error))
         return 1

@@ -1,0 +1,115 @@
+"""`Notifier`: one receiver's own way from the topic of alerts to its webhook."""
+
+from __future__ import annotations
+
+from threading import Event, Thread
+
+import structlog
+
+from contracts import topics
+from contracts.catalog import Catalog
+from contracts.events import AlertRaised
+from contracts.publisher import Publisher
+from contracts.registry import Registry
+from contracts.settings import Settings
+from contracts.subscriber import Record, Subscriber, Undecodable
+from services.alerting import metrics
+from services.alerting.notify import Cooldown, webhook_body
+from services.alerting.receiver import Receiver
+from services.alerting.webhook import Outcome, Webhook
+
+_log = structlog.get_logger(__name__)
+
+_RESTART_SECONDS = 5.0
+_REPEATS_WINDOW = 10_000
+_DELIVERY_SECONDS = 130.0
+
+
+class Notifier(Thread):
+    """Reads the alerts as the consumer group `alerting-notify-<receiver>` and posts what its cooldown lets through.
+
+    A thread and a group of its own, so a receiver that is down holds up nobody else. At-least-once: an alert counts as
+    handled when the receiver took it, when a cooldown holds it back, or when it became a dead letter because the
+    receiver calls it unacceptable. The receiver can tell repeats by the header `Idempotency-Key`.
+    """
+
+    def __init__(
+        self, receiver: Receiver, settings: Settings, catalog: Catalog, registry: Registry, publisher: Publisher
+    ) -> None:
+        super().__init__(name=f"notify-{receiver.name}", daemon=True)
+        self._receiver = receiver
+        self._settings = settings
+        self._catalog = catalog
+        self._registry = registry
+        self._publisher = publisher
+        self._stopping = Event()
+        self._subscriber: Subscriber[AlertRaised] | None = None
+
+    def stop(self) -> None:
+        """End after the attempt at hand; an alert not yet told comes again."""
+        self._stopping.set()
+        if self._subscriber is not None:
+            self._subscriber.stop()
+
+    def run(self) -> None:
+        """The thread; begins anew, after a pause, whatever goes wrong."""
+        while not self._stopping.is_set():
+            try:
+                self._notify()
+            except Exception:  # noqa: BLE001
+                # Whatever it is, the other receivers and the alerts themselves go on.
+                _log.exception("notifier failed and begins anew: find out why", receiver=self._receiver.name)
+                self._stopping.wait(_RESTART_SECONDS)
+
+    def _notify(self) -> None:
+        webhook, cooldown = Webhook(self._receiver, self._stopping), Cooldown()
+        try:
+            with Subscriber(
+                topics.ALERTS_RAISED,
+                f"alerting-notify-{self._receiver.name}",
+                self._settings,
+                registry=self._registry,
+                catalog=self._catalog,
+                repeats_window=_REPEATS_WINDOW,
+            ) as alerts:
+                self._subscriber = alerts
+                if self._stopping.is_set():
+                    return
+                for record in alerts:
+                    if isinstance(record, Undecodable):
+                        self._dead_letter(record, type(record.error).__name__, str(record.error))
+                    elif not self._tell(record, cooldown, webhook):
+                        return
+        finally:
+            webhook.close()
+
+    def _tell(self, record: Record[AlertRaised], cooldown: Cooldown, webhook: Webhook) -> bool:
+        """Whether the alert has been handled; not when the service is stopping."""
+        told = cooldown.take(record.event)
+        if all(notification.alert is not record.event for notification in told):
+            metrics.HELD_BACK.labels(self._receiver.name).inc()
+        for notification in told:
+            outcome = webhook.post(webhook_body(notification), idempotency_key=str(notification.alert.alert_id))
+            if outcome is Outcome.STOPPED:
+                return False
+            if outcome is Outcome.REFUSED:
+                self._dead_letter(
+                    record, "NotificationRefused", f"receiver {self._receiver.name} calls it unacceptable"
+                )
+        return True
+
+    def _dead_letter(self, record: Record[AlertRaised] | Undecodable, reason: str, error: str) -> None:
+        """Raises DeliveryError if the broker does not take it: then the alert isn't handled."""
+        self._publisher.dead_letter(
+            topics.ALERTS_RAISED,
+            key=record.key,
+            value=record.value,
+            headers=record.headers,
+            reason=reason,
+            error=error,
+            coordinate=record.coordinate,
+            timestamp_ms=record.timestamp_ms,
+        )
+        self._publisher.flush(_DELIVERY_SECONDS)
+        metrics.DEAD_LETTERS.labels(record.topic, reason).inc()
+        _log.warning("dead letter", coordinate=record.coordinate, reason=reason, receiver=self._receiver.name)
