@@ -162,7 +162,7 @@ class Registry:
         retrying = Retrying(
             retry=retry_if_exception_type(RegistryUnavailable),
             stop=stop_after_delay(self._retry_seconds),
-            wait=wait_exponential_jitter(initial=0.1, max=5.0, jitter=0.1),
+            wait=wait_exponential_jitter(multiplier=0.1, max=5.0, jitter=0.1),
             before_sleep=_log_retry,
             reraise=True,
         )

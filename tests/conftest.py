@@ -15,3 +15,10 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
     with LocalStack(tmp_path_factory.mktemp("stack")) as running:
         running.bootstrap()
         yield running
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whatever uses the stack is a system test."""
+    for item in items:
+        if "stack" in getattr(item, "fixturenames", ()):
+            item.add_marker("system")

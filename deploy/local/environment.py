@@ -57,7 +57,9 @@ def _install(root: Path, environment: Path, *, anew: bool) -> None:
     _say(f"making {environment} from {lock.relative_to(root)} with {'uv' if uv else 'pip'}; this takes minutes, once")
     free = shutil.disk_usage(root).free // 1_000_000
     if anew and free < _NEEDED_MB:
-        raise InstallationFailed(f"Only {free} MB are free in {root} where {_NEEDED_MB} are needed: make room, and try again.")
+        raise InstallationFailed(
+            f"Only {free} MB are free in {root} where {_NEEDED_MB} are needed: make room, and try again."
+        )
     if anew:
         _make_venv(environment, with_pip=not uv)
     if uv:
@@ -83,7 +85,9 @@ def _make_venv(environment: Path, *, with_pip: bool) -> None:
     try:
         venv.create(environment, clear=True, with_pip=with_pip, symlinks=True)
     except (OSError, subprocess.CalledProcessError) as error:
-        raise InstallationFailed(f"{environment} couldn't be made ({error}): check the folder's rights and space.") from error
+        raise InstallationFailed(
+            f"{environment} couldn't be made ({error}): check the folder's rights and space."
+        ) from error
 
 
 def _run(command: Sequence[str], root: Path) -> None:
@@ -92,7 +96,13 @@ def _run(command: Sequence[str], root: Path) -> None:
     # Without VIRTUAL_ENV and PYTHONPATH: neither another environment nor other packages may mix in.
     environment = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "PYTHONPATH")}
     with subprocess.Popen(
-        command, cwd=root, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        command,
+        cwd=root,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
     ) as process:
         assert process.stdout is not None
         for line in process.stdout:
@@ -102,12 +112,20 @@ def _run(command: Sequence[str], root: Path) -> None:
         return
     output = "".join(said)
     if "No space left on device" in output:
-        raise InstallationFailed(f"The disk that holds {root} or the temporary folder is full: make room, and try again.")
+        raise InstallationFailed(
+            f"The disk that holds {root} or the temporary folder is full: make room, and try again."
+        )
     if any(word in output for word in _WRONG_CHECKSUM):
-        raise InstallationFailed("A package has another checksum than the lock says: check your package index or mirror.")
+        raise InstallationFailed(
+            "A package has another checksum than the lock says: check your package index or mirror."
+        )
     if any(word in output for word in _NO_NETWORK):
-        raise InstallationFailed("The package index can't be reached: check the network, proxy or mirror, and try again.")
-    raise InstallationFailed(f"{Path(command[0]).name} failed with exit code {process.returncode}: what it said is above.")
+        raise InstallationFailed(
+            "The package index can't be reached: check the network, proxy or mirror, and try again."
+        )
+    raise InstallationFailed(
+        f"{Path(command[0]).name} failed with exit code {process.returncode}: what it said is above."
+    )
 
 
 def _say(line: str) -> None:

@@ -14,13 +14,23 @@ HOST = "127.0.0.1"
 
 @dataclass(frozen=True)
 class Ports:
-    """Fixed defaults, away from those that other software likes, so that a client's settings stay valid."""
+    """Fixed defaults, away from those that other software likes, so that a client's settings stay valid.
+
+    Those of the deployables serve their `/health` and `/metrics`.
+    """
 
     kafka: int = 19092
     controller: int = 19093
     registry: int = 18081
     registry_management: int = 18082
     s3: int = 19000
+    departures: int = 19101
+    arrivals: int = 19102
+    weather: int = 19103
+    live: int = 19104
+    lake: int = 19105
+    alerting: int = 19106
+    dimensions: int = 19107
 
     @classmethod
     def free(cls) -> Ports:

@@ -9,9 +9,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from pydantic import HttpUrl, SecretStr
+
+from contracts.catalog import load_catalog
+from contracts.provision import create_topics, register_contracts
+from contracts.registry import Registry
+from contracts.settings import KafkaSettings, RegistrySettings, S3Settings, Settings
 from deploy.local.jars import ensure_jars, say_on_stderr
 from deploy.local.java import java_home
 from deploy.local.kafka import KafkaBroker
+from deploy.local.landing import create_bucket
 from deploy.local.ports import Ports
 from deploy.local.process import stop_leftovers
 from deploy.local.registry import SchemaRegistry
@@ -91,12 +98,26 @@ class LocalStack:
             "PYSPARK_PYTHON": sys.executable,
         }
 
-    def bootstrap(self) -> None:
-        """Register the contracts, create the topics and the bucket; what is there already stays."""
-        from contracts.catalog import load_catalog
-        from deploy.local.bootstrap import create_bucket, create_topics, register_contracts
+    def settings(self) -> Settings:
+        """The same as a settings object, for clients in this process."""
+        return Settings(
+            kafka=KafkaSettings(bootstrap_servers=self.kafka.bootstrap_servers),
+            registry=RegistrySettings(url=HttpUrl(self.registry.url)),
+            s3=S3Settings(
+                endpoint=HttpUrl(self.s3.endpoint),
+                access_key=SecretStr(self.s3.access_key),
+                secret_key=SecretStr(self.s3.secret_key),
+                bucket=BUCKET,
+            ),
+        )
 
-        catalog = load_catalog()
+    def bootstrap(self) -> None:
+        """Register the contracts, create the topics and the bucket; what is there already stays.
+
+        Raises what `contracts.provision` raises, SchemaIncompatible among it.
+        """
+        catalog, settings = load_catalog(), self.settings()
         create_bucket(self.s3, BUCKET)
-        create_topics(catalog, self.kafka.bootstrap_servers)
-        register_contracts(catalog, self.registry.url)
+        create_topics(settings, catalog)
+        with Registry(settings.registry) as registry:
+            register_contracts(registry, catalog)

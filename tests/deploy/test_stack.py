@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -15,7 +16,6 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from deploy.errors import PortInUse, ProcessFailed
-from deploy.local.bootstrap import s3_client
 from deploy.local.ports import HOST, Ports
 from deploy.local.process import MARK, Process, running, stop_leftovers, tail
 from deploy.local.stack import BUCKET, LocalStack
@@ -29,7 +29,7 @@ def a_sleeper(directory: Path, name: str = "sleeper", *, code: str = "import tim
 def test_a_bootstrapped_stack_has_topics_bucket_and_three_processes(stack: LocalStack) -> None:
     topics = AdminClient({"bootstrap.servers": stack.kafka.bootstrap_servers}).list_topics(timeout=10).topics
     assert {"flights.departed.v1", "flights.departed.v1.dlq"} <= set(topics)
-    assert [bucket["Name"] for bucket in s3_client(stack.s3).list_buckets()["Buckets"]] == [BUCKET]
+    assert [bucket["Name"] for bucket in stack.s3.client().list_buckets()["Buckets"]] == [BUCKET]
     assert set(running(stack.directory)) == {"kafka", "registry", "s3"}
 
 
@@ -64,7 +64,7 @@ def test_a_port_in_use_is_named(tmp_path: Path) -> None:
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(PortInUse, match=rf"^Port {port}, which s3 needs, is in use: .*--port-offset"):
-            LocalStack(tmp_path, Ports(*[*Ports.free().__dict__.values()][:4], s3=port)).start()
+            LocalStack(tmp_path, dataclasses.replace(Ports.free(), s3=port)).start()
     assert running(tmp_path) == {}
 
 

@@ -1,0 +1,49 @@
+"""What `up` starts beside the stack, in the order in which it is stopped."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from deploy.local.ports import Ports
+from deploy.local.process import Process
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@dataclass(frozen=True)
+class Deployable:
+    """One `python -m` of ours. `ends`: exit code 0 means that its work is done, not that it died."""
+
+    name: str
+    arguments: tuple[str, ...]
+    ends: bool = False
+    grace_seconds: float = 20
+
+    def process(self, directory: Path, ports: Ports, settings: Mapping[str, str]) -> Process:
+        """It as a process with the stack's settings, serving its health on its own port."""
+        env = {
+            **settings,
+            "HEADRACE_HTTP__PORT": str(getattr(ports, self.name)),
+            "PYTHONPATH": str(ROOT),
+            "PYTHONUNBUFFERED": "1",
+            # glibc otherwise keeps an arena of memory for each of a JVM's many threads.
+            "MALLOC_ARENA_MAX": "2",
+        }
+        return Process(self.name, [sys.executable, "-m", *self.arguments], directory=directory, env=env)
+
+
+PRODUCERS = (
+    Deployable("departures", ("services.departures",), ends=True),
+    Deployable("arrivals", ("services.arrivals",), ends=True),
+    Deployable("weather", ("services.weather",), ends=True),
+)
+# Spark finishes the batch at hand, which may be a big one.
+LIVE = Deployable("live", ("spark", "live"), grace_seconds=60)
+READERS = (
+    Deployable("lake", ("spark", "lake"), grace_seconds=60),
+    Deployable("alerting", ("services.alerting",)),
+    Deployable("dimensions", ("services.dimensions",)),
+)
