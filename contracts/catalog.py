@@ -70,6 +70,7 @@ def read_catalog(root: Path) -> tuple[Catalog, list[Problem]]:
             continue
         if path.stem != topic.name:
             problems.append(_misnamed(path, root, topic.name))
+            continue
         topics[topic.name] = topic
         schemas[topic.name], found = _read_schemas(topic, path, root)
         problems += found
@@ -80,6 +81,7 @@ def read_catalog(root: Path) -> tuple[Catalog, list[Problem]]:
             continue
         if path.stem != dimension.name:
             problems.append(_misnamed(path, root, dimension.name))
+            continue
         dimensions[dimension.name] = dimension
     return Catalog(root, topics, dimensions, schemas), problems
 

@@ -94,11 +94,11 @@ class _Topic:
         topic = self.topic
         for what, cure in schema_rules.faults(schema):
             yield Problem(self._schema_file(topic.schema_version), None, what, cure)
-        named_fields = [("key", topic.key)] if topic.key else []
-        named_fields += [("occurred_at", topic.occurred_at)]
-        named_fields += [("personal_data", name) for name in topic.personal_data]
-        named_fields += [("lake", name) for name in (topic.lake.partition_by if topic.lake else ())]
-        for key, name in named_fields:
+        fields: list[tuple[tuple[str, ...], str]] = [(("occurred_at",), topic.occurred_at)]
+        fields += [(("key",), topic.key)] if topic.key else []
+        fields += [(("personal_data",), name) for name in topic.personal_data]
+        fields += [(("lake", "partition_by"), name) for name in (topic.lake.partition_by if topic.lake else ())]
+        for key, name in fields:
             if schema_rules.field_type(schema, name) is None:
                 yield self._at(key, f"the schema has no field '{name}'", "name a field of the schema")
         if topic.key and schema_rules.field_type(schema, topic.key) not in (None, "string", "uuid"):
@@ -124,9 +124,10 @@ class _Topic:
             if text is not None:
                 yield Problem(named(self.catalog.root, path), None, text, "mend the example")
 
-    def _at(self, key: str, problem: str, cure: str) -> Problem:
+    def _at(self, key: str | tuple[str, ...], problem: str, cure: str) -> Problem:
         path = self.catalog.root / "topics" / f"{self.topic.name}.yaml"
-        return problem_at(self.catalog.root, path, (key,), problem, cure)
+        location = (key,) if isinstance(key, str) else key
+        return problem_at(self.catalog.root, path, location, problem, cure)
 
     def _schema_file(self, version: int) -> str:
         folder = self.topic.schema_file.partition("/")[0]
@@ -175,13 +176,17 @@ def _type_names(catalog: Catalog, topic: str) -> list[str]:
 def _orphans(catalog: Catalog) -> Iterator[Problem]:
     """Schema and example files that belong to no topic."""
     root = catalog.root
+    # What belongs to a topic file that cannot be read is no orphan.
+    unread = {path.stem for path in (root / "topics").glob("*.yaml")} - catalog.topics.keys()
     current = {topic.schema_file.partition("/")[0]: topic.schema_version for topic in catalog.topics.values()}
-    for path in sorted((root / "schemas").glob("*/*")):
-        number = path.stem if path.suffix == ".avsc" and path.stem.isdigit() else "0"
-        if not 1 <= int(number) <= current.get(path.parent.name, 0):
-            yield Problem(named(root, path), None, "no topic uses this file", "name it in a topic file, or remove it")
-    for path in sorted((root / "examples").glob("*/*")):
+    orphans = []
+    for path in (root / "schemas").glob("*/*"):
+        number = int(path.stem) if path.suffix == ".avsc" and path.stem.isdigit() else 0
+        if not 1 <= number <= current.get(path.parent.name, 0):
+            orphans.append(path)
+    for path in (root / "examples").glob("*/*"):
         if path.parent.name not in catalog.topics or path.suffix != ".json":
-            yield Problem(
-                named(root, path), None, "no topic uses this file", "move it to a topic's folder, or remove it"
-            )
+            orphans.append(path)
+    for path in orphans:
+        if path.parent.name not in unread:
+            yield Problem(named(root, path), None, "no topic uses this file", "name it in a topic file, or remove it")

@@ -1,0 +1,59 @@
+"""A project of one topic, under a name of its own, for tests on the shared stack."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import HttpUrl
+
+from contracts.catalog import CONTRACTS, Catalog, load_catalog
+from contracts.provision import create_topics, register_contracts
+from contracts.registry import Registry
+from contracts.settings import KafkaSettings, RegistrySettings, Settings
+from deploy.local.stack import LocalStack
+
+DEPARTED = "flights.departed.v1"
+
+
+def a_project(root: Path, *, schemas: Sequence[Mapping[str, Any]] = (), **overrides: Any) -> Catalog:
+    """The contract of departures with `overrides`, and as many schema versions; default: the real one's."""
+    contract = yaml.safe_load((CONTRACTS / "topics" / f"{DEPARTED}.yaml").read_text(encoding="utf-8"))
+    name = overrides.pop("topic", f"trials.t{uuid.uuid4().hex[:12]}.v1")
+    versions = list(schemas) or [departed_schema()]
+    contract |= {"topic": name, "schema": f"{name}/{len(versions)}.avsc", **overrides}
+    for folder in (root / "topics", root / "schemas" / name):
+        folder.mkdir(parents=True, exist_ok=True)
+    (root / "topics" / f"{name}.yaml").write_text(yaml.safe_dump(contract), encoding="utf-8")
+    for number, schema in enumerate(versions, start=1):
+        (root / "schemas" / name / f"{number}.avsc").write_text(json.dumps(schema), encoding="utf-8")
+    return load_catalog(root)
+
+
+def departed_schema(*, without: str | None = None, **more_fields: Any) -> dict[str, Any]:
+    """The schema of departures, with one field less or some more (name=type)."""
+    schema: dict[str, Any] = json.loads((CONTRACTS / "schemas" / DEPARTED / "1.avsc").read_text(encoding="utf-8"))
+    fields = [field for field in schema["fields"] if field["name"] != without]
+    fields += [{"name": name, "type": each} for name, each in more_fields.items()]
+    return {**schema, "fields": fields}
+
+
+def settings_of(stack: LocalStack, *, registry_url: str | None = None) -> Settings:
+    """How to reach the stack, or its broker and another registry."""
+    return Settings(
+        kafka=KafkaSettings(bootstrap_servers=stack.kafka.bootstrap_servers),
+        registry=RegistrySettings(url=HttpUrl(registry_url or stack.registry.url)),
+    )
+
+
+def applied(catalog: Catalog, stack: LocalStack) -> str:
+    """Bring the project's only topic to the stack; returns its name."""
+    settings = settings_of(stack)
+    create_topics(settings, catalog)
+    with Registry(settings.registry) as registry:
+        register_contracts(registry, catalog)
+    return next(iter(catalog.topics))

@@ -1,0 +1,208 @@
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from contracts.catalog import load_catalog
+from contracts.check import check
+from contracts.cli import contracts_app
+from contracts.release import release
+from tests.contracts.project import Project
+
+DEPARTED = "topics/flights.departed.v1.yaml"
+SCHEMA = "schemas/flights.departed.v1/1.avsc"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+def test_the_contracts_keep_every_rule_and_the_check_is_fast() -> None:
+    begin = time.process_time()
+    assert [str(problem) for problem in check()] == []
+    assert time.process_time() - begin < 2.0
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "expected"),
+    [
+        (DEPARTED, "owner:", "ownr:", "yaml:3: unknown key 'ownr': did you mean 'owner'?"),
+        (DEPARTED, "owner:", "ownr:", "yaml:1: key 'owner' is missing: add 'owner:'"),
+        (DEPARTED, "  format: delta", "  fromat: delta", "yaml:20: unknown key 'lake.fromat': did you mean 'format'?"),
+        (DEPARTED, "partitions: 2", "partitions: 2\npartitions: 3", "yaml:9: not readable as YAML: key 'partitions'"),
+        (DEPARTED, "description: E", "description: 'E", "not readable as YAML"),
+        (DEPARTED, "BACKWARD", "BACKWARDS", "yaml:5: 'compatibility' is 'BACKWARDS'"),
+        (
+            DEPARTED,
+            "topic: flights.departed.v1",
+            "topic: flights_departed.v1",
+            "yaml:1: 'topic' is 'flights_departed.v1'",
+        ),
+        (DEPARTED, "topic: flights.departed.v1", "topic: flights.left.v1", "another name than 'flights.left.v1'"),
+        (
+            DEPARTED,
+            "v1/1.avsc",
+            "v1/2.avsc",
+            "yaml:4: schema file contracts/schemas/flights.departed.v1/2.avsc is missing",
+        ),
+        (
+            DEPARTED,
+            "flights.departed.v1/1",
+            "flights.arrived.v1/1",
+            "yaml:4: 'flights.arrived.v1/1.avsc' is not in the",
+        ),
+        (DEPARTED, "key: flight_id", "key: flightid", "yaml:6: the schema has no field 'flightid'"),
+        (DEPARTED, "key: flight_id", "key: flight_number", "yaml:6: 'flight_number' is not a required text"),
+        (DEPARTED, "occurred_at: departed_at", "occurred_at: flight_date", "yaml:7: 'flight_date' is no instant"),
+        (DEPARTED, "[flight_date]", "[day]", "yaml:21: the schema has no field 'day'"),
+        (DEPARTED, "personal_data: []", "personal_data: [pilot]", "yaml:12: the schema has no field 'pilot'"),
+        (
+            DEPARTED,
+            "[departures]",
+            "[departure]",
+            "yaml:10: there is no deployable 'departure': use one of: alerting, ",
+        ),
+        (DEPARTED, "[live, lake]", "[live]", "yaml:11: consumers and lake section disagree"),
+        (DEPARTED, "table: flights_departed", "table: alerts_raised", "lake table 'alerts_raised' belongs to"),
+        (SCHEMA, '"FlightDeparted"', '"FlightArrived"', "type name 'FlightArrived' belongs to flights.arrived.v1"),
+        (SCHEMA, '"name": "carrier"', '"name" "carrier"', "1.avsc:13: not readable as JSON"),
+        (SCHEMA, '"type": "string"', '"type": "text"', "1.avsc: not an Avro schema"),
+        (SCHEMA, "Flight number of the carrier, without unit.", "", "field flight_number has no doc"),
+        (SCHEMA, ", in statute miles", "", "the doc of distance_miles names no unit"),
+        (
+            SCHEMA,
+            '"departed_at"',
+            '"departure"',
+            "field departure is of type timestamp-millis: instants, and only they",
+        ),
+        (
+            "dimensions/planes.yaml",
+            "key: [tail_number]",
+            "key: [tailnum]",
+            "planes.yaml:7: there is no column 'tailnum'",
+        ),
+        ("dimensions/planes.yaml", "key: [tail_number]", "key: [built_year]", "key column 'built_year' is nullable"),
+        ("dimensions/planes.yaml", "name: model", "name: seats", "planes.yaml:10: name 'seats' stands 2 times"),
+        ("dimensions/planes.yaml", "[live]", "[spark]", "planes.yaml:4: there is no deployable 'spark'"),
+        ("dimensions/planes.yaml", "nullable: true", "nulable: true", "unknown key 'columns.1.nulable': did you mean"),
+        (
+            "examples/flights.departed.v1/left_late.json",
+            '"UA",',
+            '"UA", "gate": "B2",',
+            "left_late.json: unknown: gate",
+        ),
+        ("examples/flights.departed.v1/left_late.json", "1400", '"far"', "left_late.json: "),
+        (
+            "examples/flights.departed.v1/left_late.json",
+            "T10:17:00Z",
+            "T10:17:00",
+            "departed_at is '2013-01-01T10:17:00'",
+        ),
+        ("examples/flights.departed.v1/left_late.json", "{", "[", "left_late.json: not readable as JSON"),
+        ("examples/alerts.raised.v1/storm_gust.json", '"warning"', '"grave"', "storm_gust.json: "),
+        ("examples/weather.observed.v1/storm.json", '"0"', '"0.125"', "storm.json: "),
+    ],
+)
+def test_a_broken_rule_is_told_with_file_and_cure(
+    project: Project, file: str, old: str, new: str, expected: str
+) -> None:
+    project.replace(file, old, new)
+    problems = project.problems()
+    assert any(expected in problem for problem in problems), problems
+    assert all(problem.startswith("contracts/") for problem in problems)
+
+
+def test_an_event_that_is_not_in_the_past_tense_is_told(project: Project) -> None:
+    path = project.root / DEPARTED
+    path.rename(path.with_name("flights.departure.v1.yaml"))
+    project.replace("topics/flights.departure.v1.yaml", "topic: flights.departed.v1", "topic: flights.departure.v1")
+    assert any("'departure' is not in the past tense" in problem for problem in project.problems())
+
+
+def test_all_problems_are_told_at_once(project: Project) -> None:
+    project.replace(DEPARTED, "owner:", "ownr:")
+    project.replace("topics/alerts.raised.v1.yaml", "key: rule", "key: rool")
+    project.replace("dimensions/airports.yaml", "key: [airport]", "key: [faa]")
+    text = "\n".join(project.problems())
+    assert "'ownr'" in text
+    assert "'rool'" in text
+    assert "'faa'" in text
+
+
+def test_a_file_that_cannot_be_read_makes_no_orphans(project: Project) -> None:
+    project.replace(DEPARTED, "owner:", "ownr:")
+    assert [problem for problem in project.problems() if "no topic uses" in problem] == []
+
+
+def test_a_topic_without_example_is_told(project: Project) -> None:
+    shutil.rmtree(project.root / "examples/flights.arrived.v1")
+    assert project.problems() == [
+        "contracts/examples/flights.arrived.v1: there is no example: add one event as a .json file"
+    ]
+
+
+def test_files_that_no_topic_uses_are_told(project: Project) -> None:
+    project.write_schema("flights.arrived.v1", 2, project.schema("flights.arrived.v1"))
+    (project.root / "examples/notes.txt").mkdir()
+    (project.root / "examples/notes.txt/x.json").write_text("{}", encoding="utf-8")
+    assert [problem.partition(":")[0] for problem in project.problems()] == [
+        "contracts/examples/notes.txt/x.json",
+        "contracts/schemas/flights.arrived.v1/2.avsc",
+    ]
+
+
+def test_a_released_schema_must_not_change_or_vanish(project: Project) -> None:
+    release(load_catalog(project.root))
+    assert project.problems() == []
+    project.replace(SCHEMA, "A flight left its gate.", "A flight left.")
+    (project.root / "schemas/flights.arrived.v1/1.avsc").unlink()
+    text = "\n".join(project.problems())
+    assert f"contracts/{SCHEMA}: released, but the file has changed: restore it" in text
+    assert "contracts/schemas/flights.arrived.v1/1.avsc: released, but the file is gone: restore it" in text
+
+
+def test_a_release_never_rewrites_what_was_released(project: Project) -> None:
+    catalog = load_catalog(project.root)
+    first = release(catalog)
+    assert len(first) == len(catalog.topics)
+    project.replace(SCHEMA, "A flight left its gate.", "A flight left.")
+    assert release(catalog) == []
+    assert any("has changed" in problem for problem in project.problems())
+
+
+def test_a_version_with_a_successor_must_be_released(project: Project) -> None:
+    _second_version(project, default=None)
+    assert any("1.avsc: has a newer version, but was not released" in problem for problem in project.problems())
+
+
+def test_a_new_version_must_be_compatible_with_its_predecessor(project: Project) -> None:
+    release(load_catalog(project.root))
+    _second_version(project, default=None)
+    for example in (project.root / "examples/flights.departed.v1").glob("*.json"):
+        example.write_text(example.read_text(encoding="utf-8").replace("{", '{"gate": "B2",', 1), encoding="utf-8")
+    assert project.problems() == []
+    _second_version(project)
+    (problem,) = project.problems()
+    assert problem == (
+        "contracts/schemas/flights.departed.v1/2.avsc: field gate: MISSING_DEFAULT: the other version has no such field, "
+        "and there is no default; version 2 cannot read records of version 1: "
+        "make it BACKWARD-compatible, or start a new major version of the topic"
+    )
+
+
+def _second_version(project: Project, **default: str | None) -> None:
+    schema = project.schema("flights.departed.v1")
+    schema["fields"].append({"name": "gate", "type": ["null", "string"], "doc": "Gate of departure.", **default})
+    project.write_schema("flights.departed.v1", 2, schema)
+    if "v1/2.avsc" not in (project.root / DEPARTED).read_text(encoding="utf-8"):
+        project.replace(DEPARTED, "v1/1.avsc", "v1/2.avsc")
+
+
+def test_the_command_says_what_it_found() -> None:
+    result = CliRunner().invoke(contracts_app, ["check"])
+    assert (result.exit_code, result.output) == (0, "7 topics and 3 dimensions keep every rule\n")

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import datacontract
+import pytest
+import yaml
+from datacontract.data_contract import DataContract
+from datacontract.model.run import ResultEnum
+from jsonschema import Draft7Validator
+from typer.testing import CliRunner
+
+from contracts.catalog import CONTRACTS, load_catalog
+from contracts.cli import contracts_app
+from contracts.documents.asyncapi import asyncapi
+from contracts.documents.diagram import BEGIN, END, diagram, readme_with
+from contracts.documents.files import documents
+from contracts.documents.odcs import odcs
+from contracts.errors import ContractError
+from tests.contracts.project import Project
+
+CATALOG = load_catalog()
+PROJECT = CONTRACTS.parent
+# The linter's own copy of the standard: nothing is fetched.
+ODCS_SCHEMA = Path(datacontract.__path__[0]) / "schemas" / "odcs-3.1.0.schema.json"
+
+
+def test_the_committed_documents_are_what_the_contracts_say() -> None:
+    assert documents(CATALOG).stale() == [], "run `headrace contracts docs`"
+
+
+def _lint_errors(path: Path) -> list[str]:
+    run = DataContract(data_contract_file=str(path), schema_location=str(ODCS_SCHEMA)).lint()
+    return [str(check.reason) for check in run.checks or [] if check.result != ResultEnum.passed]
+
+
+@pytest.mark.parametrize("topic", CATALOG.topics)
+def test_the_linter_accepts_the_data_contract(topic: str) -> None:
+    assert _lint_errors(PROJECT / "docs" / "odcs" / f"{topic}.yaml") == []
+
+
+def test_the_linter_refuses_another_document(tmp_path: Path) -> None:
+    document = odcs(CATALOG, CATALOG.topic("flights.departed.v1"))
+    document["schema"][0]["properties"][0]["logicalType"] = "text"
+    path = tmp_path / "wrong.yaml"
+    path.write_text(yaml.safe_dump(document), encoding="utf-8")
+    assert _lint_errors(path) != []
+
+
+def test_personal_data_is_tagged(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    project.replace("topics/flights.departed.v1.yaml", "personal_data: []", "personal_data: [tail_number]")
+    catalog = load_catalog(project.root)
+    fields = odcs(catalog, catalog.topic("flights.departed.v1"))["schema"][0]["properties"]
+    tagged = {field["name"] for field in fields if field.get("classification") == "personal"}
+    assert tagged == {"tail_number"}
+
+
+def _asyncapi_errors(document: dict[str, Any]) -> list[str]:
+    schema = json.loads(Path(__file__).with_name("asyncapi-3.0.0.schema.json").read_text(encoding="utf-8"))
+    return [f"{error.json_path}: {error.message[:200]}" for error in Draft7Validator(schema).iter_errors(document)]
+
+
+def test_the_asyncapi_document_is_accepted_by_its_json_schema() -> None:
+    document = yaml.safe_load((PROJECT / "docs" / "asyncapi.yaml").read_text(encoding="utf-8"))
+    assert _asyncapi_errors(document) == []
+
+
+def test_the_json_schema_refuses_another_document() -> None:
+    document = asyncapi(CATALOG)
+    document["operations"]["departures_send_flights_departed"]["action"] = "shout"
+    assert _asyncapi_errors(document) != []
+
+
+def test_every_reference_of_the_asyncapi_document_leads_somewhere() -> None:
+    document = asyncapi(CATALOG)
+
+    def references(node: Any) -> list[str]:
+        if isinstance(node, dict):
+            own = [node["$ref"]] if "$ref" in node else []
+            return own + [reference for value in node.values() for reference in references(value)]
+        return [reference for value in node for reference in references(value)] if isinstance(node, list) else []
+
+    assert references(document)
+    for reference in references(document):
+        target: Any = document
+        for part in reference.removeprefix("#/").split("/"):
+            target = target[part]
+
+
+def test_the_diagram_shows_every_topic_deployable_table_and_dimension() -> None:
+    text = diagram(CATALOG)
+    for topic in CATALOG.topics.values():
+        assert f'[/"{topic.name}"/]' in text
+    assert '[("dimension: planes")]' in text
+    assert '[("lake: flights_departed<br>delta")]' in text
+    assert "run_departures --> flights_departed_v1" in text
+    assert "flights_departed_v1 --> run_live" in text
+    assert "dimension_planes --> run_live" in text
+
+
+def test_the_diagram_stands_between_its_markers_and_nothing_else_changes() -> None:
+    text = readme_with(f"before\n{BEGIN}\nold\n{END}\nafter\n", CATALOG)
+    assert text.startswith(f"before\n{BEGIN}\n```mermaid\nflowchart LR\n")
+    assert text.endswith(f"```\n{END}\nafter\n")
+    assert readme_with(text, CATALOG) == text
+
+
+def test_a_readme_without_markers_is_told() -> None:
+    with pytest.raises(ContractError, match="add the lines <!-- flow:begin --> and <!-- flow:end -->"):
+        readme_with("# Headrace\n", CATALOG)
+
+
+def test_no_readme_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ContractError, match=r"there is no .*README\.md to hold the flow diagram"):
+        documents(load_catalog(Project(tmp_path).root))
+
+
+def test_a_topic_that_is_gone_leaves_no_document(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    (tmp_path / "README.md").write_text(f"{BEGIN}\n{END}\n", encoding="utf-8")
+    documents(load_catalog(project.root)).write()
+    (project.root / "topics/flights.arrived.v1.yaml").unlink()
+    shutil.rmtree(project.root / "schemas/flights.arrived.v1")
+    files = documents(load_catalog(project.root))
+    stale = [Path("README.md"), Path("docs/asyncapi.yaml"), Path("docs/odcs/flights.arrived.v1.yaml")]
+    assert files.write() == stale
+    assert not (tmp_path / "docs/odcs/flights.arrived.v1.yaml").exists()
+
+
+def test_the_command_finds_nothing_stale() -> None:
+    assert CliRunner().invoke(contracts_app, ["docs", "--check"]).exit_code == 0
