@@ -1,0 +1,94 @@
+"""`python -m services.dimensions [--once]`."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import time
+from threading import Event
+
+import structlog
+from botocore.exceptions import BotoCoreError, ClientError
+from deltalake.exceptions import DeltaError
+
+from contracts.catalog import load_catalog
+from contracts.errors import HeadraceError
+from contracts.observe import configure_logging, serve_health
+from contracts.settings import read_settings
+from services.dimensions.landing import Landing
+from services.dimensions.publication import Publications
+from services.dimensions.reception import Look, Reception
+from services.dimensions.settings import DimensionsSettings
+
+_log = structlog.get_logger(__name__)
+
+SERVICE = "dimensions"
+ONCE_PATIENCE_SECONDS = 60.0
+"""So long `--once` keeps asking an object store that does not answer."""
+
+
+class Rounds:
+    """Looks into the landing again and again; an object store that is away is asked again at the next round."""
+
+    def __init__(self, reception: Reception, *, poll_seconds: float) -> None:
+        self._reception, self._poll_seconds = reception, poll_seconds
+        self.trouble: str | None = None
+        """Why the last look failed; None if it did not."""
+
+    def look(self) -> Look | None:
+        """One look; None if the object store was in trouble."""
+        try:
+            found = self._reception.look()
+        except (BotoCoreError, ClientError, DeltaError, OSError) as error:
+            self.trouble = f"object store: {error}"
+            _log.warning("object store in trouble, trying again", error=str(error), seconds=self._poll_seconds)
+            return None
+        self.trouble = None
+        return found
+
+    def run(self, stop: Event) -> int:
+        """Until `stop` is set; the exit status."""
+        while not stop.is_set():
+            self.look()
+            stop.wait(self._poll_seconds)
+        return 0
+
+    def once(self, stop: Event) -> int:
+        """One look that succeeds; the exit status is 1 if a file was set aside or the object store stayed away."""
+        deadline = time.monotonic() + ONCE_PATIENCE_SECONDS
+        while (found := self.look()) is None:
+            if stop.wait(self._poll_seconds) or time.monotonic() > deadline:
+                return 1
+        return 1 if found.rejected else 0
+
+
+def main() -> int:
+    """Take in the source files of the dimensions; the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m services.dimensions", description="Publish the dimensions.")
+    parser.add_argument("--once", action="store_true", help="end after one look, with status 1 if a file was set aside")
+    once = parser.parse_args().once
+    settings = read_settings(DimensionsSettings)
+    configure_logging(settings, service=SERVICE)
+    stop = Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        reception = Reception(
+            load_catalog(),
+            Landing(settings.s3),
+            Publications(settings.s3),
+            max_file_bytes=settings.max_file_bytes,
+        )
+        rounds = Rounds(reception, poll_seconds=settings.poll_seconds)
+        if once:
+            return rounds.once(stop)
+        with serve_health(settings.http, service=SERVICE, healthy=lambda: rounds.trouble):
+            return rounds.run(stop)
+    except HeadraceError as error:
+        _log.error("the service ends, start it again when this is cured", error=str(error))
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+"""`Landing`: the place in the bucket where others put source files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import boto3
+from botocore.config import Config
+
+from contracts.settings import S3Settings
+from services.dimensions.rejected import Rejected
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+PREFIX = "landing/dimensions/"
+REJECTED_PREFIX = "landing/rejected/"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """One object under the landing prefix; `etag` changes with its content."""
+
+    key: str
+    etag: str
+    size_bytes: int
+    uploaded_at: datetime
+
+    @property
+    def name(self) -> str:
+        """The key below the prefix."""
+        return self.key.removeprefix(PREFIX)
+
+
+class Landing:
+    """Lists, reads and sets aside source files. botocore's errors pass through: they say nothing about a file."""
+
+    def __init__(self, s3: S3Settings) -> None:
+        self._bucket = s3.bucket
+        self._client = s3_client(s3)
+
+    def files(self) -> Iterator[SourceFile]:
+        """Every file that lies there."""
+        for page in self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=PREFIX):
+            for item in page.get("Contents", []):
+                if not item["Key"].endswith("/"):  # what some clients put there to show a folder
+                    yield SourceFile(item["Key"], item["ETag"], item["Size"], item["LastModified"])
+
+    def read(self, file: SourceFile) -> bytes:
+        """The file's content, of the listed etag: the server refuses when it has another by now."""
+        return self._client.get_object(Bucket=self._bucket, Key=file.key, IfMatch=file.etag)["Body"].read()
+
+    def set_aside(self, file: SourceFile, rejected: Rejected) -> str:
+        """Move the file out of the landing prefix, its reason beside it; the new key.
+
+        A file that was replaced meanwhile stays, for the next look. Interrupted, it is done again under the same name.
+        """
+        aside = f"{REJECTED_PREFIX}{file.uploaded_at.astimezone(UTC):%Y%m%dT%H%M%SZ}-{file.name.replace('/', '_')}"
+        reason = asdict(rejected) | {
+            "file": file.key,
+            "etag": file.etag,
+            "size_bytes": file.size_bytes,
+            "uploaded_at": file.uploaded_at.isoformat(),
+            "rejected_at": datetime.now(UTC).isoformat(),
+        }
+        self._client.put_object(
+            Bucket=self._bucket,
+            Key=f"{aside}.reason.json",
+            Body=json.dumps(reason, indent=2).encode(),
+            ContentType="application/json",
+        )
+        self._client.copy({"Bucket": self._bucket, "Key": file.key}, self._bucket, aside)
+        if self._client.head_object(Bucket=self._bucket, Key=file.key)["ETag"] == file.etag:
+            self._client.delete_object(Bucket=self._bucket, Key=file.key)
+        return aside
+
+
+def s3_client(s3: S3Settings) -> S3Client:
+    """A client of the object store. Checksums are left to the servers that ask for them."""
+    return boto3.client(
+        "s3",
+        endpoint_url=None if s3.endpoint is None else str(s3.endpoint),
+        region_name=s3.region,
+        aws_access_key_id=None if s3.access_key is None else s3.access_key.get_secret_value(),
+        aws_secret_access_key=None if s3.secret_key is None else s3.secret_key.get_secret_value(),
+        verify=None if s3.ca_file is None else str(s3.ca_file),
+        config=Config(
+            s3={"addressing_style": "auto" if s3.endpoint is None else "path"},
+            connect_timeout=5,
+            read_timeout=30,
+            retries={"mode": "standard", "max_attempts": 3},
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+        ),
+    )

@@ -1,0 +1,82 @@
+"""`Reception`: takes in what lies in the landing, file by file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import structlog
+from prometheus_client import Counter, Gauge
+
+from contracts.catalog import Catalog
+from contracts.dimension import DimensionContract
+from services.dimensions.landing import Landing, SourceFile
+from services.dimensions.parse import parse
+from services.dimensions.publication import Publications, Published
+from services.dimensions.rejected import Rejected
+
+_log = structlog.get_logger(__name__)
+
+_PUBLISHED = Counter("headrace_dimensions_published", "Versions published.", ["dimension"])
+_REJECTED = Counter("headrace_dimensions_rejected", "Files set aside.", ["reason"])
+_ROWS = Gauge("headrace_dimensions_rows", "Rows in the version in force.", ["dimension"])
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What one look into the landing came to, counts of files."""
+
+    published: int
+    rejected: int
+
+
+class Reception:
+    """Publishes the good files and sets the bad ones aside; a bad file leaves the last good version in force."""
+
+    def __init__(self, catalog: Catalog, landing: Landing, publications: Publications, *, max_file_bytes: int) -> None:
+        self._by_source = {contract.source: contract for contract in catalog.dimensions.values()}
+        self._landing, self._publications, self._max_file_bytes = landing, publications, max_file_bytes
+        self._taken: dict[str, str] = {}
+
+    def look(self) -> Look:
+        """Take in every file that is new since the last look. Raises what S3 raises; the next look goes on there."""
+        published = rejected = 0
+        for file in list(self._landing.files()):
+            if self._taken.get(file.key) == file.etag:
+                continue
+            outcome = self._take(file)
+            if isinstance(outcome, Rejected):
+                aside = self._landing.set_aside(file, outcome)
+                _REJECTED.labels(outcome.reason).inc()
+                _log.error(
+                    "source file set aside, upload a corrected one",
+                    file=file.key,
+                    reason=outcome.reason,
+                    explanation=outcome.explanation,
+                    aside=aside,
+                )
+                rejected += 1
+            else:
+                self._taken[file.key] = file.etag
+                published += outcome.is_new
+        return Look(published, rejected)
+
+    def _take(self, file: SourceFile) -> Published | Rejected:
+        contract = self._by_source.get(file.name)
+        if contract is None:
+            return Rejected("UnknownFile", f"no dimension has this source; there are: {', '.join(self._by_source)}")
+        if file.size_bytes > self._max_file_bytes:
+            return Rejected("TooLarge", f"{file.size_bytes} bytes are more than {self._max_file_bytes}")
+        return self._publish(contract, file)
+
+    def _publish(self, contract: DimensionContract, file: SourceFile) -> Published | Rejected:
+        body = self._landing.read(file)
+        rows = parse(contract, body)
+        if isinstance(rows, Rejected):
+            return rows
+        outcome = self._publications.publish(contract, rows, body=body, source=file.key, etag=file.etag)
+        if isinstance(outcome, Published):
+            _ROWS.labels(contract.name).set(outcome.rows)
+            if outcome.is_new:
+                _PUBLISHED.labels(contract.name).inc()
+                _log.info("published", dimension=contract.name, version=outcome.version, rows=outcome.rows)
+        return outcome
