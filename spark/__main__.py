@@ -14,6 +14,7 @@ from contracts.observe import configure_logging, serve_health
 from contracts.registry import Registry
 from contracts.settings import read_settings
 from spark.kafka_sink import KafkaSink
+from spark.lake import lake_tables
 from spark.lifecycle import Lifecycle
 from spark.live import Live
 from spark.metrics import Progress
@@ -61,11 +62,14 @@ def _run(name: str, settings: SparkSettings) -> None:
         serve_health(settings.http, service=name, healthy=healthy),
         Registry(settings.registry, retry_seconds=2.0) as registry,
     ):
-        live = Live(spark, settings, catalog, registry, KafkaSink(settings.kafka), lifecycle)
-        queries = [live.start()]
-        running = [query for query in queries if query is not None]
-        _log.info("started", queries=[query.name for query in running])
-        lifecycle.run(running)
+        sink = KafkaSink(settings.kafka)
+        if name == "live":
+            query = Live(spark, settings, catalog, registry, sink, lifecycle).start()
+            queries = [query] if query is not None else []
+        else:
+            queries = [table.start() for table in lake_tables(spark, settings, catalog, registry, sink, lifecycle)]
+        _log.info("started", queries=[query.name for query in queries])
+        lifecycle.run(queries)
     spark.stop()
 
 

@@ -34,7 +34,6 @@ def decode(raw: DataFrame, schemas: WriterSchemas) -> DataFrame:
     value = F.col("value")
     decoded = raw.select(_event(value, schemas).alias("event"), _record().alias("record"))
     body = F.col("record.value")
-    known = F.substring(body, 1, HEADER_BYTES).isin([F.lit(wire_header(schema_id)) for schema_id in schemas.writers])
     # from_avro gives a struct of nulls where it fails, so a field that can't be null tells.
     good = F.col(f"event.{_required_field(schemas.reader)}").isNotNull()
     schema_id = F.conv(F.hex(F.substring(body, 2, HEADER_BYTES - 1)), 16, 10)
@@ -42,7 +41,11 @@ def decode(raw: DataFrame, schemas: WriterSchemas) -> DataFrame:
         ("EmptyBody", body.isNull() | (F.length(body) == 0), F.lit("the record has no value")),
         ("WrongMagic", F.substring(body, 1, 1) != F.lit(b"\x00"), F.lit("the value does not begin with the byte 0x00")),
         ("TooShort", F.length(body) <= HEADER_BYTES, F.lit("the value ends before its Avro body begins")),
-        ("UnknownSchemaId", ~known, F.concat(F.lit(f"{schemas.subject} has no version with schema id "), schema_id)),
+        (
+            "UnknownSchemaId",
+            ~_is_known(body, schemas),
+            F.concat(F.lit(f"{schemas.subject} has no version with schema id "), schema_id),
+        ),
         ("Undecodable", F.lit(True), F.concat(F.lit("the body does not fit its schema, id "), schema_id)),
     ]
     return decoded.select(
@@ -51,6 +54,17 @@ def decode(raw: DataFrame, schemas: WriterSchemas) -> DataFrame:
         F.when(~good, _first([(is_so, error) for _, is_so, error in faults])).alias("error"),
         "record",
     )
+
+
+def has_other_ids(raw: DataFrame, schemas: WriterSchemas) -> bool:
+    """Whether a record of `raw` names a schema id that is not among the `schemas`. Reads the records: a job."""
+    value = F.col("value")
+    framed = (F.substring(value, 1, 1) == F.lit(b"\x00")) & (F.length(value) > HEADER_BYTES)
+    return not raw.where(framed & ~_is_known(value, schemas)).isEmpty()
+
+
+def _is_known(value: Column, schemas: WriterSchemas) -> Column:
+    return F.substring(value, 1, HEADER_BYTES).isin([F.lit(wire_header(schema_id)) for schema_id in schemas.writers])
 
 
 def _event(value: Column, schemas: WriterSchemas) -> Column:

@@ -13,17 +13,17 @@ from contracts.catalog import Catalog
 from contracts.errors import NotAProducer
 from contracts.registry import Registry
 from spark.dead_letters import dead_letter_headers
-from spark.decode import HEADER_BYTES, decode, wire_header
+from spark.decode import decode
 from spark.dimensions import Dimension, Dimensions
 from spark.enrich import LOOKUPS, enrich
-from spark.errors import StopRequested
 from spark.kafka import read_topic
 from spark.kafka_sink import Sink
 from spark.lifecycle import Lifecycle
 from spark.metrics import count_batch
 from spark.offsets import offset_ranges
-from spark.schemas import TopicSchemas, WriterSchemas
+from spark.schemas import WriterSchemas
 from spark.settings import SparkSettings
+from spark.topic_schemas import TopicSchemas
 from spark.wire import derived_headers, wire_value
 
 SOURCE = topics.FLIGHTS_DEPARTED.name
@@ -44,16 +44,18 @@ class Live:
         lifecycle: Lifecycle,
     ) -> None:
         """Raises NotAProducer if the enriched topic's contract does not list `live`."""
-        target = catalog.topic(TARGET)
+        source, target = catalog.topic(SOURCE), catalog.topic(TARGET)
         if "live" not in target.producers:
-            raise NotAProducer(f"live is no producer of {TARGET}; its contract lists {', '.join(target.producers)}")
+            raise NotAProducer(
+                f"live is no producer of {target.name}; its contract lists {', '.join(target.producers)}"
+            )
         self._spark = spark
         self._settings = settings
         self._sink = sink
         self._lifecycle = lifecycle
-        self._schemas = TopicSchemas(registry, catalog.topic(SOURCE), catalog.schema(SOURCE))
+        self._schemas = TopicSchemas(registry, source, catalog.schema(SOURCE))
         self._dimensions = Dimensions(spark, settings.s3, [catalog.dimension(name) for name in DIMENSIONS])
-        self._dead_letter_topic = catalog.topic(SOURCE).dead_letter_topic
+        self._source, self._target = source, target
         self._value = wire_value(catalog.schema(TARGET), registry.register(target.subject, catalog.schema(TARGET)))
 
     def start(self) -> StreamingQuery | None:
@@ -63,13 +65,13 @@ class Live:
         raw = read_topic(
             self._spark,
             self._settings.kafka,
-            SOURCE,
+            self._source.name,
             starting_offsets="earliest",
             max_offsets_per_trigger=self._settings.live.max_offsets_per_trigger,
         )
         return (
             raw.writeStream.queryName("live")
-            .option("checkpointLocation", f"s3a://{self._settings.s3.bucket}/checkpoints/live/{TARGET}")
+            .option("checkpointLocation", f"s3a://{self._settings.s3.bucket}/checkpoints/live/{self._target.name}")
             .trigger(processingTime=f"{round(self._settings.live.trigger_seconds * 1000)} milliseconds")
             .foreachBatch(self._lifecycle.until_stopped(self.write))
             .start()
@@ -77,7 +79,7 @@ class Live:
 
     def write(self, batch: DataFrame, batch_id: int) -> None:
         """Enrich one batch of raw records into the sink, the bad ones as dead letters. One Spark job."""
-        schemas = self._known_schemas(batch)
+        schemas = self._schemas.covering(batch, self._lifecycle.stopping)
         seen = Observation()
         enriched = enriched_rows(batch, schemas, self._dimensions.newest()).observe(seen, *_observed())
         self._sink.write(self._records(enriched), offset_ranges(batch), batch_id)
@@ -87,22 +89,15 @@ class Live:
         record, reason = F.col("record"), F.col("reason")
         bad_headers = dead_letter_headers("live", record, reason, F.col("error"))
         return enriched.select(
-            F.when(reason.isNull(), F.lit(TARGET)).otherwise(F.lit(self._dead_letter_topic)).alias("topic"),
+            F.when(reason.isNull(), F.lit(self._target.name))
+            .otherwise(F.lit(self._source.dead_letter_topic))
+            .alias("topic"),
             "record.key",
             F.when(reason.isNull(), self._value).otherwise(record["value"]).alias("value"),
-            F.when(reason.isNull(), derived_headers(TARGET, "/spark/live", record)).otherwise(bad_headers).alias("headers"),
+            F.when(reason.isNull(), derived_headers(self._target.name, "/spark/live", record))
+            .otherwise(bad_headers)
+            .alias("headers"),
         )
-
-    def _known_schemas(self, batch: DataFrame) -> WriterSchemas:
-        """The batch's end is fixed by now, so the versions registered by now cover every record of it.
-
-        While the registry is down the versions known so far do, if no record names another one; else wait.
-        """
-        if self._schemas.renew() or not _has_other_ids(batch, self._schemas.current):
-            return self._schemas.current
-        if not self._schemas.wait(self._lifecycle.stopping):
-            raise StopRequested("asked to stop while waiting for the registry")
-        return self._schemas.current
 
 
 def enriched_rows(batch: DataFrame, schemas: WriterSchemas, dimensions: Mapping[str, Dimension]) -> DataFrame:
@@ -129,10 +124,3 @@ def _observed() -> list[Column]:
         F.avg(sent_ms).alias("mean_ms"),
         *[F.count_if(good & F.array_contains("unmatched", name)).alias(f"unmatched.{name}") for name in LOOKUPS],
     ]
-
-
-def _has_other_ids(batch: DataFrame, schemas: WriterSchemas) -> bool:
-    header = F.substring(F.col("value"), 1, HEADER_BYTES)
-    known = [F.lit(wire_header(schema_id)) for schema_id in schemas.writers]
-    framed = (F.substring(header, 1, 1) == F.lit(b"\x00")) & (F.length("value") > HEADER_BYTES)
-    return not batch.where(framed & ~header.isin(known)).isEmpty()

@@ -49,17 +49,18 @@ def start_session(settings: SparkSettings, name: str) -> SparkSession:
         "spark.sql.streaming.minBatchesToRetain": "20",
         # One more object on S3 for each file of the checkpoint, for a check that S3 does itself.
         "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
-        **_s3a(settings.s3),
     }
     if jars:
         conf |= {"spark.driver.extraClassPath": jars, "spark.executor.extraClassPath": jars}
     if not settings.spark.master.startswith("local"):
         for own in ("spark.driver.host", "spark.driver.bindAddress"):
             del conf[own]
-    spark: SparkSession = SparkSession.builder.master(settings.spark.master).appName(name).config(map=conf).getOrCreate()
-    # Not in `conf`, which goes to the JVM by its command line, for every user of the machine to read.
+    spark: SparkSession = (
+        SparkSession.builder.master(settings.spark.master).appName(name).config(map=conf).getOrCreate()
+    )
+    # Not in `conf`, which goes to the JVM by its command line, for every user of the machine to read: there are keys.
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()
-    for option, value in _s3a_keys(settings.s3).items():
+    for option, value in _s3a(settings.s3).items():
         hadoop.set(option, value)
     return spark
 
@@ -77,11 +78,10 @@ def _s3a(s3: S3Settings) -> dict[str, str]:
             "fs.s3a.path.style.access": "true",
             "fs.s3a.connection.ssl.enabled": str(s3.endpoint.scheme == "https").lower(),
         }
-    if s3.access_key is not None:
-        conf["fs.s3a.aws.credentials.provider"] = "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider"
-    return {f"spark.hadoop.{option}": value for option, value in conf.items()}
-
-
-def _s3a_keys(s3: S3Settings) -> dict[str, str]:
-    keys = {"fs.s3a.access.key": s3.access_key, "fs.s3a.secret.key": s3.secret_key}
-    return {option: key.get_secret_value() for option, key in keys.items() if key is not None}
+    if s3.access_key is not None and s3.secret_key is not None:
+        conf |= {
+            "fs.s3a.aws.credentials.provider": "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
+            "fs.s3a.access.key": s3.access_key.get_secret_value(),
+            "fs.s3a.secret.key": s3.secret_key.get_secret_value(),
+        }
+    return conf
