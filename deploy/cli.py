@@ -3,25 +3,93 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Headrace: events under contract, on one machine.")
 
+Directory = Annotated[Path, typer.Option("--dir", help="Where the stack keeps data and logs.")]
+PortOffset = Annotated[int, typer.Option(help="Added to every default port, for a second stack.")]
+_DEFAULT_DIRECTORY = Path(".headrace")
+
 
 @app.command()
-def version() -> None:
-    """Print the version."""
-    from importlib.metadata import version as installed
+def up(
+    directory: Directory = _DEFAULT_DIRECTORY,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Delete the stack's data first.")] = False,
+    speed: Annotated[
+        float | None,
+        typer.Option(min=0.001, help="Seconds of flights per second; 1008 (default) is a week in ten minutes."),
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option(help="End the replay at this event time, e.g. 2013-01-08T00:00Z.")
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=0, help="End the replay after so many events of each producer.")
+    ] = None,
+    producers: Annotated[bool, typer.Option("--producers/--no-producers", help="Replay the flights.")] = True,
+    port_offset: PortOffset = 0,
+    kafka_port: Annotated[int | None, typer.Option(help="The broker's port (default 19092).")] = None,
+    registry_port: Annotated[int | None, typer.Option(help="The registry's port (default 18081).")] = None,
+    s3_port: Annotated[int | None, typer.Option(help="The S3 server's port (default 19000).")] = None,
+) -> None:
+    """Start the stack and everything on it, and show it until Ctrl-C; the next `up` goes on where it stopped."""
+    from dataclasses import replace
 
-    print(installed("headrace"))
+    from deploy.local.ports import Ports
+    from deploy.local.up import Options
+    from deploy.local.up import up as run
+
+    chosen = {"kafka": kafka_port, "registry": registry_port, "s3": s3_port}
+    ports = replace(Ports().offset(port_offset), **{name: port for name, port in chosen.items() if port is not None})
+    run(Options(directory, ports, fresh, speed, until, limit, producers))
+
+
+@app.command()
+def status(
+    directory: Directory = _DEFAULT_DIRECTORY,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """Print once what `up` shows; exit 1 when no stack runs."""
+    from deploy.local.once import status as look
+
+    if not look(directory, as_json=as_json):
+        raise typer.Exit(1)
+
+
+@app.command()
+def down(directory: Directory = _DEFAULT_DIRECTORY) -> None:
+    """Stop a stack that was left running; its data stay."""
+    from deploy.local.once import down as stop
+
+    stop(directory)
+
+
+@app.command()
+def test(
+    unit: Annotated[bool, typer.Option("--unit", help="Only the quick part, without processes.")] = False,
+    expression: Annotated[str | None, typer.Option("-k", help="Only tests whose names match, as in pytest.")] = None,
+    arguments: Annotated[list[str] | None, typer.Argument(help="For pytest, after `--`.")] = None,
+) -> None:
+    """Run the tests: the quick ones, then those on a real stack of their own."""
+    from deploy.local.checks import run_tests
+
+    raise typer.Exit(run_tests(unit=unit, expression=expression, arguments=arguments or ()))
 
 
 def main() -> None:
     """The entry point: an error that is the user's to cure is one sentence, not a traceback."""
+    from contracts.cli import contracts_app, topics_app
+    from contracts.errors import HeadraceError
     from deploy.errors import DeployError
 
+    app.add_typer(contracts_app, name="contracts")
+    app.add_typer(topics_app, name="topics")
     try:
         app()
-    except DeployError as error:
+    except (DeployError, HeadraceError) as error:
         sys.exit(f"headrace: {error}")
+    except KeyboardInterrupt:
+        sys.exit("headrace: interrupted")

@@ -1,4 +1,4 @@
-"""What `up` starts beside the stack, in the order in which it is stopped."""
+"""What `up` starts beside the stack."""
 
 from __future__ import annotations
 
@@ -47,3 +47,5 @@ READERS = (
     Deployable("alerting", ("services.alerting",)),
     Deployable("dimensions", ("services.dimensions",)),
 )
+DEPLOYABLES = (*PRODUCERS, LIVE, *READERS)
+"""All, in the order in which they are stopped: who sends before who receives."""

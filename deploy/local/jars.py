@@ -126,7 +126,7 @@ def _fetch(root: Path, missing: dict[str, list[Jar]], say: Callable[[str], None]
 
     def fetch(group: str) -> None:
         try:
-            _fetch_group(root, group, missing[group], say)
+            _fetch_group(root, group, missing[group], done, say)
         except JarsUnavailable as failure:
             failures.append(failure)
 
@@ -141,17 +141,19 @@ def _fetch(root: Path, missing: dict[str, list[Jar]], say: Callable[[str], None]
     try:
         # The biggest downloads first: one archive is half of all bytes.
         with ThreadPoolExecutor(_PARALLEL) as pool:
-            list(pool.map(fetch, sorted(missing, key=lambda group: len(missing[group]))))
+            try:
+                list(pool.map(fetch, sorted(missing, key=lambda group: len(missing[group]))))
+            finally:
+                done.set()
     except OSError as error:
         raise _no_space(root) if error.errno == errno.ENOSPC else error from error
     finally:
-        done.set()
         reporter.join()
     if failures:
         raise failures[0]
 
 
-def _fetch_group(root: Path, group: str, jars: list[Jar], say: Callable[[str], None]) -> None:
+def _fetch_group(root: Path, group: str, jars: list[Jar], ended: threading.Event, say: Callable[[str], None]) -> None:
     started = time.monotonic()
     downloads = root / ".ivy" / group
     downloads.mkdir(parents=True, exist_ok=True)
@@ -162,6 +164,8 @@ def _fetch_group(root: Path, group: str, jars: list[Jar], say: Callable[[str], N
             shutil.rmtree(downloads)
             say(f"  {group}: ready after {time.monotonic() - started:.0f} s")
             return
+        if ended.is_set():
+            return  # interrupted: no second attempt
         output = _run_ivy(downloads, jars)
     jars = _take(downloads, root / group, jars)
     if not jars:

@@ -1,0 +1,32 @@
+"""`headrace test`: pytest, the quick part first."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def run_tests(*, unit: bool, expression: str | None, arguments: Sequence[str]) -> int:
+    """Run the tests without processes, then, unless `unit`, those on the local stack; the worse exit code.
+
+    `expression` is pytest's `-k`; `arguments` go to pytest as they are.
+    """
+    worst = 0
+    nothing = 0
+    parts = ["not system"] if unit else ["not system", "system"]
+    for part in parts:
+        command = [sys.executable, "-m", "pytest", "-m", part, "--durations=10", "--durations-min=1", *arguments]
+        if expression is not None:
+            command += ["-k", expression]
+        code = subprocess.run(command, cwd=ROOT, check=False).returncode
+        if code == pytest.ExitCode.NO_TESTS_COLLECTED:
+            nothing += 1
+        else:
+            worst = max(worst, code)
+    return int(pytest.ExitCode.NO_TESTS_COLLECTED) if nothing == len(parts) else worst

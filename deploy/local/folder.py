@@ -1,0 +1,106 @@
+"""The folder of a stack: who owns it, which ports it uses, how it is emptied."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from deploy.errors import StackBusy
+from deploy.local.deployable import DEPLOYABLES
+from deploy.local.ports import Ports
+from deploy.local.process import stop_leftovers
+from deploy.local.stack import STOP_ORDER
+
+_OURS = ("kafka", "registry", "s3", "logs", "run", "state.json", "env")
+_GRACE_SECONDS = 60
+_STOPPING = (*(each.name for each in DEPLOYABLES), *STOP_ORDER)
+
+
+class Folder:
+    """`.headrace/`, or where `--dir` points."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.resolve()
+        self._lock = self.path / "owner"
+
+    @contextmanager
+    def owned(self, say: Callable[[str], None]) -> Iterator[None]:
+        """Hold the folder, after stopping what a killed owner left. Raises StackBusy when another `up` holds it."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with self._lock.open("a+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise StackBusy(
+                    f"A stack runs in {self.path} already: stop it by ./headrace down, or take another folder by --dir."
+                ) from None
+            file.truncate(0)
+            file.write(str(os.getpid()))
+            file.flush()
+            stop_leftovers(self.path, order=_STOPPING, grace_seconds=_GRACE_SECONDS, say=say)
+            yield
+
+    def is_owned(self) -> bool:
+        """Whether an `up` runs on it."""
+        return self._owner() is not None
+
+    def stop(self, say: Callable[[str], None]) -> bool:
+        """Ask the `up` that runs on it to stop and wait for its end; stop leftovers. False if there was nothing to stop."""
+        owner = self._owner()
+        if owner is not None:
+            say(f"asking headrace up (pid {owner}) to stop")
+            os.kill(owner, signal.SIGTERM)
+            with self._lock.open() as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+        return (
+            bool(stop_leftovers(self.path, order=_STOPPING, grace_seconds=_GRACE_SECONDS, say=say)) or owner is not None
+        )
+
+    def empty(self) -> None:
+        """Delete all data of the stack, and nothing that isn't the stack's."""
+        for name in _OURS:
+            path = self.path / name
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+
+    def write_state(self, ports: Ports, processes: list[dict[str, Any]]) -> None:
+        """Leave for `status` what only the owner knows."""
+        partial = self.path / "state.json.partial"
+        partial.write_text(json.dumps({"ports": asdict(ports), "processes": processes}))
+        partial.replace(self.path / "state.json")
+
+    def read_state(self) -> tuple[Ports, list[dict[str, Any]]] | None:
+        """The ports and process states as last written, None if there never were any."""
+        try:
+            state = json.loads((self.path / "state.json").read_text())
+        except FileNotFoundError:
+            return None
+        return Ports(**state["ports"]), state["processes"]
+
+    def write_env(self, settings: Mapping[str, str]) -> None:
+        """The settings as a file for `set -a; . FILE`, readable by its owner only: it holds the S3 keys."""
+        lines = "".join(f"{name}='{value}'\n" for name, value in settings.items())
+        with os.fdopen(os.open(self.path / "env", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            file.write(lines)
+
+    def _owner(self) -> int | None:
+        """The pid of the `up` that holds the lock: a lock is let go when its holder ends, however it ends."""
+        try:
+            with self._lock.open() as file:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    return int(file.read())
+        except FileNotFoundError:
+            pass
+        return None

@@ -1,0 +1,200 @@
+"""Reads the state of a stack from outside: broker, lake and every process's health and metrics."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+
+import httpx
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+from prometheus_client.parser import text_string_to_metric_families
+
+from contracts import topics
+from contracts.catalog import Catalog
+from contracts.codec import Codec
+from contracts.errors import DecodeError, RegistryError
+from contracts.registry import Registry
+from contracts.settings import Settings
+from deploy.local.ports import HOST, Ports
+from deploy.local.snapshot import AlertState, Snapshot, TopicState
+
+_TIMEOUT_SECONDS = 3.0
+_ALERTS = 8
+_SPARK = ("live", "lake")
+NOT_LISTENING = "not listening yet"
+"""What `health` says of a process that hasn't opened its port."""
+
+
+class Gauges:
+    """Takes snapshots; rates are those since the one before."""
+
+    def __init__(self, settings: Settings, ports: Ports, catalog: Catalog) -> None:
+        self._settings = settings
+        self._ports = ports
+        self._catalog = catalog
+        quiet: dict[str, str | int | float | bool] = {**settings.kafka.client_config(), "log_level": 0}
+        self._admin = AdminClient(quiet)
+        self._alerts = Consumer({**quiet, "group.id": "headrace-view", "enable.auto.commit": False})
+        self._registry = Registry(settings.registry, retry_seconds=_TIMEOUT_SECONDS)
+        self._codec = Codec(self._registry.by_id)
+        self._tables: dict[str, DeltaTable] = {}
+        self._before: tuple[float, dict[str, int]] = (time.monotonic(), {})
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._alerts.close()
+        self._registry.close()
+
+    def snapshot(self) -> Snapshot:
+        """Ask everybody; who doesn't answer is named in `unavailable`. Processes are left to whoever knows them."""
+        unavailable: list[str] = []
+        snapshot = Snapshot(datetime.now(UTC), unavailable=unavailable)
+        try:
+            ends = self._ends()
+            snapshot.topics.extend(self._topics(ends))
+            snapshot.lag.update(self._group_lag(ends))
+            snapshot.alerts.extend(self._latest_alerts(ends))
+        except KafkaException as error:
+            unavailable.append(f"kafka: {error.args[0].str()}")
+        except RegistryError as error:
+            unavailable.append(f"registry: {error}")
+        for name in _SPARK:
+            self._read_spark(name, snapshot)
+        try:
+            snapshot.lake_rows.update(self._lake_rows())
+        except OSError as error:
+            unavailable.append(f"s3: {error}")
+        return snapshot
+
+    def health(self, names: list[str]) -> dict[str, str | None]:
+        """For each deployable None when it is healthy, else why not."""
+        with ThreadPoolExecutor(len(names) or 1) as pool:
+            return dict(zip(names, pool.map(self._health, names), strict=True))
+
+    def _health(self, name: str) -> str | None:
+        try:
+            answer = httpx.get(self._address(name, "health"), timeout=_TIMEOUT_SECONDS, trust_env=False)
+        except httpx.TransportError as error:
+            return "doesn't answer" if isinstance(error, httpx.TimeoutException) else NOT_LISTENING
+        return None if answer.status_code == httpx.codes.OK else answer.text.strip()
+
+    def _address(self, name: str, path: str) -> str:
+        return f"http://{HOST}:{getattr(self._ports, name)}/{path}"
+
+    def _ends(self) -> dict[TopicPartition, int]:
+        names = self._admin.list_topics(timeout=_TIMEOUT_SECONDS).topics
+        partitions = [
+            TopicPartition(name, partition)
+            for topic in self._catalog.topics.values()
+            for name in (topic.name, topic.dead_letter_topic)
+            if name in names
+            for partition in names[name].partitions
+        ]
+        newest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        latest = dict.fromkeys(partitions, newest)
+        answers = self._admin.list_offsets(latest, request_timeout=_TIMEOUT_SECONDS)
+        return {partition: future.result().offset for partition, future in answers.items()}
+
+    def _topics(self, ends: Mapping[TopicPartition, int]) -> list[TopicState]:
+        totals: dict[str, int] = {}
+        for partition, end in ends.items():
+            totals[partition.topic] = totals.get(partition.topic, 0) + end
+        now = time.monotonic()
+        before_at, before = self._before
+        self._before = (now, totals)
+        return [
+            TopicState(
+                topic.name,
+                totals.get(topic.name, 0),
+                (totals.get(topic.name, 0) - before.get(topic.name, totals.get(topic.name, 0))) / (now - before_at),
+                totals.get(topic.dead_letter_topic, 0),
+            )
+            for topic in self._catalog.topics.values()
+        ]
+
+    def _group_lag(self, ends: Mapping[TopicPartition, int]) -> dict[str, int]:
+        """Of the consumer groups that commit to the broker; Spark's readers tell theirs by their metrics."""
+        groups = self._admin.list_consumer_groups(request_timeout=_TIMEOUT_SECONDS).result().valid
+        lag = {}
+        for group in groups:
+            request = [ConsumerGroupTopicPartitions(group.group_id)]
+            answer = self._admin.list_consumer_group_offsets(request, request_timeout=_TIMEOUT_SECONDS)
+            committed = answer[group.group_id].result().topic_partitions or []
+            known = [each for each in committed if each.offset >= 0 and each in ends]
+            if known:
+                lag[group.group_id] = sum(ends[each] - each.offset for each in known)
+        return lag
+
+    def _latest_alerts(self, ends: Mapping[TopicPartition, int]) -> list[AlertState]:
+        name = topics.ALERTS_RAISED.name
+        tails = [
+            TopicPartition(name, each.partition, max(0, end - _ALERTS))
+            for each, end in ends.items()
+            if each.topic == name and end
+        ]
+        if not tails:
+            return []
+        self._alerts.assign(tails)
+        wanted = sum(min(end, _ALERTS) for each, end in ends.items() if each.topic == name)
+        found = []
+        for message in self._alerts.consume(wanted, timeout=1.0):
+            body = message.value()
+            if message.error() is None and isinstance(body, bytes):
+                try:
+                    event = self._codec.decode(body)
+                except DecodeError:
+                    continue  # the view shows alerts; what isn't one is for whoever consumes the topic
+                at = message.timestamp()[1]
+                found.append((at, AlertState(*(event[key] for key in ("occurred_at", "severity", "rule", "message")))))
+        self._alerts.unassign()
+        return [alert for _, alert in sorted(found, key=lambda each: each[0])][-_ALERTS:]
+
+    def _read_spark(self, name: str, snapshot: Snapshot) -> None:
+        try:
+            text = httpx.get(self._address(name, "metrics"), timeout=_TIMEOUT_SECONDS, trust_env=False).text
+        except httpx.TransportError:
+            return  # its health says so already
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                if sample.name == "headrace_lag_records":
+                    query = sample.labels["query"]
+                    snapshot.lag[query] = snapshot.lag.get(query, 0) + int(sample.value)
+                elif sample.name == "headrace_end_to_end_latency_seconds":
+                    snapshot.latency_ms[sample.labels["of"]] = sample.value * 1000
+
+    def _lake_rows(self) -> dict[str, int]:
+        """From the tables' own logs, which count the rows of every file."""
+        s3 = self._settings.s3
+        rows = {}
+        for topic in self._catalog.topics.values():
+            if topic.lake is None or topic.lake.format != "delta":
+                continue
+            name = topic.lake.table
+            try:
+                if name in self._tables:
+                    self._tables[name].update_incremental()
+                else:
+                    self._tables[name] = DeltaTable(f"s3://{s3.bucket}/lake/{name}", storage_options=self._storage())
+            except TableNotFoundError:
+                rows[name] = 0
+                continue
+            actions = self._tables[name].get_add_actions(flatten=True)
+            rows[name] = sum(actions.column("num_records").to_pylist())
+        return rows
+
+    def _storage(self) -> dict[str, str]:
+        s3 = self._settings.s3
+        assert s3.access_key is not None and s3.secret_key is not None
+        return {
+            "AWS_ENDPOINT_URL": str(s3.endpoint).rstrip("/"),
+            "AWS_REGION": s3.region,
+            "AWS_ACCESS_KEY_ID": s3.access_key.get_secret_value(),
+            "AWS_SECRET_ACCESS_KEY": s3.secret_key.get_secret_value(),
+            "AWS_ALLOW_HTTP": "true",
+            "AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "false",
+        }

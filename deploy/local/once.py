@@ -1,0 +1,67 @@
+"""`headrace status` and `headrace down`: a stack seen from outside of the `up` that owns it."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+
+from contracts.catalog import load_catalog
+from deploy.local import view
+from deploy.local.folder import Folder
+from deploy.local.gauges import Gauges
+from deploy.local.process import resident_bytes, running
+from deploy.local.snapshot import ProcessState, Snapshot
+from deploy.local.stack import LocalStack
+
+
+def status(directory: Path, *, as_json: bool) -> bool:
+    """Print the state once; False, and one sentence, when no stack runs in the folder."""
+    folder = Folder(directory)
+    state = folder.read_state()
+    if state is None or not running(folder.path):
+        print(
+            json.dumps({"running": False}) if as_json else f"no stack runs in {folder.path}: ./headrace up starts one"
+        )
+        return False
+    ports, known = state
+    stack = LocalStack(folder.path, ports)
+    gauges = Gauges(stack.settings(), ports, load_catalog())
+    try:
+        gauges.snapshot()
+        time.sleep(1)  # events per second need two looks
+        snapshot = replace(gauges.snapshot(), processes=_processes(folder, [ProcessState(**each) for each in known]))
+    finally:
+        gauges.close()
+    if as_json:
+        print(json.dumps({"running": True, **snapshot.json()}, default=str, indent=2))
+    else:
+        _print(snapshot, folder)
+    return True
+
+
+def down(directory: Path) -> None:
+    """Stop whatever runs in the folder; its data stay."""
+    folder = Folder(directory)
+    if not folder.stop(print):
+        print(f"nothing runs in {folder.path}")
+
+
+def _print(snapshot: Snapshot, folder: Folder) -> None:
+    console = Console()
+    console.print(view.render(snapshot))
+    if not folder.is_owned():
+        console.print("the `up` that started this is gone: ./headrace down stops what is left", style="red")
+
+
+def _processes(folder: Folder, known: list[ProcessState]) -> list[ProcessState]:
+    """As the owner last wrote them; of one that is gone, what really runs."""
+    if folder.is_owned():
+        return known
+    return [
+        ProcessState(name, "left running", process.pid, 0, resident_bytes(process) // 1_000_000)
+        for name, process in running(folder.path).items()
+    ]
