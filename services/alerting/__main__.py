@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import sys
 
@@ -35,6 +36,9 @@ def main() -> int:
     """Raise alerts and notify until SIGTERM or SIGINT; the exit status: 0, 1 when work can't go on, 2 for wrong settings."""
     settings = read_settings(AlertingSettings)
     configure_logging(settings, service=SERVICE)
+    # faust tells at INFO of each of its parts that starts, and aiokafka of each step of joining a group.
+    for library in ("faust", "mode", "aiokafka", "services.alerting.broker"):
+        logging.getLogger(library).setLevel(logging.WARNING)
     catalog = load_catalog()
     try:
         rules = RulesFile(settings.rules_file, catalog)

@@ -55,7 +55,7 @@ class TopicAgent:
         self._known_ids: set[bytes] = set()
         self._records = metrics.RECORDS.labels(self._topic)
         self._delay = metrics.DELAY.labels(self._topic)
-        self._waiting = metrics.WAITING.labels(self._topic)
+        metrics.WAITING.labels(self._topic).set_function(lambda: len(window))
 
     async def run(self, stream: StreamT[bytes]) -> None:
         """The faust agent."""
@@ -68,7 +68,6 @@ class TopicAgent:
         await self._window.add(event, deliveries)
         self._records.inc()
         self._delay.observe(max(0.0, time() - message.timestamp))
-        self._waiting.set(len(self._window))
 
     async def _deliveries(self, message: Message) -> list[asyncio.Future[None]]:
         """What is on its way to the broker because of this record."""

@@ -1,0 +1,89 @@
+"""`Cooldown`: what is told and what is held back."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from uuid import UUID
+
+from contracts.events import AlertRaised
+from services.alerting.notify import Cooldown, Notification, webhook_body
+from tests.alerting.examples import AT, an_alert
+
+
+def at(minutes: float, *, group: str = "JFK", rule: str = "strong_gusts", cooldown_seconds: int = 600) -> AlertRaised:
+    return an_alert(
+        alert_id=UUID(int=int(minutes * 60)),
+        occurred_at=AT + timedelta(minutes=minutes),
+        group_key=group,
+        rule=rule,
+        cooldown_seconds=cooldown_seconds,
+    )
+
+
+def told(cooldown: Cooldown, alert: AlertRaised) -> list[tuple[float, str, int]]:
+    """Minutes, group and `more` of what is told after `alert`."""
+    return [
+        ((notice.alert.occurred_at - AT) / timedelta(minutes=1), notice.alert.group_key, notice.more)
+        for notice in cooldown.take(alert)
+    ]
+
+
+def test_the_first_alert_of_a_group_is_told() -> None:
+    assert Cooldown().take(an_alert()) == [Notification(an_alert(), more=0)]
+
+
+def test_alerts_in_cooldown_are_counted_and_told_with_the_next() -> None:
+    cooldown = Cooldown()
+    assert told(cooldown, at(0)) == [(0, "JFK", 0)]
+    assert told(cooldown, at(3)) == []
+    assert told(cooldown, at(9.9)) == []
+    assert told(cooldown, at(10)) == [(10, "JFK", 2)]
+    assert told(cooldown, at(19)) == []
+
+
+def test_a_cooldown_that_ended_with_alerts_held_back_tells_the_latest_of_them() -> None:
+    cooldown = Cooldown()
+    told(cooldown, at(0))
+    told(cooldown, at(3))
+    told(cooldown, at(4))
+    assert told(cooldown, at(11, group="EWR")) == [(4, "JFK", 1), (11, "EWR", 0)]
+    # That was a notification too: the next of the group waits for its cooldown.
+    assert told(cooldown, at(12)) == []
+    assert told(cooldown, at(21)) == [(21, "JFK", 1)]
+
+
+def test_groups_and_rules_have_cooldowns_of_their_own() -> None:
+    cooldown = Cooldown()
+    assert told(cooldown, at(0)) == [(0, "JFK", 0)]
+    assert told(cooldown, at(1, group="EWR")) == [(1, "EWR", 0)]
+    assert told(cooldown, at(2, rule="fog")) == [(2, "JFK", 0)]
+
+
+def test_without_cooldown_every_alert_is_told() -> None:
+    cooldown = Cooldown()
+    assert [told(cooldown, at(minute, cooldown_seconds=0)) for minute in (0, 0, 1)] == [
+        [(0, "JFK", 0)],
+        [(0, "JFK", 0)],
+        [(1, "JFK", 0)],
+    ]
+
+
+def test_an_alert_that_comes_late_is_held_back() -> None:
+    cooldown = Cooldown()
+    assert told(cooldown, at(30)) == [(30, "JFK", 0)]
+    assert told(cooldown, at(5)) == []
+
+
+def test_groups_that_are_over_are_forgotten() -> None:
+    cooldown = Cooldown()
+    for minute in range(1_000):
+        cooldown.take(at(minute, group=f"group {minute}"))
+    assert len(cooldown._groups) <= 11
+
+
+def test_the_body_has_a_line_for_people_and_the_whole_alert() -> None:
+    body = webhook_body(Notification(an_alert(), more=3))
+    assert body["text"] == "[critical] strong_gusts: gusts at JFK (and 3 more)"
+    assert body["more"] == 3
+    assert body["alert"]["coordinate"] == "weather.observed.v1/1/7"
+    assert body["alert"]["occurred_at"] == "2013-01-01T12:00:00Z"
