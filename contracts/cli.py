@@ -71,8 +71,7 @@ def register() -> None:
     from contracts.registry import Registry
     from contracts.settings import Settings, read_settings
 
-    with _sentences():
-        registry = Registry(read_settings(Settings).registry)
+    with _sentences(), Registry(read_settings(Settings).registry) as registry:
         _report("", register_contracts(registry, load_catalog()), nothing="the registry has every schema already")
 
 

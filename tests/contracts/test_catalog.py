@@ -9,7 +9,7 @@ from contracts import topics
 from contracts.catalog import load_catalog
 from contracts.errors import ContractError
 from contracts.handle import Topic
-from tests.contracts.project import Project
+from tests.contracts.files import ContractFiles
 
 
 def test_every_topic_of_the_catalog_has_a_handle() -> None:
@@ -30,12 +30,12 @@ def test_none_means_no_key_and_no_lake() -> None:
 
 
 def test_schemas_come_oldest_first_up_to_the_current_one(tmp_path: Path) -> None:
-    project = Project(tmp_path)
-    schema = project.schema("flights.departed.v1")
+    files = ContractFiles(tmp_path)
+    schema = files.schema("flights.departed.v1")
     schema["doc"] = "The second version."
-    project.write_schema("flights.departed.v1", 2, schema)
-    project.replace("topics/flights.departed.v1.yaml", "v1/1.avsc", "v1/2.avsc")
-    catalog = load_catalog(project.root)
+    files.write_schema("flights.departed.v1", 2, schema)
+    files.replace("topics/flights.departed.v1.yaml", "v1/1.avsc", "v1/2.avsc")
+    catalog = load_catalog(files.root)
     docs = [json.loads(text)["doc"] for text in catalog.schemas("flights.departed.v1")]
     assert docs == ["A flight left its gate.", "The second version."]
     assert json.loads(catalog.schema("flights.departed.v1"))["doc"] == "The second version."
@@ -51,7 +51,7 @@ def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
 
 
 def test_a_broken_file_stops_the_load_with_its_line(tmp_path: Path) -> None:
-    project = Project(tmp_path)
-    project.replace("topics/flights.departed.v1.yaml", "partitions: 2", "partitions: two")
+    files = ContractFiles(tmp_path)
+    files.replace("topics/flights.departed.v1.yaml", "partitions: 2", "partitions: two")
     with pytest.raises(ContractError, match=r"contracts/topics/flights\.departed\.v1\.yaml:8: 'partitions' is 'two'"):
-        load_catalog(project.root)
+        load_catalog(files.root)

@@ -11,15 +11,15 @@ from contracts.catalog import load_catalog
 from contracts.check import check
 from contracts.cli import contracts_app
 from contracts.release import release
-from tests.contracts.project import Project
+from tests.contracts.files import ContractFiles
 
 DEPARTED = "topics/flights.departed.v1.yaml"
 SCHEMA = "schemas/flights.departed.v1/1.avsc"
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project(tmp_path)
+def files(tmp_path: Path) -> ContractFiles:
+    return ContractFiles(tmp_path)
 
 
 def test_the_contracts_keep_every_rule_and_the_check_is_fast() -> None:
@@ -104,90 +104,90 @@ def test_the_contracts_keep_every_rule_and_the_check_is_fast() -> None:
             "departed_at is '2013-01-01T10:17:00'",
         ),
         ("examples/flights.departed.v1/left_late.json", "{", "[", "left_late.json: not readable as JSON"),
-        ("examples/alerts.raised.v1/storm_gust.json", '"warning"', '"grave"', "storm_gust.json: "),
+        ("examples/alerts.raised.v1/strong_gusts.json", '"critical"', '"grave"', "strong_gusts.json: "),
         ("examples/weather.observed.v1/storm.json", '"0"', '"0.125"', "storm.json: "),
     ],
 )
 def test_a_broken_rule_is_told_with_file_and_cure(
-    project: Project, file: str, old: str, new: str, expected: str
+    files: ContractFiles, file: str, old: str, new: str, expected: str
 ) -> None:
-    project.replace(file, old, new)
-    problems = project.problems()
+    files.replace(file, old, new)
+    problems = files.problems()
     assert any(expected in problem for problem in problems), problems
     assert all(problem.startswith("contracts/") for problem in problems)
 
 
-def test_an_event_that_is_not_in_the_past_tense_is_told(project: Project) -> None:
-    path = project.root / DEPARTED
+def test_an_event_that_is_not_in_the_past_tense_is_told(files: ContractFiles) -> None:
+    path = files.root / DEPARTED
     path.rename(path.with_name("flights.departure.v1.yaml"))
-    project.replace("topics/flights.departure.v1.yaml", "topic: flights.departed.v1", "topic: flights.departure.v1")
-    assert any("'departure' is not in the past tense" in problem for problem in project.problems())
+    files.replace("topics/flights.departure.v1.yaml", "topic: flights.departed.v1", "topic: flights.departure.v1")
+    assert any("'departure' is not in the past tense" in problem for problem in files.problems())
 
 
-def test_all_problems_are_told_at_once(project: Project) -> None:
-    project.replace(DEPARTED, "owner:", "ownr:")
-    project.replace("topics/alerts.raised.v1.yaml", "key: rule", "key: rool")
-    project.replace("dimensions/airports.yaml", "key: [airport]", "key: [faa]")
-    text = "\n".join(project.problems())
+def test_all_problems_are_told_at_once(files: ContractFiles) -> None:
+    files.replace(DEPARTED, "owner:", "ownr:")
+    files.replace("topics/alerts.raised.v1.yaml", "key: rule", "key: rool")
+    files.replace("dimensions/airports.yaml", "key: [airport]", "key: [faa]")
+    text = "\n".join(files.problems())
     assert "'ownr'" in text
     assert "'rool'" in text
     assert "'faa'" in text
 
 
-def test_a_file_that_cannot_be_read_makes_no_orphans(project: Project) -> None:
-    project.replace(DEPARTED, "owner:", "ownr:")
-    assert [problem for problem in project.problems() if "no topic uses" in problem] == []
+def test_a_file_that_cannot_be_read_makes_no_orphans(files: ContractFiles) -> None:
+    files.replace(DEPARTED, "owner:", "ownr:")
+    assert [problem for problem in files.problems() if "no topic uses" in problem] == []
 
 
-def test_a_topic_without_example_is_told(project: Project) -> None:
-    shutil.rmtree(project.root / "examples/flights.arrived.v1")
-    assert project.problems() == [
+def test_a_topic_without_example_is_told(files: ContractFiles) -> None:
+    shutil.rmtree(files.root / "examples/flights.arrived.v1")
+    assert files.problems() == [
         "contracts/examples/flights.arrived.v1: there is no example: add one event as a .json file"
     ]
 
 
-def test_files_that_no_topic_uses_are_told(project: Project) -> None:
-    project.write_schema("flights.arrived.v1", 2, project.schema("flights.arrived.v1"))
-    (project.root / "examples/notes.txt").mkdir()
-    (project.root / "examples/notes.txt/x.json").write_text("{}", encoding="utf-8")
-    assert [problem.partition(":")[0] for problem in project.problems()] == [
+def test_files_that_no_topic_uses_are_told(files: ContractFiles) -> None:
+    files.write_schema("flights.arrived.v1", 2, files.schema("flights.arrived.v1"))
+    (files.root / "examples/notes.txt").mkdir()
+    (files.root / "examples/notes.txt/x.json").write_text("{}", encoding="utf-8")
+    assert [problem.partition(":")[0] for problem in files.problems()] == [
         "contracts/examples/notes.txt/x.json",
         "contracts/schemas/flights.arrived.v1/2.avsc",
     ]
 
 
-def test_a_released_schema_must_not_change_or_vanish(project: Project) -> None:
-    release(load_catalog(project.root))
-    assert project.problems() == []
-    project.replace(SCHEMA, "A flight left its gate.", "A flight left.")
-    (project.root / "schemas/flights.arrived.v1/1.avsc").unlink()
-    text = "\n".join(project.problems())
+def test_a_released_schema_must_not_change_or_vanish(files: ContractFiles) -> None:
+    release(load_catalog(files.root))
+    assert files.problems() == []
+    files.replace(SCHEMA, "A flight left its gate.", "A flight left.")
+    (files.root / "schemas/flights.arrived.v1/1.avsc").unlink()
+    text = "\n".join(files.problems())
     assert f"contracts/{SCHEMA}: released, but the file has changed: restore it" in text
     assert "contracts/schemas/flights.arrived.v1/1.avsc: released, but the file is gone: restore it" in text
 
 
-def test_a_release_never_rewrites_what_was_released(project: Project) -> None:
-    catalog = load_catalog(project.root)
+def test_a_release_never_rewrites_what_was_released(files: ContractFiles) -> None:
+    catalog = load_catalog(files.root)
     first = release(catalog)
     assert len(first) == len(catalog.topics)
-    project.replace(SCHEMA, "A flight left its gate.", "A flight left.")
+    files.replace(SCHEMA, "A flight left its gate.", "A flight left.")
     assert release(catalog) == []
-    assert any("has changed" in problem for problem in project.problems())
+    assert any("has changed" in problem for problem in files.problems())
 
 
-def test_a_version_with_a_successor_must_be_released(project: Project) -> None:
-    _second_version(project, default=None)
-    assert any("1.avsc: has a newer version, but was not released" in problem for problem in project.problems())
+def test_a_version_with_a_successor_must_be_released(files: ContractFiles) -> None:
+    _second_version(files, default=None)
+    assert any("1.avsc: has a newer version, but was not released" in problem for problem in files.problems())
 
 
-def test_a_new_version_must_be_compatible_with_its_predecessor(project: Project) -> None:
-    release(load_catalog(project.root))
-    _second_version(project, default=None)
-    for example in (project.root / "examples/flights.departed.v1").glob("*.json"):
+def test_a_new_version_must_be_compatible_with_its_predecessor(files: ContractFiles) -> None:
+    release(load_catalog(files.root))
+    _second_version(files, default=None)
+    for example in (files.root / "examples/flights.departed.v1").glob("*.json"):
         example.write_text(example.read_text(encoding="utf-8").replace("{", '{"gate": "B2",', 1), encoding="utf-8")
-    assert project.problems() == []
-    _second_version(project)
-    (problem,) = project.problems()
+    assert files.problems() == []
+    _second_version(files)
+    (problem,) = files.problems()
     assert problem == (
         "contracts/schemas/flights.departed.v1/2.avsc: field gate: MISSING_DEFAULT: the other version has no such field, "
         "and there is no default; version 2 cannot read records of version 1: "
@@ -195,12 +195,12 @@ def test_a_new_version_must_be_compatible_with_its_predecessor(project: Project)
     )
 
 
-def _second_version(project: Project, **default: str | None) -> None:
-    schema = project.schema("flights.departed.v1")
+def _second_version(files: ContractFiles, **default: str | None) -> None:
+    schema = files.schema("flights.departed.v1")
     schema["fields"].append({"name": "gate", "type": ["null", "string"], "doc": "Gate of departure.", **default})
-    project.write_schema("flights.departed.v1", 2, schema)
-    if "v1/2.avsc" not in (project.root / DEPARTED).read_text(encoding="utf-8"):
-        project.replace(DEPARTED, "v1/1.avsc", "v1/2.avsc")
+    files.write_schema("flights.departed.v1", 2, schema)
+    if "v1/2.avsc" not in (files.root / DEPARTED).read_text(encoding="utf-8"):
+        files.replace(DEPARTED, "v1/1.avsc", "v1/2.avsc")
 
 
 def test_the_command_says_what_it_found() -> None:

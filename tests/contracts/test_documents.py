@@ -20,7 +20,7 @@ from contracts.documents.diagram import BEGIN, END, diagram, readme_with
 from contracts.documents.files import documents
 from contracts.documents.odcs import odcs
 from contracts.errors import ContractError
-from tests.contracts.project import Project
+from tests.contracts.files import ContractFiles
 
 CATALOG = load_catalog()
 PROJECT = CONTRACTS.parent
@@ -51,9 +51,9 @@ def test_the_linter_refuses_another_document(tmp_path: Path) -> None:
 
 
 def test_personal_data_is_tagged(tmp_path: Path) -> None:
-    project = Project(tmp_path)
-    project.replace("topics/flights.departed.v1.yaml", "personal_data: []", "personal_data: [tail_number]")
-    catalog = load_catalog(project.root)
+    files = ContractFiles(tmp_path)
+    files.replace("topics/flights.departed.v1.yaml", "personal_data: []", "personal_data: [tail_number]")
+    catalog = load_catalog(files.root)
     fields = odcs(catalog, catalog.topic("flights.departed.v1"))["schema"][0]["properties"]
     tagged = {field["name"] for field in fields if field.get("classification") == "personal"}
     assert tagged == {"tail_number"}
@@ -116,18 +116,18 @@ def test_a_readme_without_markers_is_told() -> None:
 
 def test_no_readme_is_told(tmp_path: Path) -> None:
     with pytest.raises(ContractError, match=r"there is no .*README\.md to hold the flow diagram"):
-        documents(load_catalog(Project(tmp_path).root))
+        documents(load_catalog(ContractFiles(tmp_path).root))
 
 
 def test_a_topic_that_is_gone_leaves_no_document(tmp_path: Path) -> None:
-    project = Project(tmp_path)
+    files = ContractFiles(tmp_path)
     (tmp_path / "README.md").write_text(f"{BEGIN}\n{END}\n", encoding="utf-8")
-    documents(load_catalog(project.root)).write()
-    (project.root / "topics/flights.arrived.v1.yaml").unlink()
-    shutil.rmtree(project.root / "schemas/flights.arrived.v1")
-    files = documents(load_catalog(project.root))
+    documents(load_catalog(files.root)).write()
+    (files.root / "topics/flights.arrived.v1.yaml").unlink()
+    shutil.rmtree(files.root / "schemas/flights.arrived.v1")
+    documented = documents(load_catalog(files.root))
     stale = [Path("README.md"), Path("docs/asyncapi.yaml"), Path("docs/odcs/flights.arrived.v1.yaml")]
-    assert files.write() == stale
+    assert documented.write() == stale
     assert not (tmp_path / "docs/odcs/flights.arrived.v1.yaml").exists()
 
 

@@ -11,7 +11,7 @@ from contracts import events
 from contracts.catalog import load_catalog
 from contracts.events import Severity, WeatherObserved
 from contracts.generate import generate
-from tests.contracts.project import Project
+from tests.contracts.files import ContractFiles
 
 
 def test_the_committed_code_is_what_the_schemas_ask_for() -> None:
@@ -20,20 +20,20 @@ def test_the_committed_code_is_what_the_schemas_ask_for() -> None:
 
 
 def test_a_second_major_version_has_a_handle_of_its_own(tmp_path: Path) -> None:
-    project = Project(tmp_path)
-    text = (project.root / "topics/flights.arrived.v1.yaml").read_text(encoding="utf-8")
-    (project.root / "topics/flights.arrived.v2.yaml").write_text(text.replace(".v1", ".v2"), encoding="utf-8")
-    schema = project.schema("flights.arrived.v1") | {"name": "FlightArrivedV2"}
-    (project.root / "schemas/flights.arrived.v2").mkdir()
-    project.write_schema("flights.arrived.v2", 1, schema)
-    texts = generate(load_catalog(project.root)).texts
+    files = ContractFiles(tmp_path)
+    text = (files.root / "topics/flights.arrived.v1.yaml").read_text(encoding="utf-8")
+    (files.root / "topics/flights.arrived.v2.yaml").write_text(text.replace(".v1", ".v2"), encoding="utf-8")
+    schema = files.schema("flights.arrived.v1") | {"name": "FlightArrivedV2"}
+    (files.root / "schemas/flights.arrived.v2").mkdir()
+    files.write_schema("flights.arrived.v2", 1, schema)
+    texts = generate(load_catalog(files.root)).texts
     handles = texts[Path("topics/__init__.py")]
     assert 'FLIGHTS_ARRIVED_V2: Final[Topic[events.FlightArrivedV2]] = Topic("flights.arrived.v2"' in handles
     assert "class FlightArrivedV2(BaseModel)" in texts[Path("events/flights_arrived_v2.py")]
 
 
 def test_stale_files_are_written_and_left_overs_removed(tmp_path: Path) -> None:
-    files = generate(load_catalog(Project(tmp_path).root))
+    files = generate(load_catalog(ContractFiles(tmp_path).root))
     assert set(files.write()) == set(files.texts)
     assert files.stale() == []
     (files.folder / "events/flights_delayed.py").write_text("", encoding="utf-8")
