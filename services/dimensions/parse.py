@@ -26,6 +26,8 @@ def parse(contract: DimensionContract, body: bytes) -> pa.Table | Rejected:
     Columns that the contract does not name are left out. The first thing that is wrong makes it Rejected:
     `Unparseable`, `MissingColumn`, `Empty`, `MissingValue`, `WrongType` or `DuplicateKey`.
     """
+    if b"\0" in body:
+        return Rejected("Unparseable", f"not text: byte {body.index(0)} is 0x00")
     try:
         lines = csv.reader(io.StringIO(body.decode("utf-8-sig"), newline=""), strict=True)
         header = next(lines, [])
@@ -42,7 +44,9 @@ def _wrong_header(contract: DimensionContract, header: Sequence[str]) -> Rejecte
         return Rejected("Empty", "the file has no header line")
     for column in contract.columns:
         if column.source not in header:
-            return Rejected("MissingColumn", f"column {column.source!r} is missing; there are: {', '.join(header)}")
+            return Rejected(
+                "MissingColumn", f"column {column.source!r} is missing; there are: {', '.join(header)[:500]!r}"
+            )
         if header.count(column.source) > 1:
             return Rejected("Unparseable", f"column {column.source!r} is there {header.count(column.source)} times")
     return None

@@ -18,6 +18,7 @@ from contracts.publisher import Publisher
 from contracts.registry import Registry
 from contracts.settings import read_settings
 from services.replay.clock_topic import ClockTopic
+from services.replay.position import START
 from services.replay.progress import read_progress
 from services.replay.replayer import Replayer
 from services.replay.settings import ReplayingSettings
@@ -55,7 +56,8 @@ def run_service(
             ):
                 with Tails(settings.kafka) as tails:
                     progress = read_progress(timeline.streams, tails, service)
-                _log.info("resuming", after={stream: upto.occurred_at for stream, upto in progress.upto.items()})
+                for stream, upto in progress.upto.items():
+                    _log.info("resuming", topic=stream, after=None if upto == START else upto.occurred_at)
                 ended = Replayer(timeline, progress, clocks, publisher).run(stop, limit=settings.limit)
             _log.info("ended", why=ended)
     except HeadraceError as error:

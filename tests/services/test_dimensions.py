@@ -1,0 +1,194 @@
+"""The dimensions service against the real object store: what becomes of files that others upload."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from deltalake import DeltaTable
+from prometheus_client import REGISTRY
+
+from contracts.catalog import load_catalog
+from contracts.settings import S3Settings
+from deploy.local.stack import LocalStack
+from services.dimensions.__main__ import Rounds
+from services.dimensions.landing import PREFIX, REJECTED_PREFIX, Landing, s3_client
+from services.dimensions.publication import Publications, storage_options
+from services.dimensions.reception import Look, Reception
+from services.replay.table import data_folder
+from tests.services.test_parse import a_file, a_plane
+
+pytestmark = pytest.mark.system
+ROOT = Path(__file__).parent.parent.parent
+
+
+class Place:
+    """A bucket of its own, with a service that takes in what is uploaded to it."""
+
+    def __init__(self, s3: S3Settings) -> None:
+        self.s3 = s3
+        self.client = s3_client(s3)
+        self.client.create_bucket(Bucket=s3.bucket)
+        self.reception = self.new_reception()
+
+    def new_reception(self, *, max_file_bytes: int = 1_000_000) -> Reception:
+        return Reception(load_catalog(), Landing(self.s3), Publications(self.s3), max_file_bytes=max_file_bytes)
+
+    def upload(self, name: str, body: bytes) -> None:
+        self.client.put_object(Bucket=self.s3.bucket, Key=PREFIX + name, Body=body)
+
+    def keys(self, prefix: str) -> list[str]:
+        found = self.client.list_objects_v2(Bucket=self.s3.bucket, Prefix=prefix).get("Contents", [])
+        return [item["Key"].removeprefix(prefix) for item in found]
+
+    def read(self, key: str) -> bytes:
+        return self.client.get_object(Bucket=self.s3.bucket, Key=key)["Body"].read()
+
+    def table(self, name: str = "planes") -> DeltaTable:
+        return DeltaTable(f"s3://{self.s3.bucket}/dimensions/{name}", storage_options=storage_options(self.s3))
+
+
+@pytest.fixture
+def place(stack: LocalStack) -> Place:
+    return Place(stack.settings().s3.model_copy(update={"bucket": f"dimensions-{uuid4().hex[:8]}"}))
+
+
+def planes(count: int = 10, *, seats: str = "182") -> bytes:
+    return a_file(*(a_plane(tail_number=f"N{number}", seats=seats) for number in range(count)))
+
+
+def test_the_data_set_s_tables_are_published_once(place: Place) -> None:
+    for contract in load_catalog().dimensions.values():
+        place.upload(contract.source, (data_folder() / contract.source).read_bytes())
+
+    assert place.reception.look() == Look(published=3, rejected=0)
+    assert place.reception.look() == Look(published=0, rejected=0)
+    # A restarted service remembers by what the table says.
+    assert place.new_reception().look() == Look(published=0, rejected=0)
+
+    counts = {name: place.table(name).count() for name in ("airlines", "airports", "planes")}
+    assert counts == {"airlines": 16, "airports": 1_458, "planes": 3_322}
+    assert place.table().version() == 0
+    assert place.table().history()[0]["headrace.source"].endswith("landing/dimensions/planes.csv")
+
+
+def test_another_content_is_another_version(place: Place) -> None:
+    place.upload("planes.csv", planes(10))
+    place.reception.look()
+    place.upload("planes.csv", planes(11))
+
+    assert place.reception.look() == Look(published=1, rejected=0)
+    assert (place.table().version(), place.table().count()) == (1, 11)
+
+
+BAD = {
+    "a missing column": (planes(10).replace(b"seats", b"chairs"), "MissingColumn"),
+    "a wrong type": (planes(10, seats="many"), "WrongType"),
+    "a missing value": (planes(10, seats="NA"), "MissingValue"),
+    "a key twice": (planes(10) + b"\n" + a_plane(tail_number="N3").encode(), "DuplicateKey"),
+    "nothing": (b"", "Empty"),
+    "no rows": (a_file(), "Empty"),
+    "too few rows": (planes(8), "Shrunk"),
+    "bytes that are no text": (b"PK\x03\x04\xff\xfe", "Unparseable"),
+    "half a file": (planes(10)[:-20], "Unparseable"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_file_is_set_aside_with_its_reason_and_the_last_good_version_stays(place: Place, name: str) -> None:
+    body, reason = BAD[name]
+    place.upload("planes.csv", planes(10))
+    place.reception.look()
+    place.upload("planes.csv", body)
+    rejected_before = REGISTRY.get_sample_value("headrace_dimensions_rejected_total", {"reason": reason}) or 0
+
+    assert place.reception.look() == Look(published=0, rejected=1)
+
+    assert place.keys(PREFIX) == []
+    aside, reason_file = sorted(place.keys(REJECTED_PREFIX), key=len)
+    assert aside.endswith("-planes.csv")
+    assert reason_file == f"{aside}.reason.json"
+    assert place.read(REJECTED_PREFIX + aside) == body
+    said = json.loads(place.read(REJECTED_PREFIX + reason_file))
+    assert (said["reason"], said["file"], said["size_bytes"]) == (reason, "landing/dimensions/planes.csv", len(body))
+    assert (place.table().version(), place.table().count()) == (0, 10)
+    rejected = REGISTRY.get_sample_value("headrace_dimensions_rejected_total", {"reason": reason})
+    assert rejected == rejected_before + 1
+
+
+def test_a_corrected_file_is_published_after_a_bad_one(place: Place) -> None:
+    place.upload("planes.csv", planes(10, seats="many"))
+    place.reception.look()
+    place.upload("planes.csv", planes(10))
+
+    assert place.reception.look() == Look(published=1, rejected=0)
+
+
+def test_a_file_may_shrink_up_to_its_limit(place: Place) -> None:
+    place.upload("planes.csv", planes(10))
+    place.reception.look()
+    place.upload("planes.csv", planes(9))
+
+    assert place.reception.look() == Look(published=1, rejected=0)
+
+
+def test_a_file_of_no_dimension_and_one_that_is_too_large_are_set_aside(place: Place) -> None:
+    place.upload("trains.csv", b"number\n1\n")
+    place.upload("planes.csv", planes(100))
+
+    assert place.new_reception(max_file_bytes=1_000).look() == Look(published=0, rejected=2)
+
+    reasons = [json.loads(place.read(REJECTED_PREFIX + key)) for key in place.keys(REJECTED_PREFIX) if "reason" in key]
+    assert sorted(reason["reason"] for reason in reasons) == ["TooLarge", "UnknownFile"]
+
+
+@dataclass(frozen=True)
+class Ended:
+    status: int
+    log: list[dict[str, object]]
+
+
+def once(stack: LocalStack, place: Place, **environment: str) -> Ended:
+    ended = subprocess.run(
+        [sys.executable, "-m", "services.dimensions", "--once"],
+        cwd=ROOT,
+        env={**os.environ, **stack.settings_env(), "HEADRACE_S3__BUCKET": place.s3.bucket, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return Ended(ended.returncode, [json.loads(line) for line in ended.stderr.splitlines() if line.startswith("{")])
+
+
+def test_once_ends_with_1_when_something_was_set_aside(stack: LocalStack, place: Place) -> None:
+    place.upload("planes.csv", planes(10))
+    assert once(stack, place).status == 0
+    place.upload("planes.csv", b"nonsense")
+
+    ended = once(stack, place)
+
+    assert ended.status == 1
+    assert [line["reason"] for line in ended.log if line["level"] == "error"] == ["MissingColumn"]
+
+
+def test_an_object_store_that_is_away_is_no_bad_file(stack: LocalStack, place: Place) -> None:
+    place.upload("planes.csv", planes(10))
+    stack.s3.process.stop(grace_seconds=10)
+    try:
+        rounds = Rounds(place.reception, poll_seconds=1)
+        assert rounds.look() is None
+        assert rounds.trouble is not None
+    finally:
+        stack.s3.start()
+        stack.s3.wait_healthy()
+
+    assert rounds.look() == Look(published=1, rejected=0)
+    assert rounds.trouble is None
+    assert place.keys(REJECTED_PREFIX) == []
