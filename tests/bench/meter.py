@@ -1,0 +1,76 @@
+"""CPU seconds and peak resident memory of process trees while a block runs, by the operating system's own accounts."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+import psutil
+
+_SAMPLE_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What one process tree used: seconds of CPU (user and system), and its largest resident set in MiB."""
+
+    cpu_seconds: float
+    peak_rss_mib: float
+
+
+class Meter:
+    """Watches named process trees from `__enter__` to `__exit__`; `usage` is filled at the end.
+
+    A child that starts and ends between two samples (0.2 s) is missed, unless its parent waits for it.
+    """
+
+    def __init__(self, pids: Mapping[str, int]) -> None:
+        self._roots = {name: psutil.Process(pid) for name, pid in pids.items()}
+        self._before: dict[str, float] = {}
+        self._cpu: dict[str, dict[int, float]] = {name: {} for name in pids}
+        self._peak: dict[str, int] = dict.fromkeys(pids, 0)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="meter", daemon=True)
+        self.usage: dict[str, Usage] = {}
+
+    def __enter__(self) -> Self:
+        self._sample()
+        self._before = {name: sum(cpu.values()) for name, cpu in self._cpu.items()}
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._sample()
+        for name in self._roots:
+            cpu = sum(self._cpu[name].values()) - self._before[name]
+            self.usage[name] = Usage(cpu, self._peak[name] / 2**20)
+
+    def _run(self) -> None:
+        while not self._stop.wait(_SAMPLE_SECONDS):
+            self._sample()
+
+    def _sample(self) -> None:
+        for name, root in self._roots.items():
+            rss = 0
+            for process in _tree(root):
+                try:
+                    times = process.cpu_times()
+                    self._cpu[name][process.pid] = times.user + times.system
+                    rss += process.memory_info().rss
+                except psutil.NoSuchProcess:
+                    continue
+            self._peak[name] = max(self._peak[name], rss)
+
+
+def _tree(root: psutil.Process) -> list[psutil.Process]:
+    try:
+        return [root, *root.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
