@@ -51,12 +51,13 @@ def records(settings: Settings, topic: str) -> Iterator[Message]:
             message = consumer.poll(10)
             if message is None:
                 raise Mismatch(f"{topic}: the broker sent nothing for 10 s")
-            if message.error() is None:
+            error = message.error()
+            if error is None:
                 yield message
-            elif message.error().name() == "_PARTITION_EOF":
+            elif error.name() == "_PARTITION_EOF":
                 open_partitions.discard(message.partition())
             else:
-                raise Mismatch(f"{topic}: {message.error()}")
+                raise Mismatch(f"{topic}: {error}")
     finally:
         consumer.close()
 
@@ -66,9 +67,10 @@ def coordinate(message: Message) -> str:
 
 
 def header(message: Message, name: str) -> str:
-    values = [value for key, value in message.headers() or [] if key == name]
+    values = [value for key, value in list(message.headers() or []) if key == name]
     assert len(values) == 1, f"{coordinate(message)}: {len(values)} headers {name}"
-    return bytes(values[0]).decode()
+    assert isinstance(values[0], bytes)
+    return values[0].decode()
 
 
 def decoded(message: Message, registry: Registry, schemas: dict[int, Any]) -> dict[str, Any]:
