@@ -15,24 +15,29 @@ ROOT = Path(__file__).parent.parent.parent
 
 @dataclass(frozen=True)
 class Deployable:
-    """One `python -m` of ours. `ends`: exit code 0 means that its work is done, not that it died."""
+    """One `python -m` of ours. `ends`: exit code 0 means that its work is done, not that it died. `niceness` is the system's:
+    who has more yields the processor to who has less.
+    """
 
     name: str
     arguments: tuple[str, ...]
     ends: bool = False
     grace_seconds: float = 20
+    niceness: int = 0
 
     def process(self, directory: Path, ports: Ports, settings: Mapping[str, str]) -> Process:
         """It as a process with the stack's settings, serving its health on its own port."""
         env = {
             **settings,
-            "HEADRACE_HTTP__PORT": str(getattr(ports, self.name)),
+            "HEADRACE_HTTP__PORT": str(getattr(ports, self.name, 0)),
             "PYTHONPATH": str(ROOT),
             "PYTHONUNBUFFERED": "1",
             # glibc otherwise keeps an arena of memory for each of a JVM's many threads.
             "MALLOC_ARENA_MAX": "2",
         }
-        return Process(self.name, [sys.executable, "-m", *self.arguments], directory=directory, env=env)
+        return Process(
+            self.name, [sys.executable, "-m", *self.arguments], directory=directory, env=env, niceness=self.niceness
+        )
 
 
 PRODUCERS = (
@@ -43,7 +48,8 @@ PRODUCERS = (
 # Spark finishes the batch at hand, which may be a big one.
 LIVE = Deployable("live", ("spark", "live"), grace_seconds=60)
 READERS = (
-    Deployable("lake", ("spark", "lake"), grace_seconds=60),
+    # The lake is seconds behind anyway, so its start may take longer than that of the way to an alert.
+    Deployable("lake", ("spark", "lake"), grace_seconds=60, niceness=5),
     Deployable("alerting", ("services.alerting",)),
     Deployable("dimensions", ("services.dimensions",)),
 )

