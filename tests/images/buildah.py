@@ -97,8 +97,8 @@ def _make_base() -> None:
     with tempfile.TemporaryDirectory(prefix="headrace-base-") as folder:
         root = Path(folder) / "root"
         _run_text("debootstrap", "--variant=minbase", f"--include={_PACKAGES}", "bookworm", str(root))
-        for package in (root / "var/cache/apt/archives").glob("*.deb"):
-            package.unlink()
+        for downloads in ("var/cache/apt", "var/lib/apt/lists"):
+            shutil.rmtree(root / downloads)
         # As in the official Python image, so that one Dockerfile fits both.
         (root / "usr/local/bin/python").symlink_to("/usr/bin/python3.11")
         authorities = ssl.get_default_verify_paths().cafile
