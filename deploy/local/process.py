@@ -32,7 +32,13 @@ class Process:
     """A named process with its files below the stack's `directory`."""
 
     def __init__(
-        self, name: str, argv: Sequence[str], *, directory: Path, env: Mapping[str, str] | None = None
+        self,
+        name: str,
+        argv: Sequence[str],
+        *,
+        directory: Path,
+        env: Mapping[str, str] | None = None,
+        niceness: int = 0,
     ) -> None:
         self.name = name
         self.argv = list(argv)
