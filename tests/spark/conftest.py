@@ -1,0 +1,67 @@
+"""One Spark for all of these tests; the stack's addresses are put in when the stack is up."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from contracts.catalog import Catalog, load_catalog
+from contracts.registry import Registry
+from contracts.settings import read_settings
+from deploy.local.jars import ensure_jars
+from deploy.local.java import java_home
+from deploy.local.stack import LocalStack
+from spark.session import start_session
+from spark.settings import Cluster, SparkSettings
+from tests.spark.records import Topics
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    os.environ["JAVA_HOME"] = str(java_home())
+    jars = ensure_jars()
+    folders: list[Path] = [jars["spark"], jars["spark-s3a"]]
+    cluster = Cluster(jars=os.pathsep.join(map(str, folders)))
+    session = start_session(SparkSettings(spark=cluster), "tests")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def catalog() -> Catalog:
+    return load_catalog()
+
+
+@pytest.fixture(scope="session")
+def settings(stack: LocalStack, spark: SparkSession) -> SparkSettings:
+    """The stack's settings, with which the session reaches its S3."""
+    with pytest.MonkeyPatch.context() as environment:
+        for name, value in stack.settings_env().items():
+            environment.setenv(name, value)
+        found = read_settings(SparkSettings)
+    start_session(found, "tests")
+    return found
+
+
+@pytest.fixture(scope="session")
+def registry(settings: SparkSettings) -> Iterator[Registry]:
+    with Registry(settings.registry, retry_seconds=2.0) as client:
+        yield client
+
+
+@pytest.fixture
+def topics(settings: SparkSettings, catalog: Catalog, registry: Registry) -> Iterator[Topics]:
+    """Topics of this test alone, in place of the contracts' own."""
+    with Topics(settings, catalog, registry) as made:
+        yield made
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """py4j leaves its sockets to the garbage collector."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"))

@@ -1,0 +1,144 @@
+"""Valid departures and their records, with one visible override; topics of a test's own."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import uuid
+from collections.abc import Iterator, Sequence
+from datetime import UTC, date, datetime
+from typing import Any, Self
+
+import fastavro
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql import DataFrame, SparkSession
+
+from contracts import topics
+from contracts.catalog import Catalog, load_catalog
+from contracts.registry import Registry
+from contracts.topic import TopicContract
+from spark.settings import SparkSettings
+
+DEPARTED = topics.FLIGHTS_DEPARTED.name
+ENRICHED = topics.FLIGHTS_DEPARTED_ENRICHED.name
+SCHEMA: str = load_catalog().schema(DEPARTED)
+
+RAW = """key binary, value binary, topic string, partition int, offset long, timestamp timestamp,
+headers array<struct<key: string, value: binary>>"""
+"""The columns of Spark's Kafka source that `decode` reads."""
+
+
+def a_departure(**overrides: Any) -> dict[str, Any]:
+    """The fields of flights.departed.v1."""
+    return {
+        "flight_id": "UA1545-EWR-20130101T1015Z",
+        "carrier": "UA",
+        "flight_number": 1545,
+        "tail_number": "N14228",
+        "origin": "EWR",
+        "destination": "IAH",
+        "flight_date": date(2013, 1, 1),
+        "scheduled_departure_at": datetime(2013, 1, 1, 10, 15, tzinfo=UTC),
+        "departed_at": datetime(2013, 1, 1, 10, 17, tzinfo=UTC),
+        "departure_delay_minutes": 2,
+        "distance_miles": 1400,
+    } | overrides
+
+
+def body(event: dict[str, Any], schema: str = SCHEMA) -> bytes:
+    """The Avro body of an event."""
+    written = io.BytesIO()
+    fastavro.schemaless_writer(written, fastavro.parse_schema(json.loads(schema)), event)
+    return written.getvalue()
+
+
+def framed(schema_id: int, avro: bytes) -> bytes:
+    """A body in the Confluent wire format."""
+    return b"\x00" + schema_id.to_bytes(4, "big") + avro
+
+
+def schema_with(*fields: dict[str, Any], without: Sequence[str] = ()) -> str:
+    """flights.departed.v1's schema with other fields: those of the same name replaced, the rest added."""
+    schema = json.loads(SCHEMA)
+    changed = {field["name"]: field for field in fields}
+    schema["fields"] = [changed.pop(field["name"], field) for field in schema["fields"] if field["name"] not in without]
+    schema["fields"] += changed.values()
+    return json.dumps(schema)
+
+
+def raw_frame(spark: SparkSession, *values: bytes | None) -> DataFrame:
+    """Records with these values as Spark's Kafka source gives them, at offsets 0, 1, …, each keyed `key`."""
+    headers = [("ce_id", bytearray(b"the-producer's-own"))]
+    rows = [
+        (bytearray(b"key"), value and bytearray(value), DEPARTED, 0, offset, datetime(2026, 1, 1, tzinfo=UTC), headers)
+        for offset, value in enumerate(values)
+    ]
+    return spark.createDataFrame(rows, RAW)
+
+
+class Topics:
+    """Contracted topics under names of their own, so that tests don't see each other's records."""
+
+    def __init__(self, settings: SparkSettings, catalog: Catalog, registry: Registry) -> None:
+        tag = f"t{uuid.uuid4().hex[:8]}"
+        self._kafka = settings.kafka
+        self._admin = AdminClient({**settings.kafka.client_config()})
+        renamed = {name: _renamed(catalog.topic(name), tag) for name in (DEPARTED, ENRICHED)}
+        self.catalog = dataclasses.replace(catalog, topics=renamed)
+        self.departed, self.enriched = renamed[DEPARTED], renamed[ENRICHED]
+        self.schema_ids = {
+            name: registry.register(topic.subject, catalog.schema(name)) for name, topic in renamed.items()
+        }
+        self._names = [name for topic in renamed.values() for name in (topic.name, topic.dead_letter_topic)]
+
+    def __enter__(self) -> Self:
+        made = self._admin.create_topics([NewTopic(name, num_partitions=2) for name in self._names])
+        for future in made.values():
+            future.result()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for future in self._admin.delete_topics(self._names).values():
+            future.result()
+
+    def send(self, *values: bytes | None, partition: int = 0, headers: Sequence[tuple[str, bytes]] = ()) -> None:
+        """Append records to the departed topic."""
+        producer = Producer({**self._kafka.client_config(), "linger.ms": 0})
+        for value in values:
+            producer.produce(self.departed.name, key=b"key", value=value, partition=partition, headers=list(headers))
+        assert producer.flush(30) == 0
+
+    def send_departures(self, *flight_ids: str, partition: int = 0) -> None:
+        """Append valid departures."""
+        schema_id = self.schema_ids[DEPARTED]
+        for flight_id in flight_ids:
+            event = body(a_departure(flight_id=flight_id))
+            self.send(framed(schema_id, event), partition=partition, headers=[("ce_id", flight_id.encode())])
+
+    def read(self, topic: str) -> list[Message]:
+        """Every committed record of a topic now."""
+        return list(self._read(topic))
+
+    def _read(self, topic: str) -> Iterator[Message]:
+        consumer = Consumer(self._kafka.client_config() | {"group.id": "tests", "isolation.level": "read_committed"})
+        try:
+            for partition in consumer.list_topics(topic, timeout=30).topics[topic].partitions:
+                at = TopicPartition(topic, partition, 0)
+                _, end = consumer.get_watermark_offsets(at, timeout=30)
+                consumer.assign([at])
+                for _ in range(end):
+                    message = consumer.poll(30)
+                    assert message is not None, f"{topic}/{partition} ends before offset {end}"
+                    assert message.error() is None, str(message.error())
+                    yield message
+        finally:
+            consumer.close()
+
+
+def _renamed(topic: TopicContract, tag: str) -> TopicContract:
+    section = topic.lake_section
+    assert section != "none"
+    lake = section.model_copy(update={"table": f"{tag}_{section.table}"})
+    return topic.model_copy(update={"name": f"{tag}.{topic.name}", "lake_section": lake})

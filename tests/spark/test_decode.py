@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import json
+from datetime import UTC, date
+from typing import Any
+
+import pytest
+from pyspark.sql import Row, SparkSession
+
+from spark.decode import decode
+from spark.schemas import WriterSchemas
+from tests.spark.records import DEPARTED, SCHEMA, a_departure, body, framed, raw_frame, schema_with
+
+SCHEMAS = WriterSchemas(f"{DEPARTED}-value", SCHEMA, {7: SCHEMA})
+
+
+def decoded(spark: SparkSession, *values: bytes | None, schemas: WriterSchemas = SCHEMAS) -> list[Row]:
+    return decode(raw_frame(spark, *values), schemas).orderBy("record.offset").collect()
+
+
+def test_an_event_comes_out_with_its_fields_types_and_coordinate(spark: SparkSession) -> None:
+    (row,) = decoded(spark, framed(7, body(a_departure())))
+    expected = a_departure()
+    assert row.event.flight_date == date(2013, 1, 1)
+    for name in ("scheduled_departure_at", "departed_at"):
+        # Python shows Spark's instants in local time, without saying so.
+        assert getattr(row.event, name).astimezone(UTC) == expected.pop(name)
+    assert {name: row.event[name] for name in expected} == expected
+    assert (row.reason, row.error) == (None, None)
+    assert row.record.coordinate == f"{DEPARTED}/0/0"
+    assert bytes(row.record.key) == b"key"
+    assert [(header.key, bytes(header.value)) for header in row.record.headers] == [("ce_id", b"the-producer's-own")]
+
+
+SECOND_VERSIONS: list[tuple[str, dict[str, Any], tuple[str, ...], str, Any]] = [
+    ("int becomes long", {"name": "distance_miles", "type": "long"}, (), "distance_miles", 1400),
+    ("a field is added with a default", {"name": "gate", "type": "string", "default": "?"}, (), "gate", "?"),
+    ("a field is removed", {"name": "carrier", "type": "string"}, ("tail_number",), "carrier", "UA"),
+]
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "without", "name", "value"), SECOND_VERSIONS, ids=[c[0] for c in SECOND_VERSIONS]
+)
+def test_records_of_two_schema_versions_come_out_in_the_newer_one(
+    spark: SparkSession, change: str, field: dict[str, Any], without: tuple[str, ...], name: str, value: Any
+) -> None:
+    newer = schema_with(field, without=without)
+    schemas = WriterSchemas(SCHEMAS.subject, newer, {7: SCHEMA, 9: newer})
+    newer_event = a_departure(**{name: value})
+    rows = decoded(spark, framed(7, body(a_departure())), framed(9, body(newer_event, newer)), schemas=schemas)
+    assert [row.reason for row in rows] == [None, None]
+    assert [row.event[name] for row in rows] == [value, value]
+
+
+def test_a_newer_writer_than_the_reader_is_read_too(spark: SparkSession) -> None:
+    newer = schema_with({"name": "gate", "type": ["null", "string"], "default": None})
+    schemas = WriterSchemas(SCHEMAS.subject, SCHEMA, {7: SCHEMA, 9: newer})
+    (row,) = decoded(spark, framed(9, body(a_departure(gate="C70"), newer)), schemas=schemas)
+    assert row.event.flight_id == a_departure()["flight_id"]
+    assert "gate" not in row.event
+
+
+GOOD = framed(7, body(a_departure()))
+BAD: dict[str, tuple[bytes | None, str]] = {
+    "tombstone": (None, "EmptyBody"),
+    "empty": (b"", "EmptyBody"),
+    "one byte": (b"\x00", "TooShort"),
+    "header alone": (framed(7, b""), "TooShort"),
+    "json": (json.dumps({"flight_id": "UA1"}).encode(), "WrongMagic"),
+    "unknown id": (framed(8, body(a_departure())), "UnknownSchemaId"),
+    "truncated": (GOOD[:-3], "Undecodable"),
+    "random": (framed(7, bytes(range(255, 0, -1))), "Undecodable"),
+    # zigzag varint of 2^31 - 1: "a string of 2 GiB follows"
+    "claims two gibibytes": (framed(7, b"\xfe\xff\xff\xff\x0f" + b"x" * 20), "Undecodable"),
+}
+
+
+def test_every_bad_record_gets_its_reason_and_good_ones_beside_it_pass(spark: SparkSession) -> None:
+    values = [value for value, _ in BAD.values()]
+    rows = decoded(spark, GOOD, *values, GOOD)
+    assert [row.reason for row in rows] == [None, *[reason for _, reason in BAD.values()], None]
+    for value, row in zip(values, rows[1:-1], strict=True):
+        assert row.event is None
+        assert row.error
+        assert row.record.value == value
+    assert "8" in rows[1 + list(BAD).index("unknown id")].error
+
+
+def test_without_any_schema_every_framed_record_is_of_an_unknown_one(spark: SparkSession) -> None:
+    rows = decoded(spark, GOOD, schemas=WriterSchemas(SCHEMAS.subject, SCHEMA, {}))
+    assert [row.reason for row in rows] == ["UnknownSchemaId"]
