@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
@@ -96,9 +97,7 @@ class Publisher:
         self._outlets = {contract.name: self._outlet(contract, registry) for contract in contracts}
         self._failure: Exception | None = None
         self._closing = threading.Event()
-        self._producer = Producer(
-            {**_CONFIG, **settings.kafka.client_config(), "client.id": service, "error_cb": _log_error}, logger=_log
-        )
+        self._producer = Producer({**_CONFIG, **settings.kafka.client_config(), "client.id": service}, logger=_log)
         # Delivery reports come only while somebody polls.
         self._poller = threading.Thread(target=self._poll, name="publisher", daemon=True)
         self._poller.start()
@@ -145,7 +144,7 @@ class Publisher:
         ]
         if headers:
             sent += headers.items()
-        self._send(contract.name, key, value, sent, on_delivery)
+        self._send(contract.name, key, value, sent, event_id, on_delivery)
 
     def dead_letter(
         self,
@@ -179,6 +178,7 @@ class Publisher:
             key,
             value,
             _dead_letter_headers(original, topic.name, self._service, stage, reason, error, coordinate),
+            coordinate,
             on_delivery,
             timestamp_ms or 0,
         )
@@ -221,13 +221,14 @@ class Publisher:
         key: bytes | None,
         value: bytes | None,
         headers: list[Header],
+        event_id: str | None,
         on_delivery: OnDelivery | None,
         timestamp_ms: int = 0,
     ) -> None:
         self._raise_failure()
         if self._closing.is_set():
             raise DeliveryError(topic, None, "_STATE", "the publisher is closed")
-        report = self._report if on_delivery is None else _reporter(on_delivery)
+        report = partial(self._report, event_id, on_delivery)
         while True:
             try:
                 self._producer.produce(topic, value, key, headers=headers, timestamp=timestamp_ms, on_delivery=report)
@@ -235,12 +236,20 @@ class Publisher:
             except BufferError:
                 self._producer.poll(0.1)
             except KafkaException as failure:
-                error: KafkaError = failure.args[0]
-                raise DeliveryError(topic, _event_id(headers), error.name(), error.str()) from failure
+                raise _delivery_error(topic, event_id, failure.args[0]) from failure
 
-    def _report(self, failure: KafkaError | None, message: Message) -> None:
+    def _report(
+        self, event_id: str | None, on_delivery: OnDelivery | None, failure: KafkaError | None, message: Message
+    ) -> None:
+        topic = message.topic() or ""
         if failure is not None:
-            self._failure = _delivery_error(message, failure)
+            error = _delivery_error(topic, event_id, failure)
+            if on_delivery is None:
+                self._failure = error
+            else:
+                on_delivery(error)
+        elif on_delivery is not None:
+            on_delivery(Delivered(topic, message.partition() or 0, message.offset() or 0))
 
     def _raise_failure(self) -> None:
         failure, self._failure = self._failure, None
@@ -256,30 +265,8 @@ class Publisher:
                 self._failure = error
 
 
-def _reporter(on_delivery: OnDelivery) -> Callable[[KafkaError | None, Message], None]:
-    def report(failure: KafkaError | None, message: Message) -> None:
-        if failure is not None:
-            on_delivery(_delivery_error(message, failure))
-        else:
-            on_delivery(Delivered(message.topic() or "", message.partition() or 0, message.offset() or 0))
-
-    return report
-
-
-def _delivery_error(message: Message, failure: KafkaError) -> DeliveryError:
-    headers = message.headers() or {}
-    items = headers.items() if isinstance(headers, dict) else headers
-    return DeliveryError(message.topic() or "", _event_id(items), failure.name(), failure.str())
-
-
-def _event_id(headers: Iterable[Header]) -> str | None:
-    value = next((value for name, value in headers if name == "ce_id"), None)
-    return value.decode(errors="replace") if isinstance(value, bytes) else value
-
-
-def _log_error(error: KafkaError) -> None:
-    """What librdkafka will get over by itself, such as a broker that is away."""
-    _log.warning("kafka client: %s", error.str())
+def _delivery_error(topic: str, event_id: str | None, failure: KafkaError) -> DeliveryError:
+    return DeliveryError(topic, event_id, failure.name(), failure.str())
 
 
 def _plain(value: object) -> Any:

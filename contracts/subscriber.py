@@ -126,7 +126,6 @@ class Subscriber(Generic[E]):
                 **settings.kafka.client_config(),
                 "group.id": group,
                 "auto.offset.reset": start,
-                "error_cb": _log_error,
             },
             logger=_log,
         )
@@ -233,7 +232,7 @@ class Subscriber(Generic[E]):
     def _judge(self, error: KafkaError) -> None:
         if error.fatal() or error.code() in _HOPELESS:
             raise ConsumeError(f"{self._topic.name}: {error.name()}: {error.str()}")
-        _log_error(error)
+        _log.warning("the kafka client goes on after: %s", error.str())
 
 
 def _place(message: Message) -> tuple[str, int, int]:
@@ -253,8 +252,3 @@ def _forgive_lost_partition(error: KafkaException) -> None:
     # The partition went to another member of the group meanwhile, which begins at the last committed offset.
     if error.args[0].code() not in (KafkaError._STATE, KafkaError._UNKNOWN_PARTITION):
         raise error
-
-
-def _log_error(error: KafkaError) -> None:
-    """What librdkafka will get over by itself, such as a broker that is away."""
-    _log.warning("kafka client: %s", error.str())

@@ -34,12 +34,10 @@ def a_project(root: Path, *, schemas: Sequence[Mapping[str, Any]] = (), **overri
     return load_catalog(root)
 
 
-def departed_schema(*, without: str | None = None, **more_fields: Any) -> dict[str, Any]:
-    """The schema of departures, with one field less or some more (name=type)."""
+def departed_schema(*, only: Sequence[str] | None = None) -> dict[str, Any]:
+    """The schema of departures, or some of its fields."""
     schema: dict[str, Any] = json.loads((CONTRACTS / "schemas" / DEPARTED / "1.avsc").read_text(encoding="utf-8"))
-    fields = [field for field in schema["fields"] if field["name"] != without]
-    fields += [{"name": name, "type": each} for name, each in more_fields.items()]
-    return {**schema, "fields": fields}
+    return {**schema, "fields": [field for field in schema["fields"] if only is None or field["name"] in only]}
 
 
 def settings_of(stack: LocalStack, *, registry_url: str | None = None) -> Settings:

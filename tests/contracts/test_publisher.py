@@ -1,0 +1,221 @@
+"""What is published is on its topic as the contract says, or the caller hears of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka.partitioner import murmur2
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
+
+from contracts import events
+from contracts.catalog import Catalog
+from contracts.codec import Codec
+from contracts.errors import DeliveryError, EncodeError, NotAProducer, RegistryUnavailable
+from contracts.handle import Topic
+from contracts.publisher import Delivered, Publisher
+from contracts.registry import Registry
+from contracts.settings import Settings
+from deploy.local.stack import LocalStack
+from tests.contracts.gateway import a_gateway
+from tests.contracts.project import a_project, applied, settings_of
+from tests.contracts.wire import a_departure, records_of
+
+pytestmark = pytest.mark.system
+
+LARGE = secrets.token_hex(2000)
+"""Text that no compression makes smaller than 2,000 bytes."""
+
+
+@dataclasses.dataclass
+class Room:
+    """A topic of the test's own, and what is needed to publish to it."""
+
+    topic: Topic[events.FlightDeparted]
+    catalog: Catalog
+    settings: Settings
+    registry: Registry
+
+    def publisher(self, service: str = "departures", **overrides: Any) -> Publisher:
+        return Publisher(self.settings, self.catalog, self.registry, service=service, topics=[self.topic], **overrides)
+
+
+@pytest.fixture
+def room(stack: LocalStack, tmp_path: Path) -> Iterator[Room]:
+    catalog = a_project(tmp_path)
+    settings = settings_of(stack)
+    with Registry(settings.registry) as registry:
+        yield Room(Topic(applied(catalog, stack), events.FlightDeparted), catalog, settings, registry)
+
+
+def limit_record_size(topic: str, settings: Settings, size: int) -> None:
+    entry = ConfigEntry("max.message.bytes", str(size), incremental_operation=AlterConfigOpType.SET)
+    admin = AdminClient({**settings.kafka.client_config()})
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    for future in admin.incremental_alter_configs([resource]).values():
+        future.result(10)
+
+
+def test_a_record_carries_body_key_and_cloudevents_headers(room: Room) -> None:
+    event = a_departure()
+    with room.publisher() as publisher:
+        publisher.publish(room.topic, event, event_id="one", headers={"traceparent": b"00-ab-cd-01"})
+    (record,) = records_of(room.topic.name, room.settings)
+    body = record.value()
+    assert isinstance(body, bytes)
+    assert Codec(room.registry.by_id).decode(body) == event.model_dump()
+    assert record.key() == b"UA1545-EWR-20130101T1015Z"
+    headers = record.headers()
+    assert isinstance(headers, list)
+    assert dict(headers) == {
+        "ce_id": b"one",
+        "ce_type": room.topic.name.encode(),
+        "ce_source": b"/services/departures",
+        "ce_time": b"2013-01-01T10:17:00.000Z",
+        "ce_specversion": b"1.0",
+        "content-type": b"application/avro",
+        "traceparent": b"00-ab-cd-01",
+    }
+    sent_at = datetime.fromtimestamp(record.timestamp()[1] / 1000, UTC)
+    assert abs((datetime.now(UTC) - sent_at).total_seconds()) < 300, "the record's time is that of sending"
+
+
+def test_keys_meet_where_java_clients_put_them(room: Room) -> None:
+    with room.publisher() as publisher:
+        for number in range(50):
+            publisher.publish(room.topic, a_departure(flight_id=f"flight-{number}"), event_id=str(number))
+    records = records_of(room.topic.name, room.settings)
+    assert len(records) == 50
+    assert all(record.partition() == (murmur2(record.key()) & 0x7FFFFFFF) % 2 for record in records)
+
+
+def test_a_service_that_the_contract_does_not_list_is_refused_at_start(room: Room) -> None:
+    with pytest.raises(NotAProducer, match="departures, not by alerting"):
+        room.publisher(service="alerting")
+
+
+def test_a_topic_that_the_publisher_was_not_made_for_is_refused(room: Room) -> None:
+    with room.publisher() as publisher, pytest.raises(NotAProducer):
+        publisher.publish(Topic("flights.departed.v1", events.FlightDeparted), a_departure(), event_id="one")
+
+
+def test_a_publisher_does_not_start_while_the_registry_is_away(stack: LocalStack, room: Room) -> None:
+    with a_gateway(None, answers=[(503, "busy")]) as gateway:
+        settings = settings_of(stack, registry_url=gateway.url)
+        with Registry(settings.registry, retry_seconds=0.2) as away, pytest.raises(RegistryUnavailable):
+            Publisher(settings, room.catalog, away, service="departures", topics=[room.topic])
+
+
+def test_each_record_reports_where_it_lies(room: Room) -> None:
+    reports: list[Delivered | DeliveryError] = []
+    with room.publisher() as publisher:
+        for number in range(3):
+            publisher.publish(room.topic, a_departure(), event_id=str(number), on_delivery=reports.append)
+    stored = [
+        f"{each.topic()}/{each.partition()}/{each.offset()}" for each in records_of(room.topic.name, room.settings)
+    ]
+    assert [report.coordinate for report in reports if isinstance(report, Delivered)] == stored
+
+
+def test_a_record_that_the_broker_refuses_is_reported_to_its_caller(room: Room) -> None:
+    limit_record_size(room.topic.name, room.settings, 500)
+    reports: list[Delivered | DeliveryError] = []
+    with room.publisher() as publisher:
+        large = a_departure(tail_number=LARGE)
+        publisher.publish(room.topic, large, event_id="large", on_delivery=reports.append)
+        publisher.flush(30)
+    (report,) = reports
+    assert isinstance(report, DeliveryError)
+    assert (report.topic, report.event_id, report.code) == (room.topic.name, "large", "MSG_SIZE_TOO_LARGE")
+
+
+def test_a_refused_record_that_nobody_asked_about_is_raised_by_the_next_flush(room: Room) -> None:
+    limit_record_size(room.topic.name, room.settings, 500)
+    with room.publisher() as publisher:
+        publisher.publish(room.topic, a_departure(tail_number=LARGE), event_id="large")
+        with pytest.raises(DeliveryError, match=r"large was not delivered: MSG_SIZE_TOO_LARGE"):
+            publisher.flush(30)
+        publisher.publish(room.topic, a_departure(), event_id="small")
+    assert len(records_of(room.topic.name, room.settings)) == 1
+
+
+def test_a_callback_that_raises_is_heard_of(room: Room) -> None:
+    def fail(report: Delivered | DeliveryError) -> None:
+        raise LookupError("the callback's own")
+
+    publisher = room.publisher()
+    publisher.publish(room.topic, a_departure(), event_id="one", on_delivery=fail)
+    with pytest.raises(LookupError, match="the callback's own"):
+        publisher.close()
+
+
+def test_a_full_queue_blocks_and_drops_nothing(room: Room) -> None:
+    event, count = a_departure(), 120_000  # more than the queue's 100,000
+    with room.publisher() as publisher:
+        for number in range(count):
+            publisher.publish(room.topic, event, event_id=str(number))
+    ids = [dict(record.headers() or [])["ce_id"] for record in records_of(room.topic.name, room.settings)]
+    assert ids == [str(number).encode() for number in range(count)]
+
+
+def test_an_event_that_does_not_fit_is_refused_before_it_is_sent(room: Room) -> None:
+    with room.publisher() as publisher, pytest.raises(EncodeError, match="distance_miles"):
+        publisher.publish(room.topic, a_departure(distance_miles=2**40), event_id="one")
+    assert records_of(room.topic.name, room.settings) == []
+
+
+def test_a_dead_letter_is_the_record_as_it_was_with_the_reason(room: Room) -> None:
+    coordinate = f"{room.topic.name}/1/42"
+    with room.publisher() as publisher:
+        publisher.dead_letter(
+            room.topic,
+            key=b"key",
+            value=b"not avro",
+            headers=[("ce_id", b"one"), ("traceparent", b"00-ab-cd-01"), ("odd", None)],
+            reason="ForeignBody",
+            error="the body is text",
+            coordinate=coordinate,
+            timestamp_ms=1_700_000_000_000,
+        )
+    (letter,) = records_of(f"{room.topic.name}.dlq", room.settings)
+    assert (letter.key(), letter.value(), letter.timestamp()[1]) == (b"key", b"not avro", 1_700_000_000_000)
+    headers = letter.headers()
+    assert isinstance(headers, list)
+    assert dict(headers) == {
+        "ce_id": coordinate.encode(),
+        "ce_causationid": b"one",
+        "traceparent": b"00-ab-cd-01",
+        "odd": None,
+        "__connect.errors.topic": room.topic.name.encode(),
+        "__connect.errors.partition": b"1",
+        "__connect.errors.offset": b"42",
+        "__connect.errors.connector.name": b"departures",
+        "__connect.errors.stage": b"VALUE_CONVERTER",
+        "__connect.errors.exception.class.name": b"ForeignBody",
+        "__connect.errors.exception.message": b"the body is text",
+    }
+
+
+def test_only_a_producer_or_consumer_of_a_topic_writes_its_dead_letters(room: Room) -> None:
+    stranger = Publisher(room.settings, room.catalog, room.registry, service="weather", topics=[])
+    with stranger, pytest.raises(NotAProducer):
+        stranger.dead_letter(room.topic, key=None, value=b"", headers={}, reason="R", error="e", coordinate=None)
+
+
+def test_what_is_not_delivered_in_time_is_said(room: Room) -> None:
+    with room.publisher() as publisher:
+        publisher.publish(room.topic, a_departure(), event_id="one")
+        with pytest.raises(DeliveryError, match="1 records wait"):
+            publisher.flush(0)
+    assert len(records_of(room.topic.name, room.settings)) == 1

@@ -1,0 +1,226 @@
+"""What a downstream team gets: every event at least once, typed, and nothing swallowed."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import uuid
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pydantic
+import pytest
+from confluent_kafka import Producer
+
+from contracts import events
+from contracts.catalog import Catalog
+from contracts.errors import ConsumeError, ForeignBody, Truncated, UnknownSchemaId
+from contracts.handle import Topic
+from contracts.provision import register_contracts
+from contracts.publisher import Publisher
+from contracts.registry import Registry
+from contracts.settings import Settings
+from contracts.subscriber import Record, Subscriber, Undecodable
+from deploy.local.stack import LocalStack
+from tests.contracts.gateway import a_gateway
+from tests.contracts.project import a_project, applied, departed_schema, settings_of
+from tests.contracts.wire import a_departure
+
+pytestmark = pytest.mark.system
+
+
+@dataclasses.dataclass
+class Room:
+    """A topic of the test's own, and both of its ends."""
+
+    topic: Topic[events.FlightDeparted]
+    catalog: Catalog
+    settings: Settings
+    group: str
+
+    def publish(self, *event_ids: str) -> None:
+        """Publish a departure for each id, which is also its destination."""
+        with (
+            Registry(self.settings.registry) as registry,
+            Publisher(self.settings, self.catalog, registry, service="departures", topics=[self.topic]) as publisher,
+        ):
+            for event_id in event_ids:
+                publisher.publish(self.topic, a_departure(destination=event_id), event_id=event_id)
+
+    def publish_keyed(self, numbers: Iterable[int]) -> None:
+        """Publish a departure of its own flight for each number, so that they spread over the partitions."""
+        with (
+            Registry(self.settings.registry) as registry,
+            Publisher(self.settings, self.catalog, registry, service="departures", topics=[self.topic]) as publisher,
+        ):
+            for number in numbers:
+                publisher.publish(self.topic, a_departure(flight_id=f"flight-{number}"), event_id=str(number))
+
+    def send(self, value: bytes | None) -> None:
+        """Send a raw record to partition 0."""
+        producer = Producer({**self.settings.kafka.client_config()})
+        producer.produce(self.topic.name, value, b"key", partition=0, headers=[("traceparent", b"00-ab-cd-01")])
+        assert producer.flush(30) == 0
+
+    def subscriber(self, *, idle_seconds: float | None = 2, **options: Any) -> Subscriber[events.FlightDeparted]:
+        options = {"catalog": self.catalog, "idle_seconds": idle_seconds, **options}
+        return Subscriber(self.topic, self.group, options.pop("settings", self.settings), **options)
+
+    def destinations(self, **options: Any) -> list[str]:
+        """The destinations of all events that a subscriber of the group gets until it is idle."""
+        with self.subscriber(**options) as subscriber:
+            return [record.event.destination for record in subscriber if isinstance(record, Record)]
+
+
+@pytest.fixture
+def room(stack: LocalStack, tmp_path: Path) -> Iterator[Room]:
+    catalog = a_project(tmp_path)
+    topic = Topic(applied(catalog, stack), events.FlightDeparted)
+    yield Room(topic, catalog, settings_of(stack), f"tests-{uuid.uuid4().hex}")
+
+
+def test_a_new_group_gets_every_typed_event_from_the_beginning_in_order(room: Room) -> None:
+    room.publish(*"abc")
+    with room.subscriber() as subscriber:
+        records = [record for record in subscriber if isinstance(record, Record)]
+    assert [record.event for record in records] == [a_departure(destination=each) for each in "abc"]
+    assert [record.event_id for record in records] == ["a", "b", "c"]
+    assert records[0].coordinate == f"{room.topic.name}/{records[0].partition}/0"
+
+
+def test_what_was_handled_does_not_come_again(room: Room) -> None:
+    room.publish(*"abc")
+    assert room.destinations() == ["a", "b", "c"]
+    room.publish("d")
+    assert room.destinations() == ["d"]
+
+
+def test_the_record_at_hand_when_the_loop_is_left_comes_again(room: Room) -> None:
+    room.publish(*"abc")
+    with pytest.raises(LookupError), room.subscriber() as subscriber:
+        for record in subscriber:
+            if isinstance(record, Record) and record.event.destination == "b":
+                raise LookupError("handling b failed")
+    assert room.destinations() == ["b", "c"]
+
+
+def test_a_repeated_id_is_dropped_and_counted(room: Room) -> None:
+    room.publish("a", "b", "a", "c", "b")
+    with room.subscriber() as subscriber:
+        assert [record.event_id for record in subscriber] == ["a", "b", "c"]
+        assert subscriber.repeats == 2
+    assert room.destinations() == [], "a dropped repeat counts as handled"
+
+
+def test_an_id_that_left_the_window_is_given_again(room: Room) -> None:
+    room.publish("a", "b", "a", "c", "d", "a")
+    assert room.destinations(repeats_window=2) == ["a", "b", "c", "d", "a"]
+
+
+def test_undecodable_records_are_handed_over_as_they_are_and_the_rest_goes_on(room: Room) -> None:
+    room.publish("a")
+    bodies = [b'{"flight": 1}', b"\x00\xee\x6b\x28\x00" + b"x", None, b"\x00\x00"]
+    for body in bodies:
+        room.send(body)
+    room.publish("b")
+    with room.subscriber() as subscriber:
+        records = list(subscriber)
+    bad = [record for record in records if isinstance(record, Undecodable)]
+    assert [type(record.error) for record in bad] == [ForeignBody, UnknownSchemaId, Truncated, Truncated]
+    assert [record.value for record in bad] == bodies
+    assert all(record.headers == (("traceparent", b"00-ab-cd-01"),) and record.key == b"key" for record in bad)
+    assert {record.event.destination for record in records if isinstance(record, Record)} == {"a", "b"}
+
+
+def test_records_of_aborted_transactions_are_not_seen(room: Room) -> None:
+    room.publish("a")
+    producer = Producer({**room.settings.kafka.client_config(), "transactional.id": room.group})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(room.topic.name, b"never committed", partition=0)
+    producer.flush(30)
+    producer.abort_transaction(30)
+    room.publish("b")
+    with room.subscriber() as subscriber:
+        assert [record.event_id for record in subscriber] == ["a", "b"]
+
+
+def test_events_of_an_older_version_have_the_newer_ones_fields(room: Room, stack: LocalStack, tmp_path: Path) -> None:
+    class OlderDeparted(pydantic.BaseModel):
+        flight_id: str
+        departed_at: pydantic.AwareDatetime
+
+    older = departed_schema(only=("flight_id", "departed_at"))
+    newer = departed_schema(only=("flight_id", "departed_at", "tail_number"))
+
+    class NewerDeparted(OlderDeparted):
+        tail_number: str | None
+
+    first = a_project(tmp_path / "first", schemas=[older])
+    name = applied(first, stack)
+    both = a_project(tmp_path / "both", topic=name, schemas=[older, newer])
+    at = a_departure().departed_at
+    with Registry(room.settings.registry) as registry:
+        old, new = Topic(name, OlderDeparted), Topic(name, NewerDeparted)
+        with Publisher(room.settings, first, registry, service="departures", topics=[old]) as publisher:
+            publisher.publish(old, OlderDeparted(flight_id="old", departed_at=at), event_id="old")
+        register_contracts(registry, both)
+        with Publisher(room.settings, both, registry, service="departures", topics=[new]) as publisher:
+            event = NewerDeparted(flight_id="new", departed_at=at, tail_number="N14228")
+            publisher.publish(new, event, event_id="new")
+    with Subscriber(Topic(name, NewerDeparted), room.group, room.settings, catalog=both, idle_seconds=2) as subscriber:
+        found = {record.event_id: record.event for record in subscriber if isinstance(record, Record)}
+    assert {event_id: event.tail_number for event_id, event in found.items()} == {"old": None, "new": "N14228"}
+
+
+def test_an_outage_of_the_registry_is_waited_out(room: Room, stack: LocalStack) -> None:
+    room.publish(*"abc")
+    with a_gateway(stack.registry.url, answers=[(503, "busy")] * 8) as gateway:
+        settings = settings_of(stack, registry_url=gateway.url)
+        with Registry(settings.registry, retry_seconds=0.3) as registry:
+            assert room.destinations(settings=settings, registry=registry) == ["a", "b", "c"]
+        assert len(gateway.seen) > 8
+
+
+def test_a_topic_that_does_not_exist_is_an_error(room: Room, tmp_path: Path) -> None:
+    catalog = a_project(tmp_path / "uncreated")
+    topic = Topic(next(iter(catalog.topics)), events.FlightDeparted)
+    with pytest.raises(ConsumeError, match="UNKNOWN_TOPIC"):
+        dataclasses.replace(room, topic=topic, catalog=catalog).destinations(idle_seconds=None)
+
+
+def test_stop_ends_the_iteration_after_the_record_at_hand(room: Room) -> None:
+    room.publish(*"abc")
+    with room.subscriber(idle_seconds=None) as subscriber:
+        for record in subscriber:
+            if record.event_id == "b":
+                subscriber.stop()
+    assert room.destinations() == ["c"]
+
+
+def test_members_that_come_and_go_lose_nothing(room: Room) -> None:
+    handled: Counter[str] = Counter()
+    joined = threading.Event()
+
+    def pass_by() -> None:
+        with room.subscriber(idle_seconds=None) as passing:
+            for record in passing:
+                handled[record.event_id] += 1
+                joined.set()
+                passing.stop()
+
+    published = 100
+    room.publish_keyed(range(published))
+    visitor = threading.Thread(target=pass_by, daemon=True)
+    visitor.start()
+    with room.subscriber(idle_seconds=5) as staying:
+        for record in staying:
+            handled[record.event_id] += 1
+            if len(handled) == published and not joined.is_set():
+                room.publish_keyed(range(published, published + 100))
+                published += 100
+    visitor.join(60)
+    assert joined.is_set(), "waited for the second member to get a record"
+    assert set(handled) == {str(number) for number in range(published)}

@@ -1,0 +1,59 @@
+"""What the tests of publisher and subscriber see of a topic: its raw records, read by a client of their own."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from datetime import UTC, date, datetime
+from typing import Any
+
+from confluent_kafka import Consumer, Message, TopicPartition
+
+from contracts import events
+from contracts.settings import Settings
+
+
+def a_departure(**fields: Any) -> events.FlightDeparted:
+    """A valid departure, with `fields` in place of the usual ones."""
+    usual = events.FlightDeparted(
+        flight_id="UA1545-EWR-20130101T1015Z",
+        carrier="UA",
+        flight_number=1545,
+        tail_number="N14228",
+        origin="EWR",
+        destination="IAH",
+        flight_date=date(2013, 1, 1),
+        scheduled_departure_at=datetime(2013, 1, 1, 10, 15, tzinfo=UTC),
+        departed_at=datetime(2013, 1, 1, 10, 17, tzinfo=UTC),
+        departure_delay_minutes=2,
+        distance_miles=1400,
+    )
+    return usual.model_copy(update=fields)
+
+
+def records_of(topic: str, settings: Settings, *, timeout_seconds: float = 30) -> list[Message]:
+    """Every committed record that the topic holds now, by partition and offset."""
+    config = {
+        "group.id": f"tests-{uuid.uuid4().hex}",
+        "isolation.level": "read_committed",
+        "enable.partition.eof": True,
+    }
+    consumer = Consumer({**settings.kafka.client_config(), **config})
+    try:
+        partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+        consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
+        ended: set[int | None] = set()
+        found: list[Message] = []
+        deadline = time.monotonic() + timeout_seconds
+        while ended != set(partitions):
+            assert time.monotonic() < deadline, f"waited for the end of {topic}"
+            message = consumer.poll(0.5)
+            if message is None:
+                continue
+            if message.error() is None:
+                found.append(message)
+            else:
+                ended.add(message.partition())
+    finally:
+        consumer.close()
+    return sorted(found, key=lambda message: (message.partition() or 0, message.offset() or 0))
