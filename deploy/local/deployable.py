@@ -45,11 +45,11 @@ PRODUCERS = (
     Deployable("arrivals", ("services.arrivals",), ends=True),
     Deployable("weather", ("services.weather",), ends=True),
 )
-# Spark finishes the batch at hand, which may be a big one.
-LIVE = Deployable("live", ("spark", "live"), grace_seconds=60)
+# Spark finishes the batch at hand, and the first one, while the JVM is cold, takes longest.
+LIVE = Deployable("live", ("spark", "live"), grace_seconds=120)
 READERS = (
     # The lake is seconds behind anyway, so its start may take longer than that of the way to an alert.
-    Deployable("lake", ("spark", "lake"), grace_seconds=60, niceness=5),
+    Deployable("lake", ("spark", "lake"), grace_seconds=120, niceness=5),
     Deployable("alerting", ("services.alerting",)),
     Deployable("dimensions", ("services.dimensions",)),
 )

@@ -20,7 +20,7 @@ from deploy.local.process import stop_leftovers
 from deploy.local.stack import STOP_ORDER
 
 _OURS = ("kafka", "registry", "s3", "logs", "run", "state.json", "env")
-_GRACE_SECONDS = 60
+_GRACE_SECONDS = 120
 _STOPPING = (*(each.name for each in DEPLOYABLES), *STOP_ORDER)
 
 

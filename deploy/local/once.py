@@ -37,7 +37,7 @@ def status(directory: Path, *, as_json: bool) -> bool:
     finally:
         gauges.close()
     if as_json:
-        print(json.dumps({"running": True, **snapshot.json()}, default=str, indent=2))
+        print(json.dumps({"running": True, **snapshot.json()}, indent=2))
     else:
         _print(snapshot, folder)
     return True

@@ -64,4 +64,8 @@ class Snapshot:
 
     def json(self) -> dict[str, Any]:
         """It as `status --json` prints it."""
-        return asdict(self)
+        return {
+            **asdict(self),
+            "at": self.at.isoformat(),
+            "alerts": [{**asdict(each), "occurred_at": each.occurred_at.isoformat()} for each in self.alerts],
+        }

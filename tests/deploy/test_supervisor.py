@@ -1,0 +1,74 @@
+"""What becomes of a process that ends while it is watched."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from deploy.local.process import Process
+from deploy.local.supervisor import Supervisor
+
+
+def a_process(directory: Path, code: str) -> Process:
+    return Process("worker", [sys.executable, "-c", code], directory=directory)
+
+
+def check_until(supervisor: Supervisor, condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline, f"waited for {what}"
+        supervisor.check()
+        time.sleep(0.02)
+
+
+def test_a_killed_process_is_named_with_its_last_words_and_started_again(tmp_path: Path) -> None:
+    said: list[str] = []
+    supervisor = Supervisor(said.append)
+    process = a_process(tmp_path, "import time; print('at work', flush=True); time.sleep(600)")
+    supervisor.start(process)
+    process.wait_until(lambda: bool(process.last_log_lines()), what="its first line", timeout_seconds=30)
+    first = process.pid
+    assert first is not None
+    os.kill(first, signal.SIGKILL)
+    check_until(supervisor, lambda: supervisor.processes["worker"].restarts == 1, "the restart")
+    assert said == [
+        "worker died with signal SIGKILL; starting it again in 1 s; \n    at work",
+        "worker was started again",
+    ]
+    assert process.pid != first and process.exit_code() is None
+    supervisor.stop("worker", grace_seconds=10)
+    assert supervisor.processes["worker"].state == "stopped"
+
+
+def test_each_death_in_a_row_is_followed_by_a_longer_pause(tmp_path: Path) -> None:
+    said: list[str] = []
+    supervisor = Supervisor(said.append)
+    supervisor.start(a_process(tmp_path, "raise SystemExit(7)"))
+    check_until(supervisor, lambda: supervisor.processes["worker"].restarts == 2, "two restarts")
+    deaths = [line for line in said if "died" in line]
+    assert deaths[0].startswith("worker died with exit code 7; starting it again in 1 s")
+    assert deaths[1].startswith("worker died with exit code 7; starting it again in 2 s")
+    supervisor.stop("worker", grace_seconds=10)
+
+
+def test_a_process_whose_work_is_done_has_finished(tmp_path: Path) -> None:
+    said: list[str] = []
+    supervisor = Supervisor(said.append)
+    supervisor.start(a_process(tmp_path, "pass"), ends=True)
+    check_until(supervisor, lambda: supervisor.processes["worker"].state == "finished", "its end")
+    assert said == ["worker has finished"]
+
+
+def test_a_log_is_bounded_while_it_is_written(tmp_path: Path) -> None:
+    code = "import sys, time\nfor _ in range(25): print('x' * 1_000_000, flush=True)\nprint('end', flush=True)\ntime.sleep(600)"
+    process = a_process(tmp_path, code)
+    process.start()
+    process.wait_until(lambda: process.last_log_lines(1) == ["end"], what="the last line", timeout_seconds=30)
+    process.bound_log()
+    assert process.log.stat().st_size == 0
+    assert process.log.with_suffix(".log.1").stat().st_size > 25_000_000
+    process.stop(grace_seconds=10)

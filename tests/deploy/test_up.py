@@ -1,0 +1,133 @@
+"""`headrace up` as a user runs it, with its processes killed and itself too."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from deploy.errors import PortInUse
+from deploy.local.ports import Ports
+from deploy.local.process import running
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
+HEADRACE = [str(Path(sys.executable).parent / "headrace")]
+INFRASTRUCTURE = {"kafka", "registry", "s3"}
+DEPLOYABLES = {"departures", "arrivals", "weather", "live", "lake", "alerting", "dimensions"}
+
+
+def a_free_offset() -> int:
+    for offset in range(1000, 20_000, 150):
+        try:
+            Ports().offset(offset).check_free()
+        except PortInUse:
+            continue
+        return offset
+    raise AssertionError("no ports are free")
+
+
+def wait_until(condition: Callable[[], bool], what: str, *, seconds: float = 240) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
+        time.sleep(0.3)
+
+
+class Up:
+    """A `headrace up` in a folder of its own, ended whatever happens."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.offset = a_free_offset()
+        self.output = directory.parent / "output"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, *arguments: str) -> None:
+        command = [*HEADRACE, "up", "--dir", str(self.directory), "--port-offset", str(self.offset), *arguments]
+        with self.output.open("ab") as output:
+            self.process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+
+    def said(self) -> str:
+        return self.output.read_text()
+
+    def end(self, number: signal.Signals) -> int:
+        assert self.process is not None
+        self.process.send_signal(number)
+        return self.process.wait(200)
+
+    def state(self, name: str) -> dict[str, Any]:
+        try:
+            processes = json.loads((self.directory / "state.json").read_text())["processes"]
+        except FileNotFoundError:
+            return {"state": "not there"}
+        return next((each for each in processes if each["name"] == name), {"state": "not there"})
+
+    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [*HEADRACE, *arguments, "--dir", str(self.directory)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+
+
+@pytest.fixture
+def up(tmp_path: Path) -> Iterator[Up]:
+    started = Up(tmp_path / "the stack")
+    yield started
+    if started.process is not None and started.process.poll() is None:
+        started.end(signal.SIGTERM)
+    started.command("down")
+
+
+def test_up_runs_the_replay_restarts_what_dies_and_stops_in_order(up: Up) -> None:
+    up.start("--limit", "20", "--speed", "20000")
+    producers = ("departures", "arrivals", "weather")
+    wait_until(lambda: all(up.state(name)["state"] == "finished" for name in producers), "the producers' end")
+    wait_until(lambda: up.state("alerting")["state"] == "running", "alerting")
+
+    killed = up.state("alerting")["pid"]
+    os.kill(killed, signal.SIGKILL)
+    wait_until(lambda: up.state("alerting").get("restarts") == 1, "alerting to be started again")
+    assert "alerting died with signal SIGKILL" in up.said()
+
+    status = json.loads(up.command("status", "--json").stdout)
+    events = {topic["name"]: topic["events"] for topic in status["topics"]}
+    assert status["running"] and status["unavailable"] == []
+    assert events["flights.departed.v1"] + events["flights.cancelled.v1"] == 20
+    assert {process["name"] for process in status["processes"]} == INFRASTRUCTURE | DEPLOYABLES
+
+    second = up.command("up")
+    assert (second.returncode, second.stderr) == (
+        1,
+        f"headrace: A stack runs in {up.directory} already: stop it by ./headrace down, or take another folder by --dir.\n",
+    )
+
+    assert up.end(signal.SIGINT) == 0
+    assert running(up.directory) == {}
+    said = up.said()
+    assert "was killed" not in said
+    order = ["stopping producers", "stopping live", "stopping lake", "stopping S3", "stopped; the next up goes on"]
+    assert sorted(order, key=said.index) == order
+    assert up.command("status").returncode == 1
+
+
+def test_what_a_killed_up_left_running_is_stopped_by_down(up: Up) -> None:
+    up.start("--no-producers")
+    wait_until(lambda: up.state("alerting")["state"] in ("running", "starting"), "the first state")
+    assert up.end(signal.SIGKILL) == -signal.SIGKILL
+    left = running(up.directory)
+    assert set(left) == INFRASTRUCTURE | {"live", "lake", "alerting", "dimensions"}
+    everything = {member for process in left.values() for member in (process, *process.children(recursive=True))}
+
+    assert "left running" in up.command("status").stdout
+    down = up.command("down")
+    assert down.returncode == 0, down.stderr
+    _, alive = psutil.wait_procs(everything, timeout=10)
+    assert not alive
+    assert up.command("down").stdout == f"nothing runs in {up.directory}\n"
