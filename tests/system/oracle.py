@@ -28,8 +28,8 @@ def _data() -> Path:
 def _table(name: str) -> Iterator[dict[str, str | None]]:
     if name == "flights":
         with zipfile.ZipFile(_data() / "flights.csv.zip") as archive:
-            text = io.TextIOWrapper(archive.open("flights.csv"), encoding="utf-8", newline="")
-            yield from _rows(text)
+            lines = io.TextIOWrapper(archive.open("flights.csv"), encoding="utf-8", newline="")
+            yield from _rows(lines)
     else:
         with (_data() / f"{name}.csv").open(encoding="utf-8", newline="") as text:
             yield from _rows(text)

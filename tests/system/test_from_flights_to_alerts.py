@@ -1,0 +1,117 @@
+"""The main job as a user runs it: `headrace up`, stopped, killed and taken up again, then compared with the oracle."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contracts.settings import Settings
+from deploy.local.ports import Ports
+from tests.system.oracle import enriched_flights
+from tests.system.verify import verify
+
+UNTIL = datetime(2013, 1, 2, 5, tzinfo=UTC)
+"""The end of the replay (event time): a day and a night, on which 800 flights depart."""
+
+_FIXED = Ports()
+
+
+class Up:
+    """One `headrace up` in a folder, in the background."""
+
+    def __init__(self, directory: Path, offset: int) -> None:
+        self.directory = directory
+        self._offset = offset
+        self._process: subprocess.Popen[bytes] | None = None
+        self.log = directory.parent / "up.log"
+
+    def start(self) -> None:
+        arguments = ["up", "--until", UNTIL.isoformat(), "--speed", "2500", "--port-offset", str(self._offset)]
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [*_HEADRACE, *arguments, "--dir", str(self.directory)], stdout=log, stderr=subprocess.STDOUT
+            )
+
+    def status(self) -> dict[str, Any]:
+        done = subprocess.run(
+            [*_HEADRACE, "status", "--json", "--dir", str(self.directory)], capture_output=True, check=False
+        )
+        answer = json.loads(done.stdout or '{"running": false}')
+        assert isinstance(answer, dict)
+        return answer
+
+    def wait(self, what: str, condition: Callable[[dict[str, Any]], bool], seconds: float = 180) -> dict[str, Any]:
+        deadline = time.monotonic() + seconds
+        while True:
+            assert self._process is not None
+            assert self._process.poll() is None, f"up ended while waiting for {what}:\n{self.log.read_text()}"
+            status = self.status()
+            if status["running"] and condition(status):
+                return status
+            assert time.monotonic() < deadline, f"waited {seconds} s for {what}:\n{status}\n{self.log.read_text()}"
+
+    def end(self, number: signal.Signals) -> int:
+        assert self._process is not None
+        self._process.send_signal(number)
+        return self._process.wait(180)
+
+    def down(self) -> None:
+        subprocess.run([*_HEADRACE, "down", "--dir", str(self.directory)], check=True, stdout=subprocess.DEVNULL)
+
+    def settings(self) -> Settings:
+        """The settings of the stack in the folder, as `up` wrote them for a user's own clients."""
+        return Settings(_env_file=self.directory / "env")  # type: ignore[call-arg]  # of pydantic-settings
+
+
+_HEADRACE = [str(Path(sys.executable).with_name("headrace"))]
+
+
+@pytest.fixture
+def up(tmp_path: Path) -> Iterator[Up]:
+    free = Ports.free()
+    running = Up(tmp_path / "stack", free.kafka - _FIXED.kafka)
+    yield running
+    running.down()
+
+
+def _events(status: dict[str, Any], topic: str) -> int:
+    return next((int(each["events"]) for each in status["topics"] if each["name"] == topic), 0)
+
+
+def _finished(status: dict[str, Any]) -> bool:
+    states = {each["name"]: each["state"] for each in status["processes"]}
+    flights = _events(status, "flights.departed.v1")
+    return (
+        all(states.get(name) == "finished" for name in ("departures", "arrivals", "weather"))
+        and _events(status, "flights.departed.enriched.v1") == flights
+        and sum(status["lag"].values()) == 0
+        and status["lake_rows"].get("flights_departed_enriched") == flights
+    )
+
+
+@pytest.mark.system
+@pytest.mark.timeout(600)
+def test_every_flight_is_enriched_landed_and_watched_once_across_a_stop_and_a_kill(up: Up) -> None:
+    up.start()
+    up.wait("the first hundred enriched flights", lambda now: _events(now, "flights.departed.enriched.v1") > 100)
+    assert up.end(signal.SIGINT) == 0
+    assert up.status() == {"running": False}
+
+    up.start()
+    up.wait("the first rows in the lake", lambda now: sum(now["lake_rows"].values()) > 0)
+    up.end(signal.SIGKILL)
+
+    up.start()  # stops what the killed one left
+    status = up.wait("the end of the replay", _finished)
+    assert verify(up.settings(), UNTIL)["enriched"] == len(enriched_flights(UNTIL))
+    assert all(each["restarts"] == 0 for each in status["processes"])
+    assert up.end(signal.SIGINT) == 0
