@@ -106,7 +106,7 @@ class _Compiler:
             return self._keep(schema, _Part(lambda _body, at, _account: at + size, size, cost))
         if kind == "array":
             item = self.part(schema["items"])
-            return _Part(_blocks(item.step, max(item.least, 0), _SLOT + item.cost), 1, _CONTAINER)
+            return _Part(_blocks(item.step, item.least, _SLOT + item.cost), 1, _CONTAINER)
         if kind == "map":
             return _Part(self._map(self.part(schema["values"])), 1, _CONTAINER)
         part = self.part(kind)
@@ -244,7 +244,10 @@ def _union(branches: list[_Part]) -> _Part:
     steps = tuple(branch.step for branch in branches)
 
     def union(body: bytes, at: int, account: _Account) -> int:
-        index, at = _unsigned(body, at)
+        index = body[at]
+        at += 1
+        if index >= 0x80:
+            index, at = _unsigned(body, at - 1)
         if index & 1 or index >> 1 >= len(steps):
             raise Malformed("there is no such branch in a union")
         return steps[index >> 1](body, at, account)

@@ -172,7 +172,7 @@ class Registry:
         what = f"{self._where}, {method} {path}"
         try:
             response = self._client.request(method, path, json=body)
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             raise RegistryUnavailable(f"{what}: {type(error).__name__}: {error}") from error
         status = response.status_code
         if status in (401, 403):
@@ -184,7 +184,7 @@ class Registry:
             # What stands between us and the registry has 4xx answers too, but not in this shape.
             if 400 <= status < 500 and status not in (408, 429):
                 return _No(status, int(answer["error_code"]), str(answer["message"]))
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise RegistryUnavailable(f"{what}: answered {status}, but not as a schema registry does") from error
         raise RegistryUnavailable(f"{what}: answered {status}")
 

@@ -329,6 +329,12 @@ def test_a_hostile_body_takes_no_more_than_16_times_its_size_and_a_mebibyte(
     assert seconds < 10
 
 
+def test_an_honest_collection_of_thousands_is_no_hostile_body() -> None:
+    schema = a_record({"type": "array", "items": "string"}, {"type": "map", "values": "long"})
+    fields = {"f0": [f"item {number}" for number in range(5000)], "f1": {str(number): number for number in range(2000)}}
+    assert a_codec(schema).decode(a_body(schema, fields)) == fields
+
+
 def _with_defaults(schema: str) -> str:
     """A reader's schema that adds fields to every record."""
     added = [{"name": f"added{i}", "type": "string", "default": "filled in by the reader"} for i in range(20)]
