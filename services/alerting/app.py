@@ -91,10 +91,16 @@ class Alerting:
             broker=broker_urls(kafka),
             broker_credentials=credentials(kafka),
             broker_commit_interval=1.0,
+            # How long the partitions of a killed worker lie idle; faust's default is a minute. Heartbeats come from a
+            # thread of their own.
+            broker_session_timeout=10.0,
+            broker_heartbeat_interval=3.0,
             consumer_auto_offset_reset="earliest",
             datadir=folder,
             store="memory://",
             autodiscover=False,
+            # Stopping would wait for the records that a failed delivery leaves unacknowledged, that is for ever.
+            stream_wait_empty=False,
             web_enabled=False,
             topic_allow_declare=False,
             topic_disable_leader=True,

@@ -1,0 +1,264 @@
+"""The alerting service on the real stack: what becomes of records."""
+
+from __future__ import annotations
+
+import os
+import struct
+from datetime import timedelta
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from confluent_kafka import Message
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
+
+from contracts import topics
+from contracts.catalog import load_catalog
+from contracts.codec import Codec
+from contracts.events import AlertRaised, WeatherObserved
+from contracts.registry import Registry
+from contracts.subscriber import Record as Received
+from deploy.local.stack import LocalStack
+from services.alerting.evaluate import evaluate
+from services.alerting.record import Record
+from services.alerting.rulebook import load_rulebook
+from services.alerting.settings import AlertingSettings
+from tests.alerting.examples import AT
+from tests.alerting.test_rulebook import VALID
+from tests.alerting.worker import (
+    Worker,
+    alerts_of,
+    committed,
+    producer,
+    publish_weather,
+    read_all,
+    settings_of,
+    wait_for,
+)
+
+pytestmark = pytest.mark.system
+
+WEATHER = topics.WEATHER_OBSERVED.name
+DEAD_LETTERS = "alerts.raised.v1.dlq"
+
+
+def a_reading(station: str, **changes: Any) -> WeatherObserved:
+    """A storm with gusts of 46 mph."""
+    fields: dict[str, Any] = {
+        "station": station,
+        "observed_at": AT,
+        "temperature_fahrenheit": 41.0,
+        "dew_point_fahrenheit": 30.0,
+        "relative_humidity_percent": 60.0,
+        "wind_direction_degrees": 270,
+        "wind_speed_mph": 30.0,
+        "wind_gust_mph": 46.0,
+        "precipitation_inches": Decimal("0.00"),
+        "pressure_millibars": 1012.0,
+        "visibility_miles": 10.0,
+    }
+    return WeatherObserved.model_validate(fields | changes)
+
+
+def a_station() -> str:
+    """A station that no other test has."""
+    return f"T{uuid4().hex[:8]}"
+
+
+def oracle(placed: dict[str, WeatherObserved]) -> dict[UUID, AlertRaised]:
+    """The alerts of these readings by the shipped rules, by id."""
+    rules = load_rulebook(AlertingSettings().rules_file, load_catalog()).by_topic[WEATHER]
+    return {
+        alert.alert_id: alert
+        for coordinate, reading in placed.items()
+        for alert in evaluate(rules, Record(WEATHER, coordinate, reading.observed_at, vars(reading)))
+    }
+
+
+def of(found: list[Received[AlertRaised]], placed: dict[str, WeatherObserved]) -> dict[UUID, AlertRaised]:
+    """Those alerts that go back to these readings, by id."""
+    return {record.event.alert_id: record.event for record in found if record.event.coordinate in placed}
+
+
+def test_a_record_over_a_threshold_raises_its_alert(stack: LocalStack) -> None:
+    traceparent = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    station = a_station()
+    readings = [a_reading(station, wind_gust_mph=None), a_reading(station), a_reading(station, visibility_miles=0.25)]
+    placed = publish_weather(stack, readings, {"traceparent": traceparent})
+    with Worker(stack):
+        found = alerts_of(stack, placed, count=3)
+    assert of(found, placed) == oracle(placed)
+    mine = [record for record in found if record.event.coordinate in placed]
+    assert {dict(record.headers)["traceparent"] for record in mine} == {traceparent}
+    assert all(record.event_id == str(record.event.alert_id) for record in mine)
+
+
+def test_a_poison_record_becomes_a_dead_letter_and_the_next_goes_on(stack: LocalStack) -> None:
+    settings, mark = settings_of(stack), uuid4().bytes
+    with Registry(settings.registry) as registry:
+        schema_id = registry.latest(f"{WEATHER}-value").id
+        good = Codec(registry.by_id).encode(schema_id, vars(a_reading(a_station())))
+    poison = {
+        b"empty" + mark: (b"", "Truncated"),
+        b"tombstone" + mark: (None, "Truncated"),
+        b"one byte" + mark: (b"\x00", "Truncated"),
+        b"cut" + mark: (good[:-4], "Truncated"),
+        b"longer" + mark: (good + b"\x00", "TrailingBytes"),
+        b"text" + mark: (b'{"station": "JFK"}', "ForeignBody"),
+        b"magic" + mark: (b"\x07" + good[1:], "WrongMagic"),
+        b"unknown id" + mark: (struct.pack(">bI", 0, 2**31 - 1) + good[5:], "UnknownSchemaId"),
+    }
+    sender = producer(stack)
+    for key, (value, _) in poison.items():
+        sender.produce(WEATHER, value, key, partition=0, headers=[("ce_id", b"theirs"), ("ce_id", b"twice")])
+    sender.produce(WEATHER, good, b"good" + mark, partition=0)
+    assert sender.flush(30) == 0
+
+    with Worker(stack) as worker:
+        wait_for(lambda: _letters(stack, mark).keys() == poison.keys(), "the dead letters")
+        letters = _letters(stack, mark)
+        coordinate = f"{WEATHER}/0/{max(int(letter['__connect.errors.offset']) for _, letter in letters.values()) + 1}"
+        alerts_of(stack, [coordinate])
+        wait_for(lambda: committed(stack, WEATHER, 0) >= _offset(coordinate), "the position beyond")
+        assert worker.metric(f'headrace_alerting_dead_letters_total{{reason="WrongMagic",topic="{WEATHER}"}}') == 1
+
+    for key, (value, reason) in poison.items():
+        body, headers = letters[key]
+        assert (body or None) == (value or None)
+        assert headers["__connect.errors.exception.class.name"] == reason.encode()
+        assert headers["__connect.errors.topic"] == WEATHER.encode()
+        assert headers["__connect.errors.connector.name"] == b"alerting"
+        assert headers["ce_causationid"] == b"twice"
+
+
+def _letters(stack: LocalStack, mark: bytes) -> dict[bytes, tuple[bytes | None, dict[str, bytes]]]:
+    """Body and headers of the dead letters whose key ends in `mark`, by key."""
+    letters = {}
+    for message in read_all(stack, DEAD_LETTERS):
+        key, headers = message.key(), message.headers()
+        if isinstance(key, bytes) and key.endswith(mark):
+            letters[key] = (message.value(), dict(headers or []))
+    return letters  # type: ignore[return-value]
+
+
+def test_records_of_open_and_aborted_transactions_raise_nothing(stack: LocalStack) -> None:
+    station = a_station()
+    with Registry(settings_of(stack).registry) as registry:
+        schema_id = registry.latest(f"{WEATHER}-value").id
+        body = Codec(registry.by_id).encode(schema_id, vars(a_reading(station)))
+    places: dict[str, list[str]] = {"aborted": [], "committed": []}
+    sender = producer(stack, **{"transactional.id": f"test-{uuid4()}"})
+    sender.init_transactions(30)
+    for fate in ("aborted", "committed", "aborted", "committed"):
+        sender.begin_transaction()
+        sender.produce(WEATHER, body, partition=1, on_delivery=partial(_place, places[fate]))
+        sender.flush(30)
+        if fate == "aborted":
+            sender.abort_transaction(30)
+        else:
+            sender.commit_transaction(30)
+    with Worker(stack):
+        found = alerts_of(stack, places["committed"])
+        last = _offset(places["committed"][-1])
+        # The markers between the records are offsets without a record: the position gets past them.
+        wait_for(lambda: committed(stack, WEATHER, 1) > last, "the position beyond the markers")
+    raised = {record.event.coordinate for record in found}
+    assert not raised & set(places["aborted"])
+
+
+def _place(places: list[str], _: object, message: Message) -> None:
+    places.append(f"{message.topic()}/{message.partition()}/{message.offset()}")
+
+
+def _offset(coordinate: str) -> int:
+    return int(coordinate.rpartition("/")[2])
+
+
+def test_changed_rules_are_in_force_without_a_restart_and_invalid_ones_are_refused(
+    stack: LocalStack, tmp_path: Path
+) -> None:
+    path = tmp_path / "rules.yaml"
+    path.write_text(VALID.replace("threshold: 40", "threshold: 60"), encoding="utf-8")
+    station = a_station()
+    with Worker(stack, HEADRACE_RULES_FILE=path) as worker:
+        below = publish_weather(stack, [a_reading(station)])
+        above = publish_weather(stack, [a_reading(station, wind_gust_mph=61.0)])
+        alerts_of(stack, above)
+
+        path.write_text(VALID, encoding="utf-8")
+        wait_for(lambda: len(worker.logged("rules in force")) == 2, "the new rules")
+        after = publish_weather(stack, [a_reading(station)])
+        alerts_of(stack, after)
+
+        path.write_text(VALID.replace("critical", "urgent"), encoding="utf-8")
+        refused = "rules file refused, the rules before it stay in force: mend it"
+        wait_for(lambda: worker.logged(refused), "the refusal")
+        still = publish_weather(stack, [a_reading(station)])
+        found = alerts_of(stack, still)
+        assert worker.metric("headrace_alerting_reload_failures_total") == 1
+        [line] = worker.logged(refused)
+        assert line["level"] == "error"
+        assert "rules.yaml:10: rule strong_gusts: severity" in line["problems"][0]
+    assert of(found, below) == {}
+    versions = {record.event.coordinate: record.event.rule_version for record in found}
+    assert versions[next(iter(after))] == versions[next(iter(still))] != versions[next(iter(above))]
+
+
+def test_killed_and_restarted_it_raises_the_same_set_of_alerts(stack: LocalStack) -> None:
+    station = a_station()
+    readings = (
+        a_reading(station, observed_at=AT + timedelta(hours=hour), wind_gust_mph=30.0 + hour % 20)
+        for hour in range(8_000)
+    )
+    placed = publish_weather(stack, readings)
+    expected = oracle(placed)
+    assert len(expected) == 4_000
+    for count in (1, 1_500, 3_000):
+        with Worker(stack) as worker:
+            alerts_of(stack, placed, count)
+            worker.kill()
+    with Worker(stack):
+        found = alerts_of(stack, placed, len(expected))
+    assert of(found, placed) == expected
+
+
+def test_a_dead_letter_that_cannot_be_delivered_stops_it_and_nothing_is_committed(stack: LocalStack) -> None:
+    sender, places = producer(stack), list[str]()
+    with Worker(stack) as worker, _tiny(stack, DEAD_LETTERS):
+        sender.produce(WEATHER, b"\x07" + os.urandom(2_000), partition=0, on_delivery=partial(_place, places))
+        sender.flush(30)
+        assert worker.wait() == 1
+        assert worker.logged("alerting stops: it can't go on")
+    assert committed(stack, WEATHER, 0) <= _offset(places[0])
+    # With the dead letters writable again, the record is handled.
+    with Worker(stack):
+        wait_for(lambda: committed(stack, WEATHER, 0) > _offset(places[0]), "the position beyond the record")
+
+
+class _tiny:
+    """While it lasts, the topic takes no record of more than 500 bytes."""
+
+    def __init__(self, stack: LocalStack, topic: str) -> None:
+        self._admin = AdminClient({"bootstrap.servers": stack.kafka.bootstrap_servers})
+        self._topic = topic
+
+    def __enter__(self) -> None:
+        self._set(AlterConfigOpType.SET)
+
+    def __exit__(self, *_: object) -> None:
+        self._set(AlterConfigOpType.DELETE)
+
+    def _set(self, operation: AlterConfigOpType) -> None:
+        entry = ConfigEntry("max.message.bytes", "500", incremental_operation=operation)
+        resource = ConfigResource(ResourceType.TOPIC, self._topic, incremental_configs=[entry])
+        for future in self._admin.incremental_alter_configs([resource]).values():
+            future.result(30)

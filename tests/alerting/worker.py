@@ -1,0 +1,198 @@
+"""`Worker`: the alerting service as a process of its own, and the other ends of its topics."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from uuid import UUID, uuid4
+
+import httpx
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
+
+from contracts import topics
+from contracts.catalog import load_catalog
+from contracts.events import AlertRaised, WeatherObserved
+from contracts.publisher import Delivered, Publisher
+from contracts.registry import Registry
+from contracts.settings import Settings
+from contracts.subscriber import Record, Subscriber
+from deploy.local.stack import LocalStack
+
+SECONDS = 60
+"""How long anything may take on a busy machine."""
+
+
+def wait_for(condition: Callable[[], Any], what: str, seconds: float = SECONDS) -> None:
+    """Until `condition` holds; fails with `what` otherwise."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
+        time.sleep(0.05)
+
+
+class Worker:
+    """`python -m services.alerting`; leaving the block ends it by SIGTERM and expects exit status 0."""
+
+    def __init__(self, stack: LocalStack, **settings: str | Path) -> None:
+        env = {**os.environ, **stack.settings_env(), **{name: str(value) for name, value in settings.items()}}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "services.alerting"], env=env, stderr=subprocess.PIPE, text=True
+        )
+        self.log: list[str] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def __enter__(self) -> Self:
+        try:
+            wait_for(lambda: self._port() and self.health() == 200, "the worker to be healthy")
+        except AssertionError:
+            self.kill()
+            raise AssertionError("\n".join(self.log)) from None
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            status = self.wait()
+            assert error is not None or status == 0, "\n".join(self.log)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.process.kill()
+        self.wait()
+
+    def wait(self) -> int:
+        """The exit status."""
+        status = self.process.wait(SECONDS)
+        self._reader.join()
+        assert self.process.stderr is not None
+        self.process.stderr.close()
+        return status
+
+    def health(self) -> int | None:
+        """The status of `/health`, None without answer."""
+        try:
+            return httpx.get(f"http://127.0.0.1:{self._port()}/health").status_code
+        except httpx.HTTPError:
+            return None
+
+    def metric(self, name: str) -> float:
+        """A sample of `/metrics` by its whole name, labels included; 0 if it has none."""
+        text = httpx.get(f"http://127.0.0.1:{self._port()}/metrics").text
+        found = re.search(rf"^{re.escape(name)} (\S+)$", text, re.MULTILINE)
+        return float(found[1]) if found else 0.0
+
+    def logged(self, event: str) -> list[dict[str, Any]]:
+        """The log lines of that event."""
+        lines = [json.loads(line) for line in list(self.log) if line.startswith("{")]
+        return [line for line in lines if line["event"] == event]
+
+    def _port(self) -> int | None:
+        serving = self.logged("serving")
+        return serving[0]["port"] if serving else None
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        self.log.extend(line.rstrip() for line in iter(self.process.stderr.readline, ""))
+
+
+def settings_of(stack: LocalStack) -> Settings:
+    """The stack's settings, for this process."""
+    env = stack.settings_env()
+    return Settings.model_validate(
+        {
+            "kafka": {"bootstrap_servers": env["HEADRACE_KAFKA__BOOTSTRAP_SERVERS"]},
+            "registry": {"url": env["HEADRACE_REGISTRY__URL"]},
+        }
+    )
+
+
+def publish_weather(
+    stack: LocalStack, readings: Iterable[WeatherObserved], headers: Mapping[str, bytes] | None = None
+) -> dict[str, WeatherObserved]:
+    """The readings by the coordinate that each got."""
+    settings = settings_of(stack)
+    placed: dict[str, WeatherObserved] = {}
+    with (
+        Registry(settings.registry) as registry,
+        Publisher(settings, load_catalog(), registry, service="weather", topics=[topics.WEATHER_OBSERVED]) as publisher,
+    ):
+        for reading in readings:
+
+            def place(outcome: object, reading: WeatherObserved = reading) -> None:
+                assert isinstance(outcome, Delivered), outcome
+                placed[outcome.coordinate] = reading
+
+            publisher.publish(
+                topics.WEATHER_OBSERVED, reading, event_id=str(uuid4()), headers=headers, on_delivery=place
+            )
+    return placed
+
+
+def producer(stack: LocalStack, **config: str) -> Producer:
+    """A producer of any bytes."""
+    return Producer({"bootstrap.servers": stack.kafka.bootstrap_servers, **config})
+
+
+def alerts_of(stack: LocalStack, coordinates: Collection[str], count: int | None = None) -> list[Record[AlertRaised]]:
+    """The alerts on the topic, read afresh, until `count` different ones (default: one each) go back to these records.
+
+    Alerts of other records that came before those are among them.
+    """
+    wanted = len(coordinates) if count is None else count
+    found: list[Record[AlertRaised]] = []
+    seen: set[UUID] = set()
+    deadline = time.monotonic() + SECONDS
+    with Subscriber(topics.ALERTS_RAISED, f"test-{uuid4()}", settings_of(stack), idle_seconds=1) as alerts:
+        while len(seen) < wanted:
+            for record in alerts:
+                assert isinstance(record, Record)
+                found.append(record)
+                if record.event.coordinate in coordinates:
+                    seen.add(record.event.alert_id)
+                if len(seen) == wanted:
+                    break
+            assert time.monotonic() < deadline, f"waited {SECONDS} s for {wanted} alerts; there are {len(seen)}"
+    return found
+
+
+def read_all(stack: LocalStack, topic: str) -> list[Message]:
+    """Every record that now lies in the topic's partition 0."""
+    consumer = Consumer({"bootstrap.servers": stack.kafka.bootstrap_servers, "group.id": f"test-{uuid4()}"})
+    try:
+        partition = TopicPartition(topic, 0, 0)
+        low, high = consumer.get_watermark_offsets(partition, timeout=SECONDS)
+        consumer.assign([TopicPartition(topic, 0, low)])
+        messages: list[Message] = []
+        deadline = time.monotonic() + SECONDS
+        while low + len(messages) < high:
+            message = consumer.poll(0.5)
+            if message is not None:
+                assert message.error() is None, message.error()
+                messages.append(message)
+            assert time.monotonic() < deadline, f"waited {SECONDS} s for {high} records of {topic}"
+        return messages
+    finally:
+        consumer.close()
+
+
+def committed(stack: LocalStack, topic: str, partition: int) -> int:
+    """The position of the group `alerting`; negative without one."""
+    consumer = Consumer({"bootstrap.servers": stack.kafka.bootstrap_servers, "group.id": "alerting"})
+    try:
+        [place] = consumer.committed([TopicPartition(topic, partition)], timeout=SECONDS)
+        return place.offset
+    finally:
+        consumer.close()
