@@ -1,0 +1,96 @@
+"""The notifiers on the real stack: what becomes of alerts."""
+
+from __future__ import annotations
+
+import socket
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.local.stack import LocalStack
+from services.alerting.settings import AlertingSettings
+from tests.alerting.endpoint import Endpoint
+from tests.alerting.examples import AT
+from tests.alerting.test_from_record_to_alert import a_reading, a_station
+from tests.alerting.worker import Worker, publish_weather, wait_for
+
+pytestmark = pytest.mark.system
+
+TOKEN = "T0K3N"
+
+
+def receivers_file(tmp_path: Path, urls: dict[str, str]) -> Path:
+    path = tmp_path / "receivers.yaml"
+    entries = [
+        f"  - {{name: {name}, url: '{url}/{TOKEN}', authorization: Bearer {TOKEN}}}" for name, url in urls.items()
+    ]
+    path.write_text("\n".join(["receivers:", *entries]), encoding="utf-8")
+    return path
+
+
+def nobody_listens() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{probe.getsockname()[1]}"
+
+
+def told(endpoint: Endpoint, station: str) -> list[dict[str, Any]]:
+    """The notifications of this station."""
+    return [post for post in endpoint.posts if post["alert"]["group_key"] == station]
+
+
+def minutes(post: dict[str, Any]) -> float:
+    return (datetime.fromisoformat(post["alert"]["occurred_at"]) - AT) / timedelta(minutes=1)
+
+
+def test_each_receiver_is_told_whatever_the_others_do(stack: LocalStack, tmp_path: Path) -> None:
+    first, second = a_station(), a_station()
+    with (
+        Endpoint(500, "drop", 200) as shaky,
+        Endpoint(422) as picky,
+        Endpoint() as elsewhere,
+        Endpoint(307, location=elsewhere.url) as moved,
+    ):
+        urls = {"dead": nobody_listens(), "shaky": shaky.url, "picky": picky.url, "moved": moved.url}
+        with Worker(stack, HEADRACE_RECEIVERS_FILE=receivers_file(tmp_path, urls)) as worker:
+            publish_weather(stack, [a_reading(first), a_reading(second)])
+            wait_for(lambda: told(shaky, first) and told(shaky, second), "the receiver that is up again")
+            wait_for(lambda: told(picky, first) and told(picky, second), "the receiver that accepts nothing")
+            failed = 'headrace_alerting_notifications_total{outcome="failed",receiver="dead"}'
+            wait_for(lambda: worker.metric(failed) >= 2, "the receiver that is down to be tried twice")
+            wait_for(lambda: moved.posts, "the receiver that redirects to be tried")
+            assert worker.health() == 200
+        assert elsewhere.posts == []
+        assert not any(TOKEN in line for line in worker.log)
+
+
+def test_alerts_in_cooldown_are_told_as_a_number(stack: LocalStack, tmp_path: Path) -> None:
+    rules = tmp_path / "rules.yaml"
+    text = AlertingSettings().rules_file.read_text(encoding="utf-8")
+    rules.write_text(text.replace("cooldown: 3h", "cooldown: 10m"), encoding="utf-8")
+    station = a_station()
+    with Endpoint() as endpoint:
+        file = receivers_file(tmp_path, {"cooldown": endpoint.url})
+        with Worker(stack, HEADRACE_RECEIVERS_FILE=file, HEADRACE_RULES_FILE=rules):
+            publish_weather(
+                stack, [a_reading(station, observed_at=AT + timedelta(minutes=minute)) for minute in (0, 3, 6, 10, 25)]
+            )
+            wait_for(lambda: len(told(endpoint, station)) == 3, "three notifications")
+        assert [(minutes(post), post["more"]) for post in told(endpoint, station)] == [(0, 0), (10, 2), (25, 0)]
+
+
+def test_an_alert_that_was_not_told_when_the_service_stopped_is_told_by_the_next(
+    stack: LocalStack, tmp_path: Path
+) -> None:
+    station = a_station()
+    with Endpoint(503) as endpoint:
+        file = receivers_file(tmp_path, {"patient": endpoint.url})
+        with Worker(stack, HEADRACE_RECEIVERS_FILE=file):
+            publish_weather(stack, [a_reading(station)])
+            wait_for(lambda: len(endpoint.posts) >= 2, "two attempts")
+    with Endpoint() as endpoint:
+        file = receivers_file(tmp_path, {"patient": endpoint.url})
+        with Worker(stack, HEADRACE_RECEIVERS_FILE=file):
+            wait_for(lambda: told(endpoint, station), "the notification")
