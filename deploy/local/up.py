@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import FrameType
@@ -88,7 +89,8 @@ class _Voice:
         stamped = f"{time.monotonic() - self._started_at:6.1f} s  {text}"
         self.notices.append(stamped)
         if not self.silent:
-            print(stamped, flush=True)
+            with suppress(OSError):  # the terminal may be gone, which must not keep us from stopping in order
+                print(stamped, flush=True)
 
 
 class _Run:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +55,15 @@ class Up:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, *arguments: str) -> None:
-        command = [*HEADRACE, "up", "--dir", str(self.directory), "--port-offset", str(self.offset), *arguments]
         with self.output.open("ab") as output:
-            self.process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+            self._run(output.fileno(), arguments)
+
+    def start_on(self, terminal: int, *arguments: str) -> None:
+        self._run(terminal, arguments)
+
+    def _run(self, output: int, arguments: Sequence[str]) -> None:
+        command = [*HEADRACE, "up", "--dir", str(self.directory), "--port-offset", str(self.offset), *arguments]
+        self.process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
 
     def said(self) -> str:
         return self.output.read_text()
@@ -115,6 +124,27 @@ def test_up_runs_the_replay_restarts_what_dies_and_stops_in_order(up: Up) -> Non
     order = ["stopping producers", "stopping live", "stopping lake", "stopping S3", "stopped; the next up goes on"]
     assert sorted(order, key=said.index) == order
     assert up.command("status").returncode == 1
+
+
+def test_a_closed_terminal_stops_everything(up: Up) -> None:
+    """The view is on a pseudo-terminal whose other end is closed."""
+    master, terminal = pty.openpty()
+    up.start_on(terminal, "--no-producers")
+    os.close(terminal)
+    drain = threading.Thread(target=_read_all, args=(master,), daemon=True)
+    drain.start()
+    wait_until(lambda: up.state("alerting")["state"] in ("running", "starting"), "the first state")
+    assert up.process is not None
+    up.process.send_signal(signal.SIGHUP)
+    os.close(master)
+    up.process.wait(200)
+    assert running(up.directory) == {}
+
+
+def _read_all(master: int) -> None:
+    with suppress(OSError):
+        while os.read(master, 65536):
+            pass
 
 
 def test_what_a_killed_up_left_running_is_stopped_by_down(up: Up) -> None:
