@@ -30,10 +30,12 @@ _CONFIG = {
     "linger.ms": 5,
     "queue.buffering.max.messages": 100_000,
     "queue.buffering.max.kbytes": 131_072,  # 128 MiB; the default is 1 GiB
-    "delivery.timeout.ms": 120_000,  # then it is a DeliveryError
+    # No limit: a record that gives up while younger ones go through would leave a gap that a restart can't see.
+    # An outage fills the queue instead, and then blocks.
+    "delivery.timeout.ms": 0,
 }
-_CLOSE_SECONDS = 130.0
-"""A little more than `delivery.timeout.ms`: by then every record is delivered or known to have failed."""
+_CLOSE_SECONDS = 30.0
+"""How long `close` waits for brokers that are away; the records given up then are the youngest, and are reported."""
 
 _log = logging.getLogger(__name__)
 
