@@ -34,7 +34,7 @@ class InstallationFailed(Exception):
 
 
 def ensure_environment(root: Path, stamp: str) -> None:
-    """Make or renew `root/.venv`; raises InstallationFailed after removing what was half-done."""
+    """Make or renew `root/.venv`; raises InstallationFailed, after removing a new one that is half-made."""
     environment = root / ".venv"
     stamp_file = environment / "headrace-stamp"
     folder = os.open(root, os.O_RDONLY)
@@ -46,14 +46,19 @@ def ensure_environment(root: Path, stamp: str) -> None:
             fcntl.flock(folder, fcntl.LOCK_EX)
         if stamp_file.exists() and stamp_file.read_text() == stamp:
             return
-        anew = not stamp_file.exists()
-        stamp_file.unlink(missing_ok=True)
+        # While packages change, the stamp is put aside: it says that a whole environment is being renewed in place.
+        renewed = stamp_file.with_suffix(".renewed")
+        if stamp_file.exists():
+            stamp_file.replace(renewed)
+        anew = not renewed.exists()
         try:
             _install(root, environment, anew=anew)
         except InstallationFailed:
-            shutil.rmtree(environment, ignore_errors=True)
+            if anew:
+                shutil.rmtree(environment, ignore_errors=True)
             raise
         stamp_file.write_text(stamp)
+        renewed.unlink(missing_ok=True)
     finally:
         os.close(folder)
 
@@ -75,6 +80,8 @@ def _install(root: Path, environment: Path, *, anew: bool) -> None:
         project = [uv, "pip", "install", "--python", str(python)]
     else:
         pip = [str(python), "-m", "pip", "--disable-pip-version-check"]
+        if subprocess.run([*pip, "--version"], capture_output=True, check=False).returncode != 0:
+            _run([str(python), "-m", "ensurepip"], root)  # it was made by uv, which isn't on PATH now
         _run([*pip, "install", "--no-deps", "--require-hashes", "--progress-bar=off", "-r", str(lock)], root)
         project = [*pip, "install"]
     # hatchling is in the lock, so building the project asks for nothing more.

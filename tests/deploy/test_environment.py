@@ -62,6 +62,17 @@ def test_no_network_is_one_sentence_and_leaves_nothing(clone: Path) -> None:
     assert not (clone / ".venv").exists()
 
 
+def test_an_environment_that_cannot_be_renewed_stays(clone: Path) -> None:
+    environment = clone / ".venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
+    (environment / "headrace-stamp").write_text("of an older lock")
+    for _ in range(2):
+        finished = run(clone, HEADRACE_PYTHON=sys.executable, PIP_INDEX_URL="http://127.0.0.1:9/simple")
+        assert "can't be reached" in finished.stderr
+        assert (environment / "bin" / "python").exists()
+        assert not (environment / "headrace-stamp").exists()
+
+
 def test_an_environment_with_the_locks_stamp_is_used_as_it_is(clone: Path) -> None:
     command = clone / ".venv" / "bin" / "headrace"
     command.parent.mkdir(parents=True)
