@@ -11,7 +11,7 @@ import httpx
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 from deltalake import DeltaTable
-from deltalake.exceptions import TableNotFoundError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 from prometheus_client.parser import text_string_to_metric_families
 
 from contracts import topics
@@ -40,6 +40,8 @@ class Gauges:
         quiet: dict[str, str | int | float | bool] = {**settings.kafka.client_config(), "log_level": 0}
         self._admin = AdminClient(quiet)
         self._alerts = Consumer({**quiet, "group.id": "headrace-view", "enable.auto.commit": False})
+        # One client: each httpx.get would read the certificate authorities anew, for plain HTTP on the loopback address.
+        self._http = httpx.Client(timeout=_TIMEOUT_SECONDS, trust_env=False, verify=False)
         self._registry = Registry(settings.registry, retry_seconds=_TIMEOUT_SECONDS)
         self._codec = Codec(self._registry.by_id)
         self._tables: dict[str, DeltaTable] = {}
@@ -49,6 +51,7 @@ class Gauges:
         """Close the connections."""
         self._alerts.close()
         self._registry.close()
+        self._http.close()
 
     def snapshot(self) -> Snapshot:
         """Ask everybody; who doesn't answer is named in `unavailable`. Processes are left to whoever knows them."""
@@ -67,7 +70,7 @@ class Gauges:
             self._read_spark(name, snapshot)
         try:
             snapshot.lake_rows.update(self._lake_rows())
-        except OSError as error:
+        except (OSError, DeltaError) as error:
             unavailable.append(f"s3: {error}")
         return snapshot
 
@@ -78,7 +81,7 @@ class Gauges:
 
     def _health(self, name: str) -> str | None:
         try:
-            answer = httpx.get(self._address(name, "health"), timeout=_TIMEOUT_SECONDS, trust_env=False)
+            answer = self._http.get(self._address(name, "health"))
         except httpx.TransportError as error:
             return "doesn't answer" if isinstance(error, httpx.TimeoutException) else NOT_LISTENING
         return None if answer.status_code == httpx.codes.OK else answer.text.strip()
@@ -156,7 +159,7 @@ class Gauges:
 
     def _read_spark(self, name: str, snapshot: Snapshot) -> None:
         try:
-            text = httpx.get(self._address(name, "metrics"), timeout=_TIMEOUT_SECONDS, trust_env=False).text
+            text = self._http.get(self._address(name, "metrics")).text
         except httpx.TransportError:
             return  # its health says so already
         for family in text_string_to_metric_families(text):

@@ -57,8 +57,9 @@ class SchemaRegistry:
 
         def ready() -> bool:
             try:
-                return httpx.get(address, timeout=2, trust_env=False).status_code == httpx.codes.OK
+                return http.get(address).status_code == httpx.codes.OK
             except httpx.TransportError:
                 return False
 
-        self.process.wait_until(ready, what=f"{address} answered 200", timeout_seconds=timeout_seconds)
+        with httpx.Client(timeout=2, trust_env=False, verify=False) as http:
+            self.process.wait_until(ready, what=f"{address} answered 200", timeout_seconds=timeout_seconds)

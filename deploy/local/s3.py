@@ -92,11 +92,12 @@ class S3Server:
 
         def answers() -> bool:
             try:
-                return httpx.get(self.endpoint, timeout=2, trust_env=False).status_code < 500
+                return http.get(self.endpoint).status_code < 500
             except httpx.TransportError:
                 return False
 
-        self.process.wait_until(answers, what=f"{self.endpoint} answered", timeout_seconds=timeout_seconds)
+        with httpx.Client(timeout=2, trust_env=False, verify=False) as http:
+            self.process.wait_until(answers, what=f"{self.endpoint} answered", timeout_seconds=timeout_seconds)
 
 
 def _write_private(path: Path, content: str) -> None:
