@@ -3,10 +3,10 @@
 ARG BASE
 
 FROM ${BASE} AS builder
-ARG EXTRA
 WORKDIR /source
 # pip stays in this stage: the environment that goes on has none.
 RUN python -m venv /opt/pip && python -m venv --without-pip /opt/headrace
+ARG EXTRA
 COPY deploy/locks/${EXTRA}.txt lock.txt
 # A company's package mirror comes in as a secret, which no layer keeps.
 RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf --mount=type=cache,target=/root/.cache/pip \
@@ -24,7 +24,6 @@ RUN set -eu; \
     chmod 755 /opt/headrace/bin/service
 
 FROM ${BASE}
-ARG EXTRA
 # What the base brings for installing packages has no work to do here.
 RUN rm -rf /usr/local/lib/python3.11/site-packages/* /usr/local/lib/python3.11/ensurepip /usr/local/bin/pip* \
     && useradd --uid 1000 --user-group --no-create-home --home-dir /app --shell /usr/sbin/nologin headrace
@@ -36,6 +35,7 @@ ENV PATH=/opt/headrace/bin:/usr/local/bin:/usr/bin:/bin \
     PYTHONUNBUFFERED=1 \
     HEADRACE_HTTP__HOST=0.0.0.0 \
     HEADRACE_HTTP__PORT=8080
+ARG EXTRA
 LABEL org.opencontainers.image.title="headrace-${EXTRA}" org.opencontainers.image.licenses="Apache-2.0"
 WORKDIR /app
 USER 1000:1000

@@ -41,10 +41,10 @@ def builder(request: pytest.FixtureRequest) -> Builder:
 
 def say(request: pytest.FixtureRequest, line: str) -> None:
     """A line for whoever watches the run, whether or not output is captured."""
-    reporter = request.config.pluginmanager.get_plugin("terminalreporter")
-    if reporter is not None:
-        reporter.ensure_newline()
-        reporter.write_line(line)
+    capture = request.config.pluginmanager.get_plugin("capturemanager")
+    assert capture is not None
+    with capture.global_and_fixture_disabled():
+        print(f"\n{line}", flush=True)
 
 
 @pytest.fixture(scope="session")

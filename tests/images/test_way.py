@@ -25,7 +25,9 @@ pytestmark = [pytest.mark.images, pytest.mark.system, pytest.mark.timeout(1800)]
 
 # Of the machine, where the image has its own.
 _OF_THE_MACHINE = {"JAVA_HOME", "PYSPARK_PYTHON", "HEADRACE_SPARK__JARS"}
+# As in deploy/compose.services.yaml; Spark finishes the batch at hand.
 _GRACE_SECONDS = 30.0
+_SPARK_GRACE_SECONDS = 90.0
 
 
 @pytest.fixture
@@ -83,9 +85,9 @@ def test_flights_become_alerts(
     say(request, f"{len(alerts)} alerts, the first about {alerts[0].coordinate}: {alerts[0].message}")
     assert finished(departures, seconds=120) == 0, tail(departures)
 
-    for container in (weather, alerting, live):
+    for container, grace in ((weather, _GRACE_SECONDS), (alerting, _GRACE_SECONDS), (live, _SPARK_GRACE_SECONDS)):
         container.ask_to_stop()
-        assert finished(container, seconds=_GRACE_SECONDS) == 0, tail(container)
+        assert finished(container, seconds=grace) == 0, tail(container)
 
 
 def _collect_alerts(stack: LocalStack) -> list[AlertRaised]:
