@@ -8,11 +8,12 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import faust
-import structlog
+from aiokafka.errors import KafkaError
 
 from contracts import topics
 from contracts.catalog import Catalog
 from contracts.codec import Codec
+from contracts.errors import ConsumeError
 from contracts.publisher import Publisher
 from contracts.registry import Registry
 from services.alerting.broker import ReadCommitted, broker_urls, credentials
@@ -21,8 +22,6 @@ from services.alerting.settings import AlertingSettings
 from services.alerting.topic_agent import TopicAgent
 from services.alerting.watch import RulesFile
 from services.alerting.window import Window
-
-_log = structlog.get_logger(__name__)
 
 _POLL_SECONDS = 1.0
 """How often the rules file is looked at."""
@@ -63,7 +62,10 @@ class Alerting:
                 self._failure,
             ]
             try:
-                await app.start()
+                try:
+                    await app.start()
+                except KafkaError as error:
+                    raise ConsumeError(f"no start at {self._settings.kafka.bootstrap_servers}: {error}") from error
                 self._state = None
                 await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
                 if app.crashed:
