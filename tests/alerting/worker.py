@@ -75,7 +75,12 @@ class Worker:
 
     def wait(self) -> int:
         """The exit status."""
-        status = self.process.wait(SECONDS)
+        try:
+            status = self.process.wait(SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise
         self._reader.join()
         assert self.process.stderr is not None
         self.process.stderr.close()
