@@ -113,7 +113,9 @@ def unpacked(group: str, directory: Path) -> Path:
             partial = directory / ".unpacking"
             shutil.rmtree(partial, ignore_errors=True)
             with tarfile.open(archive) as tar:
-                tar.extractall(partial, filter="data")
+                # As an attribute: the argument `filter` came with Python 3.11.4.
+                tar.extraction_filter = getattr(tarfile, "data_filter", None)
+                tar.extractall(partial)
             os.replace(partial, target)
     return target
 
