@@ -35,4 +35,4 @@ class KafkaSink:
 
     def write(self, rows: DataFrame, ranges: Sequence[OffsetRange], batch_id: int) -> None:
         """Write the rows, each to the topic that it names; returns when the brokers have them all."""
-        rows.write.format("kafka").options(**self._options, includeHeaders="true").save()
+        rows.write.format("kafka").mode("append").options(**self._options, includeHeaders="true").save()

@@ -20,6 +20,8 @@ _LOOK_SECONDS = 0.1
 _GRACE_SECONDS = 60.0
 """How long a batch may take to finish after the request to stop."""
 
+_REASON_CHARACTERS = 500
+
 BatchFunction = Callable[[DataFrame, int], None]
 
 
@@ -45,7 +47,13 @@ class Lifecycle:
         def guarded(batch: DataFrame, batch_id: int) -> None:
             if self.stopping.is_set():
                 raise StopRequested("asked to stop")
-            write(batch, batch_id)
+            try:
+                write(batch, batch_id)
+            except Exception as error:  # noqa: BLE001  whatever it is, it ends the query
+                # Spark searches the text that we raise with a regular expression, and overflows the stack of the
+                # query's thread on a long one: the query would neither run nor end. So the long text goes to our log.
+                _log.error("batch failed", batch_id=batch_id, exc_info=True)
+                raise QueryFailed(f"{type(error).__name__}: {_first_line(error)}") from None
 
         return guarded
 
@@ -74,7 +82,10 @@ def _cause(query: StreamingQuery) -> str:
     error = query.exception()
     if error is None:
         return f"query {query.name} ended"
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     # A failure in our own function arrives as a Python traceback, whose last line names it.
-    own = [line for line in lines if line.startswith(("spark.errors.", "contracts.errors."))]
-    return f"query {query.name} failed: {(own or lines)[-1 if own else 0]}"
+    own = [line for line in str(error).splitlines() if line.startswith("spark.errors.QueryFailed: ")]
+    return f"query {query.name} failed: {own[-1].partition(': ')[2] if own else _first_line(error)}"
+
+
+def _first_line(error: BaseException) -> str:
+    return next((line for line in str(error).splitlines() if line.strip()), "")[:_REASON_CHARACTERS]

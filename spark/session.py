@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -29,7 +30,7 @@ def start_session(settings: SparkSettings, name: str) -> SparkSession:
     # Python workers must be this interpreter: another one lacks our packages.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     jars = os.pathsep.join(f"{folder}/*" for folder in settings.spark.jars.split(os.pathsep) if folder)
-    java_options = f"-XX:+UseSerialGC -Dlog4j2.configurationFile={_LOG4J.as_uri()} {_AVRO_LIMITS}"
+    java_options = f"-XX:+UseSerialGC -Xss4m -Dlog4j2.configurationFile={_LOG4J.as_uri()} {_AVRO_LIMITS}"
     conf: dict[str, bool | float | int | str | None] = {
         "spark.driver.memory": settings.spark.driver_memory,
         "spark.driver.extraJavaOptions": java_options,
@@ -40,10 +41,14 @@ def start_session(settings: SparkSettings, name: str) -> SparkSession:
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
+        # Spark makes this folder, though all of our tables lie elsewhere; by default in the working directory.
+        "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "headrace-warehouse"),
         # Plans of a few hundred expressions are written out for every batch, for nobody.
         "spark.sql.maxPlanStringLength": "1000",
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        # All but Kafka: through its older interface, observed metrics of a write never arrive.
+        "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
         # The default of 50 partitions costs a small table a second for each new version.
         "spark.databricks.delta.snapshotPartitions": "1",
         "spark.sql.streaming.minBatchesToRetain": "20",
