@@ -1,0 +1,155 @@
+"""The live enrichment against the real broker, registry and S3: what it wrote is read back from Kafka."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import fastavro
+import pytest
+from confluent_kafka import Message
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from contracts.catalog import Catalog
+from contracts.errors import NotAProducer
+from contracts.registry import Registry
+from spark.kafka_sink import KafkaSink
+from spark.lifecycle import Lifecycle
+from spark.live import Live
+from spark.settings import SparkSettings
+from tests.spark.records import DEPARTED, ENRICHED, Topics, a_departure, body, framed, schema_with
+from tests.spark.test_enrich import ROWS
+
+
+class Dimensions:
+    """The three dimensions as Delta tables at a place of their own."""
+
+    def __init__(self, spark: SparkSession, settings: SparkSettings, catalog: Catalog) -> None:
+        self._spark = spark
+        self._bucket = settings.s3.bucket
+        place = f"test-dimensions/{uuid.uuid4().hex[:8]}"
+        self.contracts = {
+            name: dimension.model_copy(update={"location": f"{place}/{name}"})
+            for name, dimension in catalog.dimensions.items()
+        }
+        for name, rows in ROWS.items():
+            self.publish(name, *rows)
+
+    def publish(self, name: str, *rows: tuple[Any, ...]) -> None:
+        contract = self.contracts[name]
+        frame = self._spark.createDataFrame(list(rows), ", ".join(f"{c.name} {c.type}" for c in contract.columns))
+        frame.write.format("delta").mode("overwrite").save(f"s3a://{self._bucket}/{contract.location}")
+
+
+@pytest.fixture
+def dimensions(spark: SparkSession, settings: SparkSettings, catalog: Catalog) -> Dimensions:
+    return Dimensions(spark, settings, catalog)
+
+
+@pytest.fixture
+def live(
+    spark: SparkSession, settings: SparkSettings, registry: Registry, topics: Topics, dimensions: Dimensions
+) -> Iterator[StreamingQuery]:
+    own = dataclasses.replace(topics.catalog, dimensions=dimensions.contracts)
+    query = Live(spark, settings, own, registry, KafkaSink(settings.kafka), Lifecycle()).start()
+    assert query is not None
+    yield query
+    query.stop()
+
+
+def events(topics: Topics) -> list[tuple[dict[str, Any], dict[str, Any], Message]]:
+    """Event, headers and record of everything in the enriched topic."""
+    schema = fastavro.parse_schema(json.loads(topics.catalog.schema(ENRICHED)))
+    prefix = framed(topics.schema_ids[ENRICHED], b"")
+    found = []
+    for message in topics.read(topics.enriched.name):
+        value = message.value()
+        assert isinstance(value, bytes)
+        assert value.startswith(prefix)
+        event = fastavro.schemaless_reader(io.BytesIO(value[5:]), schema, None)
+        assert isinstance(event, dict)
+        found.append((event, dict(message.headers() or []), message))
+    return found
+
+
+def test_a_departure_comes_out_enriched_with_its_coordinate_and_trace(topics: Topics, live: StreamingQuery) -> None:
+    headers = [("ce_id", b"theirs"), ("ce_time", b"2013-01-01T10:17:00Z"), ("traceparent", b"00-1-2-01")]
+    topics.send(framed(topics.schema_ids[DEPARTED], body(a_departure())), partition=1, headers=headers)
+    live.processAllAvailable()
+    ((event, found, message),) = events(topics)
+    assert {name: event[name] for name in a_departure()} == a_departure()
+    assert (event["airline_name"], event["plane_model"], event["unmatched"]) == ("United Air Lines Inc.", "737-824", [])
+    assert event["dimension_versions"] == {"airlines": 0, "airports": 0, "planes": 0}
+    assert message.key() == b"key"
+    assert found == {
+        "ce_id": f"{topics.departed.name}/1/0".encode(),
+        "ce_type": topics.enriched.name.encode(),
+        "ce_source": b"/spark/live",
+        "ce_specversion": b"1.0",
+        "ce_time": b"2013-01-01T10:17:00Z",
+        "ce_causationid": b"theirs",
+        "content-type": b"application/avro",
+        "traceparent": b"00-1-2-01",
+    }
+
+
+def test_bad_records_go_to_the_dead_letters_in_the_same_batch(topics: Topics, live: StreamingQuery) -> None:
+    topics.send_departures("a")
+    topics.send(b"", None, b"{}", framed(99_999_999, b"x"), headers=[("trace", b"t")])
+    topics.send_departures("b")
+    live.processAllAvailable()
+    assert [event["flight_id"] for event, _, _ in events(topics)] == ["a", "b"]
+    letters = topics.read(topics.departed.dead_letter_topic)
+    assert [letter.value() for letter in letters] == [b"", None, b"{}", framed(99_999_999, b"x")]
+    assert [dict(letter.headers() or [])["__connect.errors.exception.class.name"] for letter in letters] == [
+        b"EmptyBody",
+        b"EmptyBody",
+        b"WrongMagic",
+        b"UnknownSchemaId",
+    ]
+    headers = dict(letters[0].headers() or [])
+    assert headers["trace"] == b"t"
+    assert headers["ce_id"] == f"{topics.departed.name}/0/1".encode()
+    assert headers["__connect.errors.topic"] == topics.departed.name.encode()
+    assert headers["__connect.errors.offset"] == b"1"
+
+
+def test_a_schema_version_registered_while_running_is_decoded_from_its_first_record_on(
+    topics: Topics, live: StreamingQuery, registry: Registry
+) -> None:
+    topics.send_departures("old")
+    live.processAllAvailable()
+    newer = schema_with({"name": "gate", "type": ["null", "string"], "default": None})
+    schema_id = registry.register(topics.departed.subject, newer)
+    topics.send(framed(schema_id, body(a_departure(flight_id="new", gate="C70"), newer)))
+    live.processAllAvailable()
+    assert [event["flight_id"] for event, _, _ in events(topics)] == ["old", "new"]
+    assert topics.read(topics.departed.dead_letter_topic) == []
+
+
+def test_a_new_dimension_version_holds_from_the_next_batch_on(
+    topics: Topics, live: StreamingQuery, dimensions: Dimensions
+) -> None:
+    topics.send_departures("before")
+    live.processAllAvailable()
+    dimensions.publish("airlines", ("UA", "United"))
+    topics.send_departures("after")
+    live.processAllAvailable()
+    assert [(event["airline_name"], event["dimension_versions"]["airlines"]) for event, _, _ in events(topics)] == [
+        ("United Air Lines Inc.", 0),
+        ("United", 1),
+    ]
+
+
+def test_a_contract_that_does_not_list_live_is_refused(
+    spark: SparkSession, settings: SparkSettings, registry: Registry, topics: Topics
+) -> None:
+    strangers = topics.enriched.model_copy(update={"producers": ("someone-else",)})
+    catalog = dataclasses.replace(topics.catalog, topics=topics.catalog.topics | {ENRICHED: strangers})
+    with pytest.raises(NotAProducer, match="someone-else"):
+        Live(spark, settings, catalog, registry, KafkaSink(settings.kafka), Lifecycle())
