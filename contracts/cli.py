@@ -8,8 +8,6 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from contracts.catalog import load_catalog
-from contracts.check import check
 from contracts.errors import HeadraceError
 
 contracts_app = typer.Typer(no_args_is_help=True, help="Check, generate, release, register and document the contracts.")
@@ -24,6 +22,8 @@ def _group() -> None:
 @contracts_app.command("check")
 def check_contracts() -> None:
     """Check every rule of the contract files, without a server; list every problem."""
+    from contracts.catalog import load_catalog
+
     _stop_on_problems()
     catalog = load_catalog()
     typer.echo(f"{len(catalog.topics)} topics and {len(catalog.dimensions)} dimensions keep every rule")
@@ -32,6 +32,7 @@ def check_contracts() -> None:
 @contracts_app.command("generate")
 def generate_code() -> None:
     """Write the event models and topic handles that the schemas ask for."""
+    from contracts.catalog import load_catalog
     from contracts.generate import generate
 
     with _sentences():
@@ -41,6 +42,7 @@ def generate_code() -> None:
 @contracts_app.command("release")
 def release_schemas() -> None:
     """Freeze every schema file: from now on, a change is a new version file."""
+    from contracts.catalog import load_catalog
     from contracts.release import release
 
     _stop_on_problems()
@@ -54,6 +56,7 @@ def write_documents(
     ] = False,
 ) -> None:
     """Write the flow diagram in README.md, the ODCS files and the AsyncAPI file under docs/."""
+    from contracts.catalog import load_catalog
     from contracts.documents.files import documents
 
     with _sentences():
@@ -67,6 +70,7 @@ def write_documents(
 @contracts_app.command("register")
 def register() -> None:
     """Register every schema version at the registry, oldest first; refuse an incompatible one."""
+    from contracts.catalog import load_catalog
     from contracts.provision import register_contracts
     from contracts.registry import Registry
     from contracts.settings import Settings, read_settings
@@ -80,6 +84,7 @@ def create() -> None:
     """Create the topics and dead-letter topics that are missing; bring partitions and retention up to the contracts."""
     from confluent_kafka import KafkaException
 
+    from contracts.catalog import load_catalog
     from contracts.provision import create_topics
     from contracts.settings import Settings, read_settings
 
@@ -102,6 +107,8 @@ def _sentences() -> Iterator[None]:
 
 
 def _stop_on_problems() -> None:
+    from contracts.check import check
+
     if problems := check():
         _fail(map(str, problems))
 

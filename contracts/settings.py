@@ -76,9 +76,7 @@ class HttpSettings(_Part):
 class Settings(BaseSettings):
     """What every deployable needs to know. Unknown `HEADRACE_` variables are ignored: they are other deployables'."""
 
-    model_config = SettingsConfigDict(
-        env_prefix="HEADRACE_", env_nested_delimiter="__", frozen=True, extra="ignore"
-    )
+    model_config = SettingsConfigDict(env_prefix="HEADRACE_", env_nested_delimiter="__", frozen=True, extra="ignore")
 
     kafka: KafkaSettings = KafkaSettings()
     registry: RegistrySettings = RegistrySettings()

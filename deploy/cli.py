@@ -9,6 +9,14 @@ from typing import Annotated
 import typer
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Headrace: events under contract, on one machine.")
+bench_app = typer.Typer(no_args_is_help=True, help="Measure Headrace on this machine.")
+app.add_typer(bench_app, name="bench")
+
+
+@bench_app.callback()
+def _bench() -> None:
+    """Typer makes an app with one command that command itself; with this it stays a group."""
+
 
 Directory = Annotated[Path, typer.Option("--dir", help="Where the stack keeps data and logs.")]
 PortOffset = Annotated[int, typer.Option(help="Added to every default port, for a second stack.")]
@@ -70,13 +78,24 @@ def down(directory: Directory = _DEFAULT_DIRECTORY) -> None:
 @app.command()
 def test(
     unit: Annotated[bool, typer.Option("--unit", help="Only the quick part, without processes.")] = False,
+    images: Annotated[bool, typer.Option("--images", help="Only the container images: build and run them.")] = False,
     expression: Annotated[str | None, typer.Option("-k", help="Only tests whose names match, as in pytest.")] = None,
     arguments: Annotated[list[str] | None, typer.Argument(help="For pytest, after `--`.")] = None,
 ) -> None:
     """Run the tests: the quick ones, then those on a real stack of their own."""
     from deploy.local.checks import run_tests
 
-    raise typer.Exit(run_tests(unit=unit, expression=expression, arguments=arguments or ()))
+    raise typer.Exit(run_tests(unit=unit, images=images, expression=expression, arguments=arguments or ()))
+
+
+@bench_app.command("enrich")
+def bench_enrich(
+    events: Annotated[int, typer.Option(min=1000, help="How many departures the backlog holds.")] = 1_000_000,
+) -> None:
+    """Backlog throughput of raw → enriched and of enriched → Delta, on a stack of its own; about three minutes."""
+    from tests.bench.enrich import report, run
+
+    report(run(events, typer.echo), typer.echo)
 
 
 def main() -> None:

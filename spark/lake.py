@@ -201,9 +201,9 @@ def lake_tables(
     dead_letter_sink: Sink,
     lifecycle: Lifecycle,
 ) -> list[LakeTable]:
-    """One for each topic whose contract asks for a table."""
+    """One for each topic whose contract asks for a table, or of those that the settings name. Raises ContractError."""
+    chosen = settings.lake.topics or [topic.name for topic in catalog.topics.values() if topic.lake is not None]
     return [
         LakeTable(spark, settings, topic, catalog.schema(topic.name), registry, dead_letter_sink, lifecycle)
-        for topic in catalog.topics.values()
-        if topic.lake is not None
+        for topic in map(catalog.topic, chosen)
     ]

@@ -12,14 +12,15 @@ import pytest
 ROOT = Path(__file__).parent.parent.parent
 
 
-def run_tests(*, unit: bool, expression: str | None, arguments: Sequence[str]) -> int:
-    """Run the tests without processes, then, unless `unit`, those on the local stack; the worse exit code.
+def run_tests(*, unit: bool, images: bool, expression: str | None, arguments: Sequence[str]) -> int:
+    """Run the tests without processes, then, unless `unit`, those on the local stack; with `images` only those of the
+    container images. Returns the worse exit code.
 
     `expression` is pytest's `-k`; `arguments` go to pytest as they are.
     """
     worst = 0
     nothing = 0
-    parts = ["not system"] if unit else ["not system", "system"]
+    parts = ["images"] if images else ["not system"] if unit else ["not system", "system"]
     for part in parts:
         command = [sys.executable, "-m", "pytest", "-m", part, "--durations=10", "--durations-min=1", *arguments]
         if expression is not None:

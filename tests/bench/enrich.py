@@ -29,15 +29,16 @@ from pydantic import HttpUrl
 from contracts import topics
 from contracts.catalog import load_catalog
 from contracts.settings import KafkaSettings, RegistrySettings, Settings
+from deploy.errors import ProcessFailed
 from deploy.local.landing import upload_dimensions
-from deploy.local.process import Process
+from deploy.local.process import Process, describe_exit
 from deploy.local.stack import BUCKET, LocalStack
 from tests.bench.backlog import fill
 from tests.bench.meter import Meter, Usage
 
 RESULTS = Path("bench-results")
 _POLL_SECONDS = 0.25
-_LIMIT_SECONDS = 600
+_LIMIT_SECONDS = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +150,11 @@ def _hop(
     try:
         with Meter({each: pid for each, pid in pids.items() if pid is not None}) as meter:
             while samples[-1][1] < events:
-                process.wait_until(lambda: True, what="its output", timeout_seconds=1)
                 time.sleep(_POLL_SECONDS)
+                if (code := process.exit_code()) is not None:
+                    raise ProcessFailed(
+                        "\n".join([f"{process.name} ended with {describe_exit(code)}:", *process.last_log_lines()])
+                    )
                 at, rows = time.monotonic() - began, rows_out()
                 if at // 5 > samples[-1][0] // 5:
                     say(f"{name}: {rows:,} of {events:,} after {at:.0f} s")
