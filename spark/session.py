@@ -30,7 +30,7 @@ def start_session(settings: SparkSettings, name: str) -> SparkSession:
     # Python workers must be this interpreter: another one lacks our packages.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     jars = os.pathsep.join(f"{folder}/*" for folder in settings.spark.jars.split(os.pathsep) if folder)
-    java_options = f"-XX:+UseSerialGC -Xss4m -Dlog4j2.configurationFile={_LOG4J.as_uri()} {_AVRO_LIMITS}"
+    java_options = f"-XX:+UseSerialGC -XX:-DontCompileHugeMethods -Xss4m -Dlog4j2.configurationFile={_LOG4J.as_uri()} {_AVRO_LIMITS}"
     conf: dict[str, bool | float | int | str | None] = {
         "spark.driver.memory": settings.spark.driver_memory,
         "spark.driver.extraJavaOptions": java_options,
@@ -51,6 +51,8 @@ def start_session(settings: SparkSettings, name: str) -> SparkSession:
         "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
         # The default of 50 partitions costs a small table a second for each new version.
         "spark.databricks.delta.snapshotPartitions": "1",
+        # A commit without rows still carries positions, past records that were all bad.
+        "spark.databricks.delta.skipRecordingEmptyCommits": "false",
         "spark.sql.streaming.minBatchesToRetain": "20",
         # One more object on S3 for each file of the checkpoint, for a check that S3 does itself.
         "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
