@@ -59,7 +59,7 @@ def fill(settings: Settings, count: int) -> None:
     constant = [("ce_type", TOPIC.encode()), ("ce_source", b"/services/departures"), ("ce_specversion", b"1.0")]
     constant += [("content-type", b"application/avro")]
     for number, (key, value, occurred_at) in enumerate(itertools.islice(itertools.cycle(year), count)):
-        headers = [("ce_id", key), ("ce_time", occurred_at), *constant]
+        headers: list[tuple[str, str | bytes | None]] = [("ce_id", key), ("ce_time", occurred_at), *constant]
         while True:
             try:
                 producer.produce(TOPIC, key=key, value=value, headers=headers)

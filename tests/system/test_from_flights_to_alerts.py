@@ -65,6 +65,7 @@ class Up:
         return self._process.wait(180)
 
     def down(self) -> None:
+        """Whatever state the test has left it in."""
         subprocess.run([*_HEADRACE, "down", "--dir", str(self.directory)], check=True, stdout=subprocess.DEVNULL)
 
     def settings(self) -> Settings:

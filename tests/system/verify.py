@@ -127,12 +127,12 @@ def verify(settings: Settings, until: datetime | None = None) -> dict[str, int]:
         _same("raw flights", Counter(raw.values()), Counter(oracle.keys()))
 
     enriched = [(header(m, "ce_id"), decoded(m, registry, schemas)) for m in records(settings, ENRICHED)]
-    _same("enriched coordinates", Counter(at for at, _ in enriched), Counter(raw))
+    _same("enriched coordinates", Counter(at for at, _ in enriched), Counter(list(raw)))
     for at, event in enriched:
         _equal(f"enriched {at}", event, oracle[raw[at]])
 
     rows = list(lake_rows(settings, "flights_departed_enriched"))
-    _same("coordinates in the lake", Counter(row["coordinate"] for row in rows), Counter(raw))
+    _same("coordinates in the lake", Counter(row["coordinate"] for row in rows), Counter(list(raw)))
     for row in rows:
         _equal(
             f"lake {row['coordinate']}",
