@@ -83,10 +83,10 @@ class LakeTable:
     def start(self) -> StreamingQuery:
         """Create the table if there is none, and go on from where it is.
 
-        Raises PositionsDisagree if there is a checkpoint of earlier batches, but none of them in the table.
+        Raises PositionsDisagree if the checkpoint has taken in records, but the table none.
         """
         self.positions = read_positions(self._create_table(), self._topic.name)
-        if not self.positions.next_offsets and self._has_checkpoint():
+        if not self.positions.next_offsets and self._checkpoint_has_records():
             raise PositionsDisagree(
                 f"the table {self.path} has no records, but the checkpoint {self._checkpoint} says that there were some: "
                 "remove the checkpoint to fill the table from the topic's beginning, or restore the table"
@@ -182,11 +182,19 @@ class LakeTable:
             .execute()
         )
 
-    def _has_checkpoint(self) -> bool:
-        found = s3_client(self._settings.s3).list_objects_v2(
-            Bucket=self._settings.s3.bucket, Prefix=f"{self._checkpoint}/commits/", MaxKeys=1
-        )
-        return bool(found.get("KeyCount"))
+    def _checkpoint_has_records(self) -> bool:
+        """Whether the newest batch of the checkpoint ends beyond where the query began: one on an empty topic doesn't."""
+        client, bucket = s3_client(self._settings.s3), self._settings.s3.bucket
+        commits = client.list_objects_v2(Bucket=bucket, Prefix=f"{self._checkpoint}/commits/").get("Contents", [])
+        batches = [int(name) for each in commits if (name := each["Key"].rpartition("/")[2]).isdigit()]
+        if not batches:
+            return False
+
+        def offsets(file: str) -> object:
+            lines = client.get_object(Bucket=bucket, Key=f"{self._checkpoint}/{file}")["Body"].read().splitlines()
+            return json.loads(lines[-1])
+
+        return offsets(f"offsets/{max(batches)}") != offsets("sources/0/0")
 
     def _partitions(self) -> list[int]:
         topic = AdminClient({**self._settings.kafka.client_config()}).list_topics(self._topic.name, timeout=30)

@@ -93,7 +93,7 @@ def _finished(status: dict[str, Any]) -> bool:
     flights = _events(status, "flights.departed.v1")
     return (
         all(states.get(name) == "finished" for name in ("departures", "arrivals", "weather"))
-        and _events(status, "flights.departed.enriched.v1") == flights
+        and 0 < flights == _events(status, "flights.departed.enriched.v1")
         and sum(status["lag"].values()) == 0
         and status["lake_rows"].get("flights_departed_enriched") == flights
     )
