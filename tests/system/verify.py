@@ -10,7 +10,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import unquote
 
@@ -111,7 +111,9 @@ def lake_rows(settings: Settings, table: str) -> Iterator[dict[str, Any]]:
         content = client.get_object(Bucket=settings.s3.bucket, Key=path)["Body"].read()
         partition = dict(part.split("=", 1) for part in unquote(path).split("/") if "=" in part)
         for row in pq.read_table(io.BytesIO(content)).to_pylist():
-            yield row | partition
+            # Spark writes instants as INT96, which carries no time zone; they are UTC.
+            aware = {name: at.replace(tzinfo=UTC) for name, at in row.items() if isinstance(at, datetime)}
+            yield row | aware | partition
 
 
 def verify(settings: Settings, until: datetime | None = None) -> dict[str, int]:
