@@ -10,6 +10,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import unquote
@@ -19,6 +20,7 @@ import fastavro
 import pyarrow.parquet as pq
 from confluent_kafka import Consumer, Message, TopicPartition
 from deltalake import DeltaTable
+from mypy_boto3_s3 import S3Client
 
 from contracts.registry import Registry
 from contracts.settings import Settings
@@ -98,22 +100,27 @@ def lake_rows(settings: Settings, table: str) -> Iterator[dict[str, Any]]:
         "AWS_REGION": settings.s3.region,
         "AWS_ALLOW_HTTP": "true",
     }
-    client = boto3.client(
+    with closing(_s3(options)) as client:
+        prefix = f"lake/{table}"
+        for uri in DeltaTable(f"s3://{settings.s3.bucket}/{prefix}", storage_options=options).file_uris():
+            path = uri.split(f"s3://{settings.s3.bucket}/", 1)[1]
+            with closing(client.get_object(Bucket=settings.s3.bucket, Key=path)["Body"]) as body:
+                content = body.read()
+            partition = dict(part.split("=", 1) for part in unquote(path).split("/") if "=" in part)
+            for row in pq.read_table(io.BytesIO(content)).to_pylist():
+                # Spark writes instants as INT96, which carries no time zone; they are UTC.
+                aware = {name: at.replace(tzinfo=UTC) for name, at in row.items() if isinstance(at, datetime)}
+                yield row | aware | partition
+
+
+def _s3(options: dict[str, str]) -> S3Client:
+    return boto3.client(
         "s3",
         endpoint_url=options["AWS_ENDPOINT_URL"],
         region_name=options["AWS_REGION"],
         aws_access_key_id=options["AWS_ACCESS_KEY_ID"],
         aws_secret_access_key=options["AWS_SECRET_ACCESS_KEY"],
     )
-    prefix = f"lake/{table}"
-    for uri in DeltaTable(f"s3://{settings.s3.bucket}/{prefix}", storage_options=options).file_uris():
-        path = uri.split(f"s3://{settings.s3.bucket}/", 1)[1]
-        content = client.get_object(Bucket=settings.s3.bucket, Key=path)["Body"].read()
-        partition = dict(part.split("=", 1) for part in unquote(path).split("/") if "=" in part)
-        for row in pq.read_table(io.BytesIO(content)).to_pylist():
-            # Spark writes instants as INT96, which carries no time zone; they are UTC.
-            aware = {name: at.replace(tzinfo=UTC) for name, at in row.items() if isinstance(at, datetime)}
-            yield row | aware | partition
 
 
 def verify(settings: Settings, until: datetime | None = None) -> dict[str, int]:
@@ -122,7 +129,12 @@ def verify(settings: Settings, until: datetime | None = None) -> dict[str, int]:
     `until`: the event time at which the replay ended; then the raw topic itself must be complete. None: what the raw
     topic holds is taken as what was sent.
     """
-    registry, schemas = Registry(settings.registry), dict[int, Any]()
+    with Registry(settings.registry) as registry:
+        return _verify(settings, until, registry)
+
+
+def _verify(settings: Settings, until: datetime | None, registry: Registry) -> dict[str, int]:
+    schemas = dict[int, Any]()
     oracle = enriched_flights(until)
     raw = {coordinate(m): decoded(m, registry, schemas)["flight_id"] for m in records(settings, RAW)}
     if until is not None:
