@@ -23,7 +23,7 @@ from contracts.compatibility import incompatibilities
 from contracts.errors import SchemaIncompatible, UnknownSubject
 from contracts.registry import RegisteredSchema, Registry
 from contracts.settings import Settings
-from contracts.topic import TopicContract
+from contracts.topic import MAX_DEAD_LETTER_BYTES, TopicContract
 
 _DAY_MS = 86_400_000
 _TIMEOUT_SECONDS = 30.0
@@ -32,13 +32,13 @@ _TIMEOUT_SECONDS = 30.0
 @dataclass(frozen=True, slots=True)
 class _Wanted:
     partitions: int
-    retention_ms: int
+    config: Mapping[str, str]
 
 
 def create_topics(settings: Settings, catalog: Catalog) -> list[str]:
     """Create every topic of the contracts and its dead-letter topic, replicated as the brokers do by default.
 
-    What exists gets missing partitions and the contract's retention; surplus partitions can't be taken away and are
+    What exists gets missing partitions and the contract's configuration; surplus partitions can't be taken away and are
     reported. Returns one line for each thing that was done or differs: nothing to say, nothing to do. Raises
     confluent_kafka.KafkaException if the brokers refuse.
     """
@@ -51,7 +51,7 @@ def create_topics(settings: Settings, catalog: Catalog) -> list[str]:
     return [
         *_create(admin, {name: topic for name, topic in wanted.items() if name not in existing}),
         *_add_partitions(admin, {name: (existing[name], wanted[name].partitions) for name in there}),
-        *_set_retention(admin, {name: wanted[name].retention_ms for name in there}),
+        *_set_config(admin, {name: wanted[name].config for name in there}),
     ]
 
 
@@ -70,18 +70,21 @@ def register_contracts(registry: Registry, catalog: Catalog) -> list[str]:
 def _wanted(catalog: Catalog) -> dict[str, _Wanted]:
     wanted = {}
     for topic in catalog.topics.values():
-        wanted[topic.name] = _Wanted(topic.partitions, topic.retention_days * _DAY_MS)
-        wanted[topic.dead_letter_topic] = _Wanted(1, topic.dead_letters.retention_days * _DAY_MS)
+        wanted[topic.name] = _Wanted(topic.partitions, {"retention.ms": str(topic.retention_days * _DAY_MS)})
+        wanted[topic.dead_letter_topic] = _Wanted(
+            1,
+            {
+                "retention.ms": str(topic.dead_letters.retention_days * _DAY_MS),
+                "max.message.bytes": str(MAX_DEAD_LETTER_BYTES),
+            },
+        )
     return wanted
 
 
 def _create(admin: AdminClient, missing: Mapping[str, _Wanted]) -> list[str]:
     if not missing:
         return []
-    topics = [
-        NewTopic(name, topic.partitions, config={"retention.ms": str(topic.retention_ms)})
-        for name, topic in missing.items()
-    ]
+    topics = [NewTopic(name, topic.partitions, config=dict(topic.config)) for name, topic in missing.items()]
     _wait(admin.create_topics(topics).values())
     return [f"{name}: created with {topic.partitions} partitions" for name, topic in missing.items()]
 
@@ -100,23 +103,24 @@ def _add_partitions(admin: AdminClient, counts: Mapping[str, tuple[int, int]]) -
     ]
 
 
-def _set_retention(admin: AdminClient, wanted: Mapping[str, int]) -> list[str]:
+def _set_config(admin: AdminClient, wanted: Mapping[str, Mapping[str, str]]) -> list[str]:
     if not wanted:
         return []
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in wanted]
-    actual = {
-        resource.name: int(future.result(_TIMEOUT_SECONDS)["retention.ms"].value)
-        for resource, future in admin.describe_configs(resources).items()
-    }
-    differing = {name: ms for name, ms in wanted.items() if actual[name] != ms}
-    if differing:
-        entries = {
-            name: ConfigEntry("retention.ms", str(ms), incremental_operation=AlterConfigOpType.SET)
-            for name, ms in differing.items()
-        }
-        changes = [ConfigResource(ResourceType.TOPIC, name, incremental_configs=[e]) for name, e in entries.items()]
+    described = {resource.name: future for resource, future in admin.describe_configs(resources).items()}
+    lines, changes = [], []
+    for name, config in wanted.items():
+        actual = described[name].result(_TIMEOUT_SECONDS)
+        differing = {key: value for key, value in config.items() if actual[key].value != value}
+        if differing:
+            entries = [
+                ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in differing.items()
+            ]
+            changes.append(ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries))
+        lines += [f"{name}: {key} set from {actual[key].value} to {value}" for key, value in differing.items()]
+    if changes:
         _wait(admin.incremental_alter_configs(changes).values())
-    return [f"{name}: retention set from {actual[name]} to {ms} ms" for name, ms in differing.items()]
+    return lines
 
 
 def _wait(futures: Iterable[Future[Any]]) -> None:

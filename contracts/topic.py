@@ -14,6 +14,9 @@ Compatibility = Literal[
 SPARK_QUERIES = frozenset({"live", "lake"})
 """The deployables that are no folder under `services/`."""
 
+MAX_DEAD_LETTER_BYTES = 2 << 20
+"""A record as large as Kafka lets a topic's records be by default fits into its dead letters, with all that is added."""
+
 _NAME = r"^[a-z][a-z0-9]*(\.[a-z][a-z0-9]*){1,2}\.v[1-9][0-9]*$"
 TopicName = Annotated[str, StringConstraints(pattern=_NAME)]
 """`<domain>.<past-tense event>[.<stage>].v<major>`: lower case, dots, never `_`."""
@@ -42,7 +45,10 @@ class DeadLetters(_Section):
 
 
 class Lake(_Section):
-    """The lake table that the topic's records land in, and the columns it is partitioned by."""
+    """The lake table that the topic's records land in, and the columns it is partitioned by: some with few values.
+
+    A partition is a folder with files of its own: one for each day would be thousands of small files.
+    """
 
     table: FieldName
     format: Literal["delta", "iceberg"]

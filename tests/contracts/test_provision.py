@@ -49,7 +49,7 @@ def test_a_contract_that_grew_adds_partitions_and_changes_retention(stack: Local
     after = a_project(tmp_path / "after", topic=name, partitions=2, retention_days=1)
     assert create_topics(settings_of(stack), after) == [
         f"{name}: grown from 1 to 2 partitions",
-        f"{name}: retention set from {30 * 86_400_000} to {86_400_000} ms",
+        f"{name}: retention.ms set from {30 * 86_400_000} to {86_400_000}",
     ]
     assert topic_on(stack, name) == (2, 1)
     assert create_topics(settings_of(stack), after) == []
