@@ -20,15 +20,21 @@ from contracts.errors import DeliveryError, NotAProducer
 from contracts.handle import E, Topic
 from contracts.registry import Registry
 from contracts.settings import Settings
-from contracts.topic import TopicContract
+from contracts.topic import MAX_DEAD_LETTER_BYTES, TopicContract
 
-_CONFIG = {
+PRODUCER_CONFIG: dict[str, Any] = {
     "enable.idempotence": True,  # implies acks=all, and order within a partition over retries
     "acks": "all",
     "partitioner": "murmur2_random",  # Java's, so that a key meets its like in Spark
     "compression.type": "lz4",
     "linger.ms": 5,
     "queue.buffering.max.messages": 100_000,
+    "message.max.bytes": MAX_DEAD_LETTER_BYTES,  # what a topic itself takes is for the broker to say
+}
+"""What every producer of ours is set to, as librdkafka properties."""
+
+_CONFIG = {
+    **PRODUCER_CONFIG,
     "queue.buffering.max.kbytes": 131_072,  # 128 MiB; the default is 1 GiB
     # No limit: a record that gives up while younger ones go through would leave a gap that a restart can't see.
     # An outage fills the queue instead, and then blocks.
@@ -179,7 +185,7 @@ class Publisher:
             contract.dead_letter_topic,
             key,
             value,
-            _dead_letter_headers(original, topic.name, self._service, stage, reason, error, coordinate),
+            dead_letter_headers(original, topic.name, self._service, stage, reason, error, coordinate),
             coordinate,
             on_delivery,
             timestamp_ms or 0,
@@ -282,7 +288,7 @@ def _plain(value: object) -> Any:
     return value
 
 
-def _dead_letter_headers(
+def dead_letter_headers(
     original: Iterable[Header],
     topic: str,
     service: str,
@@ -291,6 +297,9 @@ def _dead_letter_headers(
     error: str,
     coordinate: str | None,
 ) -> list[Header]:
+    """The original headers, the record's own ce_id as ce_causationid, then the coordinate as ce_id and Kafka Connect's
+    names for what went wrong. See `Publisher.dead_letter`.
+    """
     errors = {"topic": topic, "connector.name": service, "stage": stage}
     errors |= {"exception.class.name": reason, "exception.message": error}
     headers: list[Header] = [("ce_causationid" if name == "ce_id" else name, value) for name, value in original]
