@@ -65,6 +65,21 @@ class S3Settings(_Part):
     bucket: str = "headrace"
     ca_file: Path | None = None
 
+    def delta_options(self) -> dict[str, str]:
+        """These settings as deltalake wants them, secrets in clear.
+
+        Commits are conditional puts, so two writers can't both make a version.
+        """
+        options = {"AWS_REGION": self.region, "aws_conditional_put": "etag"}
+        if self.endpoint is not None:
+            options["AWS_ENDPOINT_URL"] = str(self.endpoint)
+            options["AWS_ALLOW_HTTP"] = str(self.endpoint.scheme == "http").lower()
+            options["AWS_VIRTUAL_HOSTED_STYLE_REQUEST"] = "false"
+        if self.access_key is not None and self.secret_key is not None:
+            options["AWS_ACCESS_KEY_ID"] = self.access_key.get_secret_value()
+            options["AWS_SECRET_ACCESS_KEY"] = self.secret_key.get_secret_value()
+        return options
+
 
 class HttpSettings(_Part):
     """Where a deployable serves `/health` and `/metrics`; port 0 takes a free one."""

@@ -33,7 +33,7 @@ class Publications:
 
     def __init__(self, s3: S3Settings) -> None:
         self._bucket = s3.bucket
-        self._options = storage_options(s3)
+        self._options = s3.delta_options()
 
     def publish(
         self, contract: DimensionContract, rows: pa.Table, *, body: bytes, source: str, etag: str
@@ -82,16 +82,3 @@ class Publications:
 def _last_fingerprint(table: DeltaTable) -> str | None:
     """Of the last publication; commits of maintenance carry none."""
     return next((commit[_FINGERPRINT] for commit in table.history() if _FINGERPRINT in commit), None)
-
-
-def storage_options(s3: S3Settings) -> dict[str, str]:
-    """The object store as deltalake wants it. Commits are conditional puts, so two writers can't both make a version."""
-    options = {"AWS_REGION": s3.region, "aws_conditional_put": "etag"}
-    if s3.endpoint is not None:
-        options["AWS_ENDPOINT_URL"] = str(s3.endpoint)
-        options["AWS_ALLOW_HTTP"] = str(s3.endpoint.scheme == "http").lower()
-        options["AWS_VIRTUAL_HOSTED_STYLE_REQUEST"] = "false"
-    if s3.access_key is not None and s3.secret_key is not None:
-        options["AWS_ACCESS_KEY_ID"] = s3.access_key.get_secret_value()
-        options["AWS_SECRET_ACCESS_KEY"] = s3.secret_key.get_secret_value()
-    return options

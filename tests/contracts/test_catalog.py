@@ -21,7 +21,7 @@ def test_a_topic_knows_its_subject_and_its_dead_letter_topic() -> None:
     topic = load_catalog().topic("flights.departed.v1")
     assert (topic.subject, topic.dead_letter_topic) == ("flights.departed.v1-value", "flights.departed.v1.dlq")
     assert topic.lake is not None
-    assert topic.lake.partition_by == ("flight_date",)
+    assert topic.lake.partition_by == ("origin",)
 
 
 def test_none_means_no_key_and_no_lake() -> None:

