@@ -5,21 +5,24 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
+import threading
 
 import structlog
 
-from contracts.catalog import load_catalog
+from contracts.catalog import Catalog, load_catalog
 from contracts.errors import HeadraceError
 from contracts.observe import configure_logging, serve_health
 from contracts.registry import Registry
 from contracts.settings import read_settings
-from spark.kafka_sink import KafkaSink
+from spark.at_least_once import AtLeastOnceSink
+from spark.exactly_once import ExactlyOnceSink
 from spark.lake import lake_tables
 from spark.lifecycle import Lifecycle
-from spark.live import Live
+from spark.live import Live, route
 from spark.metrics import Progress
 from spark.session import start_session
 from spark.settings import SparkSettings
+from spark.sink import Sink
 
 _log = structlog.get_logger(__name__)
 
@@ -30,7 +33,7 @@ def main() -> int:
     parser.add_argument(
         "deployable",
         choices=("live", "lake"),
-        help="live: enrich departed flights as they come, at-least-once; "
+        help="live: enrich departed flights as they come, exactly once (HEADRACE_LIVE__GUARANTEE); "
         "lake: copy every topic whose contract asks for it into its Delta table, exactly once",
     )
     name: str = parser.parse_args().deployable
@@ -62,15 +65,24 @@ def _run(name: str, settings: SparkSettings) -> None:
         serve_health(settings.http, service=name, healthy=healthy),
         Registry(settings.registry, retry_seconds=2.0) as registry,
     ):
-        sink = KafkaSink(settings.kafka)
         if name == "live":
-            query = Live(spark, settings, catalog, registry, sink, lifecycle).start()
+            query = Live(
+                spark, settings, catalog, registry, _live_sink(settings, catalog, lifecycle), lifecycle
+            ).start()
             queries = [query] if query is not None else []
         else:
-            queries = [table.start() for table in lake_tables(spark, settings, catalog, registry, sink, lifecycle)]
+            queries = [table.start() for table in lake_tables(spark, settings, catalog, registry, lifecycle)]
         _log.info("started", queries=[query.name for query in queries])
         lifecycle.run(queries)
     spark.stop()
+
+
+def _live_sink(settings: SparkSettings, catalog: Catalog, lifecycle: Lifecycle) -> Sink:
+    if settings.live.guarantee == "at-least-once":
+        return AtLeastOnceSink(settings.kafka, route(catalog))
+    sink = ExactlyOnceSink(settings.kafka, route(catalog), settings.live)
+    threading.Thread(target=sink.keep_offsets, args=[lifecycle.stopping], name="keep-offsets", daemon=True).start()
+    return sink
 
 
 if __name__ == "__main__":

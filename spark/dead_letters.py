@@ -7,27 +7,26 @@ from pyspark.sql import functions as F
 
 from spark.headers import HEADERS_TYPE, header, header_array, header_if_any
 
+_ERRORS = "__connect.errors"
+
 
 def dead_letter_headers(connector: str, record: Column, reason: Column, error: Column) -> Column:
     """The original headers, the record's own ce_id as ce_causationid, then the coordinate as ce_id and Kafka Connect's
     names for what went wrong; as `contracts.publisher` writes them.
     """
     original = F.coalesce(record["headers"], F.array().cast(HEADERS_TYPE))
-    own_id = header(original, "ce_id")
-    own_id_header = F.struct(F.lit("ce_id").alias("key"), own_id.alias("value"))
     return F.concat(
-        F.when(own_id.isNull(), original).otherwise(F.array_remove(original, own_id_header)),
-        header_if_any("ce_causationid", own_id),
+        F.filter(original, lambda found: found["key"] != "ce_id"),
+        header_if_any("ce_causationid", header(original, "ce_id")),
+        header_array({f"{_ERRORS}.connector.name": F.lit(connector), f"{_ERRORS}.stage": F.lit("VALUE_CONVERTER")}),
         header_array(
             {
                 "ce_id": record["coordinate"],
-                "__connect.errors.topic": record["topic"],
-                "__connect.errors.partition": record["partition"].cast("string"),
-                "__connect.errors.offset": record["offset"].cast("string"),
-                "__connect.errors.connector.name": F.lit(connector),
-                "__connect.errors.stage": F.lit("VALUE_CONVERTER"),
-                "__connect.errors.exception.class.name": reason,
-                "__connect.errors.exception.message": error,
+                f"{_ERRORS}.topic": record["topic"],
+                f"{_ERRORS}.partition": record["partition"].cast("string"),
+                f"{_ERRORS}.offset": record["offset"].cast("string"),
+                f"{_ERRORS}.exception.class.name": reason,
+                f"{_ERRORS}.exception.message": error,
             }
         ),
     )

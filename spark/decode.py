@@ -24,7 +24,7 @@ def decode(raw: DataFrame, schemas: WriterSchemas) -> DataFrame:
 
     `raw` has the columns of Spark's Kafka source, headers included. The result:
 
-    * `event`: struct, in `schemas.reader`; null for a bad record
+    * `event`: struct, in `schemas.reader`; null, or all its fields are, for a bad record
     * `reason`: null for a good record, else EmptyBody, TooShort, WrongMagic, UnknownSchemaId or Undecodable
     * `error`: what is wrong in words, null for a good record
     * `record`: struct of coordinate ("topic/partition/offset"), topic, partition, offset, timestamp, key, value, headers
@@ -49,7 +49,7 @@ def decode(raw: DataFrame, schemas: WriterSchemas) -> DataFrame:
         ("Undecodable", F.lit(True), F.concat(F.lit("the body does not fit its schema, id "), schema_id)),
     ]
     return decoded.select(
-        F.when(good, F.col("event")).alias("event"),
+        "event",
         F.when(~good, _first([(is_so, F.lit(reason)) for reason, is_so, _ in faults])).alias("reason"),
         F.when(~good, _first([(is_so, error) for _, is_so, error in faults])).alias("error"),
         "record",

@@ -15,3 +15,7 @@ class PositionsDisagree(HeadraceError):
 
 class QueryFailed(HeadraceError):
     """A query ended that should run for ever; the text is its cause in one line."""
+
+
+class SinkRefused(HeadraceError):
+    """Writing the batch would lose or double records, or drain a topic into its dead letters; none of it was written."""

@@ -1,7 +1,4 @@
-"""Kafka headers as Spark has them: array<struct<key: string, value: binary>>.
-
-No lambdas (`filter`, `transform`) here: they would take the whole stage out of Spark's code generation.
-"""
+"""Kafka headers as Spark has them: array<struct<key: string, value: binary>>."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ def header(headers: Column, key: str) -> Column:
 
 
 def header_array(values: Mapping[str, Column]) -> Column:
-    """Headers with these values (text or bytes), in this order."""
+    """Headers with these values (text or bytes), in this order. Of literals alone, Spark makes it one literal."""
     return F.array(
         *[F.struct(F.lit(key).alias("key"), value.cast("binary").alias("value")) for key, value in values.items()]
     ).cast(HEADERS_TYPE)

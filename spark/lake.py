@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import structlog
 from confluent_kafka.admin import AdminClient
 from delta.tables import DeltaTable
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
@@ -23,8 +24,7 @@ from spark.dead_letters import dead_letters
 from spark.decode import decode
 from spark.errors import PositionsDisagree
 from spark.headers import header
-from spark.kafka import read_topic
-from spark.kafka_sink import Sink
+from spark.kafka import read_topic, write_records
 from spark.lifecycle import Lifecycle
 from spark.metrics import DEAD_LETTERS
 from spark.offsets import OffsetRange, offset_ranges
@@ -34,6 +34,12 @@ from spark.settings import SparkSettings
 from spark.topic_schemas import TopicSchemas
 
 _log = structlog.get_logger(__name__)
+
+_LOOK_SECONDS = 1.0
+"""How often the query looks whether enough records for a batch, or the time for one, have come."""
+
+_FEW_RECORDS = 50_000
+"""A batch of fewer is written by one task: small files cost every reader more than a second core gains here."""
 
 _UNDECODABLE = "a record of this batch can't be decoded"
 _COORDINATE = r"^[a-z0-9.]+/[0-9]+/[0-9]+$"
@@ -45,6 +51,9 @@ OWN_COLUMNS = (
     StructField("recorded_at", TimestampType(), metadata={"comment": "Timestamp of the record: when it was sent."}),
 )
 """What a row has beside the event's fields. An event's own `coordinate` is the raw record's already."""
+
+_STATISTICS = ("record_partition", "record_offset", "recorded_at")
+"""The columns whose least and greatest value Delta keeps of each file, with the contract's `occurred_at`: those that grow."""
 
 
 class LakeTable:
@@ -61,7 +70,6 @@ class LakeTable:
         topic: TopicContract,
         schema: str,
         registry: Registry,
-        dead_letter_sink: Sink,
         lifecycle: Lifecycle,
     ) -> None:
         """`schema` is the topic's current one. Raises ContractError if the contract asks for no Delta table."""
@@ -73,7 +81,6 @@ class LakeTable:
         self._lake: Lake = topic.lake
         self._schema = schema
         self._schemas = TopicSchemas(registry, topic, schema)
-        self._dead_letter_sink = dead_letter_sink
         self._lifecycle = lifecycle
         self._query_name = f"lake.{topic.lake.table}"
         self.path = f"s3a://{settings.s3.bucket}/lake/{topic.lake.table}"
@@ -91,17 +98,23 @@ class LakeTable:
                 f"the table {self.path} has no records, but the checkpoint {self._checkpoint} says that there were some: "
                 "remove the checkpoint to fill the table from the topic's beginning, or restore the table"
             )
+        settings = self._settings.lake
         raw = read_topic(
             self._spark,
             self._settings.kafka,
             self._topic.name,
             starting_offsets=self.positions.starting_offsets(self._partitions()),
-            max_offsets_per_trigger=self._settings.lake.max_offsets_per_trigger,
+            max_offsets_per_trigger=settings.max_offsets_per_trigger,
+            options={
+                # A full batch need not wait for its time: the trigger alone would let a backlog wait between batches.
+                "minOffsetsPerTrigger": str(settings.max_offsets_per_trigger),
+                "maxTriggerDelay": f"{round(settings.trigger_seconds * 1000)}ms",
+            },
         )
         return (
             raw.writeStream.queryName(self._query_name)
             .option("checkpointLocation", f"s3a://{self._settings.s3.bucket}/{self._checkpoint}")
-            .trigger(processingTime=f"{round(self._settings.lake.trigger_seconds * 1000)} milliseconds")
+            .trigger(processingTime=f"{round(min(_LOOK_SECONDS, settings.trigger_seconds) * 1000)} milliseconds")
             .foreachBatch(self._lifecycle.until_stopped(self.write))
             .start()
         )
@@ -113,30 +126,34 @@ class LakeTable:
         if positions == self.positions:
             return
         schemas = self._schemas.covering(batch, self._lifecycle.stopping)
-        decoded = decode(batch.where(self.positions.beyond()), schemas)
+        # Only a batch that runs again is filtered: positions in the plan would make it another one for each batch.
+        fresh = batch.where(self.positions.beyond()) if self.positions.overlap(ranges) else batch
+        decoded = decode(fresh, schemas)
         try:
-            self._append(decoded, positions)
-        except PySparkException as error:
+            self._append(decoded, ranges, positions)
+        except (PySparkException, Py4JJavaError) as error:
             # Bad records are so rare that looking for them first, in each batch, would cost more than this second try.
             if _UNDECODABLE not in str(error):
                 raise
-            self._set_aside(decoded, ranges, batch_id)
-            self._append(decoded.where(F.col("reason").isNull()), positions)
+            self._set_aside(decoded)
+            self._append(decoded.where(F.col("reason").isNull()), ranges, positions)
         self.positions = positions
 
-    def _append(self, decoded: DataFrame, positions: Positions) -> None:
+    def _append(self, decoded: DataFrame, ranges: Sequence[OffsetRange], positions: Positions) -> None:
         rows = decoded.select(*self._event_columns(), *self._own_columns())
-        by_partition = rows.repartition(*self._lake.partition_by) if self._lake.partition_by else rows.coalesce(1)
-        by_partition.write.format("delta").mode("append").options(
-            userMetadata=positions.as_json(), mergeSchema="true"
-        ).save(self.path)
+        if sum(found.end - found.start for found in ranges) < _FEW_RECORDS:
+            # One task, so one file for each value of the partition columns.
+            rows = rows.coalesce(1)
+        rows.write.format("delta").mode("append").options(userMetadata=positions.as_json(), mergeSchema="true").save(
+            self.path
+        )
 
-    def _set_aside(self, decoded: DataFrame, ranges: Sequence[OffsetRange], batch_id: int) -> None:
+    def _set_aside(self, decoded: DataFrame) -> None:
         seen = Observation()
         bad = dead_letters(decoded, self._topic.dead_letter_topic, "lake").observe(
             seen, F.count(F.lit(1)).alias("rows")
         )
-        self._dead_letter_sink.write(bad, ranges, batch_id)
+        write_records(self._settings.kafka, bad)
         DEAD_LETTERS.labels(self._query_name).inc(seen.get["rows"])
         _log.warning("records set aside", topic=self._topic.dead_letter_topic, rows=seen.get["rows"])
 
@@ -179,6 +196,7 @@ class LakeTable:
             .comment(self._topic.description)
             .addColumns(StructType(columns))
             .partitionedBy(*self._lake.partition_by)
+            .property("delta.dataSkippingStatsColumns", ",".join((self._topic.occurred_at, *_STATISTICS)))
             .execute()
         )
 
@@ -206,12 +224,11 @@ def lake_tables(
     settings: SparkSettings,
     catalog: Catalog,
     registry: Registry,
-    dead_letter_sink: Sink,
     lifecycle: Lifecycle,
 ) -> list[LakeTable]:
     """One for each topic whose contract asks for a table, or of those that the settings name. Raises ContractError."""
     chosen = settings.lake.topics or [topic.name for topic in catalog.topics.values() if topic.lake is not None]
     return [
-        LakeTable(spark, settings, topic, catalog.schema(topic.name), registry, dead_letter_sink, lifecycle)
+        LakeTable(spark, settings, topic, catalog.schema(topic.name), registry, lifecycle)
         for topic in map(catalog.topic, chosen)
     ]

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 
 import structlog
+from pyspark.errors import PythonException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -53,7 +54,7 @@ class Lifecycle:
                 # Spark searches the text that we raise with a regular expression, and overflows the stack of the
                 # query's thread on a long one: the query would neither run nor end. So the long text goes to our log.
                 _log.error("batch failed", batch_id=batch_id, exc_info=True)
-                raise QueryFailed(f"{type(error).__name__}: {_first_line(error)}") from None
+                raise QueryFailed(_in_a_line(error)) from None
 
         return guarded
 
@@ -84,8 +85,14 @@ def _cause(query: StreamingQuery) -> str:
         return f"query {query.name} ended"
     # A failure in our own function arrives as a Python traceback, whose last line names it.
     own = [line for line in str(error).splitlines() if line.startswith("spark.errors.QueryFailed: ")]
-    return f"query {query.name} failed: {own[-1].partition(': ')[2] if own else _first_line(error)}"
+    return f"query {query.name} failed: {own[-1].partition(': ')[2] if own else _in_a_line(error)}"
 
 
-def _first_line(error: BaseException) -> str:
-    return next((line for line in str(error).splitlines() if line.strip()), "")[:_REASON_CHARACTERS]
+def _in_a_line(error: BaseException) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    if isinstance(error, PythonException):
+        # A worker's traceback, whose last line that is not indented names what it raised.
+        return next((line for line in reversed(lines) if ": " in line and not line[0].isspace()), "")[
+            :_REASON_CHARACTERS
+        ]
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:_REASON_CHARACTERS]

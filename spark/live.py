@@ -12,23 +12,29 @@ from contracts import topics
 from contracts.catalog import Catalog
 from contracts.errors import NotAProducer
 from contracts.registry import Registry
-from spark.dead_letters import dead_letter_headers
 from spark.decode import decode
 from spark.dimensions import Dimension, Dimensions
 from spark.enrich import LOOKUPS, enrich
 from spark.kafka import read_topic
-from spark.kafka_sink import Sink
 from spark.lifecycle import Lifecycle
 from spark.metrics import count_batch
 from spark.offsets import offset_ranges
+from spark.resume import CheckpointOffsets
 from spark.schemas import WriterSchemas
 from spark.settings import SparkSettings
+from spark.sink import Route, Sink, outgoing
 from spark.topic_schemas import TopicSchemas
-from spark.wire import derived_headers, wire_value
+from spark.wire import wire_value
 
 SOURCE = topics.FLIGHTS_DEPARTED.name
 TARGET = topics.FLIGHTS_DEPARTED_ENRICHED.name
 DIMENSIONS = ("airlines", "airports", "planes")
+
+
+def route(catalog: Catalog) -> Route:
+    """From which topic to which."""
+    source, target = catalog.topic(SOURCE), catalog.topic(TARGET)
+    return Route("live", source.name, target.name, source.dead_letter_topic)
 
 
 class Live:
@@ -59,19 +65,23 @@ class Live:
         self._value = wire_value(catalog.schema(TARGET), registry.register(target.subject, catalog.schema(TARGET)))
 
     def start(self) -> StreamingQuery | None:
-        """Start the query when the dimensions are published; None if asked to stop before."""
+        """Start the query when the dimensions are published; None if asked to stop before.
+
+        Raises PositionsDisagree if it can't be told where to go on.
+        """
         if not self._dimensions.wait(self._lifecycle.stopping):
             return None
+        checkpoint = f"checkpoints/live/{self._target.name}"
         raw = read_topic(
             self._spark,
             self._settings.kafka,
             self._source.name,
-            starting_offsets="earliest",
+            starting_offsets=self._sink.starting_offsets(CheckpointOffsets(self._settings.s3, checkpoint)),
             max_offsets_per_trigger=self._settings.live.max_offsets_per_trigger,
         )
         return (
             raw.writeStream.queryName("live")
-            .option("checkpointLocation", f"s3a://{self._settings.s3.bucket}/checkpoints/live/{self._target.name}")
+            .option("checkpointLocation", f"s3a://{self._settings.s3.bucket}/{checkpoint}")
             .trigger(processingTime=f"{round(self._settings.live.trigger_seconds * 1000)} milliseconds")
             .foreachBatch(self._lifecycle.until_stopped(self.write))
             .start()
@@ -82,22 +92,8 @@ class Live:
         schemas = self._schemas.covering(batch, self._lifecycle.stopping)
         seen = Observation()
         enriched = enriched_rows(batch, schemas, self._dimensions.newest()).observe(seen, *_observed())
-        self._sink.write(self._records(enriched), offset_ranges(batch), batch_id)
+        self._sink.write(outgoing(enriched, self._value), offset_ranges(batch))
         count_batch("live", seen.get)
-
-    def _records(self, enriched: DataFrame) -> DataFrame:
-        record, reason = F.col("record"), F.col("reason")
-        bad_headers = dead_letter_headers("live", record, reason, F.col("error"))
-        return enriched.select(
-            F.when(reason.isNull(), F.lit(self._target.name))
-            .otherwise(F.lit(self._source.dead_letter_topic))
-            .alias("topic"),
-            "record.key",
-            F.when(reason.isNull(), self._value).otherwise(record["value"]).alias("value"),
-            F.when(reason.isNull(), derived_headers(self._target.name, "/spark/live", record))
-            .otherwise(bad_headers)
-            .alias("headers"),
-        )
 
 
 def enriched_rows(batch: DataFrame, schemas: WriterSchemas, dimensions: Mapping[str, Dimension]) -> DataFrame:

@@ -45,6 +45,10 @@ class Positions:
             moved[found.partition] = max(taken, found.end)
         return replace(self, next_offsets=moved)
 
+    def overlap(self, ranges: Sequence[OffsetRange]) -> bool:
+        """Whether the table has taken in some of the records in these ranges."""
+        return any(found.start < self.next_offsets.get(found.partition, found.start) for found in ranges)
+
     def beyond(self) -> Column:
         """Whether a row of the Kafka source is one that the table has not taken in."""
         taken = F.lit(False)

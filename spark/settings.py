@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import BaseModel, ConfigDict, Field
 
 from contracts.settings import Settings
+from spark.resume import OnDataLoss, ResumeFrom
 
 
 class _Part(BaseModel):
@@ -20,14 +23,24 @@ class Cluster(_Part):
 
     master: str = "local[2]"
     jars: str = ""
-    driver_memory: str = "700m"
+    driver_memory: str = "600m"
 
 
 class LiveSettings(_Part):
-    """The live enrichment: how often it looks for records (seconds), and how many it takes at once."""
+    """The live enrichment: how often it looks for records (seconds), and how many it takes at once.
+
+    `guarantee`: exactly-once writes rows and consumer group offsets in Kafka transactions; at-least-once repeats what
+    was under way when it was killed, with the same coordinates. `dead_letter_limit` is the share of bad records in a
+    transaction that stops the query in place of sending them to the dead letters; 1 never does. `resume_from` chooses
+    when checkpoint and consumer group contradict each other, `on_data_loss` when records are gone from the topic unread.
+    """
 
     trigger_seconds: float = Field(default=0.2, ge=0)
-    max_offsets_per_trigger: int = Field(default=200_000, gt=0)
+    max_offsets_per_trigger: int = Field(default=500_000, gt=0)
+    guarantee: Literal["exactly-once", "at-least-once"] = "exactly-once"
+    dead_letter_limit: float = Field(default=0.2, ge=0, le=1)
+    resume_from: ResumeFrom = "both"
+    on_data_loss: OnDataLoss = "stop"
 
 
 class LakeSettings(_Part):

@@ -10,7 +10,6 @@ from pyspark.sql import SparkSession
 
 from contracts.registry import Registry
 from spark.errors import PositionsDisagree
-from spark.kafka_sink import KafkaSink
 from spark.lake import LakeTable
 from spark.lifecycle import Lifecycle
 from spark.s3 import s3_client
@@ -21,13 +20,14 @@ from tests.spark.records import DEPARTED, Topics, framed
 @pytest.fixture
 def open_table(
     spark: SparkSession, settings: SparkSettings, registry: Registry, topics: Topics
-) -> Callable[[], LakeTable]:
+) -> Callable[..., LakeTable]:
     """Opens the departed topic's table, as a writer that has just been started."""
-    own = settings.model_copy(update={"lake": LakeSettings(trigger_seconds=0)})
 
-    def opened() -> LakeTable:
+    def opened(trigger_seconds: float = 0, max_offsets_per_trigger: int = 500_000) -> LakeTable:
+        lake = LakeSettings(trigger_seconds=trigger_seconds, max_offsets_per_trigger=max_offsets_per_trigger)
+        own = settings.model_copy(update={"lake": lake})
         schema = topics.catalog.schema(DEPARTED)
-        return LakeTable(spark, own, topics.departed, schema, registry, KafkaSink(own.kafka), Lifecycle())
+        return LakeTable(spark, own, topics.departed, schema, registry, Lifecycle())
 
     return opened
 
@@ -56,7 +56,7 @@ def remove(settings: SparkSettings, prefix: str) -> None:
 
 
 def test_each_record_is_in_the_table_once_with_its_coordinates(
-    spark: SparkSession, topics: Topics, open_table: Callable[[], LakeTable]
+    spark: SparkSession, topics: Topics, open_table: Callable[..., LakeTable]
 ) -> None:
     topics.send_departures("a", "b")
     topics.send_departures("c", partition=1)
@@ -68,13 +68,13 @@ def test_each_record_is_in_the_table_once_with_its_coordinates(
         ("b", f"{topics.departed.name}/0/1", 0, 1),
         ("c", f"{topics.departed.name}/1/0", 1, 0),
     }
-    assert spark.sql(f"describe detail delta.`{table.path}`").first()["partitionColumns"] == ["flight_date"]  # type: ignore[index]
+    assert spark.sql(f"describe detail delta.`{table.path}`").first()["partitionColumns"] == ["origin"]  # type: ignore[index]
     documented = spark.read.format("delta").load(table.path).schema["distance_miles"].metadata["comment"]
     assert documented.endswith("in statute miles.")
 
 
 def test_a_record_derived_from_a_raw_one_keeps_the_raw_coordinate(
-    spark: SparkSession, topics: Topics, open_table: Callable[[], LakeTable]
+    spark: SparkSession, topics: Topics, open_table: Callable[..., LakeTable]
 ) -> None:
     topics.send_departures("flights.raw.v1/0/42")
     table = open_table()
@@ -83,8 +83,18 @@ def test_a_record_derived_from_a_raw_one_keeps_the_raw_coordinate(
     assert (row.coordinate, row.record_offset) == ("flights.raw.v1/0/42", 0)
 
 
+def test_a_backlog_is_taken_in_without_waiting_for_the_time_of_a_batch(
+    spark: SparkSession, topics: Topics, open_table: Callable[..., LakeTable]
+) -> None:
+    topics.send_departures(*"abcdef")
+    table = open_table(trigger_seconds=3600, max_offsets_per_trigger=2)
+    catch_up(table)
+    assert flights(spark, table) == Counter("abcdef")
+    assert commits(spark, table) == 3
+
+
 def test_a_wiped_checkpoint_costs_nothing_and_adds_nothing(
-    spark: SparkSession, settings: SparkSettings, topics: Topics, open_table: Callable[[], LakeTable]
+    spark: SparkSession, settings: SparkSettings, topics: Topics, open_table: Callable[..., LakeTable]
 ) -> None:
     topics.send_departures("a", "b")
     catch_up(open_table())
@@ -96,7 +106,7 @@ def test_a_wiped_checkpoint_costs_nothing_and_adds_nothing(
 
 
 def test_a_checkpoint_older_than_the_table_adds_nothing(
-    spark: SparkSession, settings: SparkSettings, topics: Topics, open_table: Callable[[], LakeTable]
+    spark: SparkSession, settings: SparkSettings, topics: Topics, open_table: Callable[..., LakeTable]
 ) -> None:
     table = open_table()
     topics.send_departures("a")
@@ -114,7 +124,7 @@ def test_a_checkpoint_older_than_the_table_adds_nothing(
 
 
 def test_a_checkpoint_ahead_of_the_table_is_refused_with_the_way_out(
-    settings: SparkSettings, topics: Topics, open_table: Callable[[], LakeTable]
+    settings: SparkSettings, topics: Topics, open_table: Callable[..., LakeTable]
 ) -> None:
     topics.send_departures("a")
     table = open_table()
@@ -125,7 +135,7 @@ def test_a_checkpoint_ahead_of_the_table_is_refused_with_the_way_out(
 
 
 def test_bad_records_go_to_the_dead_letters_and_the_rest_to_the_table(
-    spark: SparkSession, topics: Topics, open_table: Callable[[], LakeTable]
+    spark: SparkSession, topics: Topics, open_table: Callable[..., LakeTable]
 ) -> None:
     topics.send_departures("a")
     topics.send(framed(topics.schema_ids[DEPARTED], b"\x02"), b"{}", headers=[("ce_id", b"theirs")])
@@ -146,7 +156,7 @@ def test_bad_records_go_to_the_dead_letters_and_the_rest_to_the_table(
 
 
 def test_a_batch_of_bad_records_alone_moves_the_position(
-    spark: SparkSession, settings: SparkSettings, topics: Topics, open_table: Callable[[], LakeTable]
+    spark: SparkSession, settings: SparkSettings, topics: Topics, open_table: Callable[..., LakeTable]
 ) -> None:
     topics.send(b"{}")
     catch_up(open_table())

@@ -18,10 +18,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 from contracts.catalog import Catalog
 from contracts.errors import NotAProducer
 from contracts.registry import Registry
-from spark.kafka_sink import KafkaSink
+from spark.at_least_once import AtLeastOnceSink
+from spark.exactly_once import ExactlyOnceSink
 from spark.lifecycle import Lifecycle
-from spark.live import Live
+from spark.live import Live, route
 from spark.settings import SparkSettings
+from spark.sink import Sink
 from tests.spark.records import DEPARTED, ENRICHED, Topics, a_departure, body, framed, schema_with
 from tests.spark.test_enrich import ROWS
 
@@ -51,12 +53,23 @@ def dimensions(spark: SparkSession, settings: SparkSettings, catalog: Catalog) -
     return Dimensions(spark, settings, catalog)
 
 
-@pytest.fixture
+@pytest.fixture(params=["exactly-once", "at-least-once"])
 def live(
-    spark: SparkSession, settings: SparkSettings, registry: Registry, topics: Topics, dimensions: Dimensions
+    request: pytest.FixtureRequest,
+    spark: SparkSession,
+    settings: SparkSettings,
+    registry: Registry,
+    topics: Topics,
+    dimensions: Dimensions,
 ) -> Iterator[StreamingQuery]:
     own = dataclasses.replace(topics.catalog, dimensions=dimensions.contracts)
-    query = Live(spark, settings, own, registry, KafkaSink(settings.kafka), Lifecycle()).start()
+    path = route(own)
+    sink: Sink
+    if request.param == "exactly-once":
+        sink = ExactlyOnceSink(settings.kafka, path, settings.live)
+    else:
+        sink = AtLeastOnceSink(settings.kafka, path)
+    query = Live(spark, settings, own, registry, sink, Lifecycle()).start()
     assert query is not None
     yield query
     query.stop()
@@ -152,4 +165,4 @@ def test_a_contract_that_does_not_list_live_is_refused(
     strangers = topics.enriched.model_copy(update={"producers": ("someone-else",)})
     catalog = dataclasses.replace(topics.catalog, topics=topics.catalog.topics | {ENRICHED: strangers})
     with pytest.raises(NotAProducer, match="someone-else"):
-        Live(spark, settings, catalog, registry, KafkaSink(settings.kafka), Lifecycle())
+        Live(spark, settings, catalog, registry, AtLeastOnceSink(settings.kafka, route(catalog)), Lifecycle())

@@ -1,0 +1,46 @@
+"""The at-least-once sink: Spark's own Kafka writer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from contracts.settings import KafkaSettings
+from spark.dead_letters import dead_letter_headers
+from spark.headers import header_array, header_if_any
+from spark.kafka import write_records
+from spark.offsets import OffsetRange
+from spark.resume import CheckpointOffsets
+from spark.sink import PASSED_ON, Route
+
+
+class AtLeastOnceSink:
+    """A batch that is run again after a failure is written again, with the same coordinates."""
+
+    def __init__(self, kafka: KafkaSettings, route: Route) -> None:
+        self._kafka = kafka
+        self._route = route
+
+    def starting_offsets(self, checkpoint: CheckpointOffsets) -> str:
+        """The first records: it has no position of its own."""
+        return "earliest"
+
+    def write(self, rows: DataFrame, ranges: Sequence[OffsetRange]) -> None:
+        """Write the rows; returns when the brokers have them all."""
+        write_records(self._kafka, self._records(rows))
+
+    def _records(self, rows: DataFrame) -> DataFrame:
+        good = F.col("reason").isNull()
+        source = F.lit(self._route.source)
+        coordinate = F.concat_ws("/", source, F.col("partition").cast("string"), F.col("offset").cast("string"))
+        # Those that are the same for every record stand alone: one literal, which costs nothing per record.
+        constant = header_array({name: F.lit(text) for name, text in self._route.constant_headers.items()})
+        derived = F.concat(
+            header_array({"ce_id": coordinate}), constant, *[header_if_any(name, F.col(name)) for name in PASSED_ON]
+        )
+        record = F.struct(coordinate.alias("coordinate"), source.alias("topic"), "partition", "offset", "headers")
+        bad = dead_letter_headers(self._route.query, record, F.col("reason"), F.col("error"))
+        topic = F.when(good, F.lit(self._route.target)).otherwise(F.lit(self._route.dead_letters))
+        return rows.select(topic.alias("topic"), "key", "value", F.when(good, derived).otherwise(bad).alias("headers"))

@@ -1,0 +1,98 @@
+"""The exactly-once sink: rows, dead letters and positions in one Kafka transaction for each source partition."""
+
+from __future__ import annotations
+
+import functools
+import json
+import threading
+from collections.abc import Sequence
+
+import structlog
+from confluent_kafka import Consumer, TopicPartition
+from prometheus_client import Counter
+from pyspark.sql import DataFrame
+
+from contracts.settings import KafkaSettings
+from spark.errors import SinkRefused
+from spark.offsets import OffsetRange
+from spark.resume import CheckpointOffsets, find_positions, resume
+from spark.settings import LiveSettings
+from spark.sink import Route
+from spark.transaction import RESULT, Plan, committed_offsets, position_reader, send, transactional_producer
+
+SKIPPED = Counter("headrace_replayed_records", "Records of a repeated batch that were committed before.", ["query"])
+
+_KEEP_SECONDS = 3600.0
+_log = structlog.get_logger(__name__)
+
+
+class ExactlyOnceSink:
+    """The group's committed offset is the position: what lies below it is in the target topic, once."""
+
+    def __init__(self, kafka: KafkaSettings, route: Route, live: LiveSettings) -> None:
+        self._kafka = kafka.client_config()
+        self._route = route
+        self._live = live
+        self._writing = threading.Lock()
+
+    def starting_offsets(self, checkpoint: CheckpointOffsets) -> str:
+        """The group's. Fences whoever else writes, so that nobody moves them any more."""
+        topic = self._route.source
+        reader = position_reader(self._kafka, self._route)
+        try:
+            partitions = _partitions(reader, topic)
+            for partition in partitions:
+                transactional_producer(self._kafka, self._route, partition).close()
+            group = committed_offsets(reader, topic, partitions)
+            found = find_positions(reader, topic, group, checkpoint.committed(topic))
+            positions = resume(found, topic, self._live.resume_from, self._live.on_data_loss)
+            if any(at.checkpoint is not None and at.checkpoint != positions[p] for p, at in found.items()):
+                checkpoint.remove()
+                _log.info("checkpoint removed: the group leads", goes_on_at=positions)
+            moved = [TopicPartition(topic, p, at) for p, at in positions.items() if found[p].group != at]
+            if moved:
+                reader.commit(offsets=moved, asynchronous=False)
+        finally:
+            reader.close()
+        return json.dumps({topic: {str(partition): at for partition, at in positions.items()}})
+
+    def write(self, rows: DataFrame, ranges: Sequence[OffsetRange]) -> None:
+        """Raises SinkRefused if a task found that writing would lose or double records."""
+        plan = Plan(self._kafka, self._route, tuple(ranges), self._live.dead_letter_limit)
+        with self._writing:
+            results = rows.mapInArrow(functools.partial(send, plan), RESULT).collect()
+        skipped = sum(result["skipped"] for result in results)
+        if skipped:
+            SKIPPED.labels(self._route.query).inc(skipped)
+            _log.info("skipped what was committed before", records=skipped)
+        refusals = [result["refused"] for result in results if result["refused"] is not None]
+        if refusals:
+            raise SinkRefused("; ".join(refusals))
+
+    def keep_offsets(self, stopping: threading.Event) -> None:
+        """Commit the positions again every hour, until `stopping`: brokers forget those that nobody renews for days."""
+        while not stopping.wait(_KEEP_SECONDS):
+            # Between batches only, or it would fence the sink's own tasks.
+            with self._writing:
+                self.renew_offsets()
+
+    def renew_offsets(self) -> None:
+        """Commit every position of the group again, each in a transaction of its partition's own producer."""
+        topic = self._route.source
+        consumer = position_reader(self._kafka, self._route)
+        try:
+            for partition in _partitions(consumer, topic):
+                producer = transactional_producer(self._kafka, self._route, partition)
+                offset = committed_offsets(consumer, topic, [partition])[partition]
+                if offset is not None:
+                    position = TopicPartition(topic, partition, offset)
+                    producer.begin_transaction()
+                    producer.send_offsets_to_transaction([position], consumer.consumer_group_metadata(), 30)
+                    producer.commit_transaction(30)
+                producer.close()
+        finally:
+            consumer.close()
+
+
+def _partitions(consumer: Consumer, topic: str) -> list[int]:
+    return sorted(consumer.list_topics(topic, timeout=30).topics[topic].partitions)

@@ -1,0 +1,110 @@
+"""Where `live` goes on: what group, checkpoint and topic say, and what to do when they contradict each other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import structlog
+from confluent_kafka import Consumer, TopicPartition
+
+from contracts.settings import S3Settings
+from spark.errors import PositionsDisagree
+from spark.s3 import s3_client
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+ResumeFrom = Literal["both", "group", "checkpoint"]
+OnDataLoss = Literal["stop", "continue"]
+
+_TIMEOUT_SECONDS = 30.0
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One partition: the group's offset and the checkpoint's, if any; its first offset and the one after its last."""
+
+    group: int | None
+    checkpoint: int | None
+    low: int
+    high: int
+
+
+def resume(found: Mapping[int, Found], topic: str, resume_from: ResumeFrom, on_data_loss: OnDataLoss) -> dict[int, int]:
+    """The offset at which each partition is to go on.
+
+    The group leads: a checkpoint that is older only repeats reading. Raises PositionsDisagree, with what to set, if
+    the checkpoint is ahead of the group, or if records that nobody has taken in are gone from the topic.
+    """
+    positions = {}
+    for partition, at in sorted(found.items()):
+        name = f"{topic}/{partition}"
+        position = at.low if at.group is None else at.group
+        if at.checkpoint is not None and resume_from == "checkpoint":
+            position = at.checkpoint
+        elif at.checkpoint is not None and at.checkpoint > position and resume_from == "both":
+            raise PositionsDisagree(
+                f"{name}: the checkpoint has read up to offset {at.checkpoint}, the consumer group "
+                f"{'has no offset' if at.group is None else f'has taken in up to {at.group}'}. "
+                "Set HEADRACE_LIVE__RESUME_FROM=group to read what lies between (again, if another sink wrote it), or "
+                "=checkpoint to leave it out"
+            )
+        if at.group is not None and not at.low <= position <= at.high:
+            lost = (
+                f"{at.low - position} records from offset {position} up to {at.low} are gone from {name} unread"
+                if position < at.low
+                else f"{name} ends at offset {at.high}, before the {position} that were taken in: it was made anew or cut"
+            )
+            if on_data_loss == "stop":
+                raise PositionsDisagree(f"{lost}. Set HEADRACE_LIVE__ON_DATA_LOSS=continue to go on at {at.low}")
+            _log.error("records lost", lost=lost, goes_on_at=at.low)
+            position = at.low
+        positions[partition] = position
+    return positions
+
+
+def find_positions(
+    consumer: Consumer, topic: str, group: Mapping[int, int | None], checkpoint: Mapping[int, int]
+) -> dict[int, Found]:
+    """What the brokers hold of each partition, beside what group and checkpoint say."""
+    found = {}
+    for partition, offset in group.items():
+        low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_TIMEOUT_SECONDS)
+        found[partition] = Found(offset, checkpoint.get(partition), low, high)
+    return found
+
+
+class CheckpointOffsets:
+    """The offsets in a Spark query's checkpoint, read without Spark."""
+
+    def __init__(self, s3: S3Settings, prefix: str) -> None:
+        """`prefix` is the checkpoint's folder in the bucket, without a slash at its end."""
+        self._s3: S3Client = s3_client(s3)
+        self._bucket = s3.bucket
+        self._prefix = prefix
+
+    def committed(self, topic: str) -> dict[int, int]:
+        """The end offsets of the last batch that Spark has committed; empty if there is none."""
+        batches = [int(name) for name in self._names("commits") if name.isdigit()]
+        if not batches:
+            return {}
+        found = self._s3.get_object(Bucket=self._bucket, Key=f"{self._prefix}/offsets/{max(batches)}")
+        # Version, metadata, then one line for each source.
+        offsets = json.loads(found["Body"].read().decode().splitlines()[2])
+        return {int(partition): offset for partition, offset in offsets.get(topic, {}).items()}
+
+    def remove(self) -> None:
+        """Remove the checkpoint; the query then starts where it is told to."""
+        for key in self._keys(""):
+            self._s3.delete_object(Bucket=self._bucket, Key=key)
+
+    def _names(self, folder: str) -> list[str]:
+        return [key.rpartition("/")[2] for key in self._keys(f"/{folder}/")]
+
+    def _keys(self, under: str) -> list[str]:
+        pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=f"{self._prefix}{under}")
+        return [item["Key"] for page in pages for item in page.get("Contents", [])]

@@ -1,0 +1,73 @@
+"""Where the rows of a batch go, and what they look like: `Sink`, `Route`, `outgoing`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from spark.headers import header
+from spark.offsets import OffsetRange
+from spark.resume import CheckpointOffsets
+
+PASSED_ON = {"ce_time": "ce_time", "ce_causationid": "ce_id", "traceparent": "traceparent"}
+"""Headers of a derived record, and those of the raw record that they come from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """From which topic to which; `query` is who does it: consumer group, connector name and CloudEvents source."""
+
+    query: str
+    source: str
+    target: str
+    dead_letters: str
+
+    @property
+    def constant_headers(self) -> dict[str, str]:
+        """Headers that are the same on every derived record."""
+        return {
+            "ce_type": self.target,
+            "ce_source": f"/spark/{self.query}",
+            "ce_specversion": "1.0",
+            "content-type": "application/avro",
+        }
+
+
+class Sink(Protocol):
+    """Takes everything of a batch, or raises."""
+
+    def starting_offsets(self, checkpoint: CheckpointOffsets) -> str:
+        """The `startingOffsets` of the Kafka source, for when there is no checkpoint; called before the query starts.
+
+        A checkpoint that the sink's own position contradicts is refused (PositionsDisagree) or removed.
+        """
+
+    def write(self, rows: DataFrame, ranges: Sequence[OffsetRange]) -> None:
+        """Write rows of `outgoing`; `ranges` are the raw offsets that they come from, one for each task, in order."""
+
+
+def outgoing(enriched: DataFrame, value: Column) -> DataFrame:
+    """Flat rows, cheap to hand to Python: columns of `spark.decode` and the fields of `value` in, these out.
+
+    * `partition` int, `offset` bigint: the raw record's; `timestamp_ms` bigint: its timestamp, since 1970
+    * `reason`, `error` string: null for a good record
+    * `key` binary; `value` binary: `value` of a good record, the original bytes of a bad one
+    * one binary column for each of `PASSED_ON`
+    * `headers`: the original ones of a bad record, null for a good one
+    """
+    record, reason = F.col("record"), F.col("reason")
+    return enriched.select(
+        "record.partition",
+        "record.offset",
+        F.unix_millis(record["timestamp"]).alias("timestamp_ms"),
+        "reason",
+        "error",
+        "record.key",
+        F.when(reason.isNull(), value).otherwise(record["value"]).alias("value"),
+        *[header(record["headers"], origin).alias(name) for name, origin in PASSED_ON.items()],
+        F.when(reason.isNotNull(), record["headers"]).alias("headers"),
+    )

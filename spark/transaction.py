@@ -1,0 +1,254 @@
+"""One task's share of the exactly-once sink: rows and position of one source partition in Kafka transactions.
+
+Runs in Spark's Python workers. The order is what makes it exactly-once: `init_transactions` fences whoever else holds the
+partition and ends what it left open; only then is the group's offset read, and rows below it are skipped.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from pyspark import TaskContext
+
+from contracts.publisher import PRODUCER_CONFIG, dead_letter_headers
+from spark.offsets import OffsetRange
+from spark.sink import PASSED_ON, Route
+
+RESULT = "partition int, sent bigint, dead_letters bigint, skipped bigint, refused string"
+"""What a task says of itself; `refused` is a sentence when it wrote nothing because writing would be wrong."""
+
+_COLUMNS = ("offset", "timestamp_ms", "reason", "error", "key", "value", "headers", *PASSED_ON)
+_TIMEOUT_SECONDS = 30.0
+_TRANSACTION_TIMEOUT_MS = 60_000
+_DEAD_LETTERS_ALLOWED = 100
+
+_PRODUCER: dict[str, Any] = {
+    **PRODUCER_CONFIG,
+    "batch.size": 256 << 10,
+    "queue.buffering.max.kbytes": 65_536,
+    "transaction.timeout.ms": _TRANSACTION_TIMEOUT_MS,
+}
+
+_PASSING = (
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.UNSTABLE_OFFSET_COMMIT,
+)
+"""Errors of a coordinator that come and go."""
+
+T = TypeVar("T")
+
+_consumers: dict[str, Consumer] = {}
+"""One for each group, for the life of this worker: it only ever reads positions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What every task of a batch needs to know; `kafka` are librdkafka properties, secrets in clear.
+
+    An open transaction holds back every reader of committed records, so a long range is cut.
+    """
+
+    kafka: Mapping[str, str]
+    route: Route
+    ranges: Sequence[OffsetRange]
+    dead_letter_limit: float
+    transaction_records: int = 100_000
+    transaction_seconds: float = 5.0
+
+
+class Refused(Exception):
+    """Writing would lose or double records; the text says why and what to do."""
+
+
+def send(plan: Plan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """A `mapInArrow` function: rows of `spark.sink.outgoing` in, one row of `RESULT` out."""
+    context = TaskContext.get()
+    assert context is not None
+    task = _Task(plan, plan.ranges[context.partitionId()])
+    refused = None
+    try:
+        task.run(batches)
+    except Refused as error:
+        refused = str(error)
+        # What Spark still has for us must be taken, or it says only that the pipe broke.
+        for _ in batches:
+            pass
+    row = (task.range.partition, task.sent, task.dead_letters, task.skipped, refused)
+    names = [part.split()[0] for part in RESULT.split(", ")]
+    types = [pa.int32(), pa.int64(), pa.int64(), pa.int64(), pa.string()]
+    yield pa.RecordBatch.from_arrays(
+        [pa.array([value], kind) for value, kind in zip(row, types, strict=True)], names=names
+    )
+
+
+def transactional_producer(kafka: Mapping[str, str], route: Route, partition: int) -> Producer:
+    """The one producer that may write for a source partition from now on: earlier ones are fenced."""
+    producer = Producer({**_PRODUCER, **kafka, "transactional.id": f"{route.query}/{route.source}/{partition}"})
+    # With connections to all brokers up, init_transactions takes milliseconds; without, a timer of half a second.
+    producer.list_topics(timeout=_TIMEOUT_SECONDS)
+    producer.list_topics(timeout=_TIMEOUT_SECONDS)
+    producer.init_transactions(_TIMEOUT_SECONDS)
+    return producer
+
+
+def position_reader(kafka: Mapping[str, str], route: Route) -> Consumer:
+    """Reads the group's positions, none that an open transaction may still change; never subscribes."""
+    return Consumer({**kafka, "group.id": route.query, "isolation.level": "read_committed"})
+
+
+def committed_offsets(consumer: Consumer, topic: str, partitions: Sequence[int]) -> dict[int, int | None]:
+    """The group's offsets, None where it has none; waits while the group's coordinator moves or a transaction ends."""
+    asked = [TopicPartition(topic, partition) for partition in partitions]
+    found = _retried(lambda: consumer.committed(asked, timeout=_TIMEOUT_SECONDS))
+    return {at.partition: at.offset if at.offset >= 0 else None for at in found}
+
+
+class _Task:
+    """Sends one range. The counts are of what is committed."""
+
+    def __init__(self, plan: Plan, found: OffsetRange) -> None:
+        self.range = found
+        self.sent = self.dead_letters = self.skipped = 0
+        self._plan = plan
+        self._route = plan.route
+        self._good = self._bad = 0  # in the open transaction
+        self._began = 0.0
+        self._constant = [(name, text.encode()) for name, text in plan.route.constant_headers.items()]
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> None:
+        """Raises Refused before anything wrong is committed."""
+        self._producer = transactional_producer(self._plan.kafka, self._route, self.range.partition)
+        try:
+            consumer = _consumers.get(self._route.query)
+            if consumer is None:
+                consumer = _consumers[self._route.query] = position_reader(self._plan.kafka, self._route)
+            self._group = consumer.consumer_group_metadata()
+            taken = self._taken(consumer)
+            if taken < self.range.end:
+                self._take_in(batches, taken)
+            else:
+                self.skipped = sum(batch.num_rows for batch in batches)
+        finally:
+            self._producer.close()
+
+    def _take_in(self, batches: Iterator[pa.RecordBatch], taken: int) -> None:
+        self._begin()
+        try:
+            for batch in batches:
+                if batch.num_rows and batch.column("partition")[0].as_py() != self.range.partition:
+                    raise RuntimeError(f"rows of another partition in the task of {self.range}")
+                self._send(batch, taken)
+                open_rows = self._good + self._bad
+                if open_rows >= self._plan.transaction_records or (open_rows and self._is_long()):
+                    self._commit(batch.column("offset")[-1].as_py() + 1)
+                    self._begin()
+            # The range's end, not the last row's: markers of transactions are offsets too.
+            self._commit(self.range.end)
+        except BaseException:
+            self._abort()
+            raise
+
+    def _send(self, batch: pa.RecordBatch, taken: int) -> None:
+        """The rows of a batch from offset `taken` on. Every microsecond here is a second per million records."""
+        target, constant, coordinate = self._route.target, self._constant, f"{self.range.topic}/{self.range.partition}/"
+        produce = self._producer.produce
+        columns = [batch.column(name).to_pylist() for name in _COLUMNS]
+        for offset, timestamp_ms, reason, error, key, value, headers, *passed_on in zip(*columns, strict=True):
+            if offset < taken:
+                self.skipped += 1
+                continue
+            if reason is None:
+                topic, timestamp_ms = target, 0
+                sent: list[Any] = [("ce_id", coordinate + str(offset)), *constant]
+                sent += [pair for pair in zip(PASSED_ON, passed_on) if pair[1] is not None]
+                self._good += 1
+            else:
+                topic = self._route.dead_letters
+                original = [(header["key"], header["value"]) for header in headers or []]
+                sent = dead_letter_headers(
+                    original,
+                    self.range.topic,
+                    self._route.query,
+                    "VALUE_CONVERTER",
+                    reason,
+                    error,
+                    coordinate + str(offset),
+                )
+                self._bad += 1
+            while True:
+                try:
+                    produce(topic, value, key, headers=sent, timestamp=timestamp_ms)
+                    break
+                except BufferError:
+                    self._producer.poll(0.05)
+
+    def _taken(self, consumer: Consumer) -> int:
+        """The offset up to which the group has taken this partition in."""
+        topic, partition, start = self.range.topic, self.range.partition, self.range.start
+        taken = committed_offsets(consumer, topic, [partition])[partition]
+        if taken is None:
+            # Right for a partition that is new, and read from its first record on.
+            earliest, _ = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_TIMEOUT_SECONDS)
+            if start > earliest:
+                raise Refused(
+                    f"the group {self._route.query} has no offset for {topic}/{partition}, and the batch begins at {start}, "
+                    f"beyond the first record, {earliest}: restart with HEADRACE_LIVE__RESUME_FROM=checkpoint to go on "
+                    "there, or =group to begin with the first record"
+                )
+            return start
+        if taken < start:
+            raise Refused(
+                f"a gap: the group {self._route.query} has taken {topic}/{partition} up to offset {taken}, and the batch "
+                f"begins at {start}: restart with HEADRACE_LIVE__RESUME_FROM=group to go on at {taken}"
+            )
+        return taken
+
+    def _begin(self) -> None:
+        self._producer.begin_transaction()
+        self._began = time.monotonic()
+        self._good = self._bad = 0
+
+    def _is_long(self) -> bool:
+        return time.monotonic() - self._began > self._plan.transaction_seconds
+
+    def _commit(self, position: int) -> None:
+        """Everything since `_begin` and the position, or nothing."""
+        if self._bad > max(_DEAD_LETTERS_ALLOWED, self._plan.dead_letter_limit * (self._good + self._bad)):
+            raise Refused(
+                f"{self._bad} of {self._good + self._bad} records of {self.range.topic}/{self.range.partition} before "
+                f"offset {position} are bad, more than the share of {self._plan.dead_letter_limit:g} that is let through; none of them "
+                "was taken in: mend their producer or schema, or raise HEADRACE_LIVE__DEAD_LETTER_LIMIT to send them to "
+                f"{self._route.dead_letters}"
+            )
+        offsets = [TopicPartition(self.range.topic, self.range.partition, position)]
+        _retried(lambda: self._producer.send_offsets_to_transaction(offsets, self._group, _TIMEOUT_SECONDS))
+        _retried(lambda: self._producer.commit_transaction(_TIMEOUT_SECONDS))
+        self.sent += self._good
+        self.dead_letters += self._bad
+
+    def _abort(self) -> None:
+        try:
+            self._producer.abort_transaction(_TIMEOUT_SECONDS)
+        except KafkaException:
+            # Fenced, or no broker: the next task's init_transactions, or the timeout, ends it.
+            self._producer.purge()
+
+
+def _retried(call: Callable[[], T]) -> T:
+    """Again while it is worth it, up to the transaction's timeout."""
+    until = time.monotonic() + _TRANSACTION_TIMEOUT_MS / 1000
+    while True:
+        try:
+            return call()
+        except KafkaException as failure:
+            error: KafkaError = failure.args[0]
+            if not (error.retriable() or error.code() in _PASSING) or time.monotonic() > until:
+                raise
+            time.sleep(0.1)

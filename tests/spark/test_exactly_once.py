@@ -1,0 +1,220 @@
+"""The exactly-once sink against the real broker: what it wrote, and where the group stands, is read back from Kafka."""
+
+from __future__ import annotations
+
+import functools
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import pytest
+from confluent_kafka import KafkaException, TopicPartition
+from pyspark.errors import PythonException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from spark.decode import decode
+from spark.errors import PositionsDisagree, SinkRefused
+from spark.exactly_once import ExactlyOnceSink
+from spark.kafka import kafka_options
+from spark.offsets import OffsetRange
+from spark.resume import CheckpointOffsets
+from spark.schemas import WriterSchemas
+from spark.settings import SparkSettings
+from spark.sink import Route, outgoing
+from spark.transaction import RESULT, Plan, committed_offsets, position_reader, send, transactional_producer
+from tests.spark.records import DEPARTED, SCHEMA, Topics, a_departure, body, framed
+
+PARTITION = 0
+
+
+@dataclass
+class Hop:
+    """The sink between two topics of this test alone, without the enrichment: values go through as they are."""
+
+    spark: SparkSession
+    settings: SparkSettings
+    topics: Topics
+    route: Route
+
+    def sink(self, **live: object) -> ExactlyOnceSink:
+        return ExactlyOnceSink(self.settings.kafka, self.route, self.settings.live.model_copy(update=live))
+
+    def write(self, start: int, end: int, **live: object) -> None:
+        self.sink(**live).write(self.rows(start, end), [OffsetRange(self.route.source, PARTITION, start, end)])
+
+    def rows(self, start: int, end: int) -> DataFrame:
+        source = self.route.source
+        raw = self.spark.read.format("kafka").options(
+            **kafka_options(self.settings.kafka),
+            assign=f'{{"{source}": [{PARTITION}]}}',
+            startingOffsets=f'{{"{source}": {{"{PARTITION}": {start}}}}}',
+            endingOffsets=f'{{"{source}": {{"{PARTITION}": {end}}}}}',
+            includeHeaders="true",
+        )
+        schemas = WriterSchemas(self.topics.departed.subject, SCHEMA, {self.topics.schema_ids[DEPARTED]: SCHEMA})
+        return outgoing(decode(raw.load(), schemas), F.col("record.value"))
+
+    def written(self) -> list[int]:
+        """The raw offsets in the target topic, in its order."""
+        ids = [dict(m.headers() or [])["ce_id"] for m in self.topics.read(self.route.target)]
+
+        return sorted(int(str(found).strip("b'").rpartition("/")[2]) for found in ids)
+
+    def position(self) -> int | None:
+        reader = position_reader(self.settings.kafka.client_config(), self.route)
+        try:
+            return committed_offsets(reader, self.route.source, [PARTITION])[PARTITION]
+        finally:
+            reader.close()
+
+    def move_group(self, offset: int) -> None:
+        reader = position_reader(self.settings.kafka.client_config(), self.route)
+        reader.commit(offsets=[TopicPartition(self.route.source, PARTITION, offset)], asynchronous=False)
+        reader.close()
+
+
+@pytest.fixture
+def hop(spark: SparkSession, settings: SparkSettings, topics: Topics) -> Hop:
+    departed = topics.departed
+    return Hop(
+        spark,
+        settings,
+        topics,
+        Route(f"q-{uuid.uuid4().hex[:8]}", departed.name, topics.enriched.name, departed.dead_letter_topic),
+    )
+
+
+def test_rows_and_position_are_committed_together(hop: Hop) -> None:
+    hop.topics.send_departures("a", "b", "c")
+    hop.write(0, 2)
+    assert (hop.written(), hop.position()) == ([0, 1], 2)
+
+
+def test_a_batch_that_is_run_again_is_skipped_also_with_other_boundaries(hop: Hop) -> None:
+    hop.topics.send_departures(*"abcde")
+    hop.write(0, 3)
+    hop.write(0, 3)
+    hop.write(1, 5)
+    assert (hop.written(), hop.position()) == ([0, 1, 2, 3, 4], 5)
+
+
+def test_a_range_cut_into_transactions_is_skipped_as_far_as_it_was_committed(hop: Hop) -> None:
+    hop.topics.send(*[framed(hop.topics.schema_ids[DEPARTED], body(a_departure()))] * 2500)
+    hop.write(0, 1700)
+    # Arrow batches hold 1,000 rows: the first of them is skipped whole, and must not take the position back.
+    found = OffsetRange(hop.route.source, PARTITION, 0, 2500)
+    plan = Plan(hop.settings.kafka.client_config(), hop.route, [found], 0.2, transaction_records=1)
+    (result,) = hop.rows(0, 2500).mapInArrow(functools.partial(send, plan), RESULT).collect()
+    assert (result["sent"], result["skipped"], result["refused"]) == (800, 1700, None)
+    assert (hop.written(), hop.position()) == (list(range(2500)), 2500)
+
+
+def test_a_gap_stops_the_query_and_writes_nothing(hop: Hop) -> None:
+    hop.topics.send_departures(*"abcde")
+    hop.write(0, 2)
+    with pytest.raises(SinkRefused, match=r"a gap: .* up to offset 2, and the batch begins at 4.*RESUME_FROM=group"):
+        hop.write(4, 5)
+    assert (hop.written(), hop.position()) == ([0, 1], 2)
+
+
+def test_a_group_without_offset_takes_a_partition_from_its_first_record_only(hop: Hop) -> None:
+    hop.topics.send_departures(*"abc")
+    with pytest.raises(SinkRefused, match=r"has no offset .* begins at 1, beyond the first record, 0"):
+        hop.write(1, 3)
+    hop.write(0, 3)
+    assert hop.position() == 3
+
+
+def test_a_zombie_is_fenced_and_what_it_left_open_is_never_seen(hop: Hop) -> None:
+    hop.topics.send_departures("a")
+    zombie = transactional_producer(hop.settings.kafka.client_config(), hop.route, PARTITION)
+    zombie.begin_transaction()
+    zombie.produce(hop.route.target, b"zombie", headers=[("ce_id", b"x/0/666")])
+    zombie.flush(10)
+    hop.write(0, 1)
+    with pytest.raises(KafkaException, match="fenced"):
+        zombie.commit_transaction(10)
+    assert (hop.written(), hop.position()) == ([0], 1)
+
+
+def test_dead_letters_go_with_the_rows_as_they_were(hop: Hop) -> None:
+    hop.topics.send_departures("a")
+    hop.topics.send(b"\x01junk", headers=[("ce_id", b"own"), ("x", b"\xff")])
+    hop.write(0, 2)
+    (letter,) = hop.topics.read(hop.route.dead_letters)
+    headers = dict(letter.headers() or [])
+    assert (letter.value(), letter.key(), hop.written(), hop.position()) == (b"\x01junk", b"key", [0], 2)
+    assert (headers["ce_causationid"], headers["x"]) == (b"own", b"\xff")
+    assert headers["ce_id"] == f"{hop.route.source}/0/1".encode()
+    assert headers["__connect.errors.exception.class.name"] == b"WrongMagic"
+    (raw,) = [message for message in hop.topics.read(hop.route.source) if message.offset() == 1]
+    assert letter.timestamp() == raw.timestamp()
+
+
+def test_too_many_dead_letters_stop_the_query_before_they_are_written(hop: Hop) -> None:
+    hop.topics.send(*[b"junk"] * 150)
+    with pytest.raises(SinkRefused, match=r"150 of 150 records .*DEAD_LETTER_LIMIT"):
+        hop.write(0, 150)
+    assert (hop.topics.read(hop.route.dead_letters), hop.position()) == ([], None)
+    hop.write(0, 150, dead_letter_limit=1.0)
+    assert (len(hop.topics.read(hop.route.dead_letters)), hop.position()) == (150, 150)
+
+
+def test_a_dead_letter_topic_that_cannot_be_written_stops_progress(hop: Hop) -> None:
+    hop.topics.send_departures("a")
+    hop.topics.send(b"junk")
+    hop.route = replace(hop.route, dead_letters="not a topic's name")
+    with pytest.raises(PythonException, match="failed delivery"):
+        hop.write(0, 2)
+    assert (hop.written(), hop.position()) == ([], None)
+
+
+def test_renewing_the_offsets_moves_nothing(hop: Hop) -> None:
+    hop.topics.send_departures("a", "b")
+    hop.write(0, 1)
+    hop.sink().renew_offsets()
+    assert hop.position() == 1
+    hop.write(1, 2)
+    assert hop.written() == [0, 1]
+
+
+def test_without_checkpoint_the_query_starts_at_the_groups_offsets(hop: Hop) -> None:
+    hop.topics.send_departures("a", "b")
+    none = CheckpointOffsets(hop.settings.s3, f"none/{uuid.uuid4().hex}")
+    assert f'"{PARTITION}": 0' in hop.sink().starting_offsets(none)
+    hop.write(0, 2)
+    assert f'"{PARTITION}": 2' in hop.sink().starting_offsets(none)
+
+
+def test_records_trimmed_before_they_were_read_are_reported(hop: Hop, trim: Callable[[str, int], None]) -> None:
+    hop.topics.send_departures(*"abcd")
+    hop.write(0, 1)
+    trim(hop.route.source, 3)
+    none = CheckpointOffsets(hop.settings.s3, f"none/{uuid.uuid4().hex}")
+    with pytest.raises(PositionsDisagree, match="2 records from offset 1 up to 3 are gone"):
+        hop.sink().starting_offsets(none)
+    assert f'"{PARTITION}": 3' in hop.sink(on_data_loss="continue").starting_offsets(none)
+    hop.write(3, 4)
+    assert (hop.written(), hop.position()) == ([0, 3], 4)
+
+
+@pytest.fixture
+def trim(settings: SparkSettings) -> Callable[[str, int], None]:
+    """Delete a partition's records before an offset, as retention does."""
+    from confluent_kafka.admin import AdminClient
+
+    def before(topic: str, offset: int) -> None:
+        admin = AdminClient(dict(settings.kafka.client_config()))
+        for future in admin.delete_records([TopicPartition(topic, PARTITION, offset)]).values():
+            future.result(30)
+
+    return before
+
+
+def test_a_bad_record_as_large_as_its_topic_takes_fits_into_the_dead_letters(hop: Hop, settings: SparkSettings) -> None:
+    largest = b"\x01" + b"x" * 1_000_000
+    hop.topics.send(largest)
+    hop.write(0, 1)
+    (letter,) = hop.topics.read(hop.route.dead_letters)
+    assert letter.value() == largest

@@ -1,0 +1,48 @@
+"""Where `live` goes on, decided from what group, checkpoint and topic say."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark.errors import PositionsDisagree
+from spark.resume import Found, OnDataLoss, ResumeFrom, resume
+
+
+def at(
+    group: int | None,
+    checkpoint: int | None,
+    low: int = 0,
+    high: int = 100,
+    *,
+    resume_from: ResumeFrom = "both",
+    on_data_loss: OnDataLoss = "stop",
+) -> int:
+    return resume({3: Found(group, checkpoint, low, high)}, "t", resume_from, on_data_loss)[3]
+
+
+@pytest.mark.parametrize(
+    ("group", "checkpoint", "position"),
+    [(None, None, 5), (40, None, 40), (40, 40, 40), (40, 30, 40), (None, 5, 5), (100, None, 100)],
+)
+def test_the_group_leads(group: int | None, checkpoint: int | None, position: int) -> None:
+    assert at(group, checkpoint, low=5) == position
+
+
+@pytest.mark.parametrize("group", [None, 40])
+def test_a_checkpoint_ahead_of_the_group_needs_a_choice(group: int | None) -> None:
+    with pytest.raises(PositionsDisagree, match=r"t/3: the checkpoint has read up to offset 60.*RESUME_FROM=group"):
+        at(group, 60)
+    assert at(group, 60, resume_from="checkpoint") == 60
+    assert at(group, 60, resume_from="group") == (group or 0)
+
+
+def test_records_that_retention_took_unread_are_counted_and_need_a_choice() -> None:
+    with pytest.raises(PositionsDisagree, match=r"30 records from offset 10 up to 40 are gone from t/3 unread"):
+        at(10, 10, low=40)
+    assert at(10, 10, low=40, on_data_loss="continue") == 40
+
+
+def test_a_partition_made_anew_needs_a_choice() -> None:
+    with pytest.raises(PositionsDisagree, match=r"t/3 ends at offset 7, before the 50 .*ON_DATA_LOSS=continue"):
+        at(50, 50, high=7)
+    assert at(50, 50, high=7, on_data_loss="continue") == 0
