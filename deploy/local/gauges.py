@@ -21,6 +21,7 @@ from contracts.errors import DecodeError, RegistryError
 from contracts.registry import Registry
 from contracts.settings import Settings
 from deploy.local.ports import HOST, Ports
+from deploy.local.record_counts import RecordCounts
 from deploy.local.snapshot import AlertState, Snapshot, TopicState
 
 _TIMEOUT_SECONDS = 3.0
@@ -44,12 +45,17 @@ class Gauges:
         self._http = httpx.Client(timeout=_TIMEOUT_SECONDS, trust_env=False, verify=False)
         self._registry = Registry(settings.registry, retry_seconds=_TIMEOUT_SECONDS)
         self._codec = Codec(self._registry.by_id)
+        # live writes in transactions: into what it enriches, and into the dead letters of what that is made from.
+        written_by_live = [name for name, topic in catalog.topics.items() if "live" in topic.producers]
+        read_by_live = [topic.dead_letter_topic for topic in catalog.topics.values() if "live" in topic.consumers]
+        self._counts = RecordCounts(settings.kafka, [*written_by_live, *read_by_live])
         self._tables: dict[str, DeltaTable] = {}
         self._before: tuple[float, dict[str, int]] = (time.monotonic(), {})
 
     def close(self) -> None:
         """Close the connections."""
         self._alerts.close()
+        self._counts.close()
         self._registry.close()
         self._http.close()
 
@@ -60,7 +66,7 @@ class Gauges:
         try:
             ends = self._ends()
             snapshot.topics.extend(self._topics(ends))
-            snapshot.lag.update(self._group_lag(ends))
+            snapshot.lag.update(self._group_lag(ends | self._counts.ends))
             snapshot.alerts.extend(self._latest_alerts(ends))
         except KafkaException as error:
             unavailable.append(f"kafka: {error.args[0].str()}")
@@ -107,6 +113,7 @@ class Gauges:
         totals: dict[str, int] = {}
         for partition, end in ends.items():
             totals[partition.topic] = totals.get(partition.topic, 0) + end
+        totals |= self._counts.read(list(ends))
         now = time.monotonic()
         before_at, before = self._before
         self._before = (now, totals)
@@ -130,7 +137,7 @@ class Gauges:
             committed = answer[group.group_id].result().topic_partitions or []
             known = [each for each in committed if each.offset >= 0 and each in ends]
             if known:
-                lag[group.group_id] = sum(ends[each] - each.offset for each in known)
+                lag[group.group_id] = sum(max(0, ends[each] - each.offset) for each in known)
         return lag
 
     def _latest_alerts(self, ends: Mapping[TopicPartition, int]) -> list[AlertState]:
@@ -182,22 +189,10 @@ class Gauges:
                 if name in self._tables:
                     self._tables[name].update_incremental()
                 else:
-                    self._tables[name] = DeltaTable(f"s3://{s3.bucket}/lake/{name}", storage_options=self._storage())
+                    self._tables[name] = DeltaTable(f"s3://{s3.bucket}/lake/{name}", storage_options=s3.delta_options())
             except TableNotFoundError:
                 rows[name] = 0
                 continue
             actions = self._tables[name].get_add_actions(flatten=True)
             rows[name] = sum(actions.column("num_records").to_pylist())
         return rows
-
-    def _storage(self) -> dict[str, str]:
-        s3 = self._settings.s3
-        assert s3.access_key is not None and s3.secret_key is not None
-        return {
-            "AWS_ENDPOINT_URL": str(s3.endpoint).rstrip("/"),
-            "AWS_REGION": s3.region,
-            "AWS_ACCESS_KEY_ID": s3.access_key.get_secret_value(),
-            "AWS_SECRET_ACCESS_KEY": s3.secret_key.get_secret_value(),
-            "AWS_ALLOW_HTTP": "true",
-            "AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "false",
-        }

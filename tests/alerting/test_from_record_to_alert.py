@@ -27,6 +27,7 @@ from contracts.codec import Codec
 from contracts.events import AlertRaised, WeatherObserved
 from contracts.registry import Registry
 from contracts.subscriber import Record as Received
+from contracts.topic import MAX_DEAD_LETTER_BYTES
 from deploy.local.stack import LocalStack
 from services.alerting.evaluate import evaluate
 from services.alerting.record import Record
@@ -252,13 +253,13 @@ class _tiny:
         self._topic = topic
 
     def __enter__(self) -> None:
-        self._set(AlterConfigOpType.SET)
+        self._set(500)
 
     def __exit__(self, *_: object) -> None:
-        self._set(AlterConfigOpType.DELETE)
+        self._set(MAX_DEAD_LETTER_BYTES)
 
-    def _set(self, operation: AlterConfigOpType) -> None:
-        entry = ConfigEntry("max.message.bytes", "500", incremental_operation=operation)
+    def _set(self, size: int) -> None:
+        entry = ConfigEntry("max.message.bytes", str(size), incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.TOPIC, self._topic, incremental_configs=[entry])
         for future in self._admin.incremental_alter_configs([resource]).values():
             future.result(30)

@@ -220,7 +220,8 @@ def send_foreign_record(airport: Airport, topic: str) -> None:
 @pytest.mark.parametrize("service", ["departures", "arrivals", "weather"])
 def test_a_killed_service_goes_on_without_loss_or_double(airport: Airport, service: str) -> None:
     streams = timeline(service).streams
-    until = datetime(2013, 1, 25, tzinfo=UTC)
+    # Some twenty thousand records, so that a kill finds the service at work.
+    until = datetime(2013, 12, 1, tzinfo=UTC) if service == "weather" else datetime(2013, 1, 25, tzinfo=UTC)
     everything = expected(service, until)
     airport.set_clock(until=until.isoformat())
 
