@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+from collections.abc import Iterable, Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -31,11 +33,23 @@ def decode(raw: DataFrame, schemas: WriterSchemas) -> DataFrame:
 
     Bytes after a complete body pass unseen: Spark's from_avro doesn't look at them.
     """
+    first, then = _columns(schemas.subject, schemas.reader, tuple(sorted(schemas.writers.items(), reverse=True)))
+    return raw.select(*first).select(*then)
+
+
+def has_other_ids(raw: DataFrame, schemas: WriterSchemas) -> bool:
+    """Whether a record of `raw` names a schema id that is not among the `schemas`. Reads the records: a job."""
     value = F.col("value")
-    decoded = raw.select(_event(value, schemas).alias("event"), _record().alias("record"))
+    framed = (F.substring(value, 1, 1) == F.lit(b"\x00")) & (F.length(value) > HEADER_BYTES)
+    return not raw.where(framed & ~_is_known(value, schemas.writers)).isEmpty()
+
+
+@functools.lru_cache(maxsize=32)
+def _columns(subject: str, reader: str, writers: tuple[tuple[int, str], ...]) -> tuple[list[Column], list[Column]]:
+    """The two selects of `decode`. Kept, because making them is hundreds of calls into the JVM: too many for each batch."""
     body = F.col("record.value")
     # from_avro gives a struct of nulls where it fails, so a field that can't be null tells.
-    good = F.col(f"event.{_required_field(schemas.reader)}").isNotNull()
+    good = F.col(f"event.{_required_field(reader)}").isNotNull()
     schema_id = F.conv(F.hex(F.substring(body, 2, HEADER_BYTES - 1)), 16, 10)
     faults = [
         ("EmptyBody", body.isNull() | (F.length(body) == 0), F.lit("the record has no value")),
@@ -43,40 +57,30 @@ def decode(raw: DataFrame, schemas: WriterSchemas) -> DataFrame:
         ("TooShort", F.length(body) <= HEADER_BYTES, F.lit("the value ends before its Avro body begins")),
         (
             "UnknownSchemaId",
-            ~_is_known(body, schemas),
-            F.concat(F.lit(f"{schemas.subject} has no version with schema id "), schema_id),
+            ~_is_known(body, [schema_id for schema_id, _ in writers]),
+            F.concat(F.lit(f"{subject} has no version with schema id "), schema_id),
         ),
         ("Undecodable", F.lit(True), F.concat(F.lit("the body does not fit its schema, id "), schema_id)),
     ]
-    return decoded.select(
-        "event",
+    return [_event(reader, writers).alias("event"), _record().alias("record")], [
+        F.col("event"),
         F.when(~good, _first([(is_so, F.lit(reason)) for reason, is_so, _ in faults])).alias("reason"),
         F.when(~good, _first([(is_so, error) for _, is_so, error in faults])).alias("error"),
-        "record",
-    )
+        F.col("record"),
+    ]
 
 
-def has_other_ids(raw: DataFrame, schemas: WriterSchemas) -> bool:
-    """Whether a record of `raw` names a schema id that is not among the `schemas`. Reads the records: a job."""
-    value = F.col("value")
-    framed = (F.substring(value, 1, 1) == F.lit(b"\x00")) & (F.length(value) > HEADER_BYTES)
-    return not raw.where(framed & ~_is_known(value, schemas)).isEmpty()
+def _is_known(value: Column, schema_ids: Iterable[int]) -> Column:
+    return F.substring(value, 1, HEADER_BYTES).isin([F.lit(wire_header(schema_id)) for schema_id in schema_ids])
 
 
-def _is_known(value: Column, schemas: WriterSchemas) -> Column:
-    return F.substring(value, 1, HEADER_BYTES).isin([F.lit(wire_header(schema_id)) for schema_id in schemas.writers])
-
-
-def _event(value: Column, schemas: WriterSchemas) -> Column:
-    options = {"mode": "PERMISSIVE", "avroSchema": schemas.reader}
-    header, body = F.substring(value, 1, HEADER_BYTES), F.expr(f"substring(value, {HEADER_BYTES + 1})")
-    if not schemas.writers:
-        return F.when(F.lit(False), from_avro(body, schemas.reader, options))
+def _event(reader: str, writers: Sequence[tuple[int, str]]) -> Column:
+    options = {"mode": "PERMISSIVE", "avroSchema": reader}
+    header, body = F.expr(f"substring(value, 1, {HEADER_BYTES})"), F.expr(f"substring(value, {HEADER_BYTES + 1})")
+    if not writers:
+        return F.when(F.lit(False), from_avro(body, reader, options))
     return _first(
-        [
-            (header == F.lit(wire_header(schema_id)), from_avro(body, writer, options))
-            for schema_id, writer in sorted(schemas.writers.items(), reverse=True)
-        ]
+        [(header == F.lit(wire_header(schema_id)), from_avro(body, writer, options)) for schema_id, writer in writers]
     )
 
 

@@ -18,7 +18,31 @@ DEPARTURE = (
     "departure_delay_minutes",
     "distance_miles",
 )
-LOOKUPS = ("airlines", "airports.origin", "airports.destination", "planes")
+LOOKUPS = {
+    "airlines": "airline.carrier",
+    "airports.origin": "origin.airport",
+    "airports.destination": "destination.airport",
+    "planes": "plane.tail_number",
+}
+"""Each lookup, and the key that is null where it found no row."""
+
+LOOKED_UP = {
+    "airline_name": "airline.name",
+    "origin_name": "origin.name",
+    "origin_timezone": "origin.timezone",
+    "destination_name": "destination.name",
+    "destination_timezone": "destination.timezone",
+    "destination_latitude_degrees": "destination.latitude_degrees",
+    "destination_longitude_degrees": "destination.longitude_degrees",
+    "destination_altitude_feet": "destination.altitude_feet",
+    "plane_built_year": "plane.built_year",
+    "plane_manufacturer": "plane.manufacturer",
+    "plane_model": "plane.model",
+    "plane_engines": "plane.engines",
+    "plane_seats": "plane.seats",
+    "plane_engine_type": "plane.engine_type",
+}
+"""Each field that is filled in, and where it comes from."""
 
 
 def enrich(departures: DataFrame, airlines: DataFrame, airports: DataFrame, planes: DataFrame) -> DataFrame:
@@ -31,41 +55,22 @@ def enrich(departures: DataFrame, airlines: DataFrame, airports: DataFrame, plan
     departure without tail number included.
     """
     carried = [name for name in departures.columns if name not in DEPARTURE]
-    airline, origin, destination, plane = (
-        _prefixed(airlines, "airline"),
-        _prefixed(airports, "origin"),
-        _prefixed(airports, "destination"),
-        _prefixed(planes, "plane"),
-    )
     joined = (
-        departures.join(F.broadcast(airline), F.col("carrier") == F.col("airline__carrier"), how="left")
-        .join(F.broadcast(origin), F.col("origin") == F.col("origin__airport"), how="left")
-        .join(F.broadcast(destination), F.col("destination") == F.col("destination__airport"), how="left")
-        .join(F.broadcast(plane), F.col("tail_number") == F.col("plane__tail_number"), how="left")
+        departures.alias("departure")
+        .join(F.broadcast(airlines.alias("airline")), F.expr("departure.carrier = airline.carrier"), how="left")
+        .join(F.broadcast(airports.alias("origin")), F.expr("departure.origin = origin.airport"), how="left")
+        .join(
+            F.broadcast(airports.alias("destination")),
+            F.expr("departure.destination = destination.airport"),
+            how="left",
+        )
+        .join(F.broadcast(planes.alias("plane")), F.expr("departure.tail_number = plane.tail_number"), how="left")
     )
-    found = ("airline__carrier", "origin__airport", "destination__airport", "plane__tail_number")
-    missing = [F.when(F.col(key).isNull(), F.lit(name)).otherwise("") for key, name in zip(found, LOOKUPS, strict=True)]
-    return joined.select(
-        *DEPARTURE,
-        F.col("airline__name").alias("airline_name"),
-        F.col("origin__name").alias("origin_name"),
-        F.col("origin__timezone").alias("origin_timezone"),
-        F.col("destination__name").alias("destination_name"),
-        F.col("destination__timezone").alias("destination_timezone"),
-        F.col("destination__latitude_degrees").alias("destination_latitude_degrees"),
-        F.col("destination__longitude_degrees").alias("destination_longitude_degrees"),
-        F.col("destination__altitude_feet").alias("destination_altitude_feet"),
-        F.col("plane__built_year").alias("plane_built_year"),
-        F.col("plane__manufacturer").alias("plane_manufacturer"),
-        F.col("plane__model").alias("plane_model"),
-        F.col("plane__engines").alias("plane_engines"),
-        F.col("plane__seats").alias("plane_seats"),
-        F.col("plane__engine_type").alias("plane_engine_type"),
-        # Not filter(): a lambda would take the whole stage out of Spark's code generation.
-        F.array_remove(F.array(*missing), "").alias("unmatched"),
-        *carried,
+    # Not filter(): a lambda would take the whole stage out of Spark's code generation.
+    missing = ", ".join(f"if({key} IS NULL, '{lookup}', '')" for lookup, key in LOOKUPS.items())
+    return joined.selectExpr(
+        *[f"departure.{name}" for name in DEPARTURE],
+        *[f"{source} AS {name}" for name, source in LOOKED_UP.items()],
+        f"array_remove(array({missing}), '') AS unmatched",
+        *[f"departure.{name}" for name in carried],
     )
-
-
-def _prefixed(dimension: DataFrame, prefix: str) -> DataFrame:
-    return dimension.select([F.col(name).alias(f"{prefix}__{name}") for name in dimension.columns])

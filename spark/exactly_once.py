@@ -60,7 +60,8 @@ class ExactlyOnceSink:
         """Raises SinkRefused if a task found that writing would lose or double records."""
         plan = Plan(self._kafka, self._route, tuple(ranges), self._live.dead_letter_limit)
         with self._writing:
-            results = rows.mapInArrow(functools.partial(send, plan), RESULT).collect()
+            found = rows.mapInArrow(functools.partial(send, plan), RESULT).collect()
+        results = [json.loads(row["result"]) for row in found]
         skipped = sum(result["skipped"] for result in results)
         if skipped:
             SKIPPED.labels(self._route.query).inc(skipped)

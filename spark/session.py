@@ -58,6 +58,8 @@ def start_session(settings: SparkSettings, name: str) -> SparkSession:
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
+        # Plans that never shuffle have nothing to adapt; looking for it costs each small batch 50 ms.
+        "spark.sql.adaptive.enabled": "false",
         # Spark makes this folder, though all of our tables lie elsewhere; by default in the working directory.
         "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "headrace-warehouse"),
         # Small enough to stay in the processor's caches on its way to Python; 10,000 costs twice the time.
@@ -74,6 +76,10 @@ def start_session(settings: SparkSettings, name: str) -> SparkSession:
         "spark.sql.maxConcurrentOutputFileWriters": "16",
         # A commit without rows still carries positions, past records that were all bad.
         "spark.databricks.delta.skipRecordingEmptyCommits": "false",
+        # One PUT for each file, in place of a PUT, a copy, a deletion and a handful of requests whether they worked.
+        "spark.sql.streaming.checkpointFileManagerClass": (
+            "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
+        ),
         "spark.sql.streaming.minBatchesToRetain": "20",
         # One more object on S3 for each file of the checkpoint, for a check that S3 does itself.
         "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",

@@ -36,7 +36,7 @@ class LiveSettings(_Part):
     """
 
     trigger_seconds: float = Field(default=0.2, ge=0)
-    max_offsets_per_trigger: int = Field(default=500_000, gt=0)
+    max_offsets_per_trigger: int = Field(default=1_000_000, gt=0)
     guarantee: Literal["exactly-once", "at-least-once"] = "exactly-once"
     dead_letter_limit: float = Field(default=0.2, ge=0, le=1)
     resume_from: ResumeFrom = "both"

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from spark.headers import header
 from spark.offsets import OffsetRange
-from spark.resume import CheckpointOffsets
+
+if TYPE_CHECKING:  # Spark's Python workers import this file, and would import boto3 by that one
+    from spark.resume import CheckpointOffsets
 
 PASSED_ON = {"ce_time": "ce_time", "ce_causationid": "ce_id", "traceparent": "traceparent"}
 """Headers of a derived record, and those of the raw record that they come from."""
@@ -50,7 +53,7 @@ class Sink(Protocol):
         """Write rows of `outgoing`; `ranges` are the raw offsets that they come from, one for each task, in order."""
 
 
-def outgoing(enriched: DataFrame, value: Column) -> DataFrame:
+def outgoing(enriched: DataFrame, value: Column, *observed: Column) -> DataFrame:
     """Flat rows, cheap to hand to Python: columns of `spark.decode` and the fields of `value` in, these out.
 
     * `partition` int, `offset` bigint: the raw record's; `timestamp_ms` bigint: its timestamp, since 1970
@@ -58,16 +61,22 @@ def outgoing(enriched: DataFrame, value: Column) -> DataFrame:
     * `key` binary; `value` binary: `value` of a good record, the original bytes of a bad one
     * one binary column for each of `PASSED_ON`
     * `headers`: the original ones of a bad record, null for a good one
+    * `observed`, which no sink writes
     """
-    record, reason = F.col("record"), F.col("reason")
     return enriched.select(
         "record.partition",
         "record.offset",
-        F.unix_millis(record["timestamp"]).alias("timestamp_ms"),
+        F.expr("unix_millis(record.timestamp) AS timestamp_ms"),
         "reason",
         "error",
         "record.key",
-        F.when(reason.isNull(), value).otherwise(record["value"]).alias("value"),
-        *[header(record["headers"], origin).alias(name) for name, origin in PASSED_ON.items()],
-        F.when(reason.isNotNull(), record["headers"]).alias("headers"),
+        F.when(F.expr("reason IS NULL"), value).otherwise(F.col("record.value")).alias("value"),
+        *_passed_on(),
+        F.expr("if(reason IS NOT NULL, record.headers, NULL) AS headers"),
+        *observed,
     )
+
+
+@functools.cache
+def _passed_on() -> list[Column]:
+    return [header(F.col("record.headers"), origin).alias(name) for name, origin in PASSED_ON.items()]
