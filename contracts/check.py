@@ -20,7 +20,7 @@ from contracts.contract_file import Problem, named, problem_at
 from contracts.dimension import DimensionContract
 from contracts.example import example_files, fault
 from contracts.release import check_released
-from contracts.topic import SPARK_QUERIES, TopicContract
+from contracts.topic import COMMANDS, SPARK_QUERIES, TopicContract
 
 # Almost every past participle ends so: departed, sent, taken, sold. It catches `departure`, `create` and `update`.
 _PAST_TENSE = re.compile(r"[a-z0-9]*[dtn]|made|done|gone")
@@ -29,8 +29,8 @@ _PAST_TENSE = re.compile(r"[a-z0-9]*[dtn]|made|done|gone")
 def check(root: Path | None = None, deployables: frozenset[str] | None = None) -> list[Problem]:
     """Every broken rule of the contracts under `root` (default: this package's own), by file.
 
-    `deployables` are the names that may produce or consume (default: the folders of `services/` beside `root`, and
-    Spark's queries).
+    `deployables` are the names that may produce or consume (default: the folders of `services/` beside `root`,
+    Spark's queries and the commands of `headrace`).
     """
     root = root or CONTRACTS
     catalog, problems = read_catalog(root)
@@ -47,7 +47,7 @@ def check(root: Path | None = None, deployables: frozenset[str] | None = None) -
 
 def _deployables(root: Path) -> frozenset[str]:
     services = root.parent / "services"
-    return SPARK_QUERIES | {path.parent.name for path in services.glob("*/__init__.py")}
+    return SPARK_QUERIES | COMMANDS | {path.parent.name for path in services.glob("*/__init__.py")}
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,9 @@ Compatibility = Literal[
 SPARK_QUERIES = frozenset({"live", "lake"})
 """The deployables that are no folder under `services/`."""
 
+COMMANDS = frozenset({"dlq"})
+"""The commands of `headrace` that publish to topics or read them for their own work."""
+
 MAX_DEAD_LETTER_BYTES = 2 << 20
 """A record as large as Kafka lets a topic's records be by default fits into its dead letters, with all that is added."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contracts.catalog import Catalog
 from contracts.errors import ContractError
-from contracts.topic import SPARK_QUERIES
+from contracts.topic import COMMANDS, SPARK_QUERIES
 
 BEGIN, END = "<!-- flow:begin -->", "<!-- flow:end -->"
 
@@ -34,7 +34,7 @@ def diagram(catalog: Catalog) -> str:
         lines.append(f"    {_deployable('dimensions')} --> {table}")
         lines += [f"    {table} --> {_deployable(name)}" for name in dimension.consumers]
     lines.append('    dead_letters[/"dead letters: topic name + .dlq"/]')
-    writers = sorted({name for topic in topics for name in (*topic.producers, *topic.consumers)} - {"lake"})
+    writers = sorted({name for topic in topics for name in (*topic.producers, *topic.consumers)} - {"lake"} - COMMANDS)
     lines += [f"    {_deployable(name)} -.-> dead_letters" for name in writers]
     return "\n".join(lines)
 
@@ -49,7 +49,8 @@ def readme_with(text: str, catalog: Catalog) -> str:
 
 
 def _box(name: str) -> str:
-    return f'{_deployable(name)}["{"spark: " if name in SPARK_QUERIES else "services/"}{name}"]'
+    kind = "spark: " if name in SPARK_QUERIES else "headrace " if name in COMMANDS else "services/"
+    return f'{_deployable(name)}["{kind}{name}"]'
 
 
 def _deployable(name: str) -> str:

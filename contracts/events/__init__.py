@@ -1,6 +1,7 @@
 """Generated from the contracts by `headrace contracts generate`; do not edit."""
 
 from contracts.events.alerts_raised import AlertRaised, Severity
+from contracts.events.deadletters_settled import DeadLetterSettled, Settlement
 from contracts.events.flights_arrived import FlightArrived
 from contracts.events.flights_cancelled import FlightCancelled
 from contracts.events.flights_departed import FlightDeparted
@@ -10,11 +11,13 @@ from contracts.events.weather_observed import WeatherObserved
 
 __all__ = [
     "AlertRaised",
+    "DeadLetterSettled",
     "FlightArrived",
     "FlightCancelled",
     "FlightDeparted",
     "FlightDepartedEnriched",
     "ReplayStarted",
+    "Settlement",
     "Severity",
     "WeatherObserved",
 ]

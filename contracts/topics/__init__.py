@@ -7,6 +7,8 @@ from contracts.handle import Topic
 
 ALERTS_RAISED: Final[Topic[events.AlertRaised]] = Topic("alerts.raised.v1", events.AlertRaised)
 """Every match of a threshold rule, once for each rule version and record."""
+DEADLETTERS_SETTLED: Final[Topic[events.DeadLetterSettled]] = Topic("deadletters.settled.v1", events.DeadLetterSettled)
+"""What became of each dead letter that `headrace dlq` redrove or purged; the ledger that makes a redrive happen once."""
 FLIGHTS_ARRIVED: Final[Topic[events.FlightArrived]] = Topic("flights.arrived.v1", events.FlightArrived)
 """Every flight that reached the gate of its scheduled destination."""
 FLIGHTS_CANCELLED: Final[Topic[events.FlightCancelled]] = Topic("flights.cancelled.v1", events.FlightCancelled)

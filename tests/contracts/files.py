@@ -10,7 +10,9 @@ from typing import Any
 from contracts.catalog import CONTRACTS
 from contracts.check import check
 
-DEPLOYABLES = frozenset({"alerting", "arrivals", "departures", "dimensions", "lake", "live", "replay", "weather"})
+DEPLOYABLES = frozenset(
+    {"alerting", "arrivals", "departures", "dimensions", "dlq", "lake", "live", "replay", "weather"}
+)
 
 
 class ContractFiles:
