@@ -32,6 +32,8 @@ MAX_BYTES = 1_048_576
 """About Kafka's own default for the largest record that a broker takes (`message.max.bytes`)."""
 
 _FRAME = struct.Struct(">BI")
+FRAME_BYTES = _FRAME.size
+"""The wire format's frame: the byte 0x00 and the schema id."""
 _AVRO_FILE = b"Obj\x01"
 _TEXT_BYTES = bytes([9, 10, 13, *range(32, 127)])
 

@@ -19,7 +19,8 @@ HeadraceError
  │   ├─ RegistryRefused       the registry understood and said no: credentials, an invalid schema
  │   └─ UnknownSubject        the registry itself says that it has no such subject
  ├─ DeliveryError             the broker did not take a record
- └─ ConsumeError              the broker does not let the subscriber go on
+ ├─ ConsumeError              the broker does not let the subscriber go on
+ └─ SettlementError           dead letters can't be redriven or purged now
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ __all__ = [
     "RegistryRefused",
     "RegistryUnavailable",
     "SchemaIncompatible",
+    "SettlementError",
     "TooLong",
     "TrailingBytes",
     "Truncated",
@@ -139,3 +141,7 @@ class DeliveryError(HeadraceError):
 
 class ConsumeError(HeadraceError):
     """The broker does not let the subscriber go on: no such topic, not authorised, a fatal client error."""
+
+
+class SettlementError(HeadraceError):
+    """A redrive or purge of dead letters can't go on; what was settled until then is, and no more."""

@@ -16,6 +16,7 @@ from pydantic import BaseModel
 
 from contracts.catalog import Catalog
 from contracts.codec import Codec
+from contracts.dead_letters.headers import Header, dead_letter_headers
 from contracts.errors import DeliveryError, NotAProducer
 from contracts.handle import E, Topic
 from contracts.registry import Registry
@@ -60,21 +61,45 @@ class Delivered:
         return f"{self.topic}/{self.partition}/{self.offset}"
 
 
-Header: TypeAlias = tuple[str, str | bytes | None]
-
 OnDelivery: TypeAlias = Callable[[Delivered | DeliveryError], None]
 """Called once for each record, from the publisher's own thread."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Outlet:
-    """What does not change from event to event of one topic."""
+class Outlet:
+    """What does not change from event to event of one topic that `source`, a CloudEvents source, sends to."""
 
     contract: TopicContract
     codec: Codec
     schema_id: int
     headers: tuple[Header, ...]
     nested: bool
+
+    @classmethod
+    def of(cls, contract: TopicContract, schema: str, registry: Registry, source: str) -> Self:
+        """Registers `schema`, the topic's current one: raises what `Registry.register` raises."""
+        schema_id = registry.register(contract.subject, schema)
+        headers: tuple[Header, ...] = (
+            ("ce_type", contract.name),
+            ("ce_source", source),
+            ("ce_specversion", "1.0"),
+            ("content-type", "application/avro"),
+        )
+        codec = Codec({schema_id: schema}.__getitem__)
+        return cls(contract, codec, schema_id, headers, nested=schema.count('"record"') > 1)
+
+    def record(
+        self, event: BaseModel, event_id: str, occurred_at: datetime | None = None
+    ) -> tuple[bytes | None, bytes, list[Header]]:
+        """Key, value and headers of an event. Raises EncodeError or TooLong if it does not fit its schema."""
+        fields = vars(event)
+        key = None if self.contract.key is None else str(fields[self.contract.key]).encode()
+        at = occurred_at or fields[self.contract.occurred_at]
+        if self.nested:
+            fields = _plain(event)
+        value = self.codec.encode(self.schema_id, fields)
+        time = at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return key, value, [("ce_id", event_id), ("ce_time", time), *self.headers]
 
 
 class Publisher:
@@ -102,7 +127,10 @@ class Publisher:
         for contract in contracts:
             if service not in contract.producers:
                 raise NotAProducer(f"{contract.name} is published by {', '.join(contract.producers)}, not by {service}")
-        self._outlets = {contract.name: self._outlet(contract, registry) for contract in contracts}
+        self._outlets = {
+            contract.name: Outlet.of(contract, catalog.schema(contract.name), registry, f"/services/{service}")
+            for contract in contracts
+        }
         self._failure: Exception | None = None
         self._closing = threading.Event()
         self._producer = Producer({**_CONFIG, **settings.kafka.client_config(), "client.id": service}, logger=_log)
@@ -138,21 +166,10 @@ class Publisher:
         outlet = self._outlets.get(topic.name)
         if outlet is None:
             raise NotAProducer(f"this publisher of {self._service} was not made for {topic.name}")
-        contract = outlet.contract
-        fields = vars(event)
-        key = None if contract.key is None else str(fields[contract.key]).encode()
-        at = occurred_at or fields[contract.occurred_at]
-        if outlet.nested:
-            fields = _plain(event)
-        value = outlet.codec.encode(outlet.schema_id, fields)
-        sent: list[Header] = [
-            ("ce_id", event_id),
-            ("ce_time", at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")),
-            *outlet.headers,
-        ]
+        key, value, sent = outlet.record(event, event_id, occurred_at)
         if headers:
             sent += headers.items()
-        self._send(contract.name, key, value, sent, event_id, on_delivery)
+        self._send(topic.name, key, value, sent, event_id, on_delivery)
 
     def dead_letter(
         self,
@@ -210,18 +227,6 @@ class Publisher:
         finally:
             self._closing.set()
             self._poller.join()
-
-    def _outlet(self, contract: TopicContract, registry: Registry) -> _Outlet:
-        schema = self._catalog.schema(contract.name)
-        schema_id = registry.register(contract.subject, schema)
-        headers: tuple[Header, ...] = (
-            ("ce_type", contract.name),
-            ("ce_source", f"/services/{self._service}"),
-            ("ce_specversion", "1.0"),
-            ("content-type", "application/avro"),
-        )
-        codec = Codec({schema_id: schema}.__getitem__)
-        return _Outlet(contract, codec, schema_id, headers, nested=schema.count('"record"') > 1)
 
     def _send(
         self,
@@ -286,25 +291,3 @@ def _plain(value: object) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     return value
-
-
-def dead_letter_headers(
-    original: Iterable[Header],
-    topic: str,
-    service: str,
-    stage: str,
-    reason: str,
-    error: str,
-    coordinate: str | None,
-) -> list[Header]:
-    """The original headers, the record's own ce_id as ce_causationid, then the coordinate as ce_id and Kafka Connect's
-    names for what went wrong. See `Publisher.dead_letter`.
-    """
-    errors = {"topic": topic, "connector.name": service, "stage": stage}
-    errors |= {"exception.class.name": reason, "exception.message": error}
-    headers: list[Header] = [("ce_causationid" if name == "ce_id" else name, value) for name, value in original]
-    if coordinate is not None:
-        errors["topic"], errors["partition"], errors["offset"] = coordinate.rsplit("/", 2)
-        headers.append(("ce_id", coordinate))
-    headers += [(f"__connect.errors.{name}", text) for name, text in errors.items()]
-    return headers

@@ -102,8 +102,10 @@ def main() -> None:
     """The entry point: an error that is the user's to cure is one sentence, not a traceback."""
     from contracts.cli import contracts_app, topics_app
     from contracts.errors import HeadraceError
+    from deploy.dead_letters import dlq_app
     from deploy.errors import DeployError
 
+    app.add_typer(dlq_app, name="dlq")
     app.add_typer(contracts_app, name="contracts")
     app.add_typer(topics_app, name="topics")
     try:

@@ -5,31 +5,33 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from spark.headers import HEADERS_TYPE, header, header_array, header_if_any
-
-_ERRORS = "__connect.errors"
+from contracts.dead_letters.headers import CAUSE, ERRORS
+from spark.headers import HEADERS_TYPE, header_array
 
 
 def dead_letter_headers(connector: str, record: Column, reason: Column, error: Column) -> Column:
-    """The original headers, the record's own ce_id as ce_causationid, then the coordinate as ce_id and Kafka Connect's
-    names for what went wrong; as `contracts.publisher` writes them.
-    """
+    """The headers of a dead letter, as `contracts.dead_letters.headers.dead_letter_headers` makes them."""
     original = F.coalesce(record["headers"], F.array().cast(HEADERS_TYPE))
     return F.concat(
-        F.filter(original, lambda found: found["key"] != "ce_id"),
-        header_if_any("ce_causationid", header(original, "ce_id")),
-        header_array({f"{_ERRORS}.connector.name": F.lit(connector), f"{_ERRORS}.stage": F.lit("VALUE_CONVERTER")}),
+        F.transform(original, _renamed).cast(HEADERS_TYPE),
         header_array(
             {
                 "ce_id": record["coordinate"],
-                f"{_ERRORS}.topic": record["topic"],
-                f"{_ERRORS}.partition": record["partition"].cast("string"),
-                f"{_ERRORS}.offset": record["offset"].cast("string"),
-                f"{_ERRORS}.exception.class.name": reason,
-                f"{_ERRORS}.exception.message": error,
+                f"{ERRORS}topic": record["topic"],
+                f"{ERRORS}partition": record["partition"].cast("string"),
+                f"{ERRORS}offset": record["offset"].cast("string"),
+                f"{ERRORS}exception.class.name": reason,
+                f"{ERRORS}exception.message": error,
             }
         ),
+        header_array({f"{ERRORS}connector.name": F.lit(connector), f"{ERRORS}stage": F.lit("VALUE_CONVERTER")}),
     )
+
+
+def _renamed(found: Column) -> Column:
+    key = found["key"]
+    name = F.when(key == "ce_id", "ce_causationid").when(key == "ce_causationid", CAUSE).otherwise(key)
+    return F.struct(name.alias("key"), found["value"].alias("value"))
 
 
 def dead_letters(decoded: DataFrame, topic: str, connector: str) -> DataFrame:

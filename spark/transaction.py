@@ -17,7 +17,8 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from pyspark import TaskContext
 
-from contracts.publisher import PRODUCER_CONFIG, dead_letter_headers
+from contracts.dead_letters.headers import dead_letter_headers
+from contracts.publisher import PRODUCER_CONFIG
 from spark.offsets import OffsetRange
 from spark.sink import PASSED_ON, Route
 

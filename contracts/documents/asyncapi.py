@@ -22,6 +22,10 @@ _EVENT_HEADERS = {
         "ce_specversion": {"type": "string", "const": "1.0"},
         "content-type": {"type": "string", "const": "application/avro"},
         "ce_causationid": {"type": "string", "description": "On a derived event: ce_id of the event it derives from."},
+        "ce_redrivenfrom": {
+            "type": "string",
+            "description": "On a record that was sent back after a fix: topic/partition/offset of its dead letter.",
+        },
         "traceparent": {"type": "string", "description": "W3C trace context, passed through untouched."},
     },
 }

@@ -9,6 +9,7 @@ from typing import Self, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from contracts.dead_letters.headers import REDRIVEN_FROM
 from contracts.errors import ConsumeError
 from contracts.settings import KafkaSettings
 from services.replay.position import HEADER, Position
@@ -89,6 +90,8 @@ class Tails:
 def _position(message: Message, service: str) -> Position | None:
     found = cast("list[tuple[str, bytes | None]]", message.headers() or [])
     headers = {name: value.decode(errors="replace") for name, value in found if value is not None}
+    if REDRIVEN_FROM in headers:
+        return None  # its position is that of long ago, and what follows that is there already
     # Who wrote a dead letter is not who wrote the record that it holds.
     author = headers.get("__connect.errors.connector.name", headers.get("ce_source", "").removeprefix("/services/"))
     try:

@@ -1,0 +1,1 @@
+"""Dead letters: how they are made, read, sent back and given up."""

@@ -1,0 +1,89 @@
+"""`Decoder`: what can be made out of a value that could not be decoded."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any
+
+import fastavro
+
+from contracts.avro_walk import Walk
+from contracts.codec import FRAME_BYTES, Codec
+from contracts.errors import DecodeError, RegistryError, RegistryRefused, TrailingBytes, UnknownSchemaId
+from contracts.registry import Registry
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """`fields` are those that could be read, all of them if `problem` is None; `text` is a value that is no Avro."""
+
+    fields: dict[str, Any] | None = None
+    text: str | None = None
+    problem: str | None = None
+
+
+class Decoder:
+    """Decodes as far as possible, in bounded memory. A registry that does not answer is asked once."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._codec = Codec(self._schema)
+        self._outage: RegistryError | None = None
+
+    def decode(self, value: bytes | None) -> Decoded:
+        """Never raises because of the value."""
+        if value is None:
+            return Decoded(problem="there is no value")
+        try:
+            return Decoded(fields=self._codec.decode(value))
+        except UnknownSchemaId as error:
+            return Decoded(problem=str(error))
+        except DecodeError as error:
+            problem = f"{type(error).__name__}: {error}"
+        except RegistryError as error:
+            return Decoded(problem=str(error))
+        if value[:1] == b"\x00" and len(value) > FRAME_BYTES:
+            return self._beginning(value, problem)
+        text = _text(value)
+        return Decoded(text=text, problem=None if text is not None else problem)
+
+    def _beginning(self, value: bytes, problem: str) -> Decoded:
+        """The fields before the first one that can't be read."""
+        schema = fastavro.parse_schema(json.loads(self._schema(int.from_bytes(value[1:FRAME_BYTES], "big"))))
+        fields: Any = schema["fields"] if isinstance(schema, dict) else []
+        for count in range(len(fields), 0, -1):
+            beginning: Any = {**schema, "fields": fields[:count]}  # type: ignore[dict-item]
+            try:
+                Walk(beginning)(value, FRAME_BYTES)
+            except TrailingBytes:
+                pass
+            except DecodeError:
+                continue
+            try:
+                read: Any = fastavro.schemaless_reader(BytesIO(value[FRAME_BYTES:]), beginning, None)
+            except (ValueError, OverflowError, ArithmeticError):
+                continue
+            where = f", in field {fields[count]['name']}" if count < len(fields) else ""
+            return Decoded(fields=read, problem=f"{problem}{where}")
+        return Decoded(problem=problem)
+
+    def _schema(self, schema_id: int) -> str:
+        if self._outage is not None:
+            raise self._outage
+        try:
+            return self._registry.by_id(schema_id)
+        except RegistryRefused:
+            raise
+        except RegistryError as error:
+            self._outage = error
+            raise
+
+
+def _text(value: bytes) -> str | None:
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        return None
+    return text if all(character.isprintable() or character in "\t\r\n" for character in text) else None

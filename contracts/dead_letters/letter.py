@@ -1,0 +1,122 @@
+"""`DeadLetter`: a record that could not be handled, as it lies on its dead-letter topic."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import Self, cast
+
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
+
+from contracts.dead_letters.headers import ERRORS, REDRIVEN_FROM, original_headers
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+NO_REASON = "(none given)"
+"""Stands where a dead letter of a stranger does not say why it is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where the record lies that became a dead letter."""
+
+    topic: str
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition}/{self.offset}"
+
+
+@dataclass(frozen=True)
+class DeadLetter:
+    """Key, value and headers are bytes that nobody vouches for; `timestamp_ms` is the record's own, None if it had none."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int | None
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+    @classmethod
+    def of(cls, message: Message) -> Self:
+        """The dead letter in a consumed message."""
+        kind, timestamp_ms = message.timestamp()
+        headers = cast("list[tuple[str, bytes | None]]", message.headers() or [])
+        return cls(
+            message.topic() or "",
+            message.partition() or 0,
+            message.offset() or 0,
+            None if kind == TIMESTAMP_NOT_AVAILABLE else timestamp_ms,
+            message.key(),
+            message.value(),
+            tuple(headers),
+        )
+
+    @property
+    def coordinate(self) -> str:
+        """Its own place: topic/partition/offset."""
+        return f"{self.topic}/{self.partition}/{self.offset}"
+
+    @cached_property
+    def origin(self) -> Origin | None:
+        """Where its record lies; None if it never was one, or does not say."""
+        topic, partition, offset = (self._said(name) for name in ("topic", "partition", "offset"))
+        if topic is None or not _is_number(partition) or not _is_number(offset):
+            return None
+        return Origin(topic, int(partition or ""), int(offset or ""))
+
+    @property
+    def reason(self) -> str:
+        """The name of what went wrong."""
+        return self._said("exception.class.name") or NO_REASON
+
+    @property
+    def error(self) -> str | None:
+        """What went wrong, in a sentence."""
+        return self._said("exception.message")
+
+    @property
+    def by(self) -> str | None:
+        """Who could not handle it."""
+        return self._said("connector.name")
+
+    @property
+    def redriven_from(self) -> str | None:
+        """The earlier dead letter, if this is the record of one that was sent back and failed again."""
+        return self._last(REDRIVEN_FROM)
+
+    @property
+    def timestamp(self) -> datetime | None:
+        """`timestamp_ms` as an instant; None too if no calendar has it."""
+        try:
+            return None if self.timestamp_ms is None else _EPOCH + timedelta(milliseconds=self.timestamp_ms)
+        except OverflowError:
+            return None
+
+    @cached_property
+    def value_sha256(self) -> str | None:
+        """Of the value, hexadecimal; None without a value."""
+        return None if self.value is None else hashlib.sha256(self.value).hexdigest()
+
+    def original_headers(self) -> list[tuple[str, bytes | None]]:
+        """The headers that its record had."""
+        return original_headers(self.headers, str(self.origin))
+
+    def _said(self, name: str) -> str | None:
+        return self._last(ERRORS + name)
+
+    def _last(self, name: str) -> str | None:
+        """Of several, the last: it was added last. A record may have carried the name before."""
+        for found, value in reversed(self.headers):
+            if found == name and value is not None:
+                return value.decode(errors="replace")
+        return None
+
+
+def _is_number(text: str | None) -> bool:
+    return text is not None and len(text) < 20 and text.isascii() and text.isdecimal()

@@ -1,0 +1,116 @@
+"""Topics read from their first record to their last: dead letters and their ledger."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+
+from contracts.errors import ConsumeError
+from contracts.settings import KafkaSettings
+
+_PATIENCE_SECONDS = 15.0
+_OPEN_TRANSACTION_SECONDS = 90.0
+"""Longer than any transaction of ours may stay open: the broker aborts it after a minute."""
+_LOOK_SECONDS = 0.1
+
+_log = logging.getLogger(__name__)
+
+
+def topics_there(kafka: KafkaSettings) -> dict[str, int]:
+    """The number of partitions of each topic. Raises ConsumeError if the brokers don't answer."""
+    try:
+        found = _admin(kafka).list_topics(timeout=_PATIENCE_SECONDS).topics
+    except KafkaException as error:
+        raise ConsumeError(f"the brokers at {kafka.bootstrap_servers} say: {error.args[0].str()}") from error
+    return {name: len(topic.partitions) for name, topic in found.items()}
+
+
+def committed_records(kafka: KafkaSettings, topic: str, partitions: int) -> Iterator[Message]:
+    """Every committed record that the topic holds now, partition by partition. Raises ConsumeError.
+
+    Belongs to no group and commits nothing. A record that comes while this reads is not waited for.
+    """
+    consumer = Consumer(
+        {
+            **kafka.client_config(),
+            "group.id": "headrace-dlq",  # the client wants one; no group is joined
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "error",
+            "queued.max.messages.kbytes": 16_384,
+        },
+        logger=_log,
+    )
+    try:
+        for partition in range(partitions):
+            yield from _partition(consumer, topic, partition)
+    except KafkaException as error:
+        raise ConsumeError(f"{topic}: {error.args[0].str()}") from error
+    finally:
+        consumer.close()
+
+
+def wait_for_open_transactions(kafka: KafkaSettings, topic: str, partitions: int) -> None:
+    """Return when everything that the topic holds at the call is committed or aborted.
+
+    Readers of committed records see nothing behind the oldest open transaction, whoever's it is, not even what was
+    committed long ago. Raises ConsumeError when it stays open.
+    """
+    admin = _admin(kafka)
+    held = _ends(admin, topic, partitions, IsolationLevel.READ_UNCOMMITTED)
+    deadline = time.monotonic() + _OPEN_TRANSACTION_SECONDS
+    while True:
+        stable = _ends(admin, topic, partitions, IsolationLevel.READ_COMMITTED)
+        behind = [each for each in held if stable[each] < held[each]]
+        if not behind:
+            return
+        if time.monotonic() > deadline:
+            raise ConsumeError(f"{topic}: a transaction has been open for {_OPEN_TRANSACTION_SECONDS:.0f} s: try again")
+        time.sleep(_LOOK_SECONDS)
+
+
+def _partition(consumer: Consumer, topic: str, partition: int) -> Iterator[Message]:
+    _, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_PATIENCE_SECONDS)
+    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
+    while True:
+        message = consumer.poll(_PATIENCE_SECONDS)
+        if message is None:
+            raise ConsumeError(f"{topic}/{partition}: the broker gave nothing for {_PATIENCE_SECONDS:.0f} s")
+        error = message.error()
+        if error is not None:
+            if error.code() == KafkaError._PARTITION_EOF:
+                return
+            if error.retriable() or error.code() == KafkaError._TRANSPORT:
+                _log.warning("the kafka client goes on after: %s", error.str())
+                continue
+            raise ConsumeError(f"{topic}/{partition}: {error.str()}")
+        if (message.offset() or 0) >= end:
+            return
+        yield message
+
+
+def _ends(admin: AdminClient, topic: str, partitions: int, isolation: IsolationLevel) -> dict[int, int]:
+    newest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    asked = {TopicPartition(topic, partition): newest for partition in range(partitions)}
+    try:
+        answers = admin.list_offsets(asked, isolation_level=isolation, request_timeout=_PATIENCE_SECONDS)
+        return {each.partition: answer.result().offset for each, answer in answers.items()}
+    except KafkaException as error:
+        raise ConsumeError(f"{topic}: {error.args[0].str()}") from error
+
+
+def _admin(kafka: KafkaSettings) -> AdminClient:
+    return AdminClient({**kafka.client_config(), "log_level": 0})  # its end would log cancelled requests

@@ -1,0 +1,53 @@
+"""`DeadLetterTopic`: the dead letters of one contracted topic on some brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+
+from contracts.catalog import Catalog
+from contracts.dead_letters.ledger import LEDGER, Ledger
+from contracts.dead_letters.letter import DeadLetter
+from contracts.dead_letters.log import committed_records, topics_there
+from contracts.dead_letters.transaction import Settling
+from contracts.errors import SettlementError
+from contracts.publisher import Outlet
+from contracts.registry import Registry
+from contracts.settings import KafkaSettings
+
+
+class DeadLetterTopic:
+    """Reads the letters and their ledger, and settles them. Belongs to no consumer group."""
+
+    def __init__(self, kafka: KafkaSettings, catalog: Catalog, registry: Registry, topic: str) -> None:
+        """`topic` is the contracted topic's name or its dead-letter topic's. Raises ContractError if there is no such,
+        ConsumeError if the brokers don't answer.
+        """
+        self.name = catalog.topic(topic.removesuffix(".dlq")).dead_letter_topic
+        self.kafka = kafka
+        self._catalog = catalog
+        self._registry = registry
+        self._there = topics_there(kafka)
+
+    def letters(self) -> Iterator[DeadLetter]:
+        """Every committed letter that is there now, partition by partition, oldest first. None if the topic isn't there."""
+        for message in committed_records(self.kafka, self.name, self._there.get(self.name, 0)):
+            yield DeadLetter.of(message)
+
+    def ledger(self, *, complete: bool) -> Ledger:
+        """See `Ledger.read`; empty if its topic isn't there."""
+        partitions = self._there.get(LEDGER, 0)
+        return Ledger.read(self.kafka, self._registry, self.name, partitions, complete=complete)
+
+    def origins(self) -> Mapping[str, int]:
+        """The topics that records may go back to, with the number of their partitions."""
+        names = [contract.name for contract in self._catalog.topics.values()]
+        return {name: self._there[name] for name in names if name in self._there}
+
+    def settling(self) -> Settling:
+        """To be entered by whoever settles these letters. Raises SettlementError or RegistryError."""
+        if LEDGER not in self._there:
+            raise SettlementError(f"{self.kafka.bootstrap_servers} has no topic {LEDGER}: run `headrace topics create`")
+        contract = self._catalog.topic(LEDGER)
+        ledger = Outlet.of(contract, self._catalog.schema(LEDGER), self._registry, "/headrace/dlq")
+        return Settling(self.kafka, ledger, self.name, now=lambda: datetime.now(UTC))

@@ -1,0 +1,160 @@
+"""`Settling`: records that go back and the ledger's entries about them, in one Kafka transaction."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from contracts.dead_letters.headers import REDRIVEN_FROM, Header
+from contracts.dead_letters.ledger import settled
+from contracts.dead_letters.letter import DeadLetter
+from contracts.errors import SettlementError
+from contracts.events import DeadLetterSettled, Settlement
+from contracts.publisher import PRODUCER_CONFIG, Outlet
+from contracts.settings import KafkaSettings
+
+TRANSACTION_LETTERS = 500
+_TIMEOUT_SECONDS = 60.0
+_FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
+
+_CONFIG: dict[str, Any] = {**PRODUCER_CONFIG, "transaction.timeout.ms": int(_TIMEOUT_SECONDS * 1000)}
+
+_log = logging.getLogger(__name__)
+
+
+class Settling:
+    """The one that may settle a topic's dead letters from its `with` on; whoever did so before is fenced, and what it had
+    not committed is aborted.
+
+    Every `TRANSACTION_LETTERS` calls it commits, and at the end of the `with`, unless that ends by an error. Raises
+    SettlementError when somebody else took over, or when the brokers refuse.
+    """
+
+    def __init__(
+        self, kafka: KafkaSettings, ledger: Outlet, dead_letter_topic: str, *, now: Callable[[], datetime]
+    ) -> None:
+        self._ledger = ledger
+        self._topic = dead_letter_topic
+        self._now = now
+        self._open = 0
+        self._refused: str | None = None
+        self.committed = 0
+        """Calls of `redrive` and `purge` that are in force."""
+        # Fixed: with an id of each run's own, a run that was killed would neither be aborted nor kept out.
+        config = {"transactional.id": f"headrace-dlq/{dead_letter_topic}", "client.id": "headrace-dlq"}
+        self._producer = Producer({**_CONFIG, **kafka.client_config(), **config}, logger=_log)
+
+    def __enter__(self) -> Self:
+        self._run(lambda: self._producer.init_transactions(_TIMEOUT_SECONDS))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if error is None:
+                self.commit()
+            elif self._open:
+                self._abort()
+        finally:
+            self._producer.close()
+
+    def redrive(self, letter: DeadLetter) -> DeadLetterSettled:
+        """Send the letter's record back as it was, to the partition that it came from; the entry that says so."""
+        assert letter.origin is not None
+        headers: list[Header] = [pair for pair in letter.original_headers() if pair[0] != REDRIVEN_FROM]
+        headers.append((REDRIVEN_FROM, letter.coordinate))
+        entry = settled(letter, Settlement.redriven, self._now())
+        self._begin()
+        self._produce(
+            letter, letter.origin.topic, letter.value, letter.key, headers, letter.origin.partition, letter.timestamp_ms
+        )
+        self._settle(letter, entry)
+        return entry
+
+    def purge(self, letter: DeadLetter) -> DeadLetterSettled:
+        """Say that the letter was given up."""
+        entry = settled(letter, Settlement.purged, self._now())
+        self._begin()
+        self._settle(letter, entry)
+        return entry
+
+    def commit(self) -> None:
+        """Everything since the last commit, or nothing."""
+        if not self._open:
+            return
+        try:
+            self._run(lambda: self._producer.commit_transaction(_TIMEOUT_SECONDS))
+        except SettlementError:
+            self._abort()
+            raise
+        self.committed += self._open
+        self._open = 0
+
+    def _begin(self) -> None:
+        if self._open >= TRANSACTION_LETTERS:
+            self.commit()
+        if not self._open:
+            self._run(self._producer.begin_transaction)
+        self._open += 1
+
+    def _settle(self, letter: DeadLetter, entry: DeadLetterSettled) -> None:
+        key, value, headers = self._ledger.record(entry, f"{entry.action}/{entry.dead_letter}")
+        self._produce(letter, self._ledger.contract.name, value, key, headers)
+
+    def _produce(
+        self,
+        letter: DeadLetter,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: list[Header],
+        partition: int = -1,
+        timestamp_ms: int | None = None,
+    ) -> None:
+        def report(error: KafkaError | None, _message: Message) -> None:
+            if error is not None and self._refused is None:
+                self._refused = f"{letter.coordinate} to {topic}: {error.str()}"
+
+        def produce() -> None:
+            self._producer.produce(
+                topic, value, key, partition, headers=headers, timestamp=timestamp_ms or 0, on_delivery=report
+            )
+
+        while True:
+            try:
+                return self._run(produce)
+            except BufferError:
+                self._producer.poll(0.1)
+
+    def _run(self, call: Callable[[], None]) -> None:
+        """`call`, again while its error passes, up to the transaction's timeout."""
+        until = time.monotonic() + _TIMEOUT_SECONDS
+        while True:
+            try:
+                return call()
+            except KafkaException as failure:
+                error: KafkaError = failure.args[0]
+                if error.code() in _FENCED:
+                    what = (
+                        f"another redrive or purge of {self._topic} began, which goes on from what this one committed"
+                    )
+                    raise SettlementError(what) from failure
+                if not error.retriable() or time.monotonic() > until:
+                    what = self._refused or f"{self._topic}: {error.str()}"
+                    raise SettlementError(f"the brokers refuse: {what}; what was committed before holds") from failure
+
+    def _abort(self) -> None:
+        self._open = 0
+        try:
+            self._producer.abort_transaction(_TIMEOUT_SECONDS)
+        except KafkaException as failure:
+            # Fenced, or no broker: the next one's init_transactions, or the timeout, ends it.
+            _log.warning("transaction left to the broker: %s", failure.args[0].str())
+            self._producer.purge()

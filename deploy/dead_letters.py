@@ -1,0 +1,226 @@
+"""The commands `headrace dlq …`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from contracts.dead_letters.selection import Selection
+    from contracts.dead_letters.topic import DeadLetterTopic
+    from contracts.registry import Registry
+
+dlq_app = typer.Typer(
+    no_args_is_help=True,
+    help="Dead letters: records that could not be handled, with the reason; list them, send them back, give them up.",
+)
+
+Directory = Annotated[
+    Path, typer.Option("--dir", help="The running stack's folder; HEADRACE_KAFKA__BOOTSTRAP_SERVERS goes before it.")
+]
+TopicName = Annotated[str | None, typer.Argument(help="A topic, with or without .dlq; default: every topic.")]
+Reason = Annotated[str | None, typer.Option(help="Only those with this reason, e.g. UnknownSchemaId.")]
+Since = Annotated[
+    str | None, typer.Option(help="Only those whose record is not older than this, e.g. 2026-03-02T08:30Z.")
+]
+Until = Annotated[str | None, typer.Option(help="Only those whose record is older than this.")]
+AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
+_DEFAULT_DIRECTORY = Path(".headrace")
+_REGISTRY_SECONDS = 3.0
+
+
+@dlq_app.command("list")
+def list_letters(
+    topic: TopicName = None,
+    reason: Reason = None,
+    since: Since = None,
+    until: Until = None,
+    limit: Annotated[int, typer.Option(min=0, help="How many of the newest to show.")] = 20,
+    as_json: AsJson = False,
+    directory: Directory = _DEFAULT_DIRECTORY,
+) -> None:
+    """Count dead letters by topic and reason, and show the newest, decoded as far as possible.
+
+    `open`: nobody has decided yet. `failed again`: open, and its record was sent back once already; a redrive leaves it
+    alone unless told --again. `redriven`: its record was sent back. Times are the records' own.
+    """
+    from contracts.dead_letters.decoded import Decoder
+    from contracts.dead_letters.summary import Summary
+    from deploy import dead_letter_text as text
+
+    selection = _selection(reason, since, until)
+    summary = Summary(limit)
+    with _topics(directory, topic) as (found, registry):
+        for each in found:
+            ledger = each.ledger(complete=False)
+            for letter in filter(selection.takes, each.letters()):
+                summary.add(letter, ledger)
+        decoder = Decoder(registry)
+        newest = [(letter, state, decoder.decode(letter.value)) for letter, state in summary.newest()]
+    counts = summary.counts()
+    if as_json:
+        letters = [text.letter_json(*each) for each in newest]
+        typer.echo(json.dumps({"counts": [*map(text.count_json, counts)], "letters": letters}, indent=2, default=str))
+    elif not counts:
+        typer.echo("there are no such dead letters")
+    else:
+        _echo(text.count_lines(counts))
+        for letter, state, decoded in newest:
+            _echo(["", *text.letter_lines(letter, state, decoded)])
+
+
+@dlq_app.command()
+def show(
+    coordinate: Annotated[str, typer.Argument(help="topic/partition/offset of the dead letter, or of its record.")],
+    as_json: AsJson = False,
+    directory: Directory = _DEFAULT_DIRECTORY,
+) -> None:
+    """Show everything about the dead letters of one coordinate: one record may have become several. Exit 1: there is none."""
+    from contracts.dead_letters.decoded import Decoder
+    from contracts.dead_letters.selection import Selection
+    from contracts.dead_letters.summary import state_of
+    from deploy import dead_letter_text as text
+
+    selection = Selection(coordinate=coordinate)
+    topic = coordinate.partition("/")[0] if coordinate.partition("/")[0].endswith(".dlq") else None
+    with _topics(directory, topic) as (found, registry):
+        decoder = Decoder(registry)
+        letters = [
+            (letter, state_of(letter, ledger), decoder.decode(letter.value))
+            for each in found
+            for ledger in [each.ledger(complete=False)]
+            for letter in filter(selection.takes, each.letters())
+        ]
+    if as_json:
+        typer.echo(json.dumps([text.letter_json(*each) for each in letters], indent=2, default=str))
+    else:
+        for page in letters:
+            _echo([*text.page_lines(*page), ""])
+    if not letters:
+        typer.echo(f"there is no dead letter of {text.printable(coordinate)}", err=True)
+        raise typer.Exit(1)
+
+
+@dlq_app.command()
+def redrive(
+    topic: TopicName = None,
+    reason: Reason = None,
+    since: Since = None,
+    until: Until = None,
+    coordinate: Annotated[str | None, typer.Option(help="Only this one: a dead letter's or its record's.")] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Also those that failed again after a redrive, because of another fix.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go back.")] = False,
+    directory: Directory = _DEFAULT_DIRECTORY,
+) -> None:
+    """Send the records of dead letters back to where they came from, after the fix: each once.
+
+    Key, value, headers and timestamp are those of the record, and the header ce_redrivenfrom names the dead letter.
+    Killed in the middle, run it again: what has gone back does not go twice. Every reader of the topic gets the
+    record, behind those that came since.
+    """
+    from collections import Counter
+
+    from contracts.dead_letters.letter import DeadLetter
+    from contracts.dead_letters.redrive import redrive as send_back
+    from contracts.dead_letters.selection import Verdict
+
+    def tell(letter: DeadLetter, verdict: Verdict) -> None:
+        if verdict is Verdict.REDRIVE and dry_run:
+            _echo([f"{letter.coordinate} would go back to {letter.origin}'s partition: {letter.reason}"])
+        elif verdict not in (Verdict.REDRIVE, Verdict.REDRIVEN):
+            _echo([f"{letter.coordinate} stays: {verdict}"])
+
+    selection = _selection(reason, since, until, coordinate)
+    total: Counter[Verdict] = Counter()
+    with _topics(directory, topic) as (found, _):
+        for each in found:
+            # A topic without any must not be fenced for nothing, nor need a ledger.
+            if next(filter(selection.takes, each.letters()), None) is not None:
+                total += send_back(each, selection, again=again, dry_run=dry_run, on_letter=tell)
+    would = "would go back" if dry_run else "went back"
+    typer.echo(
+        f"{total[Verdict.REDRIVE]} {would}, {total[Verdict.REDRIVEN]} had gone back before, "
+        f"{total.total() - total[Verdict.REDRIVE] - total[Verdict.REDRIVEN]} stay"
+    )
+
+
+@dlq_app.command()
+def purge(
+    topic: Annotated[str, typer.Argument(help="A topic, with or without .dlq.")],
+    before: Annotated[
+        str | None, typer.Option(help="Those whose record is older than this, e.g. 2026-03-02T08:30Z.")
+    ] = None,
+    settled: Annotated[bool, typer.Option("--settled", help="Those whose record was sent back.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Don't ask.")] = False,
+    directory: Directory = _DEFAULT_DIRECTORY,
+) -> None:
+    """Give dead letters up: write each into the ledger (deadletters.settled.v1), then delete them for ever.
+
+    Kafka deletes a partition from its beginning only, so one that was not meant keeps all behind it; it says so.
+    """
+    from contracts.dead_letters.purge import plan_purge
+    from contracts.dead_letters.purge import purge as give_up
+    from contracts.dead_letters.selection import Selection
+    from deploy import dead_letter_text as text
+
+    if (before is None) != settled:
+        raise typer.BadParameter("name either --before or --settled")
+    with _topics(directory, topic) as ([each], _):
+        ledger = each.ledger(complete=False)
+        older = Selection(until=_instant("--before", before))
+        plan = plan_purge(each, ledger.is_redriven if settled else older.takes)
+        _echo(text.purge_lines(plan, each.name))
+        if not plan.letters:
+            typer.echo("nothing to purge")
+            return
+        if not yes:
+            typer.confirm(f"delete {plan.letters} dead letters of {each.name} for ever?", abort=True)
+        written = give_up(each, plan)
+    typer.echo(f"{plan.letters} deleted, {written} of them newly in the ledger")
+
+
+@contextmanager
+def _topics(directory: Path, topic: str | None) -> Iterator[tuple[list[DeadLetterTopic], Registry]]:
+    from contracts.catalog import load_catalog
+    from contracts.dead_letters.topic import DeadLetterTopic
+    from contracts.observe import configure_logging
+    from contracts.registry import Registry
+    from deploy.local.client import client_settings
+
+    settings, catalog = client_settings(directory), load_catalog()
+    # To stderr: stdout is for what was asked for.
+    configure_logging(settings.model_copy(update={"log_format": "console"}), service="dlq")
+    with Registry(settings.registry, retry_seconds=_REGISTRY_SECONDS) as registry:
+        names = sorted(catalog.topics) if topic is None else [topic]
+        yield [DeadLetterTopic(settings.kafka, catalog, registry, name) for name in names], registry
+
+
+def _selection(reason: str | None, since: str | None, until: str | None, coordinate: str | None = None) -> Selection:
+    from contracts.dead_letters.selection import Selection
+
+    return Selection(reason, _instant("--since", since), _instant("--until", until), coordinate)
+
+
+def _instant(option: str, text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(f"{option} is no time: write it as 2026-03-02T08:30Z") from None
+    if at.tzinfo is None:
+        raise typer.BadParameter(f"{option} has no zone: write {text}Z for UTC")
+    return at
+
+
+def _echo(lines: list[str] | Iterator[str]) -> None:
+    """What was escaped is printed as it is."""
+    typer.echo("\n".join(lines))

@@ -1,0 +1,29 @@
+"""How the commands that need only clients find brokers and registry."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from contracts.settings import Settings, read_settings
+from deploy.errors import DeployError
+from deploy.local.folder import Folder
+from deploy.local.process import running
+
+_VARIABLE = "HEADRACE_KAFKA__BOOTSTRAP_SERVERS"
+
+
+def client_settings(directory: Path) -> Settings:
+    """Those of the environment if it names brokers, else those of the stack that runs in `directory`.
+
+    Raises DeployError when there is neither.
+    """
+    if _VARIABLE in os.environ:
+        return read_settings(Settings)
+    folder = Folder(directory)
+    if not running(folder.path):
+        raise DeployError(
+            f"no stack runs in {folder.path}: ./headrace up starts one; for brokers elsewhere set {_VARIABLE} and "
+            "HEADRACE_REGISTRY__URL"
+        )
+    return read_settings(Settings, _env_file=folder.path / "env")

@@ -1,0 +1,31 @@
+"""Dead letters as values."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from contracts.dead_letters.headers import REDRIVEN_FROM, Header, dead_letter_headers
+from contracts.dead_letters.letter import DeadLetter
+
+
+def a_letter(
+    *,
+    original: Sequence[tuple[str, bytes | None]] = (("ce_id", b"theirs"),),
+    coordinate: str | None = "flights.departed.v1/1/42",
+    reason: str = "UnknownSchemaId",
+    error: str = "no such id",
+    redriven_from: str | None = None,
+    **fields: Any,
+) -> DeadLetter:
+    """What `live` could not decode; `fields` are those of DeadLetter."""
+    own = [*original, *([(REDRIVEN_FROM, redriven_from.encode())] if redriven_from else [])]
+    headers = dead_letter_headers(own, "flights.departed.v1", "live", "VALUE_CONVERTER", reason, error, coordinate)
+    usual = DeadLetter("flights.departed.v1.dlq", 0, 7, 1_700_000_000_000, b"key", b"value", stored(headers))
+    return dataclasses.replace(usual, **fields)
+
+
+def stored(headers: Iterable[Header]) -> tuple[tuple[str, bytes | None], ...]:
+    """Headers as a consumer gets them."""
+    return tuple((name, value.encode() if isinstance(value, str) else value) for name, value in headers)

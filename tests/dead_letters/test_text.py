@@ -1,0 +1,42 @@
+"""Nothing that somebody else wrote is obeyed by a terminal, and whatever it is, it is shown."""
+
+from __future__ import annotations
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contracts.dead_letters.decoded import Decoded
+from deploy.dead_letter_text import letter_json, letter_lines, page_lines, readable
+from tests.dead_letters.letters import a_letter
+
+ESCAPE = "\x1b]0;owned\x07\u202e\r\n"
+
+
+def test_control_characters_are_escaped_wherever_they_stand() -> None:
+    letter = a_letter(
+        original=[(ESCAPE, ESCAPE.encode())],
+        reason=ESCAPE,
+        error=ESCAPE,
+        key=ESCAPE.encode(),
+        redriven_from=ESCAPE,
+        coordinate=f"{ESCAPE}/0/1",
+    )
+    for decoded in (Decoded(fields={"name": ESCAPE}), Decoded(text=ESCAPE), Decoded(problem=ESCAPE)):
+        for line in (*letter_lines(letter, "open", decoded), *page_lines(letter, "open", decoded)):
+            assert line.isprintable(), line
+
+
+@given(st.none() | st.binary())
+def test_any_bytes_are_readable(data: bytes | None) -> None:
+    assert readable(data).isprintable()
+
+
+@given(st.lists(st.tuples(st.text(), st.none() | st.binary())), st.none() | st.binary())
+def test_any_letter_is_json(headers: list[tuple[str, bytes | None]], value: bytes | None) -> None:
+    letter = a_letter(original=headers, value=value, key=value)
+    text = json.dumps(letter_json(letter, "open", Decoded()))
+    assert text.isprintable()
+    assert json.loads(text)["value_hex"] == (None if value is None else value.hex())
+    assert all(line.isprintable() for line in page_lines(letter, "open", Decoded()))
