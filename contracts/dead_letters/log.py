@@ -50,6 +50,7 @@ def committed_records(kafka: KafkaSettings, topic: str, partitions: int) -> Iter
             "enable.partition.eof": True,
             "isolation.level": "read_committed",
             "auto.offset.reset": "error",
+            "fetch.wait.max.ms": 10,  # the end is told by an empty answer
             "queued.max.messages.kbytes": 16_384,
         },
         logger=_log,
@@ -72,11 +73,16 @@ def wait_for_open_transactions(kafka: KafkaSettings, topic: str, partitions: int
     admin = _admin(kafka)
     held = _ends(admin, topic, partitions, IsolationLevel.READ_UNCOMMITTED)
     deadline = time.monotonic() + _OPEN_TRANSACTION_SECONDS
+    told = False
     while True:
         stable = _ends(admin, topic, partitions, IsolationLevel.READ_COMMITTED)
-        behind = [each for each in held if stable[each] < held[each]]
-        if not behind:
+        if all(stable[partition] >= end for partition, end in held.items()):
             return
+        if not told:
+            _log.warning(
+                "%s: waiting for another redrive's open transaction; one that was killed ends in a minute", topic
+            )
+            told = True
         if time.monotonic() > deadline:
             raise ConsumeError(f"{topic}: a transaction has been open for {_OPEN_TRANSACTION_SECONDS:.0f} s: try again")
         time.sleep(_LOOK_SECONDS)

@@ -51,6 +51,9 @@ class Settling:
         self._producer = Producer({**_CONFIG, **kafka.client_config(), **config}, logger=_log)
 
     def __enter__(self) -> Self:
+        # With connections to all brokers up, init_transactions takes milliseconds; without, a timer of half a second.
+        for _ in range(2):
+            self._run(lambda: self._producer.list_topics(timeout=_TIMEOUT_SECONDS))
         self._run(lambda: self._producer.init_transactions(_TIMEOUT_SECONDS))
         return self
 
@@ -133,12 +136,13 @@ class Settling:
             except BufferError:
                 self._producer.poll(0.1)
 
-    def _run(self, call: Callable[[], None]) -> None:
+    def _run(self, call: Callable[[], object]) -> None:
         """`call`, again while its error passes, up to the transaction's timeout."""
         until = time.monotonic() + _TIMEOUT_SECONDS
         while True:
             try:
-                return call()
+                call()
+                return
             except KafkaException as failure:
                 error: KafkaError = failure.args[0]
                 if error.code() in _FENCED:

@@ -1,0 +1,85 @@
+"""A topic of a test's own with its dead letters, beside the real ledger."""
+
+from __future__ import annotations
+
+import dataclasses
+import uuid
+from collections import Counter
+from typing import Self
+
+from confluent_kafka import Message, Producer
+
+from contracts import topics
+from contracts.catalog import load_catalog
+from contracts.codec import Codec
+from contracts.dead_letters.headers import dead_letter_headers
+from contracts.dead_letters.ledger import LEDGER
+from contracts.dead_letters.redrive import redrive
+from contracts.dead_letters.selection import Selection, Verdict
+from contracts.dead_letters.topic import DeadLetterTopic
+from contracts.events import DeadLetterSettled
+from contracts.provision import create_topics
+from contracts.publisher import PRODUCER_CONFIG
+from contracts.registry import Registry
+from contracts.settings import Settings
+from tests.contracts.wire import records_of
+
+DEPARTED = topics.FLIGHTS_DEPARTED.name
+
+
+class Place:
+    """Departures under another name; `registry` is the caller's to close."""
+
+    def __init__(self, settings: Settings, registry: Registry, name: str | None = None) -> None:
+        real = load_catalog()
+        contract = real.topic(DEPARTED).model_copy(update={"name": name or f"trials.t{uuid.uuid4().hex[:12]}.v1"})
+        self.settings, self.registry = settings, registry
+        self.topic, self.dead_letter_topic = contract.name, contract.dead_letter_topic
+        self.catalog = dataclasses.replace(real, topics={DEPARTED: contract, LEDGER: real.topic(LEDGER)})
+
+    def created(self) -> Self:
+        """With its topics on the brokers."""
+        create_topics(self.settings, self.catalog)
+        return self
+
+    @property
+    def letters(self) -> DeadLetterTopic:
+        """As the commands see it."""
+        return DeadLetterTopic(self.settings.kafka, self.catalog, self.registry, DEPARTED)
+
+    def send_letters(
+        self, *values: bytes | None, first_offset: int = 0, original: list[tuple[str, bytes | None]] | None = None
+    ) -> None:
+        """Dead letters of the records at partition 1, `first_offset` and those that follow."""
+        producer = Producer({**PRODUCER_CONFIG, **self.settings.kafka.client_config()})
+        for offset, value in enumerate(values, first_offset):
+            coordinate = f"{self.topic}/1/{offset}"
+            headers = dead_letter_headers(
+                original or [("ce_id", f"id-{offset}".encode())],
+                self.topic,
+                "live",
+                "S",
+                "Trial",
+                "an error",
+                coordinate,
+            )
+            producer.produce(
+                self.dead_letter_topic, value, f"key-{offset}", headers=headers, timestamp=1_700_000_000_000 + offset
+            )
+        assert producer.flush(30) == 0
+
+    def redrive(self, *, again: bool = False, dry_run: bool = False, coordinate: str | None = None) -> Counter[Verdict]:
+        """What `headrace dlq redrive` does."""
+        selection = Selection(coordinate=coordinate)
+        return redrive(self.letters, selection, again=again, dry_run=dry_run, on_letter=lambda letter, verdict: None)
+
+    def records(self) -> list[Message]:
+        """What was sent back."""
+        return records_of(self.topic, self.settings)
+
+    def entries(self) -> list[DeadLetterSettled]:
+        """The ledger's entries about these letters."""
+        codec = Codec(self.registry.by_id)
+        ours = f"{self.dead_letter_topic}/".encode()
+        found = [m.value() for m in records_of(LEDGER, self.settings) if (m.key() or b"").startswith(ours)]
+        return [DeadLetterSettled.model_validate(codec.decode(value or b"")) for value in found]

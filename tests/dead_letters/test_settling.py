@@ -1,0 +1,171 @@
+"""Dead letters on a real broker go back once and are given up with an entry in the ledger; read back by a fresh client."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from contracts.dead_letters import transaction
+from contracts.dead_letters.headers import REDRIVEN_FROM
+from contracts.dead_letters.letter import DeadLetter
+from contracts.dead_letters.log import wait_for_open_transactions
+from contracts.dead_letters.purge import plan_purge, purge
+from contracts.dead_letters.selection import Selection, Verdict
+from contracts.errors import ConsumeError, SettlementError
+from contracts.events import Settlement
+from contracts.registry import Registry
+from deploy.local.stack import LocalStack
+from tests.dead_letters.place import Place
+
+pytestmark = pytest.mark.system
+
+
+@pytest.fixture
+def place(stack: LocalStack) -> Iterator[Place]:
+    settings = stack.settings()
+    with Registry(settings.registry) as registry:
+        yield Place(settings, registry).created()
+
+
+def test_a_record_goes_back_as_it_was_with_its_dead_letter_named(place: Place) -> None:
+    headers: list[tuple[str, bytes | None]] = [
+        ("ce_id", b"own"),
+        ("ce_causationid", b"c"),
+        ("odd", None),
+        ("x", b"\xff"),
+    ]
+    place.send_letters(b"first", None, original=headers)
+    assert place.redrive() == {Verdict.REDRIVE: 2}
+    record, tombstone = place.records()
+    assert (record.key(), record.value(), record.partition()) == (b"key-0", b"first", 1)
+    assert (record.timestamp()[1], tombstone.value()) == (1_700_000_000_000, None)
+    assert record.headers() == [*headers, (REDRIVEN_FROM, f"{place.dead_letter_topic}/0/0".encode())]
+    first, second = place.entries()
+    assert (first.dead_letter, first.coordinate) == (f"{place.dead_letter_topic}/0/0", f"{place.topic}/1/0")
+    assert (first.action, first.reason, second.value_sha256) == (Settlement.redriven, "Trial", None)
+
+
+def test_a_second_redrive_sends_only_what_is_new(place: Place) -> None:
+    place.send_letters(b"a", b"b")
+    place.redrive()
+    place.send_letters(b"c", first_offset=2)
+    assert place.redrive() == {Verdict.REDRIVEN: 2, Verdict.REDRIVE: 1}
+    assert [record.value() for record in place.records()] == [b"a", b"b", b"c"]
+
+
+def test_a_dry_run_sends_nothing_and_fences_nobody(place: Place) -> None:
+    place.send_letters(b"a", b"a")
+    place.send_letters(b"a")  # the second reader's dead letter of the same record
+    with place.letters.settling() as settling:
+        assert place.redrive(dry_run=True) == {Verdict.REDRIVE: 2, Verdict.REDRIVEN: 1}
+        settling.redrive(next(place.letters.letters()))
+    assert [record.value() for record in place.records()] == [b"a"]
+
+
+def test_a_redrive_that_was_cut_off_is_undone_and_kept_out(place: Place) -> None:
+    place.send_letters(b"a", b"b")
+    zombie = place.letters.settling().__enter__()
+    zombie.redrive(next(place.letters.letters()))
+    zombie._producer.flush(10)
+    assert place.redrive() == {Verdict.REDRIVE: 2}
+    with pytest.raises(SettlementError, match="another redrive or purge"):
+        zombie.commit()
+    assert [record.value() for record in place.records()] == [b"a", b"b"]
+    assert len(place.entries()) == 2
+
+
+def test_entries_behind_somebody_elses_open_transaction_are_waited_for(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Readers of committed records don't see them until it ends; a redrive that did not know that would send twice."""
+    place.send_letters(b"a")
+    other = Place(place.settings, place.registry).created()
+    other.send_letters(b"x")
+    open_elsewhere = other.letters.settling().__enter__()
+    open_elsewhere.redrive(next(other.letters.letters()))
+    open_elsewhere._producer.flush(10)
+    with place.letters.settling() as settling:
+        settling.redrive(next(place.letters.letters()))
+    assert place.entries() == []
+    monkeypatch.setattr("contracts.dead_letters.log._OPEN_TRANSACTION_SECONDS", 0.5)
+    with pytest.raises(ConsumeError, match="a transaction has been open"):
+        place.redrive()
+    open_elsewhere.commit()
+    assert place.redrive() == {Verdict.REDRIVEN: 1}
+    assert len(place.records()) == 1
+
+
+def test_what_a_topic_does_not_take_is_named_and_nothing_of_its_transaction_is_sent(place: Place) -> None:
+    place.send_letters(b"a", secrets.token_bytes(1_048_500))
+    with pytest.raises(SettlementError, match=rf"{place.dead_letter_topic}/0/1 to {place.topic}: .*too large"):
+        place.redrive()
+    assert (place.records(), place.entries()) == ([], [])
+    assert place.redrive(coordinate=f"{place.topic}/1/0") == {Verdict.REDRIVE: 1}
+
+
+def test_a_long_redrive_is_cut_into_transactions(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transaction, "TRANSACTION_LETTERS", 2)
+    place.send_letters(*[b"v"] * 5)
+    place.redrive()
+    # Each commit leaves its marker behind, which is an offset and no record.
+    assert [record.offset() for record in place.records()] == [0, 1, 3, 4, 6]
+    assert len(place.entries()) == 5
+
+
+def test_a_purge_writes_the_ledger_deletes_a_beginning_and_says_what_stays(place: Place) -> None:
+    place.send_letters(*[b"v"] * 4)
+    place.redrive(coordinate=f"{place.topic}/1/0")
+    place.redrive(coordinate=f"{place.topic}/1/2")
+    plan = plan_purge(place.letters, place.letters.ledger(complete=True).is_redriven)
+    found = plan.partitions[0]
+    assert (found.letters, found.upto, found.behind) == (1, 1, 1)
+    assert found.kept == f"{place.dead_letter_topic}/0/1"
+    assert purge(place.letters, plan) == 1
+    assert [letter.offset for letter in place.letters.letters()] == [1, 2, 3]
+    purged = [entry for entry in place.entries() if entry.action is Settlement.purged]
+    assert [(entry.dead_letter, entry.coordinate) for entry in purged] == [
+        (f"{place.dead_letter_topic}/0/0", f"{place.topic}/1/0")
+    ]
+
+
+def test_a_purge_that_was_cut_off_before_it_deleted_is_run_again_without_a_second_entry(place: Place) -> None:
+    place.send_letters(b"a", b"b")
+    letters = list(place.letters.letters())
+    with place.letters.settling() as settling:
+        settling.purge(letters[0])
+    assert place.redrive() == {Verdict.PURGED: 1, Verdict.REDRIVE: 1}
+    plan = plan_purge(place.letters, Selection(until=letters[1].timestamp).takes)
+    assert (plan.letters, purge(place.letters, plan)) == (1, 0)
+    assert [letter.offset for letter in place.letters.letters()] == [1]
+
+
+def test_letters_are_read_beyond_aborted_ones_and_markers(place: Place) -> None:
+    producer = Producer({**place.settings.kafka.client_config(), "transactional.id": place.topic})
+    producer.init_transactions(30)
+    for end in (producer.abort_transaction, producer.commit_transaction):
+        producer.begin_transaction()
+        producer.produce(place.dead_letter_topic, end.__name__)
+        producer.flush(10)
+        end(30)
+    assert [letter.value for letter in place.letters.letters()] == [b"commit_transaction"]
+    wait_for_open_transactions(place.settings.kafka, place.dead_letter_topic, 1)
+
+
+def test_what_retention_took_is_no_trouble(place: Place) -> None:
+    place.send_letters(b"a", b"b")
+    admin = AdminClient(dict(place.settings.kafka.client_config()))
+    for deleted in admin.delete_records([TopicPartition(place.dead_letter_topic, 0, 1)]).values():
+        deleted.result(30)
+    assert place.redrive() == {Verdict.REDRIVE: 1}
+
+
+def test_a_broker_without_the_ledger_is_told_so(place: Place) -> None:
+    topic = place.letters
+    topic._there.pop("deadletters.settled.v1")
+    assert topic.ledger(complete=False).is_redriven(DeadLetter("t", 0, 0, None, None, None, ())) is False
+    with pytest.raises(SettlementError, match="topics create"):
+        topic.settling()
