@@ -10,6 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
+from spark.evolution import reading
 from spark.schemas import WriterSchemas
 
 HEADER_BYTES = 5
@@ -75,13 +76,41 @@ def _is_known(value: Column, schema_ids: Iterable[int]) -> Column:
 
 
 def _event(reader: str, writers: Sequence[tuple[int, str]]) -> Column:
-    options = {"mode": "PERMISSIVE", "avroSchema": reader}
     header, body = F.expr(f"substring(value, 1, {HEADER_BYTES})"), F.expr(f"substring(value, {HEADER_BYTES + 1})")
     if not writers:
-        return F.when(F.lit(False), from_avro(body, reader, options))
+        return F.when(F.lit(False), from_avro(body, reader))
     return _first(
-        [(header == F.lit(wire_header(schema_id)), from_avro(body, writer, options)) for schema_id, writer in writers]
+        [(header == F.lit(wire_header(schema_id)), _read(body, writer, reader)) for schema_id, writer in writers]
     )
+
+
+def _read(body: Column, writer: str, reader: str) -> Column:
+    """The event in a body; a struct of nulls, or null, if it does not fit."""
+    how = reading(reader, writer)
+    event = from_avro(body, writer, {"mode": "PERMISSIVE", "avroSchema": how.schema})
+    if not how.widened:
+        return event
+    names = [field["name"] for field in json.loads(reader)["fields"]]
+
+    def narrowed(wide: Column) -> Column:
+        fields = {name: _narrow(wide[name], how.widened.get(name)) for name in names}
+        fits = F.lit(True)
+        for name, kind in how.widened.items():
+            # A float takes what is near, an integer only what it is.
+            same = (
+                fields[name].isNotNull() | wide[name].isNull()
+                if kind == "float"
+                else fields[name].eqNullSafe(wide[name])
+            )
+            fits = fits & same
+        return F.when(fits, F.struct(*[value.alias(name) for name, value in fields.items()]))
+
+    # The lambda makes Spark decode once, not once for each field.
+    return F.get(F.transform(F.array(event), narrowed), F.lit(0))
+
+
+def _narrow(value: Column, kind: str | None) -> Column:
+    return value if kind is None else value.try_cast({"int": "int", "long": "bigint", "float": "float"}[kind])
 
 
 def _record() -> Column:

@@ -61,6 +61,37 @@ def test_a_newer_writer_than_the_reader_is_read_too(spark: SparkSession) -> None
     assert "gate" not in row.event
 
 
+DISTANCE = {"name": "distance_miles", "type": "long"}
+
+
+@pytest.mark.parametrize("value", [2**31 - 1, -(2**31)])
+def test_a_number_that_a_newer_version_widened_is_taken_back_where_it_fits(spark: SparkSession, value: int) -> None:
+    newer = schema_with(DISTANCE)
+    schemas = WriterSchemas(SCHEMAS.subject, SCHEMA, {7: SCHEMA, 9: newer})
+    values = [framed(7, body(a_departure())), framed(9, body(a_departure(distance_miles=value), newer))]
+    rows = decoded(spark, *values, schemas=schemas)
+    assert [(row.event.distance_miles, row.reason) for row in rows] == [(1400, None), (value, None)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"), [("long", 2**31), ("double", 1.5), ("double", float("nan")), ("double", 1e300)]
+)
+def test_a_number_that_does_not_fit_any_more_is_undecodable_and_never_cut(
+    spark: SparkSession, kind: str, value: float
+) -> None:
+    newer = schema_with({"name": "distance_miles", "type": kind})
+    schemas = WriterSchemas(SCHEMAS.subject, SCHEMA, {9: newer})
+    (row,) = decoded(spark, framed(9, body(a_departure(distance_miles=value), newer)), schemas=schemas)
+    assert (row.event, row.reason) == (None, "Undecodable")
+
+
+def test_a_field_that_a_newer_version_renamed_is_found_by_its_alias(spark: SparkSession) -> None:
+    newer = schema_with({"name": "airline", "type": "string", "aliases": ["carrier"]}, without=["carrier"])
+    schemas = WriterSchemas(SCHEMAS.subject, SCHEMA, {9: newer})
+    (row,) = decoded(spark, framed(9, body(a_departure(airline="UA"), newer)), schemas=schemas)
+    assert (row.event.carrier, row.reason) == ("UA", None)
+
+
 GOOD = framed(7, body(a_departure()))
 BAD: dict[str, tuple[bytes | None, str]] = {
     "tombstone": (None, "EmptyBody"),
