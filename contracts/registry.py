@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import httpx
 import structlog
-from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_exponential_jitter
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential_jitter
 
 from contracts.errors import (
     RegistryError,
@@ -51,11 +51,14 @@ class Registry:
     """Registers and looks up Avro schemas. Safe to share between threads; close it, or use it in a `with`.
 
     No answer, an answer 5xx, 429 or 408, a redirect, and any answer that is not the protocol's own are an outage: it is
-    retried with growing pauses for `retry_seconds`, then raised as RegistryUnavailable. An outage is never taken for
+    retried with growing pauses for `retry_seconds`, then raised as RegistryUnavailable; one answer may take
+    `timeout_seconds`. An outage is logged once, however many calls it fails, and its end too. It is never taken for
     "unknown": that takes the protocol's own error code.
     """
 
-    def __init__(self, settings: RegistrySettings, *, retry_seconds: float = 30.0) -> None:
+    def __init__(
+        self, settings: RegistrySettings, *, retry_seconds: float = 30.0, timeout_seconds: float = 10.0
+    ) -> None:
         if settings.token is not None and settings.username is not None:
             raise RegistryError("the registry takes a username and password or a token, not both")
         headers = {"Accept": f"{_MEDIA_TYPE}, application/json", "Content-Type": _MEDIA_TYPE}
@@ -69,11 +72,12 @@ class Registry:
             verify=ssl.create_default_context(cafile=settings.ca_file),
             follow_redirects=False,  # a redirect would carry the credentials elsewhere
             trust_env=False,  # the settings alone say where to go: no proxy variable, no ~/.netrc
-            timeout=httpx.Timeout(10.0, connect=3.0),
+            timeout=httpx.Timeout(timeout_seconds, connect=min(3.0, timeout_seconds)),
         )
         host = f"{settings.url.host}:{settings.url.port}"
         self._where = f"schema registry at {host}"
         self._retry_seconds = retry_seconds
+        self._away = False
         # Ids never change their meaning, so what is here stays right. A dict is enough for threads: at worst two of
         # them ask the same question.
         self._by_id: dict[int, str] = {}
@@ -163,10 +167,23 @@ class Registry:
             retry=retry_if_exception_type(RegistryUnavailable),
             stop=stop_after_delay(self._retry_seconds),
             wait=wait_exponential_jitter(multiplier=0.1, max=5.0, jitter=0.1),
-            before_sleep=_log_retry,
+            before_sleep=lambda state: self._tell(state.outcome.exception() if state.outcome else None),
             reraise=True,
         )
-        return retrying(self._ask_once, method, path, body, read)
+        try:
+            answer = retrying(self._ask_once, method, path, body, read)
+        except RegistryUnavailable as error:
+            self._tell(error)
+            raise
+        if self._away:
+            self._away = False
+            _log.info("registry answers again", registry=self._where)
+        return answer
+
+    def _tell(self, error: BaseException | None) -> None:
+        if not self._away:
+            self._away = True
+            _log.warning("registry unavailable", registry=self._where, error=str(error))
 
     def _ask_once(self, method: str, path: str, body: dict[str, str] | None, read: Callable[[Any], _T]) -> _T | _No:
         what = f"{self._where}, {method} {path}"
@@ -208,11 +225,6 @@ class _No:
 
 def _quoted(subject: str) -> str:
     return quote(subject, safe="")
-
-
-def _log_retry(state: RetryCallState) -> None:
-    error = state.outcome.exception() if state.outcome is not None else None
-    _log.warning("registry unavailable, trying again", attempt=state.attempt_number, error=str(error))
 
 
 # How to read each answer. A missing key or a wrong type is an answer that does not make sense: an outage.

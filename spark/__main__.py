@@ -26,6 +26,9 @@ from spark.sink import Sink
 
 _log = structlog.get_logger(__name__)
 
+_REGISTRY_SECONDS = 3.0
+"""A registry that hangs holds up a batch for so long, once in a while."""
+
 
 def main() -> int:
     """Run one deployable until SIGTERM. Status 0: stopped as asked; 1: a query failed; 2: wrong settings."""
@@ -63,7 +66,7 @@ def _run(name: str, settings: SparkSettings) -> None:
 
     with (
         serve_health(settings.http, service=name, healthy=healthy),
-        Registry(settings.registry, retry_seconds=2.0) as registry,
+        Registry(settings.registry, retry_seconds=2.0, timeout_seconds=_REGISTRY_SECONDS) as registry,
     ):
         if name == "live":
             query = Live(

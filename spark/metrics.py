@@ -29,6 +29,12 @@ LATENCY = Gauge(
 )
 DEAD_LETTERS = Counter("headrace_dead_letters", "Records that could not be decoded.", ["query"])
 UNMATCHED = Counter("headrace_unmatched_rows", "Lookups that had no row.", ["query", "lookup"])
+REGISTRY_AWAY = Gauge("headrace_registry_unavailable", "1 while the schema registry does not answer.", ["subject"])
+REGISTRY_WAITING = Gauge(
+    "headrace_registry_waiting",
+    "1 while a batch waits for the registry: it has a schema id not known yet.",
+    ["subject"],
+)
 
 
 class Progress(StreamingQueryListener):

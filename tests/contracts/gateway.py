@@ -13,19 +13,39 @@ import httpx
 
 HANG_UP = 0
 """In place of a status: close the connection without an answer."""
+HANG = -1
+"""In place of a status: no answer while this outage lasts."""
 
 
 @dataclass
 class Gateway:
-    """Answers with each of `answers` (status, body) once, or with the last one for ever if there is nothing behind."""
+    """Answers with each of `answers` (status, body) once, or with the last one for ever if there is nothing behind; between
+    `fail` and `heal` with that failure alone.
+    """
 
     behind: str | None
     answers: list[tuple[int, str]]
     seen: list[httpx.Headers] = field(default_factory=list)
     url: str = ""
+    _failure: tuple[int, str] | None = None
+    _healed: threading.Event = field(default_factory=threading.Event)
+
+    def fail(self, status: int, body: str = "") -> None:
+        self._healed.clear()
+        self._failure = (status, body)
+
+    def heal(self) -> None:
+        self._failure = None
+        self._healed.set()
 
     def answer(self, method: str, path: str, headers: httpx.Headers, body: bytes) -> tuple[int, bytes]:
         self.seen.append(headers)
+        if self._failure is not None:
+            status, text = self._failure
+            if status == HANG:
+                self._healed.wait(60)
+                return HANG_UP, b""
+            return status, text.encode()
         if self.answers and (self.behind is None or len(self.seen) <= len(self.answers)):
             status, text = self.answers[min(len(self.seen), len(self.answers)) - 1]
             return status, text.encode()
@@ -70,6 +90,7 @@ def a_gateway(
     try:
         yield gateway
     finally:
+        gateway.heal()
         server.shutdown()
         server.server_close()
         thread.join()

@@ -17,6 +17,7 @@ from deploy.local.java import java_home
 from deploy.local.stack import LocalStack
 from spark.session import start_session
 from spark.settings import Cluster, SparkSettings
+from tests.spark.live_query import Dimensions
 from tests.spark.records import Topics
 
 
@@ -58,6 +59,17 @@ def topics(settings: SparkSettings, catalog: Catalog, registry: Registry) -> Ite
     """Topics of this test alone, in place of the contracts' own."""
     with Topics(settings, catalog, registry) as made:
         yield made
+
+
+@pytest.fixture
+def dimensions(spark: SparkSession, settings: SparkSettings, catalog: Catalog) -> Dimensions:
+    return Dimensions(spark, settings, catalog)
+
+
+@pytest.fixture(scope="session")
+def published(spark: SparkSession, settings: SparkSettings, catalog: Catalog) -> Dimensions:
+    """Dimensions for tests that don't change them."""
+    return Dimensions(spark, settings, catalog)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -60,9 +60,9 @@ def framed(schema_id: int, avro: bytes) -> bytes:
     return b"\x00" + schema_id.to_bytes(4, "big") + avro
 
 
-def schema_with(*fields: dict[str, Any], without: Sequence[str] = ()) -> str:
-    """flights.departed.v1's schema with other fields: those of the same name replaced, the rest added."""
-    schema = json.loads(SCHEMA)
+def schema_with(*fields: dict[str, Any], without: Sequence[str] = (), base: str = SCHEMA) -> str:
+    """flights.departed.v1's schema, or `base`, with other fields: those of the same name replaced, the rest added."""
+    schema = json.loads(base)
     changed = {field["name"]: field for field in fields}
     schema["fields"] = [changed.pop(field["name"], field) for field in schema["fields"] if field["name"] not in without]
     schema["fields"] += changed.values()

@@ -3,54 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import io
-import json
-import uuid
 from collections.abc import Iterator
-from typing import Any
 
-import fastavro
 import pytest
-from confluent_kafka import Message
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from contracts.catalog import Catalog
 from contracts.errors import NotAProducer
 from contracts.registry import Registry
 from spark.at_least_once import AtLeastOnceSink
-from spark.exactly_once import ExactlyOnceSink
 from spark.lifecycle import Lifecycle
 from spark.live import Live, route
 from spark.settings import SparkSettings
-from spark.sink import Sink
+from tests.spark.live_query import Dimensions, events, running
 from tests.spark.records import DEPARTED, ENRICHED, Topics, a_departure, body, framed, schema_with
-from tests.spark.test_enrich import ROWS
-
-
-class Dimensions:
-    """The three dimensions as Delta tables at a place of their own."""
-
-    def __init__(self, spark: SparkSession, settings: SparkSettings, catalog: Catalog) -> None:
-        self._spark = spark
-        self._bucket = settings.s3.bucket
-        place = f"test-dimensions/{uuid.uuid4().hex[:8]}"
-        self.contracts = {
-            name: dimension.model_copy(update={"location": f"{place}/{name}"})
-            for name, dimension in catalog.dimensions.items()
-        }
-        for name, rows in ROWS.items():
-            self.publish(name, *rows)
-
-    def publish(self, name: str, *rows: tuple[Any, ...]) -> None:
-        contract = self.contracts[name]
-        frame = self._spark.createDataFrame(list(rows), ", ".join(f"{c.name} {c.type}" for c in contract.columns))
-        frame.write.format("delta").mode("overwrite").save(f"s3a://{self._bucket}/{contract.location}")
-
-
-@pytest.fixture
-def dimensions(spark: SparkSession, settings: SparkSettings, catalog: Catalog) -> Dimensions:
-    return Dimensions(spark, settings, catalog)
 
 
 @pytest.fixture(params=["exactly-once", "at-least-once"])
@@ -62,32 +28,8 @@ def live(
     topics: Topics,
     dimensions: Dimensions,
 ) -> Iterator[StreamingQuery]:
-    own = dataclasses.replace(topics.catalog, dimensions=dimensions.contracts)
-    path = route(own)
-    sink: Sink
-    if request.param == "exactly-once":
-        sink = ExactlyOnceSink(settings.kafka, path, settings.live)
-    else:
-        sink = AtLeastOnceSink(settings.kafka, path)
-    query = Live(spark, settings, own, registry, sink, Lifecycle()).start()
-    assert query is not None
-    yield query
-    query.stop()
-
-
-def events(topics: Topics) -> list[tuple[dict[str, Any], dict[str, Any], Message]]:
-    """Event, headers and record of everything in the enriched topic."""
-    schema = fastavro.parse_schema(json.loads(topics.catalog.schema(ENRICHED)))
-    prefix = framed(topics.schema_ids[ENRICHED], b"")
-    found = []
-    for message in topics.read(topics.enriched.name):
-        value = message.value()
-        assert isinstance(value, bytes)
-        assert value.startswith(prefix)
-        event = fastavro.schemaless_reader(io.BytesIO(value[5:]), schema, None)
-        assert isinstance(event, dict)
-        found.append((event, dict(message.headers() or []), message))
-    return found
+    with running(spark, settings, registry, topics.catalog, dimensions, guarantee=request.param) as query:
+        yield query
 
 
 def test_a_departure_comes_out_enriched_with_its_coordinate_and_trace(topics: Topics, live: StreamingQuery) -> None:

@@ -1,0 +1,89 @@
+"""The live enrichment as a running query, and what it wrote, read back from Kafka."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import fastavro
+from confluent_kafka import Message
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from contracts.catalog import Catalog
+from contracts.registry import Registry
+from spark.at_least_once import AtLeastOnceSink
+from spark.exactly_once import ExactlyOnceSink
+from spark.lifecycle import Lifecycle
+from spark.live import Live, route
+from spark.settings import SparkSettings
+from spark.sink import Sink
+from tests.spark.records import ENRICHED, Topics, framed
+from tests.spark.test_enrich import ROWS
+
+
+class Dimensions:
+    """The three dimensions as Delta tables at a place of their own."""
+
+    def __init__(self, spark: SparkSession, settings: SparkSettings, catalog: Catalog) -> None:
+        self._spark = spark
+        self._bucket = settings.s3.bucket
+        place = f"test-dimensions/{uuid.uuid4().hex[:8]}"
+        self.contracts = {
+            name: dimension.model_copy(update={"location": f"{place}/{name}"})
+            for name, dimension in catalog.dimensions.items()
+        }
+        for name, rows in ROWS.items():
+            self.publish(name, *rows)
+
+    def publish(self, name: str, *rows: tuple[Any, ...]) -> None:
+        contract = self.contracts[name]
+        frame = self._spark.createDataFrame(list(rows), ", ".join(f"{c.name} {c.type}" for c in contract.columns))
+        frame.write.format("delta").mode("overwrite").save(f"s3a://{self._bucket}/{contract.location}")
+
+
+@contextmanager
+def running(
+    spark: SparkSession,
+    settings: SparkSettings,
+    registry: Registry,
+    catalog: Catalog,
+    dimensions: Dimensions,
+    **live: object,
+) -> Iterator[StreamingQuery]:
+    """The query over the catalog's topics; `live` are fields of LiveSettings."""
+    own = dataclasses.replace(catalog, dimensions=dimensions.contracts)
+    chosen = settings.live.model_copy(update=live)
+    sink: Sink
+    if chosen.guarantee == "exactly-once":
+        sink = ExactlyOnceSink(settings.kafka, route(own), chosen)
+    else:
+        sink = AtLeastOnceSink(settings.kafka, route(own))
+    lifecycle = Lifecycle()
+    query = Live(spark, settings, own, registry, sink, lifecycle).start()
+    assert query is not None
+    try:
+        yield query
+    finally:
+        lifecycle.stopping.set()
+        query.stop()
+
+
+def events(topics: Topics) -> list[tuple[dict[str, Any], dict[str, Any], Message]]:
+    """Event, headers and record of everything in the enriched topic."""
+    schema = fastavro.parse_schema(json.loads(topics.catalog.schema(ENRICHED)))
+    prefix = framed(topics.schema_ids[ENRICHED], b"")
+    found = []
+    for message in topics.read(topics.enriched.name):
+        value = message.value()
+        assert isinstance(value, bytes)
+        assert value.startswith(prefix)
+        event = fastavro.schemaless_reader(io.BytesIO(value[5:]), schema, None)
+        assert isinstance(event, dict)
+        found.append((event, dict(message.headers() or []), message))
+    return found
