@@ -33,6 +33,8 @@ Until = Annotated[str | None, typer.Option(help="Only those whose record is olde
 AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
 _DEFAULT_DIRECTORY = Path(".headrace")
 _REGISTRY_SECONDS = 3.0
+_NAMED = 20
+"""How many dead letters of each verdict are named; all are counted."""
 
 
 @dlq_app.command("list")
@@ -131,12 +133,18 @@ def redrive(
     from contracts.dead_letters.letter import DeadLetter
     from contracts.dead_letters.redrive import redrive as send_back
     from contracts.dead_letters.selection import Verdict
+    from deploy import dead_letter_text as text
+
+    told: Counter[Verdict] = Counter()
 
     def tell(letter: DeadLetter, verdict: Verdict) -> None:
-        if verdict is Verdict.REDRIVE and dry_run:
-            _echo([f"{letter.coordinate} would go back to {letter.origin}'s partition: {letter.reason}"])
-        elif verdict not in (Verdict.REDRIVE, Verdict.REDRIVEN):
-            _echo([f"{letter.coordinate} stays: {verdict}"])
+        told[verdict] += 1
+        if told[verdict] > _NAMED or verdict is Verdict.REDRIVEN or (verdict is Verdict.REDRIVE and not dry_run):
+            return
+        would = (
+            f"would go back to the partition of {letter.origin}" if verdict is Verdict.REDRIVE else f"stays: {verdict}"
+        )
+        _echo([text.printable(f"{letter.coordinate} ({letter.reason}) {would}")])
 
     selection = _selection(reason, since, until, coordinate)
     total: Counter[Verdict] = Counter()
@@ -145,11 +153,10 @@ def redrive(
             # A topic without any must not be fenced for nothing, nor need a ledger.
             if next(filter(selection.takes, each.letters()), None) is not None:
                 total += send_back(each, selection, again=again, dry_run=dry_run, on_letter=tell)
-    would = "would go back" if dry_run else "went back"
-    typer.echo(
-        f"{total[Verdict.REDRIVE]} {would}, {total[Verdict.REDRIVEN]} had gone back before, "
-        f"{total.total() - total[Verdict.REDRIVE] - total[Verdict.REDRIVEN]} stay"
-    )
+    for verdict, count in total.items():
+        typer.echo(f"{count} {'would go back' if verdict is Verdict.REDRIVE and dry_run else verdict}")
+    if not total:
+        typer.echo("there are no such dead letters")
 
 
 @dlq_app.command()

@@ -35,7 +35,12 @@ class Place:
         contract = real.topic(DEPARTED).model_copy(update={"name": name or f"trials.t{uuid.uuid4().hex[:12]}.v1"})
         self.settings, self.registry = settings, registry
         self.topic, self.dead_letter_topic = contract.name, contract.dead_letter_topic
-        self.catalog = dataclasses.replace(real, topics={DEPARTED: contract, LEDGER: real.topic(LEDGER)})
+        self.contract = contract
+        self.catalog = dataclasses.replace(
+            real,
+            topics={contract.name: contract, LEDGER: real.topic(LEDGER)},
+            _schemas={contract.name: real._schemas[DEPARTED], LEDGER: real._schemas[LEDGER]},
+        )
 
     def created(self) -> Self:
         """With its topics on the brokers."""
@@ -45,7 +50,7 @@ class Place:
     @property
     def letters(self) -> DeadLetterTopic:
         """As the commands see it."""
-        return DeadLetterTopic(self.settings.kafka, self.catalog, self.registry, DEPARTED)
+        return DeadLetterTopic(self.settings.kafka, self.catalog, self.registry, self.topic)
 
     def send_letters(
         self, *values: bytes | None, first_offset: int = 0, original: list[tuple[str, bytes | None]] | None = None

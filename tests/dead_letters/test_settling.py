@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
@@ -17,18 +16,9 @@ from contracts.dead_letters.purge import plan_purge, purge
 from contracts.dead_letters.selection import Selection, Verdict
 from contracts.errors import ConsumeError, SettlementError
 from contracts.events import Settlement
-from contracts.registry import Registry
-from deploy.local.stack import LocalStack
 from tests.dead_letters.place import Place
 
 pytestmark = pytest.mark.system
-
-
-@pytest.fixture
-def place(stack: LocalStack) -> Iterator[Place]:
-    settings = stack.settings()
-    with Registry(settings.registry) as registry:
-        yield Place(settings, registry).created()
 
 
 def test_a_record_goes_back_as_it_was_with_its_dead_letter_named(place: Place) -> None:

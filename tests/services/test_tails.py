@@ -1,0 +1,33 @@
+"""Where a producer goes on is told by the newest record that it sent, not by one that was sent back since."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import Producer
+
+from contracts.registry import Registry
+from deploy.local.stack import LocalStack
+from services.replay.position import HEADER, Position
+from services.replay.tails import Tails
+from tests.dead_letters.place import Place
+
+pytestmark = pytest.mark.system
+
+
+def test_a_redriven_record_and_the_marker_behind_it_do_not_take_a_producer_back(stack: LocalStack) -> None:
+    settings = stack.settings()
+    positions = [Position(1, 0), Position(2, 0), Position(3, 0)]
+    with Registry(settings.registry) as registry:
+        place = Place(settings, registry).created()
+        producer = Producer(settings.kafka.client_config())
+        for each in positions:
+            producer.produce(place.topic, b"v", partition=1, headers=list(_headers(each)))
+        assert producer.flush(30) == 0
+        place.send_letters(b"v", original=_headers(positions[0]))
+        place.redrive()
+    with Tails(settings.kafka) as tails:
+        assert list(tails.positions(place.topic, 1, "departures")) == positions[::-1]
+
+
+def _headers(position: Position) -> list[tuple[str, bytes | None]]:
+    return [("ce_source", b"/services/departures"), (HEADER, str(position).encode())]
