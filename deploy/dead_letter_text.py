@@ -73,7 +73,7 @@ def page_lines(letter: DeadLetter, state: State, decoded: Decoded) -> Iterator[s
         yield f"  {printable(name)} = {readable(value)}"
     yield f"value        {'(none)' if letter.value is None else f'{len(letter.value)} bytes'}"
     for at in range(0, len(letter.value or b""), 32):
-        yield f"  {at:08x}  {(letter.value or b'')[at : at + 32].hex(' ', 4)}"
+        yield f"  {at:08x}  {(letter.value or b'')[at : at + 32].hex(' ', -4)}"
 
 
 def purge_lines(plan: PurgePlan, topic: str) -> Iterator[str]:
@@ -136,7 +136,7 @@ def hex_text(value: bytes | None) -> str:
     """The beginning of a value as hexadecimal digits."""
     if value is None:
         return "(no value)"
-    return f"{len(value)} bytes: {value[:_HEX_BYTES].hex(' ', 4)}{' …' if len(value) > _HEX_BYTES else ''}"
+    return f"{len(value)} bytes: {value[:_HEX_BYTES].hex(' ', -4)}{' …' if len(value) > _HEX_BYTES else ''}"
 
 
 def _cells(count: Count) -> tuple[str, ...]:

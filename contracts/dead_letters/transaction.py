@@ -21,6 +21,8 @@ from contracts.settings import KafkaSettings
 
 TRANSACTION_LETTERS = 500
 _TIMEOUT_SECONDS = 60.0
+_REPORT_SECONDS = 0.5
+"""How long after a refusal to wait for the report that says which record it was."""
 _FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
 
 _CONFIG: dict[str, Any] = {**PRODUCER_CONFIG, "transaction.timeout.ms": int(_TIMEOUT_SECONDS * 1000)}
@@ -43,7 +45,7 @@ class Settling:
         self._topic = dead_letter_topic
         self._now = now
         self._open = 0
-        self._refused: str | None = None
+        self._refused: dict[int, str] = {}  # by size: of a batch that is refused, the largest record is to blame
         self.committed = 0
         """Calls of `redrive` and `purge` that are in force."""
         # Fixed: with an id of each run's own, a run that was killed would neither be aborted nor kept out.
@@ -122,8 +124,8 @@ class Settling:
         timestamp_ms: int | None = None,
     ) -> None:
         def report(error: KafkaError | None, _message: Message) -> None:
-            if error is not None and self._refused is None:
-                self._refused = f"{letter.coordinate} to {topic}: {error.str()}"
+            if error is not None:
+                self._refused[len(letter.value or b"")] = f"{letter.coordinate} to {topic}: {error.str()}"
 
         def produce() -> None:
             self._producer.produce(
@@ -151,7 +153,9 @@ class Settling:
                     )
                     raise SettlementError(what) from failure
                 if not error.retriable() or time.monotonic() > until:
-                    what = self._refused or f"{self._topic}: {error.str()}"
+                    while self._producer.poll(_REPORT_SECONDS):
+                        pass
+                    what = self._refused[max(self._refused)] if self._refused else f"{self._topic}: {error.str()}"
                     raise SettlementError(f"the brokers refuse: {what}; what was committed before holds") from failure
 
     def _abort(self) -> None:

@@ -16,7 +16,7 @@ from spark.lifecycle import Lifecycle
 from spark.live import Live, route
 from spark.settings import SparkSettings
 from tests.spark.live_query import Dimensions, events, running
-from tests.spark.records import DEPARTED, ENRICHED, Topics, a_departure, body, framed, schema_with
+from tests.spark.records import DEPARTED, ENRICHED, Topics, a_departure, body, framed
 
 
 @pytest.fixture(params=["exactly-once", "at-least-once"])
@@ -72,19 +72,6 @@ def test_bad_records_go_to_the_dead_letters_in_the_same_batch(topics: Topics, li
     assert headers["ce_id"] == f"{topics.departed.name}/0/1".encode()
     assert headers["__connect.errors.topic"] == topics.departed.name.encode()
     assert headers["__connect.errors.offset"] == b"1"
-
-
-def test_a_schema_version_registered_while_running_is_decoded_from_its_first_record_on(
-    topics: Topics, live: StreamingQuery, registry: Registry
-) -> None:
-    topics.send_departures("old")
-    live.processAllAvailable()
-    newer = schema_with({"name": "gate", "type": ["null", "string"], "default": None})
-    schema_id = registry.register(topics.departed.subject, newer)
-    topics.send(framed(schema_id, body(a_departure(flight_id="new", gate="C70"), newer)))
-    live.processAllAvailable()
-    assert [event["flight_id"] for event, _, _ in events(topics)] == ["old", "new"]
-    assert topics.read(topics.departed.dead_letter_topic) == []
 
 
 def test_a_new_dimension_version_holds_from_the_next_batch_on(

@@ -62,6 +62,7 @@ def test_a_failing_registry_makes_no_dead_letters_and_says_so_once(
         newer = schema_with({"name": "gate", "type": "string", "default": "?"})
         schema_id = registry.register(subject, newer)
         topics.send(framed(schema_id, body(a_departure(flight_id="new", gate="C70"), newer)))
+        wait_for("the batch to wait", lambda: gauge("headrace_registry_waiting", subject) == 1)
         for name, failure in FAILURES.items():
             with subtests.test(f"a new id waits while it is {name}"):
                 gateway.fail(*failure)
