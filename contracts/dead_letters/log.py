@@ -34,6 +34,9 @@ def topics_there(kafka: KafkaSettings) -> dict[str, int]:
         found = _admin(kafka).list_topics(timeout=_PATIENCE_SECONDS).topics
     except KafkaException as error:
         raise ConsumeError(f"the brokers at {kafka.bootstrap_servers} say: {error.args[0].str()}") from error
+    for name, topic in found.items():
+        if topic.error is not None:
+            raise ConsumeError(f"{name}: {topic.error.str()}: try again")
     return {name: len(topic.partitions) for name, topic in found.items()}
 
 
@@ -89,7 +92,9 @@ def wait_for_open_transactions(kafka: KafkaSettings, topic: str, partitions: int
 
 
 def _partition(consumer: Consumer, topic: str, partition: int) -> Iterator[Message]:
-    _, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_PATIENCE_SECONDS)
+    low, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_PATIENCE_SECONDS)
+    if low == end:
+        return
     consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
     while True:
         message = consumer.poll(_PATIENCE_SECONDS)
@@ -98,7 +103,9 @@ def _partition(consumer: Consumer, topic: str, partition: int) -> Iterator[Messa
         error = message.error()
         if error is not None:
             if error.code() == KafkaError._PARTITION_EOF:
-                return
+                if (message.offset() or 0) >= end:
+                    return
+                continue
             if error.retriable() or error.code() == KafkaError._TRANSPORT:
                 _log.warning("the kafka client goes on after: %s", error.str())
                 continue

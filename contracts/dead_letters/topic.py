@@ -10,7 +10,7 @@ from contracts.dead_letters.ledger import LEDGER, Ledger
 from contracts.dead_letters.letter import DeadLetter
 from contracts.dead_letters.log import committed_records, topics_there
 from contracts.dead_letters.transaction import Settling
-from contracts.errors import SettlementError
+from contracts.errors import ConsumeError, SettlementError
 from contracts.publisher import Outlet
 from contracts.registry import Registry
 from contracts.settings import KafkaSettings
@@ -30,8 +30,10 @@ class DeadLetterTopic:
         self._there = topics_there(kafka)
 
     def letters(self) -> Iterator[DeadLetter]:
-        """Every committed letter that is there now, partition by partition, oldest first. None if the topic isn't there."""
-        for message in committed_records(self.kafka, self.name, self._there.get(self.name, 0)):
+        """Every committed letter that is there now, partition by partition, oldest first. Raises ConsumeError."""
+        if self.name not in self._there:
+            raise ConsumeError(f"{self.kafka.bootstrap_servers} has no topic {self.name}: run `headrace topics create`")
+        for message in committed_records(self.kafka, self.name, self._there[self.name]):
             yield DeadLetter.of(message)
 
     def ledger(self, *, complete: bool) -> Ledger:

@@ -153,9 +153,12 @@ def test_what_retention_took_is_no_trouble(place: Place) -> None:
     assert place.redrive() == {Verdict.REDRIVE: 1}
 
 
-def test_a_broker_without_the_ledger_is_told_so(place: Place) -> None:
+def test_a_broker_without_the_topics_is_told_so(place: Place) -> None:
     topic = place.letters
     topic._there.pop("deadletters.settled.v1")
     assert topic.ledger(complete=False).is_redriven(DeadLetter("t", 0, 0, None, None, None, ())) is False
     with pytest.raises(SettlementError, match="topics create"):
         topic.settling()
+    topic._there.clear()
+    with pytest.raises(ConsumeError, match="topics create"):
+        next(topic.letters())
