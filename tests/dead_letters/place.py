@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 import uuid
 from collections import Counter
 from typing import Self
@@ -36,6 +37,8 @@ class Place:
         self.settings, self.registry = settings, registry
         self.topic, self.dead_letter_topic = contract.name, contract.dead_letter_topic
         self.contract = contract
+        self.began_ms = int(time.time() * 1000) - 3_600_000
+        """Old enough to be told from now; what is older than the topic's retention the broker deletes while a test runs."""
         self.catalog = dataclasses.replace(
             real,
             topics={contract.name: contract, LEDGER: real.topic(LEDGER)},
@@ -69,7 +72,7 @@ class Place:
                 coordinate,
             )
             producer.produce(
-                self.dead_letter_topic, value, f"key-{offset}", headers=headers, timestamp=1_700_000_000_000 + offset
+                self.dead_letter_topic, value, f"key-{offset}", headers=headers, timestamp=self.began_ms + offset
             )
         assert producer.flush(30) == 0
 
