@@ -40,7 +40,10 @@ class AtLeastOnceSink:
         derived = F.concat(
             header_array({"ce_id": coordinate}), constant, *[header_if_any(name, F.col(name)) for name in PASSED_ON]
         )
-        record = F.struct(coordinate.alias("coordinate"), source.alias("topic"), "partition", "offset", "headers")
+        timestamp = F.timestamp_millis("timestamp_ms").alias("timestamp")
+        record = F.struct(
+            coordinate.alias("coordinate"), source.alias("topic"), "partition", "offset", timestamp, "headers"
+        )
         bad = dead_letter_headers(self._route.query, record, F.col("reason"), F.col("error"))
         topic = F.when(good, F.lit(self._route.target)).otherwise(F.lit(self._route.dead_letters))
         return rows.select(topic.alias("topic"), "key", "value", F.when(good, derived).otherwise(bad).alias("headers"))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from contracts.dead_letters.headers import CAUSE, ERRORS
+from contracts.dead_letters.headers import CAUSE, ERRORS, TIMESTAMP
 from spark.headers import HEADERS_TYPE, header_array
 
 
 def dead_letter_headers(connector: str, record: Column, reason: Column, error: Column) -> Column:
-    """The headers of a dead letter, as `contracts.dead_letters.headers.dead_letter_headers` makes them."""
+    """The headers of a dead letter, as `contracts.dead_letters.headers.dead_letter_headers` makes them, and the timestamp."""
     original = F.coalesce(record["headers"], F.array().cast(HEADERS_TYPE))
     return F.concat(
         F.transform(original, _renamed).cast(HEADERS_TYPE),
@@ -22,6 +22,7 @@ def dead_letter_headers(connector: str, record: Column, reason: Column, error: C
                 f"{ERRORS}offset": record["offset"].cast("string"),
                 f"{ERRORS}exception.class.name": reason,
                 f"{ERRORS}exception.message": error,
+                TIMESTAMP: F.unix_millis(record["timestamp"]).cast("string"),
             }
         ),
         header_array({f"{ERRORS}connector.name": F.lit(connector), f"{ERRORS}stage": F.lit("VALUE_CONVERTER")}),

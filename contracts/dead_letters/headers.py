@@ -15,6 +15,11 @@ ERRORS = "__connect.errors."
 CAUSE = f"{ERRORS}ce_causationid"
 """Where the record's own ce_causationid stands, since that name is taken by its ce_id."""
 
+TIMESTAMP = f"{ERRORS}timestamp"
+"""The record's timestamp in milliseconds since the epoch, on dead letters that could not keep it as their own: Spark's Kafka
+writer sets none.
+"""
+
 REDRIVEN_FROM = "ce_redrivenfrom"
 """On a record that was sent back: the coordinate of the dead letter. CloudEvents wants names of letters and digits."""
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Self, cast
 
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
+from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_NOT_AVAILABLE, Message
 
-from contracts.dead_letters.headers import ERRORS, REDRIVEN_FROM, original_headers
+from contracts.dead_letters.headers import ERRORS, REDRIVEN_FROM, TIMESTAMP, original_headers
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+_MOST_DIGITS = 15
+"""Of a time in milliseconds: until the year 33658."""
 
 NO_REASON = "(none given)"
 """Stands where a dead letter of a stranger does not say why it is one."""
@@ -45,8 +49,13 @@ class DeadLetter:
     @classmethod
     def of(cls, message: Message) -> Self:
         """The dead letter in a consumed message."""
+        headers = tuple(cast("list[tuple[str, bytes | None]]", message.headers() or []))
         kind, timestamp_ms = message.timestamp()
-        headers = cast("list[tuple[str, bytes | None]]", message.headers() or [])
+        # Behind the coordinate only: what stands before it is the record's own claim.
+        added = max((at for at, (name, _) in enumerate(headers) if name == "ce_id"), default=0)
+        kept = _last(headers[added:], TIMESTAMP)
+        if _is_number(kept) and len(kept or "") <= _MOST_DIGITS:
+            kind, timestamp_ms = TIMESTAMP_CREATE_TIME, int(kept or "")
         return cls(
             message.topic() or "",
             message.partition() or 0,
@@ -54,7 +63,7 @@ class DeadLetter:
             None if kind == TIMESTAMP_NOT_AVAILABLE else timestamp_ms,
             message.key(),
             message.value(),
-            tuple(headers),
+            headers,
         )
 
     @property
@@ -88,7 +97,7 @@ class DeadLetter:
     @property
     def redriven_from(self) -> str | None:
         """The earlier dead letter, if this is the record of one that was sent back and failed again."""
-        return self._last(REDRIVEN_FROM)
+        return _last(self.headers, REDRIVEN_FROM)
 
     @property
     def timestamp(self) -> datetime | None:
@@ -108,14 +117,15 @@ class DeadLetter:
         return original_headers(self.headers, str(self.origin))
 
     def _said(self, name: str) -> str | None:
-        return self._last(ERRORS + name)
+        return _last(self.headers, ERRORS + name)
 
-    def _last(self, name: str) -> str | None:
-        """Of several, the last: it was added last. A record may have carried the name before."""
-        for found, value in reversed(self.headers):
-            if found == name and value is not None:
-                return value.decode(errors="replace")
-        return None
+
+def _last(headers: Sequence[tuple[str, bytes | None]], name: str) -> str | None:
+    """Of several, the last: it was added last. A record may have carried the name before."""
+    for found, value in reversed(headers):
+        if found == name and value is not None:
+            return value.decode(errors="replace")
+    return None
 
 
 def _is_number(text: str | None) -> bool:

@@ -9,6 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from contracts.dead_letters.headers import TIMESTAMP
+from contracts.dead_letters.letter import DeadLetter
 from contracts.errors import NotAProducer
 from contracts.registry import Registry
 from spark.at_least_once import AtLeastOnceSink
@@ -55,7 +57,7 @@ def test_a_departure_comes_out_enriched_with_its_coordinate_and_trace(topics: To
 
 def test_bad_records_go_to_the_dead_letters_in_the_same_batch(topics: Topics, live: StreamingQuery) -> None:
     topics.send_departures("a")
-    topics.send(b"", None, b"{}", framed(99_999_999, b"x"), headers=[("trace", b"t")])
+    topics.send(b"", None, b"{}", framed(99_999_999, b"x"), headers=[("trace", b"t"), (TIMESTAMP, b"1")])
     topics.send_departures("b")
     live.processAllAvailable()
     assert [event["flight_id"] for event, _, _ in events(topics)] == ["a", "b"]
@@ -67,6 +69,8 @@ def test_bad_records_go_to_the_dead_letters_in_the_same_batch(topics: Topics, li
         b"WrongMagic",
         b"UnknownSchemaId",
     ]
+    bad = [message for message in topics.read(topics.departed.name) if 1 <= (message.offset() or 0) <= 4]
+    assert [DeadLetter.of(letter).timestamp_ms for letter in letters] == [raw.timestamp()[1] for raw in bad]
     headers = dict(letters[0].headers() or [])
     assert headers["trace"] == b"t"
     assert headers["ce_id"] == f"{topics.departed.name}/0/1".encode()
