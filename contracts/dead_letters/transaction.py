@@ -25,6 +25,9 @@ _REPORT_SECONDS = 0.5
 """How long after a refusal to wait for the report that says which record it was."""
 _FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
 
+_TAKEN_ALONG = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
+"""What the client says of records that were not refused themselves, but share a transaction with one that was."""
+
 _CONFIG: dict[str, Any] = {**PRODUCER_CONFIG, "transaction.timeout.ms": int(_TIMEOUT_SECONDS * 1000)}
 
 _log = logging.getLogger(__name__)
@@ -124,7 +127,7 @@ class Settling:
         timestamp_ms: int | None = None,
     ) -> None:
         def report(error: KafkaError | None, _message: Message) -> None:
-            if error is not None:
+            if error is not None and error.code() not in _TAKEN_ALONG:
                 self._refused[len(letter.value or b"")] = f"{letter.coordinate} to {topic}: {error.str()}"
 
         def produce() -> None:
