@@ -50,12 +50,14 @@ class DeadLetters(_Section):
 class Lake(_Section):
     """The lake table that the topic's records land in, and the columns it is partitioned by: some with few values.
 
-    A partition is a folder with files of its own: one for each day would be thousands of small files.
+    A partition is a folder with files of its own: one for each day would be thousands of small files. Versions of the last
+    `history_days` can be read; the rows themselves stay.
     """
 
     table: FieldName
     format: Literal["delta", "iceberg"]
     partition_by: tuple[FieldName, ...]
+    history_days: int = Field(gt=0)
 
 
 class TopicContract(_Section):

@@ -132,4 +132,5 @@ def _custom(topic: TopicContract) -> dict[str, Any]:
     }
     if topic.lake is not None:
         properties |= {"lakeTable": topic.lake.table, "lakeFormat": topic.lake.format}
+        properties |= {"lakeHistoryDays": topic.lake.history_days}
     return properties
