@@ -19,3 +19,11 @@ class QueryFailed(HeadraceError):
 
 class SinkRefused(HeadraceError):
     """Writing the batch would lose or double records, or drain a topic into its dead letters; none of it was written."""
+
+
+class TableTaken(HeadraceError):
+    """Another process writes the table, or may do so because this one was silent for too long; the text names it."""
+
+
+class StoreUnfit(HeadraceError):
+    """The object store lacks what keeps two writers apart."""
