@@ -16,7 +16,7 @@ from contracts.registry import Registry
 from contracts.settings import read_settings
 from spark.at_least_once import AtLeastOnceSink
 from spark.exactly_once import ExactlyOnceSink
-from spark.lake import lake_tables
+from spark.lake import lake_tables, run_lake
 from spark.lifecycle import Lifecycle
 from spark.live import Live, route
 from spark.metrics import Progress
@@ -72,11 +72,9 @@ def _run(name: str, settings: SparkSettings) -> None:
             query = Live(
                 spark, settings, catalog, registry, _live_sink(settings, catalog, lifecycle), lifecycle
             ).start()
-            queries = [query] if query is not None else []
+            lifecycle.run([query] if query is not None else [])
         else:
-            queries = [table.start() for table in lake_tables(spark, settings, catalog, registry, lifecycle)]
-        _log.info("started", queries=[query.name for query in queries])
-        lifecycle.run(queries)
+            run_lake(lake_tables(spark, settings, catalog, registry, lifecycle), lifecycle)
     spark.stop()
 
 

@@ -60,6 +60,7 @@ class Lifecycle:
 
     def run(self, queries: Sequence[StreamingQuery]) -> None:
         """Return when asked to stop and no batch is half done. Raises QueryFailed when a query ends by itself."""
+        _log.info("started", queries=[query.name for query in queries])
         while not self.stopping.wait(_LOOK_SECONDS):
             for query in queries:
                 if not query.isActive:

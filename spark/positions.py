@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from delta.tables import DeltaTable
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
@@ -22,7 +21,7 @@ class Positions:
     next_offsets: Mapping[int, int]
 
     def as_json(self) -> str:
-        """What a Delta commit carries as `userMetadata`."""
+        """What a commit's `userMetadata` says, for people; what counts are the commit's transactions."""
         return json.dumps({"topic": self.topic, "positions": {str(p): n for p, n in self.next_offsets.items()}})
 
     def starting_offsets(self, partitions: Sequence[int]) -> str:
@@ -39,8 +38,8 @@ class Positions:
             taken = moved.get(found.partition, found.start)
             if found.start > taken:
                 raise PositionsDisagree(
-                    f"the table has {found.topic}/{found.partition} up to offset {taken}, but the checkpoint goes on "
-                    f"at {found.start}: remove the checkpoint to go on from the table, or restore the table"
+                    f"the table has {found.topic}/{found.partition} up to offset {taken}, but the batch begins at "
+                    f"{found.start}: start again, and the table says where to go on"
                 )
             moved[found.partition] = max(taken, found.end)
         return replace(self, next_offsets=moved)
@@ -55,13 +54,3 @@ class Positions:
         for partition, end in self.next_offsets.items():
             taken = taken | ((F.col("partition") == partition) & (F.col("offset") < end))
         return ~taken
-
-
-def read_positions(table: DeltaTable, topic: str) -> Positions:
-    """The positions that the newest commit with any carries; commits of maintenance may carry none."""
-    for history in (table.history(20), table.history()):
-        for row in history.where(F.col("userMetadata").isNotNull()).orderBy(F.desc("version")).collect():
-            said = json.loads(row["userMetadata"])
-            if said.get("topic") == topic:
-                return Positions(topic, {int(p): n for p, n in said["positions"].items()})
-    return Positions(topic, {})

@@ -88,14 +88,26 @@ class CheckpointOffsets:
         self._prefix = prefix
 
     def committed(self, topic: str) -> dict[int, int]:
-        """The end offsets of the last batch that Spark has committed; empty if there is none."""
-        batches = [int(name) for name in self._names("commits") if name.isdigit()]
-        if not batches:
+        """The end offsets of the last batch that Spark has committed; empty if there is none.
+
+        Of a damaged checkpoint, what can be read: an earlier batch, or none.
+        """
+        batches = {int(name) for name in self._names("commits") if name.isdigit()}
+        batches &= {int(name) for name in self._names("offsets") if name.isdigit()}
+        return next(filter(None, (self._offsets(f"offsets/{batch}", topic) for batch in sorted(batches)[::-1])), {})
+
+    def began(self, topic: str) -> dict[int, int]:
+        """The offsets at which the query began to read; empty if it never did."""
+        return self._offsets("sources/0/0", topic) if self._keys("/sources/0/0") else {}
+
+    def _offsets(self, file: str, topic: str) -> dict[int, int]:
+        """By partition, from a file whose last line is those of the one source; empty if it is cut short."""
+        lines = self._s3.get_object(Bucket=self._bucket, Key=f"{self._prefix}/{file}")["Body"].read().splitlines()
+        try:
+            return {int(partition): offset for partition, offset in json.loads(lines[-1]).get(topic, {}).items()}
+        except (IndexError, ValueError) as error:
+            _log.warning("checkpoint damaged", file=f"{self._prefix}/{file}", error=str(error))
             return {}
-        found = self._s3.get_object(Bucket=self._bucket, Key=f"{self._prefix}/offsets/{max(batches)}")
-        # Version, metadata, then one line for each source.
-        offsets = json.loads(found["Body"].read().decode().splitlines()[2])
-        return {int(partition): offset for partition, offset in offsets.get(topic, {}).items()}
 
     def remove(self) -> None:
         """Remove the checkpoint; the query then starts where it is told to."""

@@ -46,12 +46,14 @@ class LiveSettings(_Part):
 class LakeSettings(_Part):
     """The lake writer: the longer between two commits (seconds), the larger the files.
 
-    `topics` are those that this process lands; none named is all whose contract asks for a table. A table has one writer.
+    `topics` are those that this process lands; none named is all whose contract asks for a table. A table has one writer,
+    which holds a lease: after `lease_seconds` of silence another one may take over.
     """
 
     topics: tuple[str, ...] = ()
     trigger_seconds: float = Field(default=10.0, ge=0)
     max_offsets_per_trigger: int = Field(default=500_000, gt=0)
+    lease_seconds: float = Field(default=12.0, gt=0)
 
 
 class SparkSettings(Settings):

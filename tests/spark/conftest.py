@@ -27,7 +27,7 @@ def spark() -> Iterator[SparkSession]:
     jars = ensure_jars()
     folders: list[Path] = [jars["spark"], jars["spark-s3a"]]
     cluster = Cluster(jars=os.pathsep.join(map(str, folders)))
-    session = start_session(SparkSettings(spark=cluster), "tests")
+    session = start_session(SparkSettings(spark=cluster), "tests", delta=True)
     yield session
     session.stop()
 

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from unittest.mock import ANY
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from pyspark.sql import SparkSession
 
+from contracts.errors import ContractError
 from contracts.registry import Registry
-from spark.errors import PositionsDisagree
+from contracts.topic import TopicContract
+from spark.errors import PositionsDisagree, TableTaken
+from spark.kafka import read_topic
 from spark.lake import LakeTable
+from spark.lease import this_process
 from spark.lifecycle import Lifecycle
+from spark.offsets import OffsetRange
 from spark.s3 import s3_client
 from spark.settings import LakeSettings, SparkSettings
-from tests.spark.records import DEPARTED, Topics, framed
+from tests.spark.records import DEPARTED, SCHEMA, Topics, a_departure, body, framed, schema_with
+
+RAW = "flights.raw.v1/0"
 
 
 @pytest.fixture
@@ -23,13 +37,22 @@ def open_table(
 ) -> Callable[..., LakeTable]:
     """Opens the departed topic's table, as a writer that has just been started."""
 
-    def opened(trigger_seconds: float = 0, max_offsets_per_trigger: int = 500_000) -> LakeTable:
+    def opened(
+        trigger_seconds: float = 0,
+        max_offsets_per_trigger: int = 500_000,
+        topic: TopicContract = topics.departed,
+        schema: str = SCHEMA,
+    ) -> LakeTable:
         lake = LakeSettings(trigger_seconds=trigger_seconds, max_offsets_per_trigger=max_offsets_per_trigger)
         own = settings.model_copy(update={"lake": lake})
-        schema = topics.catalog.schema(DEPARTED)
-        return LakeTable(spark, own, topics.departed, schema, registry, Lifecycle())
+        return LakeTable(spark, own, topic, schema, registry, Lifecycle())
 
     return opened
+
+
+def _naive() -> dict[str, Any]:
+    """The instants as Spark hands them to Python: in the session's zone, UTC, without saying so."""
+    return {name: value.replace(tzinfo=None) for name, value in a_departure().items() if isinstance(value, datetime)}
 
 
 def catch_up(table: LakeTable) -> None:
@@ -39,14 +62,25 @@ def catch_up(table: LakeTable) -> None:
         query.processAllAvailable()
     finally:
         query.stop()
+        table.close()
 
 
-def flights(spark: SparkSession, table: LakeTable) -> Counter[str]:
-    return Counter(row.flight_id for row in spark.read.format("delta").load(table.path).collect())
+def delta(settings: SparkSettings, table: LakeTable, version: int | None = None) -> DeltaTable:
+    uri = table.path.replace("s3a://", "s3://")
+    return DeltaTable(uri, version=version, storage_options=settings.s3.delta_options())
 
 
-def commits(spark: SparkSession, table: LakeTable) -> int:
-    return spark.sql(f"describe history delta.`{table.path}`").where("operation = 'WRITE'").count()
+def rows(settings: SparkSettings, table: LakeTable, version: int | None = None) -> list[dict[str, Any]]:
+    found = QueryBuilder().register("rows", delta(settings, table, version)).execute("select * from rows")
+    return list(pa.table(found).to_pylist())
+
+
+def flights(settings: SparkSettings, table: LakeTable, version: int | None = None) -> Counter[str]:
+    return Counter(row["flight_id"] for row in rows(settings, table, version))
+
+
+def commits(settings: SparkSettings, table: LakeTable) -> int:
+    return sum(entry["operation"] == "WRITE" for entry in delta(settings, table).history())
 
 
 def remove(settings: SparkSettings, prefix: str) -> None:
@@ -58,43 +92,38 @@ def remove(settings: SparkSettings, prefix: str) -> None:
 def test_each_record_is_in_the_table_once_with_its_coordinates(
     spark: SparkSession, topics: Topics, open_table: Callable[..., LakeTable]
 ) -> None:
-    topics.send_departures("a", "b")
+    topics.send_departures("a", f"{RAW}/42")
     topics.send_departures("c", partition=1)
     table = open_table()
     catch_up(table)
-    rows = spark.read.format("delta").load(table.path).collect()
-    assert {(row.flight_id, row.coordinate, row.record_partition, row.record_offset) for row in rows} == {
-        ("a", f"{topics.departed.name}/0/0", 0, 0),
-        ("b", f"{topics.departed.name}/0/1", 0, 1),
-        ("c", f"{topics.departed.name}/1/0", 1, 0),
-    }
+    # As Spark reads it, whatever has written it.
+    frame = spark.read.format("delta").load(table.path)
+    own = ("coordinate", "record_partition", "record_offset", "raw_offset", "recorded_at")
+    assert [{name: row[name] for name in (*a_departure(), *own)} for row in frame.orderBy("flight_id").collect()] == [
+        a_departure(flight_id=flight_id, **_naive())
+        | dict(zip(own, (coordinate, partition, offset, raw_offset, recorded_at), strict=True))
+        for flight_id, coordinate, partition, offset, raw_offset, recorded_at in [
+            ("a", f"{topics.departed.name}/0/0", 0, 0, 0, ANY),
+            ("c", f"{topics.departed.name}/1/0", 1, 0, 0, ANY),
+            (f"{RAW}/42", f"{RAW}/42", 0, 1, 42, ANY),
+        ]
+    ]
     assert spark.sql(f"describe detail delta.`{table.path}`").first()["partitionColumns"] == ["origin"]  # type: ignore[index]
-    documented = spark.read.format("delta").load(table.path).schema["distance_miles"].metadata["comment"]
-    assert documented.endswith("in statute miles.")
-
-
-def test_a_record_derived_from_a_raw_one_keeps_the_raw_coordinate(
-    spark: SparkSession, topics: Topics, open_table: Callable[..., LakeTable]
-) -> None:
-    topics.send_departures("flights.raw.v1/0/42")
-    table = open_table()
-    catch_up(table)
-    (row,) = spark.read.format("delta").load(table.path).collect()
-    assert (row.coordinate, row.record_offset) == ("flights.raw.v1/0/42", 0)
+    assert frame.schema["distance_miles"].metadata["comment"].endswith("in statute miles.")
 
 
 def test_a_backlog_is_taken_in_without_waiting_for_the_time_of_a_batch(
-    spark: SparkSession, topics: Topics, open_table: Callable[..., LakeTable]
+    settings: SparkSettings, topics: Topics, open_table: Callable[..., LakeTable]
 ) -> None:
     topics.send_departures(*"abcdef")
     table = open_table(trigger_seconds=3600, max_offsets_per_trigger=2)
     catch_up(table)
-    assert flights(spark, table) == Counter("abcdef")
-    assert commits(spark, table) == 3
+    assert flights(settings, table) == Counter("abcdef")
+    assert commits(settings, table) == 3
 
 
 def test_a_wiped_checkpoint_costs_nothing_and_adds_nothing(
-    spark: SparkSession, settings: SparkSettings, topics: Topics, open_table: Callable[..., LakeTable]
+    settings: SparkSettings, topics: Topics, open_table: Callable[..., LakeTable]
 ) -> None:
     topics.send_departures("a", "b")
     catch_up(open_table())
@@ -102,25 +131,151 @@ def test_a_wiped_checkpoint_costs_nothing_and_adds_nothing(
     topics.send_departures("c")
     table = open_table()
     catch_up(table)
-    assert flights(spark, table) == Counter("abc")
+    assert flights(settings, table) == Counter("abc")
 
 
-def test_a_checkpoint_older_than_the_table_adds_nothing(
-    spark: SparkSession, settings: SparkSettings, topics: Topics, open_table: Callable[..., LakeTable]
+@pytest.mark.parametrize("damage", ["commits/1", "offsets/1", "sources/0/0"])
+def test_a_checkpoint_that_is_older_than_the_table_or_cut_short_adds_nothing(
+    damage: str, settings: SparkSettings, topics: Topics, open_table: Callable[..., LakeTable]
+) -> None:
+    table = open_table(max_offsets_per_trigger=1)
+    topics.send_departures("a", "b")
+    catch_up(table)
+    before = commits(settings, table)
+    # Without `commits/1`: as if the process had died between the table's commit and the checkpoint's.
+    file = f"checkpoints/lake/{topics.departed.lake.table}/1/{damage}"  # type: ignore[union-attr]
+    if damage == "offsets/1":
+        s3_client(settings.s3).put_object(Bucket=settings.s3.bucket, Key=file, Body=b"v1\n{")
+    else:
+        remove(settings, file)
+    topics.send_departures("c", partition=1)
+    table = open_table()
+    catch_up(table)
+    assert flights(settings, table) == Counter("abc")
+    assert commits(settings, table) == before + 1
+
+
+def test_a_batch_that_comes_again_with_other_bounds_adds_only_what_is_new(
+    spark: SparkSession, settings: SparkSettings, topics: Topics, open_table: Callable[..., LakeTable], tmp_path: Path
+) -> None:
+    topics.send_departures(*"abcdef")
+    table = open_table()
+    query = table.start()
+    query.processAllAvailable()
+    query.stop()
+    topics.send_departures(*"ghi")
+    name = topics.departed.name
+    for start, size in ((5, 3), (0, 4), (7, 1)):
+        raw = read_topic(
+            spark,
+            settings.kafka,
+            name,
+            starting_offsets=json.dumps({name: {"0": start, "1": 0}}),
+            max_offsets_per_trigger=size,
+        )
+        again = raw.writeStream.option("checkpointLocation", str(tmp_path / f"{start}")).trigger(availableNow=True)
+        assert again.foreachBatch(table.write).start().awaitTermination(60)
+    table.close()
+    assert flights(settings, table) == Counter("abcdefghi")
+    with pytest.raises(PositionsDisagree, match="up to offset 9, but"):
+        table.positions.after([OffsetRange(name, 0, 10, 11)])
+
+
+def test_repeats_of_a_raw_record_are_left_out_wherever_they_come(
+    settings: SparkSettings, topics: Topics, open_table: Callable[..., LakeTable]
+) -> None:
+    # Out of order between the partitions, twice in one batch, and the same in both partitions.
+    topics.send_departures(f"{RAW}/5", f"{RAW}/7", f"{RAW}/5")
+    topics.send_departures(f"{RAW}/4", f"{RAW}/7", "flights.raw.v1/1/5", partition=1)
+    table = open_table()
+    catch_up(table)
+    kept = [f"{RAW}/4", f"{RAW}/5", f"{RAW}/7", "flights.raw.v1/1/5"]
+    assert flights(settings, table) == Counter(kept)
+    # In later batches, by a writer that has not seen them; below the highest, but new.
+    topics.send_departures(f"{RAW}/7", f"{RAW}/6", f"{RAW}/8", partition=1)
+    topics.send_departures(f"{RAW}/4", f"{RAW}/6", "flights.raw.v1/1/4")
+    table = open_table()
+    catch_up(table)
+    assert flights(settings, table) == Counter([*kept, f"{RAW}/6", f"{RAW}/8", "flights.raw.v1/1/4"])
+    # The first occurrence is the one that is kept.
+    assert {row["coordinate"]: row["record_offset"] for row in rows(settings, table)}[f"{RAW}/5"] == 0
+
+
+def test_a_later_revision_of_a_raw_record_is_a_row_of_its_own(
+    settings: SparkSettings, topics: Topics, registry: Registry, open_table: Callable[..., LakeTable]
+) -> None:
+    schema = schema_with({"name": "revision", "type": "int", "default": 0})
+    schema_id = registry.register(topics.departed.subject, schema)
+
+    def send(*revisions: int) -> None:
+        for revision in revisions:
+            event = body(a_departure(revision=revision), schema)
+            topics.send(framed(schema_id, event), headers=[("ce_id", f"{RAW}/3".encode())])
+
+    send(0, 1, 1)
+    catch_up(open_table(schema=schema))
+    send(2, 0, 1)
+    table = open_table(schema=schema)
+    catch_up(table)
+    assert sorted(row["revision"] for row in rows(settings, table)) == [0, 1, 2]
+
+
+def test_a_field_that_the_contract_adds_becomes_a_column_and_older_versions_can_be_read(
+    spark: SparkSession,
+    settings: SparkSettings,
+    topics: Topics,
+    registry: Registry,
+    open_table: Callable[..., LakeTable],
+) -> None:
+    topics.send_departures("old")
+    table = open_table()
+    catch_up(table)
+    before = delta(settings, table).version()
+    schema = schema_with({"name": "gate", "type": ["null", "string"], "default": None, "doc": "Where it left."})
+    schema_id = registry.register(topics.departed.subject, schema)
+    topics.send(framed(schema_id, body(a_departure(flight_id="new", gate="C70"), schema)))
+    catch_up(open_table(schema=schema))
+    frame = spark.read.format("delta").load(table.path)
+    assert {(row.flight_id, row.gate) for row in frame.collect()} == {("old", None), ("new", "C70")}
+    assert frame.schema["gate"].metadata["comment"] == "Where it left."
+    earlier = spark.read.format("delta").option("versionAsOf", before).load(table.path)
+    assert ([row.flight_id for row in earlier.collect()], "gate" in earlier.columns) == (["old"], False)
+
+
+def test_a_field_whose_type_the_table_cannot_change_is_refused_by_name(
+    topics: Topics, open_table: Callable[..., LakeTable]
+) -> None:
+    topics.send_departures("a")
+    catch_up(open_table())
+    schema = schema_with({"name": "distance_miles", "type": "long"})
+    with pytest.raises(ContractError, match='distance_miles is "long" by its contract, but "integer" in the table'):
+        open_table(schema=schema).start()
+
+
+def test_a_second_writer_is_refused_with_the_name_of_the_first(
+    settings: SparkSettings, topics: Topics, open_table: Callable[..., LakeTable]
+) -> None:
+    topics.send_departures("a")
+    first = open_table()
+    query = first.start()
+    try:
+        with pytest.raises(TableTaken, match=f"{this_process()} holds leases/lake/.* and is alive"):
+            open_table().start()
+        query.processAllAvailable()
+    finally:
+        query.stop()
+        first.close()
+    assert flights(settings, first) == Counter("a")
+
+
+def test_a_table_that_another_program_has_filled_is_refused(
+    settings: SparkSettings, topics: Topics, open_table: Callable[..., LakeTable]
 ) -> None:
     table = open_table()
-    topics.send_departures("a")
-    catch_up(table)
-    topics.send_departures("b", "c")
-    catch_up(table)
-    before = commits(spark, table)
-    # As if the process had died between the table's commit and the checkpoint's.
-    remove(settings, f"checkpoints/lake/{topics.departed.lake.table}/commits/1")  # type: ignore[union-attr]
-    topics.send_departures("d", partition=1)
-    table = open_table()
-    catch_up(table)
-    assert flights(spark, table) == Counter("abcd")
-    assert commits(spark, table) == before + 1
+    uri = table.path.replace("s3a://", "s3://")
+    write_deltalake(uri, pa.table({"flight_id": ["a"]}), storage_options=settings.s3.delta_options())
+    with pytest.raises((PositionsDisagree, ContractError)):
+        table.start()
 
 
 def test_a_checkpoint_ahead_of_the_table_is_refused_with_the_way_out(
@@ -135,14 +290,14 @@ def test_a_checkpoint_ahead_of_the_table_is_refused_with_the_way_out(
 
 
 def test_bad_records_go_to_the_dead_letters_and_the_rest_to_the_table(
-    spark: SparkSession, topics: Topics, open_table: Callable[..., LakeTable]
+    settings: SparkSettings, topics: Topics, open_table: Callable[..., LakeTable]
 ) -> None:
     topics.send_departures("a")
     topics.send(framed(topics.schema_ids[DEPARTED], b"\x02"), b"{}", headers=[("ce_id", b"theirs")])
     topics.send_departures("b")
     table = open_table()
     catch_up(table)
-    assert flights(spark, table) == Counter("ab")
+    assert flights(settings, table) == Counter("ab")
     letters = [
         (message.value(), dict(message.headers() or [])) for message in topics.read(topics.departed.dead_letter_topic)
     ]
@@ -156,7 +311,7 @@ def test_bad_records_go_to_the_dead_letters_and_the_rest_to_the_table(
 
 
 def test_a_batch_of_bad_records_alone_moves_the_position(
-    spark: SparkSession, settings: SparkSettings, topics: Topics, open_table: Callable[..., LakeTable]
+    settings: SparkSettings, topics: Topics, open_table: Callable[..., LakeTable]
 ) -> None:
     topics.send(b"{}")
     catch_up(open_table())

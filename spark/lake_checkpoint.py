@@ -1,0 +1,35 @@
+"""The Spark checkpoint of a lake table's writer: one of its own for each, since the table itself says where to go on."""
+
+from __future__ import annotations
+
+from contracts.settings import S3Settings
+from spark.errors import PositionsDisagree
+from spark.positions import Positions
+from spark.resume import CheckpointOffsets
+from spark.s3 import s3_client
+
+
+def new_checkpoint(s3: S3Settings, folder: str, epoch: int, positions: Positions) -> str:
+    """The prefix for the checkpoint of the writer of this epoch, after removing those of others under `folder`.
+
+    Raises PositionsDisagree if one of them has taken in more than the table: then the table is another one, or was set
+    back, and somebody has to choose.
+    """
+    for prefix in _prefixes(s3, folder):
+        old = CheckpointOffsets(s3, prefix)
+        began = old.began(positions.topic)
+        for partition, offset in old.committed(positions.topic).items():
+            taken = positions.next_offsets.get(partition, began.get(partition, 0))
+            if offset > taken:
+                raise PositionsDisagree(
+                    f"the checkpoint {prefix} says that {positions.topic}/{partition} was taken in up to offset {offset}, "
+                    f"but the table has it up to {taken}: remove the checkpoint to fill the table from there, or "
+                    "restore the table"
+                )
+        old.remove()
+    return f"{folder}/{epoch}"
+
+
+def _prefixes(s3: S3Settings, folder: str) -> list[str]:
+    found = s3_client(s3).list_objects_v2(Bucket=s3.bucket, Prefix=f"{folder}/", Delimiter="/")
+    return [each["Prefix"].rstrip("/") for each in found.get("CommonPrefixes", [])]

@@ -1,0 +1,164 @@
+"""A Delta table of the lake, as its one writer sees it: made and changed by deltalake, without Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import structlog
+from deltalake import DeltaTable, Field, QueryBuilder, Schema
+from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
+from pyspark.sql.types import StructType
+
+from contracts.errors import ContractError
+from contracts.settings import S3Settings
+from contracts.topic import TopicContract
+from spark.errors import PositionsDisagree, TableTaken
+from spark.positions import Positions
+from spark.table_files import TableFile
+
+_log = structlog.get_logger(__name__)
+
+_CHECKPOINT_COMMITS = 20
+"""After so many commits the log is written out as one file: a reader reads that one and what follows."""
+
+
+class TableWriter:
+    """Commits go where the writer thinks that the table is, by a put that fails if something is there.
+
+    So whoever else has committed in between makes the commit fail, and nothing is written twice: what this writer knows
+    of the table is all that there is.
+    """
+
+    def __init__(self, s3: S3Settings, topic: TopicContract, schema: StructType, statistics: Sequence[str]) -> None:
+        """Create the table if there is none, and add the columns that it lacks; `schema` is that of its rows.
+
+        Raises ContractError if a column has another type.
+        """
+        assert topic.lake is not None
+        self._topic = topic.name
+        self._partition_by = list(topic.lake.partition_by)
+        history = f"interval {topic.lake.history_days} days"
+        properties = {
+            "delta.dataSkippingStatsColumns": ",".join(statistics),
+            "delta.checkpointInterval": str(_CHECKPOINT_COMMITS),
+            "delta.logRetentionDuration": history,
+            "delta.deletedFileRetentionDuration": history,
+        }
+        wanted = Schema.from_json(schema.json())
+        self.table = DeltaTable.create(
+            f"s3://{s3.bucket}/lake/{topic.lake.table}",
+            wanted,
+            mode="ignore",
+            partition_by=self._partition_by,
+            description=topic.description,
+            configuration=properties,
+            storage_options=s3.delta_options(),
+        )
+        self._evolve(wanted)
+        found = self.table.metadata().configuration
+        if changed := {name: value for name, value in properties.items() if found.get(name) != value}:
+            self.table.alter.set_table_properties(changed)
+
+    @property
+    def version(self) -> int:
+        """The version of the table that this writer has made or found."""
+        return self.table.version()
+
+    def read_positions(self, partitions: Sequence[int]) -> Positions:
+        """How far the table has taken in these partitions of its topic.
+
+        Raises PositionsDisagree if somebody else has filled it.
+        """
+        positions = self._positions_of(partitions)
+        if not positions.next_offsets and self.table.get_add_actions().num_rows:
+            raise PositionsDisagree(
+                f"the table {self.table.table_uri} has rows, but does not say how far it has taken in {self._topic}: another "
+                "program has written it; move it away to fill it from the topic's beginning"
+            )
+        return positions
+
+    def highest(self, raw: str) -> int:
+        """The offset after the highest one of `raw` ("topic/partition") of which the table has a derived record."""
+        return self.table.transaction_version(f"headrace/raw/{raw}") or 0
+
+    def revisions(self, raw_offsets: tuple[int, int]) -> Iterator[tuple[str, int]]:
+        """Coordinate and revision of every row whose `raw_offset` lies in this range, both ends included.
+
+        Files that hold none are left alone, by their statistics.
+        """
+        least, greatest = raw_offsets
+        revision = "revision" if any(field.name == "revision" for field in self.table.schema().fields) else "0"
+        where = f"raw_offset between {least} and {greatest}"
+        found = (
+            QueryBuilder()
+            .register("rows", self.table)
+            .execute(f"select coordinate, {revision} from rows where {where}")
+        )
+        for batch in found:
+            yield from zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
+
+    def commit(self, files: Sequence[TableFile], positions: Positions, highest: Mapping[str, int]) -> None:
+        """Add the files and move the positions, both or neither.
+
+        Raises TableTaken, having written nothing, if anybody else has made a version since this writer's last.
+        """
+        marks = [Transaction(self._app(partition), offset) for partition, offset in positions.next_offsets.items()]
+        marks += [Transaction(f"headrace/raw/{raw}", offset) for raw, offset in highest.items()]
+        adds: list[AddAction | RemoveAction] = [
+            AddAction(each.path, each.size, each.partition_values, each.modified_ms, True, each.stats) for each in files
+        ]
+        metadata = {"userMetadata": positions.as_json()}
+        try:
+            self.table.create_write_transaction(
+                adds,
+                "append",
+                self.table.schema(),
+                self._partition_by,
+                commit_properties=CommitProperties(metadata, max_commit_retries=0, app_transactions=marks),
+            )
+        except CommitFailedError as error:
+            raise self._taken() from error
+        self.table.update_incremental()
+        self.confirm(positions)
+
+    def confirm(self, positions: Positions) -> None:
+        """Raises TableTaken unless the table, as read last, has taken in just this: a commit may follow it."""
+        if self._positions_of(list(positions.next_offsets)) != positions:
+            raise self._taken()
+
+    def files(self) -> list[dict[str, Any]]:
+        """`path`, `size_bytes` and `partition` (values by column) of every file of the newest version."""
+        actions = self.table.get_add_actions()
+        names = ("path", "size_bytes", "partition")
+        columns = [actions.column(name).to_pylist() for name in names if name in actions.schema.names]
+        return [dict(zip(names, values, strict=False)) for values in zip(*columns, strict=True)]
+
+    def _taken(self) -> TableTaken:
+        return TableTaken(f"another writer has committed to {self.table.table_uri}: this one stops; a table has one")
+
+    def _positions_of(self, partitions: Sequence[int]) -> Positions:
+        found = {each: self.table.transaction_version(self._app(each)) for each in partitions}
+        return Positions(self._topic, {each: offset for each, offset in found.items() if offset is not None})
+
+    def _app(self, partition: int) -> str:
+        return f"headrace/{self._topic}/{partition}"
+
+    def _evolve(self, wanted: Schema) -> None:
+        """Add what the contract has added."""
+        there = {field.name: field for field in self.table.schema().fields}
+        for field in wanted.fields:
+            if field.name in there and field.type != there[field.name].type:
+                raise ContractError(
+                    f"{self._topic}: {field.name} is {_type(field)} by its contract, but {_type(there[field.name])} in the "
+                    f"table {self.table.table_uri}, which can't change it: land the topic in a table of another name"
+                )
+        if added := [field for field in wanted.fields if field.name not in there]:
+            self.table.alter.add_columns(added)
+            _log.info("columns added", table=self.table.table_uri, columns=[field.name for field in added])
+
+
+def _type(field: Field) -> str:
+    return json.dumps(json.loads(field.to_json())["type"])

@@ -1,0 +1,53 @@
+"""Records that a batch repeats: the same raw record, in the same revision, as one that the table or the batch has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+
+from spark.lake_table import TableWriter
+from spark.table_files import IDENTITY
+
+_RECORD = ["raw", "raw_offset", "revision"]
+
+
+def identities(streams: Sequence[bytes]) -> pd.DataFrame:
+    """Columns of `spark.table_files.IDENTITY`, of all tasks, in the order of the topic's partitions and offsets."""
+    tables = [pa.ipc.open_stream(stream).read_all() for stream in streams]
+    found = pa.concat_tables([IDENTITY.empty_table(), *tables])
+    found = found.set_column(0, "raw", found.column("raw").dictionary_encode())
+    frame: pd.DataFrame = found.to_pandas()
+    return frame.sort_values(["record_partition", "record_offset"], ignore_index=True)
+
+
+def repeats(found: pd.DataFrame, table: TableWriter) -> dict[int, npt.NDArray[np.int64]]:
+    """The offsets, by partition of the topic, of records that may not be appended; the first of its kind may.
+
+    A raw record that lies above all that the table has of its partition can't be there, so only the others are compared with
+    the table: where nothing is repeated those are few, since partitions of the topic are read in no common order.
+    """
+    repeated = found.duplicated(_RECORD).to_numpy()
+    highest = found["raw"].map({raw: table.highest(raw) for raw in found["raw"].cat.categories}).astype("int64")
+    below = found[found["raw_offset"] < highest]
+    if not below.empty:
+        there = set(table.revisions((int(below["raw_offset"].min()), int(below["raw_offset"].max()))))
+        coordinates = below["raw"].astype(str) + "/" + below["raw_offset"].astype(str)
+        in_table = [each in there for each in zip(coordinates, below["revision"], strict=True)]
+        repeated[below.index[in_table]] = True
+    rows = found[repeated]
+    return {
+        int(str(partition)): part["record_offset"].to_numpy()
+        for partition, part in rows.groupby("record_partition", sort=True)
+    }
+
+
+def highest_offsets(found: pd.DataFrame, table: TableWriter) -> dict[str, int]:
+    """For each raw partition of these records, the offset after the highest that the table has with them."""
+    return {
+        str(raw): max(int(offset) + 1, table.highest(str(raw)))
+        for raw, offset in found.groupby("raw", observed=True)["raw_offset"].max().items()
+    }

@@ -1,0 +1,171 @@
+"""A lake table and its upkeep on the real S3 server, without Spark: commits, writers that overlap, files, versions."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections import Counter
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, QueryBuilder
+from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
+
+from contracts.catalog import load_catalog
+from contracts.settings import S3Settings
+from deploy.local.stack import LocalStack
+from spark.errors import TableTaken
+from spark.lake_table import TableWriter
+from spark.positions import Positions
+from spark.s3 import s3_client
+from spark.table_files import FilePlan, TableFile, write_files
+from spark.upkeep import Upkeep
+from tests.spark.records import DEPARTED
+
+STATISTICS = ("at", "raw_offset")
+SCHEMA = StructType(
+    [
+        StructField("origin", StringType()),
+        StructField("at", TimestampType()),
+        StructField("coordinate", StringType()),
+        StructField("record_offset", LongType()),
+        StructField("raw_offset", LongType()),
+    ]
+)
+COMMITS = 120
+AT = datetime(2013, 1, 1, 10, 17, 0, 123456, tzinfo=UTC)
+
+
+class Table:
+    """A table of this test's own, and files for it."""
+
+    def __init__(self, s3: S3Settings) -> None:
+        contract = load_catalog().topic(DEPARTED)
+        assert contract.lake is not None
+        lake = contract.lake.model_copy(update={"table": f"t{uuid.uuid4().hex[:8]}_flights"})
+        self.contract = contract.model_copy(update={"lake_section": lake})
+        self.s3 = s3
+        self.prefix = f"lake/{lake.table}"
+
+    def writer(self) -> TableWriter:
+        return TableWriter(self.s3, self.contract, SCHEMA, STATISTICS)
+
+    def files(self, *offsets: int, origins: tuple[str | None, ...] = ("EWR",)) -> list[TableFile]:
+        """Files with a row for each of these offsets and origins, made as a task of Spark's makes them."""
+        rows = [{"origin": origin, "at": AT} for origin in origins for _ in offsets]
+        kind = pa.struct([("origin", pa.string()), ("at", pa.timestamp("us", "UTC"))])
+        batch = pa.RecordBatch.from_pydict(
+            {
+                "event": pa.array(rows, kind),
+                "reason": pa.nulls(len(rows), pa.string()),
+                "ce_id": [f"flights.raw.v1/0/{offset}" for _ in origins for offset in offsets],
+                "partition": pa.array([0] * len(rows), pa.int32()),
+                "offset": pa.array([*offsets] * len(origins), pa.int64()),
+                "timestamp": pa.array([AT] * len(rows), pa.timestamp("us", "UTC")),
+            }
+        )
+        plan = FilePlan(self.s3, self.prefix, DEPARTED, ["origin", "at"], ["origin"], STATISTICS)
+        (result,) = write_files(plan, iter([batch]))
+        return [TableFile(**file) for file in json.loads(result.column("files")[0].as_py())]
+
+    def read(self, version: int | None = None) -> Counter[tuple[str | None, int]]:
+        table = DeltaTable(f"s3://{self.s3.bucket}/{self.prefix}", version, self.s3.delta_options())
+        found = QueryBuilder().register("rows", table).execute("select origin, raw_offset from rows")
+        return Counter((row["origin"], row["raw_offset"]) for row in pa.table(found).to_pylist())
+
+    def objects(self) -> set[str]:
+        found = s3_client(self.s3).list_objects_v2(Bucket=self.s3.bucket, Prefix=f"{self.prefix}/").get("Contents", [])
+        return {key for each in found if (key := each["Key"].removeprefix(f"{self.prefix}/")).endswith(".parquet")}
+
+
+def taken(offset: int) -> Positions:
+    return Positions(DEPARTED, {0: offset})
+
+
+@pytest.fixture
+def table(stack: LocalStack) -> Table:
+    return Table(stack.settings().s3)
+
+
+def test_rows_and_positions_come_in_one_commit_and_any_writer_reads_them(table: Table) -> None:
+    writer = table.writer()
+    assert writer.read_positions([0]).next_offsets == {}
+    writer.commit(table.files(3, 5), taken(6), {"flights.raw.v1/0": 6})
+    again = table.writer()
+    assert (again.read_positions([0, 1]), again.highest("flights.raw.v1/0")) == (taken(6), 6)
+    assert table.read() == Counter({("EWR", 3): 1, ("EWR", 5): 1})
+    assert sorted(again.revisions((4, 9))) == [("flights.raw.v1/0/5", 0)]
+
+
+def test_a_writer_that_did_not_see_another_ones_commit_cannot_commit(table: Table) -> None:
+    slept = table.writer()
+    slept.commit(table.files(0), taken(1), {})
+    table.writer().commit(table.files(1), taken(2), {})
+    with pytest.raises(TableTaken, match="another writer has committed"):
+        slept.commit(table.files(1), taken(2), {})
+    assert table.read() == Counter({("EWR", 0): 1, ("EWR", 1): 1})
+
+
+def test_a_writer_that_slept_after_its_commit_does_not_take_the_other_ones_for_its_own(table: Table) -> None:
+    slept = table.writer()
+    slept.commit(table.files(0), taken(1), {})
+    table.writer().commit(table.files(1), taken(2), {})
+    # Its upkeep reads the table anew, the other's commit included.
+    slept.table.update_incremental()
+    with pytest.raises(TableTaken, match="another writer has committed"):
+        Upkeep(slept, "flights", 1).run(taken(1))
+
+
+def test_the_log_says_what_a_file_holds(table: Table) -> None:
+    writer = table.writer()
+    writer.commit(table.files(7, 9, origins=("EWR", None, "a b/ü")), taken(10), {})
+    found = pa.table(writer.table.get_add_actions(flatten=True)).to_pydict()
+    assert sorted(map(str, found["partition.origin"])) == ["EWR", "None", "a b/ü"]
+    assert (found["num_records"], found["min.raw_offset"], found["max.raw_offset"]) == ([2] * 3, [7] * 3, [9] * 3)
+    # Milliseconds, rounded outwards.
+    assert found["min.at"] == [AT.replace(microsecond=123000)] * 3
+    assert found["max.at"] == [AT.replace(microsecond=124000)] * 3
+    assert table.read() == Counter({(origin, at): 1 for origin in ("EWR", None, "a b/ü") for at in (7, 9)})
+
+
+def test_an_hour_of_commits_leaves_at_most_five_small_files_in_any_version(table: Table) -> None:
+    """An hour at a commit every half minute, two files of a partition each; sizes at a thousandth."""
+    small = 16_000
+    writer = table.writer()
+    upkeep = Upkeep(writer, "flights", 1, files_per_commit=2, small_bytes=small)
+    most, sizes = 0, list[int]()
+    per_commit = 90
+    for commit in range(COMMITS):
+        first = commit * 2 * per_commit
+        files = table.files(*range(first, first + per_commit))
+        files += table.files(*range(first + per_commit, first + 2 * per_commit))
+        writer.commit(files, taken(first + 2 * per_commit), {})
+        sizes = [file["size_bytes"] for file in writer.files()]
+        most = max(most, sum(size < small for size in sizes))
+        upkeep.run(taken(first + 2 * per_commit))
+    assert 3 < most <= 5
+    assert len(sizes) < COMMITS / 4
+    assert table.read() == Counter(("EWR", offset) for offset in range(COMMITS * 2 * per_commit))
+
+
+def test_compaction_changes_no_row_and_older_versions_stay_until_they_are_vacuumed(table: Table) -> None:
+    writer = table.writer()
+    for offset in range(4):
+        writer.commit(table.files(offset), taken(offset + 1), {})
+    writer.table.update_incremental()
+    before = writer.version
+    table.files(99)  # of a batch that was never committed
+    Upkeep(writer, "flights", 1, files_per_commit=2).run(taken(4))
+    assert table.read() == table.read(before) == Counter(("EWR", offset) for offset in range(4))
+    assert len(table.objects() - _checkpoints(table)) == 6
+    Upkeep(writer, "flights", 0).run(taken(4))
+    assert len(table.objects() - _checkpoints(table)) == 1
+    assert table.read() == Counter(("EWR", offset) for offset in range(4))
+    # The statistics by which readers leave files alone are still there.
+    assert list(writer.revisions((2, 2))) == [("flights.raw.v1/0/2", 0)]
+    assert "max.raw_offset" in writer.table.get_add_actions(flatten=True).schema.names
+
+
+def _checkpoints(table: Table) -> set[str]:
+    return {name for name in table.objects() if name.startswith("_delta_log/")}
