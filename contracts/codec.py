@@ -44,6 +44,8 @@ class _Writer:
 
     frame: bytes
     parsed: Any
+    reader: Any
+    """The schema to resolve to; None where it is the writer's own, which fastavro would find out for each body anew."""
     integers: tuple[tuple[str, int, bool], ...]
     walk: Walk
 
@@ -105,7 +107,7 @@ class Codec:
         buffer = BytesIO(body)
         buffer.seek(_FRAME.size)
         try:
-            fields: Any = fastavro.schemaless_reader(buffer, writer.parsed, self._reader)
+            fields: Any = fastavro.schemaless_reader(buffer, writer.parsed, writer.reader)
         except SchemaResolutionError as error:
             raise Unresolvable(f"schema id {schema_id}: {error}") from error
         except UnicodeDecodeError as error:
@@ -137,6 +139,7 @@ class Codec:
             writer = _Writer(
                 _FRAME.pack(0, schema_id),
                 parsed,
+                None if parsed == self._reader else self._reader,
                 tuple(_integers(parsed)),
                 Walk(parsed, reader_fields=_most_fields(self._reader)),
             )

@@ -7,6 +7,7 @@ from contracts.events.flights_cancelled import FlightCancelled
 from contracts.events.flights_departed import FlightDeparted
 from contracts.events.flights_departed_enriched import FlightDepartedEnriched
 from contracts.events.replay_started import ReplayStarted
+from contracts.events.rules_activated import RulesActivated
 from contracts.events.weather_observed import WeatherObserved
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "FlightDeparted",
     "FlightDepartedEnriched",
     "ReplayStarted",
+    "RulesActivated",
     "Settlement",
     "Severity",
     "WeatherObserved",

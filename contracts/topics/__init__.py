@@ -21,5 +21,7 @@ FLIGHTS_DEPARTED_ENRICHED: Final[Topic[events.FlightDepartedEnriched]] = Topic(
 """Departed flights with airline, airports and plane filled in from the dimensions."""
 REPLAY_STARTED: Final[Topic[events.ReplayStarted]] = Topic("replay.started.v1", events.ReplayStarted)
 """The replay clock that the replaying services share; the newest record is in force."""
+RULES_ACTIVATED: Final[Topic[events.RulesActivated]] = Topic("rules.activated.v1", events.RulesActivated)
+"""Which alert rules apply from which record of a partition on; with it the alerts can be recomputed from the records."""
 WEATHER_OBSERVED: Final[Topic[events.WeatherObserved]] = Topic("weather.observed.v1", events.WeatherObserved)
 """Hourly weather at New York's three airports."""

@@ -49,7 +49,9 @@ def main() -> int:
     try:
         with (
             Registry(settings.registry, retry_seconds=_REGISTRY_RETRY_SECONDS) as registry,
-            Publisher(settings, catalog, registry, service=SERVICE, topics=[topics.ALERTS_RAISED]) as publisher,
+            Publisher(
+                settings, catalog, registry, service=SERVICE, topics=[topics.ALERTS_RAISED, topics.RULES_ACTIVATED]
+            ) as publisher,
         ):
             alerting = Alerting(settings, catalog, rules, registry, publisher)
             notifiers = [Notifier(receiver, settings, catalog, registry, publisher) for receiver in receivers]

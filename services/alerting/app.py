@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, cast
 
 import faust
+import structlog
 from aiokafka.errors import KafkaError
 
 from contracts import topics
@@ -16,15 +17,22 @@ from contracts.codec import Codec
 from contracts.errors import ConsumeError
 from contracts.publisher import Publisher
 from contracts.registry import Registry
-from services.alerting.broker import ReadCommitted, broker_urls, credentials
+from services.alerting import metrics
+from services.alerting.assigned import Assigned, Records
+from services.alerting.broker import Consumer, ReadCommitted, broker_urls, credentials
+from services.alerting.intake import Intake
 from services.alerting.rulebook import SERVICE
 from services.alerting.settings import AlertingSettings
-from services.alerting.topic_agent import TopicAgent
+from services.alerting.takeover import RulesTakeover
 from services.alerting.watch import RulesFile
+from services.alerting.watchdog import Stalled, Watchdog
 from services.alerting.window import Window
+
+_log = structlog.get_logger(__name__)
 
 _POLL_SECONDS = 1.0
 """How often the rules file is looked at."""
+_SETTLE_SECONDS = 5.0
 
 
 class Alerting:
@@ -42,23 +50,54 @@ class Alerting:
         self._rules = rules
         self._registry = registry
         self._publisher = publisher
+        self._takeover = RulesTakeover(publisher, self._commit)
+        self._intakes = {
+            topic: Intake(
+                contract,
+                Codec(registry.by_id, reader_schema=catalog.schema(topic)),
+                registry.by_id,
+                rules,
+                publisher,
+                self._takeover,
+                self._fail,
+            )
+            for topic, contract in catalog.topics.items()
+            if SERVICE in contract.consumers and topic != topics.ALERTS_RAISED.name
+        }
+        self._app: faust.App | None = None
         self._failure: asyncio.Future[None] | None = None
         self._state: str | None = "starting"
+        metrics.WAITING.set_function(lambda: sum(len(each.window) for each in self.assigned()))
 
     def health(self) -> str | None:
         """What is wrong, or None."""
         return self._state
 
+    def assigned(self) -> list[Assigned]:
+        """The partitions that this worker has now."""
+        return list(self._consumer.assigned.values()) if self._app is not None else []
+
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set. Raises what made it impossible to go on."""
+        while not stop.is_set():
+            try:
+                await self._work(stop)
+            except Stalled as stall:
+                metrics.RESTARTS.inc()
+                _log.error("the consumer makes no progress and begins anew: find out why", stall=str(stall))
+
+    async def _work(self, stop: asyncio.Event) -> None:
+        """Until `stop` is set, or the consumer stalls, which raises Stalled."""
         loop = asyncio.get_running_loop()
         self._failure = loop.create_future()
+        watchdog = Watchdog(self._settings, self.assigned)
         with TemporaryDirectory(prefix="headrace-alerting-") as folder:
-            app = self._app(Path(folder), loop)
+            self._app = app = self._new_app(Path(folder), loop)
             waits: list[asyncio.Future[Any]] = [
                 asyncio.ensure_future(stop.wait()),
                 asyncio.ensure_future(app.wait()),
                 asyncio.ensure_future(self._watch_rules()),
+                asyncio.ensure_future(watchdog.watch()),
                 self._failure,
             ]
             try:
@@ -73,6 +112,7 @@ class Alerting:
                 for wait in waits:
                     if wait.done():
                         wait.result()
+                await self._settle()
             except BaseException as error:
                 self._state = f"stopped by {type(error).__name__}"
                 raise
@@ -81,12 +121,32 @@ class Alerting:
                     wait.cancel()
                 await app.stop()
 
+    async def _settle(self) -> None:
+        """Before the end: let what is on its way arrive, so that the next worker repeats nothing."""
+        assigned = self.assigned()
+        self._consumer.stop_flow()
+        for each in assigned:
+            each.revoked = True
+        arrived = asyncio.gather(*(each.window.settled() for each in assigned))
+        try:
+            await asyncio.wait_for(arrived, _SETTLE_SECONDS)
+        except TimeoutError:
+            _log.warning("alerts are still on their way; the next worker raises them again")
+
+    @property
+    def _consumer(self) -> Consumer:
+        assert self._app is not None
+        return cast(Consumer, self._app.consumer)
+
+    async def _commit(self) -> bool:
+        return bool(await self._consumer.commit())
+
     async def _watch_rules(self) -> None:
         while True:
             await asyncio.sleep(_POLL_SECONDS)
             self._rules.refresh()
 
-    def _app(self, folder: Path, loop: asyncio.AbstractEventLoop) -> faust.App:
+    def _new_app(self, folder: Path, loop: asyncio.AbstractEventLoop) -> faust.App:
         kafka = self._settings.kafka
         app = faust.App(
             SERVICE,
@@ -95,8 +155,8 @@ class Alerting:
             broker_commit_interval=1.0,
             # How long the partitions of a killed worker lie idle; faust's default is a minute. Heartbeats come from a
             # thread of their own.
-            broker_session_timeout=10.0,
-            broker_heartbeat_interval=3.0,
+            broker_session_timeout=self._settings.session_timeout_seconds,
+            broker_heartbeat_interval=self._settings.session_timeout_seconds / 3,
             consumer_auto_offset_reset="earliest",
             datadir=folder,
             store="memory://",
@@ -108,22 +168,16 @@ class Alerting:
             topic_disable_leader=True,
             loop=loop,
         )
-        app.transport = ReadCommitted(broker_urls(kafka), app, loop=loop)
-        for topic, contract in self._catalog.topics.items():
-            if SERVICE in contract.consumers and topic != topics.ALERTS_RAISED.name:
-                channel = app.topic(
-                    topic, key_type=bytes, value_type=bytes, key_serializer="raw", value_serializer="raw"
-                )
-                agent = TopicAgent(
-                    contract,
-                    Codec(self._registry.by_id, reader_schema=self._catalog.schema(topic)),
-                    self._rules,
-                    self._publisher,
-                    Window(self._settings.window_records),
-                    self._fail,
-                )
-                app.agent(channel, name=f"alerts of {topic}", concurrency=1)(agent.run)
+        app.transport = ReadCommitted(broker_urls(kafka), app, self._assign, self._take, loop=loop)
+        for topic in self._intakes:
+            app.topics.add(app.topic(topic, key_serializer="raw", value_serializer="raw"))
         return app
+
+    def _assign(self, topic: str, partition: int) -> Assigned:
+        return Assigned(topic, partition, Window(self._settings.window_records))
+
+    async def _take(self, assigned: Assigned, records: Records) -> None:
+        await self._intakes[assigned.topic].take(assigned, records)
 
     def _fail(self, error: BaseException) -> None:
         """Stop the worker; what has not been acknowledged is read again by the next one."""

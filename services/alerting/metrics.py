@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client import REGISTRY, Counter, Gauge
+
+from services.alerting.delays import Delays
 
 RECORDS = Counter("headrace_alerting_records", "Records handled.", ["topic"])
 ALERTS = Counter("headrace_alerting_alerts", "Alerts raised, repeats after a restart included.", ["rule"])
 DEAD_LETTERS = Counter("headrace_alerting_dead_letters", "Records that could not be handled.", ["topic", "reason"])
-DELAY = Histogram(
+DELAY = Delays(
     "headrace_alerting_delay_seconds",
     "From the sending of a record to its evaluation.",
-    ["topic"],
-    buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60, 600),
+    bounds=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60, 600),
 )
-WAITING = Gauge("headrace_alerting_waiting_records", "Records read, not yet acknowledged.", ["topic"])
+REGISTRY.register(DELAY)
+WAITING = Gauge("headrace_alerting_waiting_records", "Records with alerts on their way, not yet acknowledged.")
+RESTARTS = Counter("headrace_alerting_restarts", "Times that the consumer made no progress and began anew.")
 REGISTRY_WAITS = Counter("headrace_alerting_registry_waits", "Times that a record waited for the schema registry.")
 RULES = Gauge("headrace_alerting_rules", "Rules in force, by version of the rules file.", ["version"])
 RELOAD_FAILURES = Counter("headrace_alerting_reload_failures", "Changed rules files that were refused.")

@@ -17,5 +17,9 @@ class AlertingSettings(Settings):
 
     rules_file: Path = Path(__file__).parent / "rules.yaml"
     receivers_file: Path | None = None
-    # Records that may wait for a delivery ahead of them before reading stops; a record is about 3 kB here.
+    # Records that may wait for a delivery of their alerts before reading of their partition stops.
     window_records: int = Field(default=5_000, ge=1)
+    # A consumer that does nothing for so long while records wait is begun anew.
+    stall_seconds: float = Field(default=60.0, ge=1.0)
+    # How long the partitions of a killed worker lie idle; brokers take 6 seconds at least.
+    session_timeout_seconds: float = Field(default=10.0, ge=6.0)

@@ -9,7 +9,7 @@ from typing import Protocol
 
 
 class Acknowledged(Protocol):
-    """A record that can be acknowledged: a faust event."""
+    """Records that can be acknowledged: a position in a partition."""
 
     def ack(self) -> bool:
         """Say that the record has been handled, so its offset may be committed."""
@@ -41,6 +41,12 @@ class Window:
             self._waiting[-1][1].add_done_callback(self._settle)
         while len(self._waiting) > self._limit:
             # Shielded: when the agent is stopped, the delivery goes on.
+            await asyncio.shield(self._waiting[0][1])
+            self._settle()
+
+    async def settled(self) -> None:
+        """Wait until nothing waits. Raises what the first delivery failed with."""
+        while self._waiting:
             await asyncio.shield(self._waiting[0][1])
             self._settle()
 
