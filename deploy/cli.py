@@ -98,6 +98,20 @@ def bench_enrich(
     report(run(events, typer.echo), typer.echo)
 
 
+@bench_app.command("alerting")
+def bench_alerting(
+    events: Annotated[int, typer.Option(min=1000, help="How many enriched departures the backlog holds.")] = 2_000_000,
+    rate: Annotated[int, typer.Option(min=100, help="Events per second of the paced load.")] = 5_000,
+    seconds: Annotated[
+        float, typer.Option(min=10, help="How long the paced load lasts; 5 s of it are left out.")
+    ] = 45.0,
+) -> None:
+    """Throughput of the alerting service on a backlog, and its delay under paced load; about two minutes."""
+    from tests.bench.alerting import report, run
+
+    report(*run(events, rate, seconds, typer.echo), typer.echo)
+
+
 def main() -> None:
     """The entry point: an error that is the user's to cure is one sentence, not a traceback."""
     from contracts.cli import contracts_app, topics_app

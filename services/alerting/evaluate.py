@@ -84,19 +84,34 @@ def evaluate(rules: Iterable[CompiledRule], record: Record) -> list[AlertRaised]
     A null field, or NaN, crosses no threshold. A filter that fails because a field which it names is null doesn't
     match either. Raises FilterFailed for any other failure of a filter.
     """
-    return [_alert(rule, record, value) for rule in rules if (value := _match(rule, record)) is not None]
+    return [_alert(rule, record, value) for rule in rules if (value := _match(rule, record.values)) is not None]
 
 
-def _match(rule: CompiledRule, record: Record) -> float | None:
+def may_match(rule: CompiledRule, values: Mapping[str, Any]) -> bool:
+    """Whether a record with these values may raise the rule's alert: a filter that needs others is not asked.
+
+    Raises FilterFailed as `evaluate` does.
+    """
+    if all(field in values for field in rule.filter_fields):
+        return _match(rule, values) is not None
+    return _crossing(rule, values) is not None
+
+
+def _match(rule: CompiledRule, values: Mapping[str, Any]) -> float | None:
     """The value that crossed the threshold, or None."""
-    raw = record.values[rule.rule.field]
+    value = _crossing(rule, values)
+    if value is None or rule.program is None:
+        return value
+    return value if _passes(rule, rule.program, values) else None
+
+
+def _crossing(rule: CompiledRule, values: Mapping[str, Any]) -> float | None:
+    raw = values[rule.rule.field]
     if raw is None:
         return None
     # As float first: the decimal 0.30 and the threshold 0.3 are equal then, as their writers meant.
     value = float(raw)
-    if math.isnan(value) or not rule.crosses(value):
-        return None
-    return value if rule.program is None or _passes(rule, rule.program, record.values) else None
+    return None if math.isnan(value) or not rule.crosses(value) else value
 
 
 def _passes(rule: CompiledRule, program: cel.Program, values: Mapping[str, Any]) -> bool:

@@ -11,7 +11,8 @@ import io
 import itertools
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
 import fastavro
 from confluent_kafka import Producer
@@ -25,6 +26,10 @@ from services.departures.event import event_of
 from services.replay.table import read_table
 
 TOPIC = topics.FLIGHTS_DEPARTED.name
+
+Header: TypeAlias = tuple[str, str | bytes | None]
+Record: TypeAlias = tuple[bytes, bytes, list[Header]]
+"""Key, value and headers."""
 
 
 def departures(schema_id: int) -> Iterator[tuple[bytes, bytes, bytes]]:
@@ -44,6 +49,26 @@ def fill(settings: Settings, count: int) -> None:
     """Publish `count` departures and wait until the broker has them all."""
     with Registry(settings.registry) as registry:
         schema_id = registry.latest(f"{TOPIC}-value").id
+    constant = constant_headers(TOPIC, "/services/departures")
+    year = [
+        (key, value, [("ce_id", key), ("ce_time", occurred_at), *constant])
+        for key, value, occurred_at in itertools.islice(departures(schema_id), count)
+    ]
+    publish(settings, TOPIC, year, count)
+
+
+def constant_headers(topic: str, source: str) -> list[Header]:
+    """The headers that all records of a topic have in common."""
+    return [
+        ("ce_type", topic.encode()),
+        ("ce_source", source.encode()),
+        ("ce_specversion", b"1.0"),
+        ("content-type", b"application/avro"),
+    ]
+
+
+def publish(settings: Settings, topic: str, records: Sequence[Record], count: int) -> None:
+    """Publish `count` records, `records` again and again, and wait until the broker has them all."""
     producer = Producer(
         settings.kafka.client_config()
         | {
@@ -55,14 +80,10 @@ def fill(settings: Settings, count: int) -> None:
             "queue.buffering.max.messages": 500_000,
         }
     )
-    year = list(itertools.islice(departures(schema_id), count))
-    constant = [("ce_type", TOPIC.encode()), ("ce_source", b"/services/departures"), ("ce_specversion", b"1.0")]
-    constant += [("content-type", b"application/avro")]
-    for number, (key, value, occurred_at) in enumerate(itertools.islice(itertools.cycle(year), count)):
-        headers: list[tuple[str, str | bytes | None]] = [("ce_id", key), ("ce_time", occurred_at), *constant]
+    for number, (key, value, headers) in enumerate(itertools.islice(itertools.cycle(records), count)):
         while True:
             try:
-                producer.produce(TOPIC, key=key, value=value, headers=headers)
+                producer.produce(topic, key=key, value=value, headers=headers)
                 break
             except BufferError:
                 producer.poll(0.1)
