@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Generic, Literal, Self
@@ -93,6 +93,9 @@ class Subscriber(Generic[E]):
     given among the last `repeats_window` handled of a partition, as long as this object lives; `repeats` counts the
     others. Aborted and open transactions are not seen. While the registry is away the loop waits.
 
+    `consumer_config` are librdkafka properties besides, such as how long handling one record may take before the group
+    gives the partitions to another member (`max.poll.interval.ms`, five minutes by default).
+
     A new group begins at `start`. With `idle_seconds` the iteration ends when no record has come for so long since the
     partitions were assigned; otherwise it goes on until `stop`.
     """
@@ -108,6 +111,7 @@ class Subscriber(Generic[E]):
         start: Literal["earliest", "latest"] = "earliest",
         idle_seconds: float | None = None,
         repeats_window: int = 100_000,
+        consumer_config: Mapping[str, str | int] | None = None,
     ) -> None:
         schema = (catalog or load_catalog()).schema(topic.name)
         self._topic = topic
@@ -123,6 +127,7 @@ class Subscriber(Generic[E]):
         self._consumer = Consumer(
             {
                 **_CONFIG,
+                **(consumer_config or {}),
                 **settings.kafka.client_config(),
                 "group.id": group,
                 "auto.offset.reset": start,

@@ -11,11 +11,11 @@ from contracts.catalog import Catalog
 from contracts.events import AlertRaised
 from contracts.publisher import Publisher
 from contracts.registry import Registry
-from contracts.settings import Settings
 from contracts.subscriber import Record, Subscriber, Undecodable
 from services.alerting import metrics
 from services.alerting.notify import Cooldown, webhook_body
 from services.alerting.receiver import Receiver
+from services.alerting.settings import AlertingSettings
 from services.alerting.webhook import Outcome, Webhook
 
 _log = structlog.get_logger(__name__)
@@ -23,6 +23,10 @@ _log = structlog.get_logger(__name__)
 _RESTART_SECONDS = 5.0
 _REPEATS_WINDOW = 10_000
 _DELIVERY_SECONDS = 130.0
+
+# A receiver may be down for a day (librdkafka's most) before the group gives the partition to another worker, which would
+# only find it down too. A worker that is gone is noticed by its heartbeats.
+_LONGEST_OUTAGE_MS = 86_400_000
 
 
 class Notifier(Thread):
@@ -34,7 +38,7 @@ class Notifier(Thread):
     """
 
     def __init__(
-        self, receiver: Receiver, settings: Settings, catalog: Catalog, registry: Registry, publisher: Publisher
+        self, receiver: Receiver, settings: AlertingSettings, catalog: Catalog, registry: Registry, publisher: Publisher
     ) -> None:
         super().__init__(name=f"notify-{receiver.name}", daemon=True)
         self._receiver = receiver
@@ -71,6 +75,10 @@ class Notifier(Thread):
                 registry=self._registry,
                 catalog=self._catalog,
                 repeats_window=_REPEATS_WINDOW,
+                consumer_config={
+                    "max.poll.interval.ms": _LONGEST_OUTAGE_MS,
+                    "session.timeout.ms": round(self._settings.session_timeout_seconds * 1000),
+                },
             ) as alerts:
                 self._subscriber = alerts
                 if self._stopping.is_set():

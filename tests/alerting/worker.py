@@ -43,11 +43,9 @@ def wait_for(condition: Callable[[], Any], what: str, seconds: float = SECONDS) 
 class Worker:
     """`python -m services.alerting`; leaving the block ends it by SIGTERM and expects exit status 0."""
 
-    def __init__(self, stack: LocalStack, **settings: str | Path) -> None:
+    def __init__(self, stack: LocalStack, *, module: str = "services.alerting", **settings: str | Path) -> None:
         env = {**os.environ, **stack.settings_env(), **{name: str(value) for name, value in settings.items()}}
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "services.alerting"], env=env, stderr=subprocess.PIPE, text=True
-        )
+        self.process = subprocess.Popen([sys.executable, "-m", module], env=env, stderr=subprocess.PIPE, text=True)
         self.log: list[str] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -67,6 +65,14 @@ class Worker:
             self.process.send_signal(signal.SIGTERM)
             status = self.wait()
             assert error is not None or status == 0, "\n".join(self.log)
+
+    def freeze(self) -> None:
+        """SIGSTOP, until `thaw`."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """SIGCONT."""
+        self.process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         """SIGKILL."""

@@ -1,0 +1,37 @@
+"""The alerts that must be on their topic: a pure function of the records and of `rules.activated.v1`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from uuid import UUID, uuid4
+
+from contracts import topics
+from contracts.events import AlertRaised, RulesActivated, WeatherObserved
+from contracts.subscriber import Record as Received
+from contracts.subscriber import Subscriber
+from deploy.local.stack import LocalStack
+from services.alerting.evaluate import compile_rule, evaluate
+from services.alerting.record import Record
+from services.alerting.rule import Rule
+from services.alerting.takeover import rules_at
+from tests.alerting.worker import settings_of
+
+
+def activations(stack: LocalStack) -> list[RulesActivated]:
+    """Every event on the topic, in its order."""
+    with Subscriber(topics.RULES_ACTIVATED, f"test-{uuid4()}", settings_of(stack), idle_seconds=1) as events:
+        return [record.event for record in events if isinstance(record, Received)]
+
+
+def alerts_by_activations(
+    events: list[RulesActivated], placed: Mapping[str, WeatherObserved]
+) -> dict[UUID, AlertRaised]:
+    """The alerts of readings by coordinate, with the rules that were in force for each; by id."""
+    expected = {}
+    for coordinate, reading in placed.items():
+        topic, partition, offset = coordinate.rsplit("/", 2)
+        rules = rules_at(events, topic, int(partition), int(offset))
+        compiled = [compile_rule(Rule.model_validate_json(text)) for text in rules.values()]
+        record = Record(topic, coordinate, reading.observed_at, vars(reading))
+        expected |= {alert.alert_id: alert for alert in evaluate(compiled, record)}
+    return expected
