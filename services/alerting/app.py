@@ -79,12 +79,15 @@ class Alerting:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set. Raises what made it impossible to go on."""
-        while not stop.is_set():
-            try:
-                await self._work(stop)
-            except Stalled as stall:
-                metrics.RESTARTS.inc()
-                _log.error("the consumer makes no progress and begins anew: find out why", stall=str(stall))
+        try:
+            while not stop.is_set():
+                try:
+                    await self._work(stop)
+                except Stalled as stall:
+                    metrics.RESTARTS.inc()
+                    _log.error("the consumer makes no progress and begins anew: find out why", stall=str(stall))
+        finally:
+            Watchdog.rest()
 
     async def _work(self, stop: asyncio.Event) -> None:
         """Until `stop` is set, or the consumer stalls, which raises Stalled."""

@@ -15,6 +15,9 @@ from services.alerting.settings import AlertingSettings
 
 _log = structlog.get_logger(__name__)
 
+_BLOCKED_SECONDS = 120.0
+"""A loop that hasn't turned for so long is blocked for good. Beginning anew after a stall may take as long, too."""
+_GRACE_SECONDS = 2.0
 _READ_SECONDS = 10.0
 """How long a look at the broker may take before it says nothing."""
 
@@ -27,8 +30,8 @@ class Watchdog:
     """Looks every `stall_seconds` for partitions on which nothing was done since, and by reading them with a client of its
     own whether there is a record to be handled. A transaction's end marker is an offset but no record, so offsets say nothing.
 
-    A program that doesn't even come to look, for three times as long, is ended with the stacks of its threads on stderr
-    and status 1; whoever runs it starts it again.
+    A program whose loop doesn't turn at all is ended, with the stacks of its threads on stderr and status 1; whoever runs it
+    starts it again.
     """
 
     def __init__(self, settings: AlertingSettings, assigned: Callable[[], Iterable[Assigned]]) -> None:
@@ -37,22 +40,37 @@ class Watchdog:
         self._assigned = assigned
 
     async def watch(self) -> None:
-        """Watch until cancelled; raises Stalled."""
+        """Watch until cancelled; raises Stalled. The loop is watched until `rest`."""
+        turning = asyncio.ensure_future(self._tell_that_the_loop_turns())
         try:
             while True:
                 await self._look()
         finally:
-            faulthandler.cancel_dump_traceback_later()
+            turning.cancel()
+
+    @staticmethod
+    def rest() -> None:
+        """Watch the loop no longer."""
+        faulthandler.cancel_dump_traceback_later()
+
+    async def _tell_that_the_loop_turns(self) -> None:
+        while True:
+            faulthandler.dump_traceback_later(_BLOCKED_SECONDS, exit=True)
+            await asyncio.sleep(1.0)
 
     async def _look(self) -> None:
-        faulthandler.dump_traceback_later(3 * self._settings.stall_seconds, exit=True)
         before = {each: each.beats for each in self._assigned()}
         await asyncio.sleep(self._settings.stall_seconds)
         still = {each for each in self._assigned() if before.get(each) == each.beats and not each.window}
-        if still:
-            places = [(each.topic, each.partition, each.handled) for each in still]
-            record = await asyncio.to_thread(self.unread, places)
-            if record is not None and all(before[each] == each.beats for each in still):
+        if not still:
+            return
+        record = await asyncio.to_thread(self.unread, [(each.topic, each.partition, each.handled) for each in still])
+        if record is None:
+            return
+        # It may have come this very moment.
+        await asyncio.sleep(_GRACE_SECONDS)
+        for each in still:
+            if record.startswith(f"{each.topic}/{each.partition}/") and before[each] == each.beats and not each.revoked:
                 raise Stalled(f"nothing was done for {self._settings.stall_seconds} s, and {record} waits")
 
     def unread(self, places: Iterable[tuple[str, int, int | None]]) -> str | None:

@@ -27,7 +27,7 @@ def alerts_by_activations(
     events: list[RulesActivated], placed: Mapping[str, WeatherObserved]
 ) -> dict[UUID, AlertRaised]:
     """The alerts of readings by coordinate, with the rules that were in force for each; by id."""
-    expected = {}
+    expected: dict[UUID, AlertRaised] = {}
     for coordinate, reading in placed.items():
         topic, partition, offset = coordinate.rsplit("/", 2)
         rules = rules_at(events, topic, int(partition), int(offset))

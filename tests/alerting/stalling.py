@@ -24,5 +24,5 @@ class Stalling(Alerting):
 
 
 if __name__ == "__main__":
-    service.Alerting = Stalling  # type: ignore[misc]
+    vars(service)["Alerting"] = Stalling
     sys.exit(service.main())

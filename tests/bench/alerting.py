@@ -231,7 +231,7 @@ def _delay(settings: Settings, records: list[Record], rate: int, seconds: float,
 
 
 def _load(settings: Settings, records: list[Record], rate: int, seconds: float) -> None:
-    producer = Producer(settings.kafka.client_config() | {"linger.ms": 0, "partitioner": "murmur2_random"})
+    producer = Producer(settings.kafka.client_config() | {"linger.ms": 1, "partitioner": "murmur2_random"})
     began = time.perf_counter()
     source = itertools.cycle(records)
     for number in range(int(rate * seconds)):
