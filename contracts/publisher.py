@@ -106,7 +106,7 @@ class Publisher:
     """Publishes the events of `topics`; safe to use from several threads; close it, or use it in a `with`.
 
     A record is delivered once (idempotent producer, `acks=all`) or reported as DeliveryError: to its `on_delivery`, else by
-    the next `publish`, `flush` or `close`. Records carry the CloudEvents headers of the Kafka protocol binding 1.0.2.
+    the next `publish`, `flush` or `close`. A record waits up to `linger_ms` milliseconds for others to travel with. Records carry the CloudEvents headers of the Kafka protocol binding 1.0.2.
 
     Raises NotAProducer if a topic's contract does not list `service`; SchemaIncompatible, RegistryRefused or
     RegistryUnavailable if its current schema can't be registered.
@@ -120,6 +120,7 @@ class Publisher:
         *,
         service: str,
         topics: Sequence[Topic[Any]],
+        linger_ms: int = PRODUCER_CONFIG["linger.ms"],
     ) -> None:
         self._service = service
         self._catalog = catalog
@@ -133,7 +134,9 @@ class Publisher:
         }
         self._failure: Exception | None = None
         self._closing = threading.Event()
-        self._producer = Producer({**_CONFIG, **settings.kafka.client_config(), "client.id": service}, logger=_log)
+        self._producer = Producer(
+            {**_CONFIG, **settings.kafka.client_config(), "client.id": service, "linger.ms": linger_ms}, logger=_log
+        )
         # Delivery reports come only while somebody polls.
         self._poller = threading.Thread(target=self._poll, name="publisher", daemon=True)
         self._poller.start()

@@ -54,7 +54,12 @@ def main() -> int:
         with (
             Registry(settings.registry, retry_seconds=_REGISTRY_RETRY_SECONDS) as registry,
             Publisher(
-                settings, catalog, registry, service=SERVICE, topics=[topics.ALERTS_RAISED, topics.RULES_ACTIVATED]
+                settings,
+                catalog,
+                registry,
+                service=SERVICE,
+                topics=[topics.ALERTS_RAISED, topics.RULES_ACTIVATED],
+                linger_ms=0,  # few, and each is urgent
             ) as publisher,
         ):
             alerting = Alerting(settings, catalog, rules, registry, publisher)

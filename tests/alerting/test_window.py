@@ -124,3 +124,19 @@ def test_a_full_window_raises_what_its_first_delivery_failed_with() -> None:
         assert acked == []
 
     play(story, limit=1)
+
+
+def test_it_is_settled_when_every_delivery_has_arrived() -> None:
+    async def story(window: Window, acked: list[int], loop: asyncio.AbstractEventLoop) -> None:
+        one, other = loop.create_future(), loop.create_future()
+        await window.add(Reading(1, acked), [one])
+        await window.add(Reading(2, acked), [other])
+        settling = asyncio.ensure_future(window.settled())
+        other.set_result(None)
+        await asyncio.sleep(0.01)
+        assert not settling.done()
+        one.set_result(None)
+        await asyncio.wait_for(settling, timeout=1)
+        assert acked == [1, 2]
+
+    play(story)
