@@ -14,8 +14,9 @@ from typing import Any, ClassVar, cast
 
 import aiokafka
 import faust
+import structlog
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
-from aiokafka.errors import ConsumerStoppedError
+from aiokafka.errors import ConsumerStoppedError, KafkaError
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 from faust.types.auth import CredentialsT
@@ -24,6 +25,8 @@ from yarl import URL
 
 from contracts.settings import KafkaSettings
 from services.alerting.assigned import Assigned, Records
+
+_log = structlog.get_logger(__name__)
 
 
 class ConsumerThread(driver.AIOKafkaConsumerThread):
@@ -95,11 +98,18 @@ class Consumer(driver.Consumer):
                 if self.flow_active:
                     await self._hand_over(records or {})
                 elif not self.should_stop:
-                    await self.perform_seek()
+                    await self._back_to_committed()
                 await asyncio.sleep(0)
         except (ConsumerStoppedError, asyncio.CancelledError):
             if not self.app.should_stop:
                 raise
+
+    async def _back_to_committed(self) -> None:
+        try:
+            await self.perform_seek()
+        except KafkaError as error:
+            # The assignment that the rebalance ends with begins at the committed offsets anyway.
+            _log.warning("no way back to the committed offsets during a rebalance", error=repr(error))
 
     async def _hand_over(self, batches: Mapping[TP, Records]) -> None:
         for tp, records in batches.items():
