@@ -61,7 +61,7 @@ class Consumer(driver.Consumer):
 
     faust's own way wraps each record in an event, puts it through a channel, a queue and an agent's generator, and looks
     for gaps between acknowledged offsets (a transaction's end marker is an offset without a record, so they fill a tree
-    that only grows). That is nine tenths of the work on a record that no rule matches. What stays faust's: the group,
+    that only grows). None of that is needed here. What stays faust's: the group,
     its rebalances, suspending and resuming, the commit timer, starting and stopping.
     """
 
