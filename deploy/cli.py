@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from services.audit.hop import HOPS, Hop
+
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Headrace: events under contract, on one machine.")
 bench_app = typer.Typer(no_args_is_help=True, help="Measure Headrace on this machine.")
 app.add_typer(bench_app, name="bench")
@@ -73,6 +75,34 @@ def down(directory: Directory = _DEFAULT_DIRECTORY) -> None:
     from deploy.local.once import down as stop
 
     stop(directory)
+
+
+@app.command()
+def audit(
+    directory: Directory = _DEFAULT_DIRECTORY,
+    full: Annotated[
+        bool, typer.Option("--full", help="Everything that is there, not only what came since the last clean audit.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON, with every finding.")] = False,
+    wait: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="How long whoever lags may take to reach the cut, each.")
+    ] = 60,
+    hop: Annotated[
+        list[Hop] | None,
+        typer.Option(help="Only this one; may be given more than once. Such an audit is not remembered."),
+    ] = None,
+) -> None:
+    """Prove by the records that nothing was lost, doubled, reordered, changed or made up, from raw topics to lake and alerts.
+
+    Audits the stack in --dir, or, where none was started, what the HEADRACE_ variables name; it may be running: what comes
+    after the start of the audit is left to the next one. Exit status 0: clean, 1: findings, 2: no verdict.
+    """
+    from contracts.settings import read_settings
+    from services.audit.__main__ import run
+    from services.audit.settings import AuditSettings
+
+    settings = read_settings(AuditSettings, _env_file=directory / "env")
+    raise typer.Exit(run(settings, full=full, as_json=as_json, wait_seconds=wait, hops=hop or HOPS))
 
 
 @app.command()

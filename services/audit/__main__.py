@@ -1,0 +1,87 @@
+"""`python -m services.audit`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import traceback
+from collections.abc import Sequence
+
+from contracts.catalog import Catalog, load_catalog
+from contracts.errors import HeadraceError
+from contracts.settings import read_settings
+from services.alerting.rulebook import RulebookError, load_rulebook
+from services.audit.audit import Audit
+from services.audit.hop import HOPS, Hop
+from services.audit.report import Report
+from services.audit.settings import AuditSettings
+from services.audit.state import load, save
+from services.audit.workers import Workers
+
+CLEAN, FINDINGS, NO_VERDICT = 0, 1, 2
+
+
+def audit(
+    settings: AuditSettings,
+    catalog: Catalog,
+    *,
+    full: bool = False,
+    wait_seconds: float = 60.0,
+    hops: Sequence[Hop] = HOPS,
+    processes: int | None = None,
+) -> Report:
+    """Audit what the settings name. A clean audit of all hops is remembered, and the next one, unless `full`, begins there.
+
+    Raises CouldNotAudit and other HeadraceErrors, RulebookError.
+    """
+    rulebook = load_rulebook(settings.rules_file, catalog)
+    since = None if full or set(hops) != set(HOPS) else load(settings.s3)
+    with Workers(_say, processes=processes) as workers:
+        run = Audit(settings, catalog, rulebook, workers, since=since, wait_seconds=wait_seconds, hops=hops)
+        report = run.run()
+    if report.is_clean and set(hops) == set(HOPS):
+        save(settings.s3, run.state)
+    return report
+
+
+def run(settings: AuditSettings, *, full: bool, as_json: bool, wait_seconds: float, hops: Sequence[Hop]) -> int:
+    """Audit and print; the exit status. 1 says that something is wrong with the records, so nothing else may say it."""
+    try:
+        report = audit(settings, load_catalog(), full=full, wait_seconds=wait_seconds, hops=hops)
+    except (HeadraceError, RulebookError) as error:
+        _say(f"no verdict: {error}")
+        return NO_VERDICT
+    except Exception:  # noqa: BLE001
+        traceback.print_exc()
+        _say("no verdict: the audit itself failed")
+        return NO_VERDICT
+    print(json.dumps(report.json(), indent=1) if as_json else "\n".join(report.lines()))
+    return CLEAN if report.is_clean else FINDINGS
+
+
+def main() -> int:
+    """The exit status: 0 clean, 1 findings, 2 no verdict."""
+    parser = argparse.ArgumentParser(prog="python -m services.audit", description=__doc__)
+    parser.add_argument("--full", action="store_true", help="everything, not only what came since the last clean audit")
+    parser.add_argument("--json", action="store_true", help="print JSON, with every finding")
+    parser.add_argument("--wait", type=float, default=60.0, metavar="SECONDS", help="for what lags behind the cut (60)")
+    parser.add_argument(
+        "--hop", action="append", choices=[hop.value for hop in HOPS], help="only this one; may be given more than once"
+    )
+    arguments = parser.parse_args()
+    return run(
+        read_settings(AuditSettings),
+        full=arguments.full,
+        as_json=arguments.json,
+        wait_seconds=arguments.wait,
+        hops=[Hop(name) for name in arguments.hop or HOPS],
+    )
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,186 @@
+"""The hop from a raw topic to the one that derives from it: each raw record in exactly one of {derived, dead letters}."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from services.audit.finding import Finding, Kind, Tally
+from services.audit.place import Codes, concatenated, coordinate, partition_of
+from services.audit.records import Records
+from services.audit.window import Where, Window
+
+Mask = npt.NDArray[np.bool_]
+
+
+class Made:
+    """Everything that names raw records: the derived ones, or the dead letters. One entry of each array for each."""
+
+    def __init__(self, window: Window, at: Codes, source: Codes) -> None:
+        self.window, self.at, self.source = window, at, source
+        # What is read again for its records ahead of the last cut was otherwise looked at then.
+        self.fresh: Mask = np.isin(window.where(at), (Where.INSIDE, Where.GONE))
+
+    def resume(self, raw: Window) -> dict[int, int]:
+        """For each partition the first offset that the next audit must read again."""
+        ahead = self.at[raw.where(self.source, _endless(raw)) == Where.AHEAD]
+        return {
+            partition: int(min([span.end, *(ahead[(ahead >> 44) == partition] & (1 << 44) - 1)]))
+            for partition, span in self.window.spans.items()
+        }
+
+
+def _endless(window: Window) -> dict[int, int]:
+    return dict.fromkeys(window.spans, (1 << 44) - 1)
+
+
+class Derivation:
+    """Compares a raw topic's window with all that was made of it. Pure: arrays in, findings and tallies out."""
+
+    def __init__(
+        self,
+        raw: Window,
+        records: Sequence[Records],
+        derived: Made,
+        derived_records: Sequence[Records],
+        dead: Made,
+        dead_payloads: npt.NDArray[np.uint64],
+        purged: Codes,
+        latest: Mapping[int, int],
+    ) -> None:
+        """`records` in the order of partitions; `latest`: the raw topic's ends after everything else was read."""
+        self.hop = f"{raw.topic} → {derived.window.topic}"
+        self._raw, self._records, self._derived, self._dead = raw, records, derived, dead
+        self._at = concatenated([part.at for part in records], np.int64)
+        self._found = {
+            name: concatenated([getattr(part, name) for part in derived_records], np.uint64)
+            for name in ("shared", "key")
+        }
+        self._revision = concatenated([part.revision for part in derived_records], np.int64)
+        self._dead_payloads = dead_payloads
+        self._purged = purged
+        self._latest = latest
+        self.tallies = {
+            partition: Tally(self.hop, f"{raw.topic}/{partition}", int(np.sum(self._at >> 44 == partition)))
+            for partition in raw.spans
+        }
+
+    def findings(self) -> Iterator[Finding]:
+        """What is wrong, kind by kind; the tallies are full afterwards."""
+        for partition, tally in self.tallies.items():
+            tally.notes.update(self._raw.notes(partition))
+        inside = self._claims(self._derived), self._claims(self._dead)
+        for made, where in zip((self._derived, self._dead), inside, strict=True):
+            yield from self._phantoms(made, where)
+        derived, dead = (where == Where.INSIDE for where in inside)
+        first = derived & (self._revision == 0)
+        yield from self._losses(self._derived.source[first], self._dead.source[dead])
+        yield from self._doubles(self._derived.source[first], self._dead.source[dead])
+        yield from self._doubled_revisions(derived & (self._revision > 0))
+        yield from self._changes(derived, dead)
+        yield from self._disorder(first)
+
+    def _claims(self, made: Made) -> npt.NDArray[np.int8]:
+        """Where each one's raw record lies; BEFORE for what needs no look."""
+        where = self._raw.where(made.source, self._latest)
+        inside = where == Where.INSIDE
+        places = np.searchsorted(self._at, made.source[inside])
+        known = np.zeros(inside.sum(), np.bool_)
+        within = places < len(self._at)
+        known[within] = self._at[places[within]] == made.source[inside][within]
+        where[np.flatnonzero(inside)[~known]] = Where.NOWHERE
+        return where
+
+    def _phantoms(self, made: Made, where: npt.NDArray[np.int8]) -> Iterator[Finding]:
+        """Of raw records that don't exist, or that were audited before and have what was made of them already."""
+        topic = made.window.topic
+        for index in np.flatnonzero(where == Where.NOWHERE):
+            source, own = int(made.source[index]), coordinate(topic, int(made.at[index]))
+            named = coordinate(self._raw.topic, source) if source >= 0 else own
+            why = (
+                f"{own} names it, but there is no such record"
+                if source >= 0
+                else f"names no record of {self._raw.topic}"
+            )
+            yield self._finding("phantom", source, named, why)
+        again = made.fresh & (where == Where.BEFORE)
+        if made is self._derived:
+            again &= self._revision == 0
+        for index in np.flatnonzero(again):
+            source, own = int(made.source[index]), coordinate(topic, int(made.at[index]))
+            yield self._finding(
+                "doubled",
+                source,
+                coordinate(self._raw.topic, source),
+                f"{own} is one more than the last clean audit saw",
+            )
+        for partition, tally in self.tallies.items():
+            gone = (where == Where.GONE) & (made.source >> 44 == partition)
+            if gone.any():
+                tally.notes["of records that are deleted by now, not compared"] += int(gone.sum())
+
+    def _losses(self, derived: Codes, dead: Codes) -> Iterator[Finding]:
+        kept = np.concatenate([derived, dead])
+        missing = self._at[~np.isin(self._at, kept)]
+        is_purged = np.isin(missing, self._purged)
+        for partition, tally in self.tallies.items():
+            tally.notes["dead letters"] += int(np.sum(dead >> 44 == partition))
+            tally.notes["purged dead letters"] += int(np.sum(missing[is_purged] >> 44 == partition))
+        for source in missing[~is_purged].tolist():
+            yield self._finding(
+                "lost", source, coordinate(self._raw.topic, source), "neither derived nor among the dead letters"
+            )
+
+    def _doubles(self, derived: Codes, dead: Codes) -> Iterator[Finding]:
+        values, counts = np.unique(np.concatenate([derived, dead]), return_counts=True)
+        dead_ones = set(dead.tolist())
+        for source, count in zip(values[counts > 1].tolist(), counts[counts > 1].tolist(), strict=True):
+            where = "derived and dead letters" if source in dead_ones else self._derived.window.topic
+            yield self._finding("doubled", source, coordinate(self._raw.topic, source), f"{count} times in {where}")
+
+    def _doubled_revisions(self, later: Mask) -> Iterator[Finding]:
+        pairs = np.stack([self._derived.source[later], self._revision[later]], axis=1)
+        values, counts = np.unique(pairs, axis=0, return_counts=True)
+        for (source, revision), count in zip(values[counts > 1].tolist(), counts[counts > 1].tolist(), strict=True):
+            yield self._finding(
+                "doubled", source, coordinate(self._raw.topic, source), f"revision {revision} is there {count} times"
+            )
+
+    def _changes(self, derived: Mask, dead: Mask) -> Iterator[Finding]:
+        """Fields that a derived record only carries on, and the bytes of dead letters."""
+        pairs = (
+            (self._derived, derived, self._found["shared"], "shared", "key or a field differs from the raw record in"),
+            (self._dead, dead, self._dead_payloads, "payload", "key or value differs from the raw record in"),
+        )
+        for made, chosen, found, name, what in pairs:
+            expected = concatenated([getattr(part, name) for part in self._records], np.uint64)
+            rows = np.flatnonzero(chosen)
+            places = np.searchsorted(self._at, made.source[rows])
+            for row in rows[expected[places] != found[rows]].tolist():
+                source = int(made.source[row])
+                own = coordinate(made.window.topic, int(made.at[row]))
+                yield self._finding("changed", source, coordinate(self._raw.topic, source), f"{what} {own}")
+
+    def _disorder(self, first: Mask) -> Iterator[Finding]:
+        """Records of one key and one raw partition, whose derived ones lie in another order than they do."""
+        rows = np.flatnonzero(first)
+        _, firsts = np.unique(self._derived.source[rows], return_index=True)
+        rows = rows[firsts]
+        at, source, key = self._derived.at[rows], self._derived.source[rows], self._found["key"][rows]
+        order = np.lexsort((at, source >> 44, key, at >> 44))
+        at, source, key = at[order], source[order], key[order]
+        same = (key[1:] == key[:-1]) & (source[1:] >> 44 == source[:-1] >> 44) & (at[1:] >> 44 == at[:-1] >> 44)
+        for index in (np.flatnonzero(same & (source[1:] < source[:-1])) + 1).tolist():
+            yield self._finding(
+                "out of order",
+                int(source[index]),
+                coordinate(self._raw.topic, int(source[index])),
+                f"in {self._derived.window.topic} after {coordinate(self._raw.topic, int(source[index - 1]))}, with the same key",
+            )
+
+    def _finding(self, kind: Kind, source: int, named: str, detail: str) -> Finding:
+        partition = partition_of(source)
+        place = f"{self._raw.topic}/{partition}" if partition in self.tallies else self._raw.topic
+        return Finding(kind, self.hop, place, named, detail)

@@ -1,0 +1,87 @@
+"""`Expectation`: the alerts that records must have raised, by the rules."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from confluent_kafka import Message
+
+from contracts.codec import Codec
+from contracts.errors import DecodeError
+from contracts.events import AlertRaised
+from contracts.registry import Registry
+from services.alerting.evaluate import FilterFailed, compile_rule, evaluate
+from services.alerting.record import Record, coordinate_of
+from services.alerting.rule import Rule
+from services.audit.consume import header
+from services.audit.place import code
+
+if TYPE_CHECKING:
+    from services.audit.records import Reading
+
+_COMPARE: dict[str, Callable[[Any, float], Any]] = {
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """An alert, and the place of the record that raises it."""
+
+    at: int
+    alert: AlertRaised
+
+
+class Expectation:
+    """Asks `services.alerting`'s own rules, but only about records that cross a threshold: those are found by column."""
+
+    def __init__(self, reading: Reading, registry: Registry) -> None:
+        self._reading = reading
+        self._rules = [compile_rule(rule) for rule in reading.rules]
+        self._codec = Codec(registry.by_id, reader_schema=reading.schema)
+
+    def of(
+        self, batch: Sequence[Message], columns: Mapping[str, pa.Array], rows: npt.NDArray[np.int64]
+    ) -> tuple[list[Expected], list[int]]:
+        """The alerts of a batch, and the rows of the batch that can't be evaluated; `rows` are those of `columns`."""
+        expected, failed = [], []
+        crossing = np.zeros(len(rows), np.bool_)
+        for rule in self._reading.rules:
+            crossing |= _crosses(rule, columns[rule.field])
+        for row in rows[crossing]:
+            message = batch[row]
+            at = code(self._reading.partition, message.offset() or 0)
+            try:
+                expected += [Expected(at, alert) for alert in evaluate(self._rules, self._record(message))]
+            except (DecodeError, FilterFailed):
+                failed.append(int(row))
+        return expected, failed
+
+    def _record(self, message: Message) -> Record:
+        body = message.value()
+        values = self._codec.decode(body if isinstance(body, bytes) else b"")
+        coordinate = coordinate_of(
+            self._reading.topic, self._reading.partition, message.offset() or 0, header(message, "ce_id")
+        )
+        return Record(self._reading.topic, coordinate, values[self._reading.occurred_at], values)
+
+
+def _crosses(rule: Rule, column: pa.Array) -> npt.NDArray[np.bool_]:
+    """Rows that may match: all that do, and of decimals every one that isn't null."""
+    present: npt.NDArray[np.bool_] = column.is_valid().to_numpy(zero_copy_only=False)
+    if pa.types.is_decimal(column.type):
+        return present
+    numbers = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    crosses: npt.NDArray[np.bool_] = present & _COMPARE[rule.operator](numbers, rule.threshold)
+    return crosses

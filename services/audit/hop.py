@@ -1,0 +1,16 @@
+"""`Hop`: a part of the way that can be audited alone."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Hop(StrEnum):
+    """Raw topic → derived topic; topic → lake table; topic → alerts."""
+
+    DERIVED = "derived"
+    LAKE = "lake"
+    ALERTS = "alerts"
+
+
+HOPS = tuple(Hop)

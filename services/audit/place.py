@@ -1,0 +1,65 @@
+"""Places of records as whole numbers, thousands at a time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Codes = npt.NDArray[np.int64]
+"""partition * 2**44 + offset: sorted as partition and offset are. -1: nowhere in the topic."""
+
+_OFFSET_BITS = 44
+NOWHERE = -1
+
+
+def code(partition: int, offset: int) -> int:
+    """The code of one place."""
+    return partition << _OFFSET_BITS | offset
+
+
+def codes(partitions: npt.NDArray[Any], offsets: npt.NDArray[Any]) -> Codes:
+    """The codes of many."""
+    return partitions.astype(np.int64) << _OFFSET_BITS | offsets.astype(np.int64)
+
+
+def partition_of(code: int) -> int:
+    """-1 for nowhere."""
+    return code >> _OFFSET_BITS
+
+
+def offset_of(code: int) -> int:
+    """The offset in its partition."""
+    return code & (1 << _OFFSET_BITS) - 1
+
+
+def coordinate(topic: str, code: int) -> str:
+    """topic/partition/offset."""
+    return f"{topic}/{partition_of(code)}/{offset_of(code)}"
+
+
+def parsed(topic: str, coordinates: pa.Array) -> Codes:
+    """The codes of `topic`'s coordinates among texts (string or binary); NOWHERE for all others."""
+    pattern = rf"^{re.escape(topic)}/(?P<partition>[0-9]{{1,5}})/(?P<offset>[0-9]{{1,13}})$"
+    found = pc.extract_regex(coordinates, pattern)
+    partitions, offsets = (
+        pc.fill_null(found.field(name).cast(pa.string()).cast(pa.int64()), 0).to_numpy()
+        for name in ("partition", "offset")
+    )
+    nowhere = found.is_null().to_numpy(zero_copy_only=False)
+    return np.where(nowhere, NOWHERE, codes(partitions, offsets))
+
+
+def parsed_one(topic: str, text: str) -> int:
+    """The code of one coordinate."""
+    return int(parsed(topic, pa.array([text], pa.string()))[0])
+
+
+def concatenated(parts: Sequence[npt.NDArray[Any]], kind: Any) -> npt.NDArray[Any]:
+    """One array of all; empty of no parts."""
+    return np.concatenate(parts) if parts else np.zeros(0, kind)

@@ -1,0 +1,121 @@
+"""`Plan`: which hops there are, by the contracts and the rules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from contracts import topics
+from contracts.catalog import Catalog
+from contracts.errors import ContractError
+from contracts.topic import TopicContract
+from services.alerting.rule import Rule
+from services.alerting.rulebook import Rulebook
+from services.audit.shape import Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A topic and what the audit looks at in it.
+
+    `raw`: the contract of the topic that it derives from, `by` the deployable that derives it (consumer group, connector
+    name); None for a raw topic. `shared`: fields that a derived record only carries on.
+    """
+
+    contract: TopicContract
+    schema: str
+    raw: TopicContract | None
+    by: str | None
+    shared: tuple[str, ...]
+    rules: tuple[Rule, ...]
+
+    @property
+    def name(self) -> str:
+        """The topic's."""
+        return self.contract.name
+
+    @property
+    def coordinates_of(self) -> TopicContract:
+        """The topic whose places its records name."""
+        return self.raw or self.contract
+
+    @property
+    def lake_table(self) -> str | None:
+        """Its table in the lake, if it has one that can be audited."""
+        lake = self.contract.lake
+        return lake.table if lake is not None and lake.format == "delta" else None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The raw topics, the derived ones, and the two with a meaning of their own."""
+
+    raw: tuple[Source, ...]
+    derived: tuple[Source, ...]
+    alerts: Source
+    ledger: TopicContract
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """All but the ledger, in the order of the flow."""
+        return (*self.raw, *self.derived, self.alerts)
+
+    def derived_from(self, source: Source) -> Source | None:
+        """What derives from a raw topic, if anything does."""
+        return next((each for each in self.derived if each.raw == source.contract), None)
+
+
+def plan(catalog: Catalog, rulebook: Rulebook) -> Plan:
+    """Raises ContractError if a derived topic does not tell who derives it."""
+    alerts, ledger = catalog.topic(topics.ALERTS_RAISED.name), catalog.topic(topics.DEADLETTERS_SETTLED.name)
+    raw_of = {topic.name: _raw_of(topic, catalog) for topic in catalog.topics.values()}
+    carried = {
+        raw.name: _shared(topic, raw, catalog) for topic in catalog.topics.values() if (raw := raw_of[topic.name])
+    }
+    sources = []
+    for key, topic in catalog.topics.items():
+        raw = raw_of[topic.name]
+        sources.append(
+            Source(
+                topic,
+                catalog.schema(key),
+                raw,
+                None if raw is None else _deriver(raw, topic),
+                carried.get(topic.name if raw is None else raw.name, ()),
+                tuple(compiled.rule for compiled in rulebook.by_topic.get(key, ())),
+            )
+        )
+    others = [source for source in sources if source.contract not in (alerts, ledger)]
+    return Plan(
+        raw=tuple(source for source in others if source.raw is None),
+        derived=tuple(source for source in others if source.raw is not None),
+        alerts=next(source for source in sources if source.contract == alerts),
+        ledger=ledger,
+    )
+
+
+def _raw_of(topic: TopicContract, catalog: Catalog) -> TopicContract | None:
+    """<domain>.<event>.<stage>.v<major> is a later stage of <domain>.<event>.v<major>."""
+    *event, _stage, major = topic.name.split(".")
+    name = ".".join([*event, major])
+    return next((each for each in catalog.topics.values() if each.name == name), None)
+
+
+def _deriver(raw: TopicContract, derived: TopicContract) -> str:
+    between = [name for name in derived.producers if name in raw.consumers]
+    if len(between) != 1:
+        raise ContractError(
+            f"{derived.name} is a later stage of {raw.name}: exactly one of its producers must be a consumer of that, "
+            f"but there are {len(between)}"
+        )
+    return between[0]
+
+
+def _shared(derived: TopicContract, raw: TopicContract, catalog: Catalog) -> tuple[str, ...]:
+    """Fields that both have, of the same type."""
+    shapes = [
+        Shape(catalog.schema(key)).columns
+        for wanted in (raw, derived)
+        for key, topic in catalog.topics.items()
+        if topic == wanted
+    ]
+    return tuple(sorted(name for name, kind in shapes[0].items() if shapes[1].get(name) == kind))

@@ -1,0 +1,197 @@
+"""`Records`: what the audit keeps of one partition's records: digests and places, some 80 bytes for each."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import fastavro
+import numpy as np
+import pyarrow as pa
+from confluent_kafka import Message
+
+from contracts.errors import DecodeError
+from contracts.registry import Registry
+from contracts.settings import RegistrySettings
+from services.alerting.rule import Rule
+from services.audit.consume import consume, header
+from services.audit.digest import Digests, digests, mix
+from services.audit.expect import Expectation, Expected
+from services.audit.place import Codes, codes, concatenated, parsed
+from services.audit.progress import advance
+from services.audit.shape import Shape, reader_schema, row_digests
+
+_FRAME_BYTES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What to read, and how.
+
+    `kafka` are librdkafka properties, secrets in clear. `schema` is the topic's current one; None: only keys, ids and raw
+    bytes are looked at. `source`: the topic that the records derive from, None for a raw one. `shared`: fields that are to be
+    equal in source and derived records. `rules`: those whose alerts are to be recomputed, `occurred_at` the field with the event time.
+    """
+
+    kafka: Mapping[str, str]
+    registry: RegistrySettings
+    topic: str
+    partition: int
+    start: int
+    end: int
+    schema: str | None = None
+    source: str | None = None
+    shared: tuple[str, ...] = ()
+    rules: tuple[Rule, ...] = ()
+    occurred_at: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """One entry of each array for each record, in the topic's order.
+
+    `at` is the record's own place, `source` that of the raw record which it goes back to (NOWHERE if it names none).
+    `event` is the digest of its ce_id, `payload` that of key and value as bytes, `row` that of all fields and the time of
+    sending, `shared` that of the key and the fields which source and derived records share; both 0 where the value can't be decoded.
+    """
+
+    topic: str
+    partition: int
+    at: Codes
+    source: Codes
+    revision: np.ndarray[Any, np.dtype[np.int64]]
+    event: Digests
+    key: Digests
+    payload: Digests
+    row: Digests
+    shared: Digests
+    readable: np.ndarray[Any, np.dtype[np.bool_]]
+    expected: tuple[Expected, ...] = ()
+    unevaluable: tuple[int, ...] = field(default=())
+    """Places of the records that no rule could be asked about."""
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+
+def payload_digests(keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> Digests:
+    """Of records as they lie on a topic."""
+    return mix(digests(pa.array(keys, pa.binary()))) ^ digests(pa.array(values, pa.binary()))
+
+
+def read(reading: Reading) -> Records:
+    """Read one partition. Raises CouldNotAudit, RegistryUnavailable."""
+    with Registry(reading.registry) as registry:
+        reader = _Reader(reading, registry)
+        for batch in consume(reading.kafka, reading.topic, reading.partition, reading.start, reading.end):
+            reader.take(batch)
+            advance(len(batch))
+    return reader.records()
+
+
+class _Reader:
+    def __init__(self, reading: Reading, registry: Registry) -> None:
+        self._reading = reading
+        self._registry = registry
+        self._shape = None if reading.schema is None else Shape(reading.schema)
+        self._expectation = Expectation(reading, registry) if reading.rules else None
+        self._schemas: dict[bytes, tuple[Any, Any] | None] = {}
+        self._parts: list[dict[str, Any]] = []
+        self._expected: list[Expected] = []
+        self._unevaluable: list[int] = []
+
+    def take(self, batch: list[Message]) -> None:
+        reading = self._reading
+        keys, values = [_bytes(message.key()) for message in batch], [_bytes(message.value()) for message in batch]
+        ids = pa.array([header(message, "ce_id") for message in batch], pa.binary())
+        at = codes(np.full(len(batch), reading.partition), np.array([message.offset() for message in batch]))
+        key = digests(pa.array(keys, pa.binary()))
+        part = {
+            "at": at,
+            "source": at if reading.source is None else parsed(reading.source, ids),
+            "event": digests(ids),
+            "key": key,
+            "payload": payload_digests(keys, values),
+        }
+        self._parts.append(part | self._decoded(batch, values, at, key))
+
+    def records(self) -> Records:
+        kinds: dict[str, Any] = {"at": np.int64, "source": np.int64, "revision": np.int64, "readable": np.bool_}
+        names = (*kinds, "event", "key", "payload", "row", "shared")
+        arrays = {
+            name: concatenated([part[name] for part in self._parts], kinds.get(name, np.uint64)) for name in names
+        }
+        return Records(
+            self._reading.topic,
+            self._reading.partition,
+            **arrays,
+            expected=tuple(self._expected),
+            unevaluable=tuple(self._unevaluable),
+        )
+
+    def _decoded(self, batch: list[Message], values: Sequence[bytes | None], at: Codes, key: Digests) -> dict[str, Any]:
+        rows = len(batch)
+        found = {
+            "revision": np.zeros(rows, np.int64),
+            "row": np.zeros(rows, np.uint64),
+            "shared": np.zeros(rows, np.uint64),
+            "readable": np.zeros(rows, np.bool_),
+        }
+        if self._shape is None:
+            return found
+        events = [self._event(value) for value in values]
+        good = np.array([event is not None for event in events])
+        columns = self._shape.table([event for event in events if event is not None])
+        count = int(good.sum())
+        fields = self._shape.field_digests(columns, count)
+        shared = {name: fields[name] for name in self._reading.shared}
+        found["readable"] = good
+        found["shared"][good] = row_digests(shared, count) + mix(key[good])
+        sent = pa.array([message.timestamp()[1] for message in batch], pa.timestamp("ms"))
+        if "recorded_at" not in self._shape.columns:
+            fields = fields | {"recorded_at": digests(sent)[good]}
+        found["row"][good] = row_digests(fields, count)
+        if "revision" in self._shape.columns and self._reading.source is not None:
+            found["revision"][good] = columns["revision"].to_numpy()
+        if self._expectation is not None:
+            expected, unevaluable = self._expectation.of(batch, columns, np.flatnonzero(good))
+            self._expected += expected
+            self._unevaluable += [int(at[row]) for row in [*unevaluable, *np.flatnonzero(~good)]]
+        return found
+
+    def _event(self, value: bytes | None) -> dict[str, Any] | None:
+        """The fields by the current schema, or None of what can't be decoded."""
+        if value is None or len(value) < _FRAME_BYTES:
+            return None
+        frame = value[:_FRAME_BYTES]
+        if frame not in self._schemas:
+            self._schemas[frame] = self._lookup(frame)
+        schemas = self._schemas[frame]
+        if schemas is None:
+            return None
+        buffer = io.BytesIO(value)
+        buffer.seek(_FRAME_BYTES)
+        try:
+            event: Any = fastavro.schemaless_reader(buffer, *schemas)
+        # A body that doesn't fit makes fastavro raise what its cursor happens to run into.
+        except Exception:  # noqa: BLE001
+            return None
+        return dict(event)
+
+    def _lookup(self, frame: bytes) -> tuple[Any, Any] | None:
+        """Writer's and reader's schema; the reader's None where they are the same."""
+        if frame[:1] != b"\x00" or self._reading.schema is None:
+            return None
+        try:
+            writer = self._registry.by_id(int.from_bytes(frame[1:], "big"))
+        except DecodeError:  # the registry itself says that there is no such id
+            return None
+        same = json.loads(writer) == json.loads(self._reading.schema)
+        return reader_schema(writer), None if same else reader_schema(self._reading.schema)
+
+
+def _bytes(value: str | bytes | None) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value

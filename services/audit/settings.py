@@ -1,0 +1,14 @@
+"""`AuditSettings`: what the audit needs to know beside the addresses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from contracts.settings import Settings
+from services import alerting
+
+
+class AuditSettings(Settings):
+    """`HEADRACE_RULES_FILE` is alerting's own: alerts are recomputed by the rules that are in force."""
+
+    rules_file: Path = Path(next(iter(alerting.__path__))) / "rules.yaml"

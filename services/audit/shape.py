@@ -1,0 +1,131 @@
+"""`Shape`: the fields of a topic's events as Arrow columns, from Kafka and from the lake, and their digests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import fastavro
+import numpy as np
+import pyarrow as pa
+
+from services.audit.digest import NULL, Digests, digests, mix, salt
+
+_PLAIN = {
+    "boolean": pa.bool_(),
+    "int": pa.int64(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bytes": pa.binary(),
+    "string": pa.string(),
+    "enum": pa.string(),
+    "fixed": pa.binary(),
+}
+_LOGICAL = {
+    "date": pa.date32(),
+    "time-millis": pa.time32("ms"),
+    "time-micros": pa.time64("us"),
+    "timestamp-millis": pa.timestamp("ms", "UTC"),
+    "timestamp-micros": pa.timestamp("us", "UTC"),
+}
+
+
+class Shape:
+    """The columns of one topic's events, by its current schema.
+
+    A field whose type has no single Arrow type (a union of several types) is left out and named in `skipped`.
+    """
+
+    def __init__(self, schema: str) -> None:
+        """`schema` is Avro as JSON text."""
+        fields = json.loads(schema)["fields"]
+        found = {field["name"]: _arrow(field["type"]) for field in fields}
+        self.columns: dict[str, pa.DataType] = {name: kind for name, kind in found.items() if kind is not None}
+        self.skipped = tuple(name for name, kind in found.items() if kind is None)
+        self._defaults = {
+            field["name"]: _default(found[field["name"]], field["default"])
+            for field in fields
+            if found[field["name"]] is not None and field.get("default") is not None
+        }
+
+    def table(self, events: Sequence[Mapping[str, Any]]) -> dict[str, pa.Array]:
+        """Events, decoded by `reader_schema`, as columns."""
+        return {
+            name: pa.array([event[name] for event in events], kind, from_pandas=False)
+            for name, kind in self.columns.items()
+        }
+
+    def field_digests(self, columns: Mapping[str, pa.Array], rows: int) -> dict[str, Digests]:
+        """A digest for each row of each field.
+
+        Null and a field's default count as the same: a row that was written before the field was added has a null in the
+        lake and the default to today's reader. A column that is missing is null.
+        """
+        found = {}
+        for name in self.columns:
+            column = columns.get(name)
+            digest = np.full(rows, NULL) if column is None else digests(column)
+            default = self._defaults.get(name)
+            if default is not None:
+                digest[digest == default] = NULL
+            found[name] = digest
+        return found
+
+
+def row_digests(fields: Mapping[str, Digests], rows: int) -> Digests:
+    """One digest for each row of these fields, whatever their order."""
+    total = np.zeros(rows, np.uint64)
+    for name, found in fields.items():
+        total += mix(found ^ salt(name))
+    return total
+
+
+def reader_schema(schema: str) -> Any:
+    """A parsed schema by which instants and dates are read as the whole numbers that they are, at a third of the time."""
+    return fastavro.parse_schema(_bare(json.loads(schema)))
+
+
+def _bare(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_bare(branch) for branch in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: _bare(value) if key in ("type", "items", "values", "fields") else value
+        for key, value in schema.items()
+        if key != "logicalType" or value == "decimal"
+    }
+
+
+def _arrow(avro: Any) -> pa.DataType | None:
+    """The Arrow type that an Avro type is read as; None if there is no single one."""
+    if isinstance(avro, list):
+        branches = [branch for branch in avro if branch != "null"]
+        return _arrow(branches[0]) if len(branches) == 1 else None
+    if isinstance(avro, str):
+        return _PLAIN.get(avro)
+    kind, logical = avro["type"], avro.get("logicalType")
+    if logical == "decimal":
+        return pa.decimal128(avro["precision"], avro.get("scale", 0))
+    if logical in _LOGICAL:
+        return _LOGICAL[logical]
+    if kind == "array":
+        items = _arrow(avro["items"])
+        return None if items is None else pa.list_(items)
+    if kind == "map":
+        values = _arrow(avro["values"])
+        return None if values is None else pa.map_(pa.string(), values)
+    if kind == "record":
+        children = [(field["name"], _arrow(field["type"])) for field in avro["fields"]]
+        return None if any(child is None for _, child in children) else pa.struct(children)
+    return _arrow(kind) if not isinstance(kind, str) else _PLAIN.get(kind)
+
+
+def _default(kind: pa.DataType, default: Any) -> Any:
+    """The digest of a field's default, which JSON holds as Avro's binary form would: instants are numbers."""
+    if pa.types.is_decimal(kind):
+        return None
+    value = default.encode("latin-1") if pa.types.is_binary(kind) else default
+    return digests(pa.array([value], kind))[0]

@@ -1,0 +1,62 @@
+"""`State`: how far the last clean audit has come, kept in the bucket beside what it is about."""
+
+from __future__ import annotations
+
+from pyarrow import fs
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from contracts.settings import S3Settings
+from services.audit.errors import CouldNotAudit
+from services.audit.s3 import file_system
+
+KEY = "audit/last-clean.json"
+
+
+class Audited(BaseModel):
+    """A topic, by partition: `ends` is the offset up to which it was audited, `resume` the first one to read again.
+
+    `topic_id` is the broker's: a topic that was made anew was never audited.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    topic_id: str
+    ends: dict[int, int]
+    resume: dict[int, int] = {}
+
+
+class State(BaseModel):
+    """What an audit that found nothing wrong leaves behind. `rows`: of each table, those of records before the ends."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    at: str
+    topics: dict[str, Audited]
+    rows: dict[str, int] = {}
+    rules: dict[str, str] = {}
+
+
+def load(s3: S3Settings) -> State | None:
+    """The last clean audit's; None if there is none. Raises CouldNotAudit if it is not readable."""
+    system, path = file_system(s3), f"{s3.bucket}/{KEY}"
+    try:
+        if system.get_file_info(path).type == fs.FileType.NotFound:
+            return None
+        with system.open_input_stream(path) as stream:
+            return State.model_validate_json(stream.read())
+    except ValidationError as error:
+        raise CouldNotAudit(
+            f"{path} is not what an audit leaves behind: run with --full, which writes it anew"
+        ) from error
+    except OSError as error:
+        raise CouldNotAudit(f"{path} can't be read: {error}") from error
+
+
+def save(s3: S3Settings, state: State) -> None:
+    """Put it in place of the last one. Raises CouldNotAudit."""
+    path = f"{s3.bucket}/{KEY}"
+    try:
+        with file_system(s3).open_output_stream(path) as stream:
+            stream.write(state.model_dump_json(indent=1).encode())
+    except OSError as error:
+        raise CouldNotAudit(f"{path} can't be written: {error}") from error
