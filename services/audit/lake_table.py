@@ -88,14 +88,14 @@ class LakeTable:
         """Those that may have rows at or after these offsets, by the statistics that Delta keeps of them."""
         if self._table is None:
             return []
-        actions = pa.record_batch(self._table.get_add_actions(flatten=True)).to_pylist()
+        actions = pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
         return [self._file(action) for action in actions if not _is_before(action, starts)]
 
     def rows(self) -> int:
         """How many rows the table has."""
         if self._table is None:
             return 0
-        return int(sum(pa.record_batch(self._table.get_add_actions(flatten=True)).column("num_records").to_pylist()))
+        return int(sum(pa.table(self._table.get_add_actions(flatten=True)).column("num_records").to_pylist()))
 
     def _file(self, action: Mapping[str, Any]) -> File:
         partition = {

@@ -47,9 +47,9 @@ def parsed(topic: str, coordinates: pa.Array) -> Codes:
     """The codes of `topic`'s coordinates among texts (string or binary); NOWHERE for all others."""
     pattern = rf"^{re.escape(topic)}/(?P<partition>[0-9]{{1,5}})/(?P<offset>[0-9]{{1,13}})$"
     found = pc.extract_regex(coordinates, pattern)
+    # Flattened, for the children of a null struct are not null themselves.
     partitions, offsets = (
-        pc.fill_null(found.field(name).cast(pa.string()).cast(pa.int64()), 0).to_numpy()
-        for name in ("partition", "offset")
+        pc.fill_null(child.cast(pa.string()).cast(pa.int64()), 0).to_numpy() for child in found.flatten()
     )
     nowhere = found.is_null().to_numpy(zero_copy_only=False)
     return np.where(nowhere, NOWHERE, codes(partitions, offsets))
