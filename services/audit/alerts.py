@@ -17,8 +17,9 @@ from contracts.settings import RegistrySettings
 from services.audit.consume import consume
 from services.audit.expect import Expected
 from services.audit.finding import Finding, Kind, Tally
-from services.audit.place import code, coordinate, parsed_one, partition_of
+from services.audit.place import Codes, code, concatenated, coordinate, parsed_one, partition_of
 from services.audit.records import Records
+from services.audit.rules_history import RulesHistory
 from services.audit.window import Where, Window
 
 
@@ -58,21 +59,32 @@ class Alarm:
         raw: Window,
         records: Sequence[Records],
         raised: Sequence[Raised],
-        versions: Mapping[str, str],
+        history: RulesHistory,
         latest: Mapping[int, int],
     ) -> None:
         """`raw` is the window of the topic that coordinates are of (of a raw topic its own), `latest` that topic's ends now;
-        `raised` the alerts of this topic's records; `versions` the rules' present ones by name.
+        `raised` the alerts of this topic's records.
         """
         self.hop = f"{window.topic} → alerts"
-        self._window, self._raw, self._raised, self._versions, self._latest = window, raw, raised, versions, latest
+        self._window, self._raw, self._raised, self._latest = window, raw, raised, latest
         self._expected: dict[str, list[Expected]] = defaultdict(list)
-        self._at_of: dict[int, int] = {}
-        self._before: set[int] = set()
         self._unevaluable: list[int] = []
         self.tallies = {partition: Tally(self.hop, f"{window.topic}/{partition}") for partition in window.spans}
-        for part in records:
-            self._take(part)
+        self._versions: dict[int, set[str]] = {}
+        """Of partitions where nothing is recorded, the versions of the rules file."""
+        for partition, tally in self.tallies.items():
+            tally.notes.update(window.notes(partition))
+            since = history.recorded_from(window.topic, partition)
+            if since is None:
+                self._versions[partition] = {use.rule.version for use in history.uses(window.topic, partition)}
+            elif since > window.spans[partition].start:
+                tally.notes["offsets before the first recorded rules, not asked about"] = (
+                    min(since, window.spans[partition].end) - window.spans[partition].start
+                )
+        parts = [self._take(part) for part in records]
+        at, source, before = (concatenated([part[index] for part in parts], np.int64) for index in range(3))
+        order = np.argsort(source, kind="stable")
+        self._at, self._source, self._before = at[order], source[order], np.sort(before)
         self.ahead: list[int] = []
         """Places of alerts that belong to records after the cut."""
 
@@ -87,19 +99,19 @@ class Alarm:
             verdict = self._judge(raised, source)
             if verdict is not None:
                 yield verdict
-            at = self._at_of.get(source)
+            at = self._place_of(source)
             if at is None:
                 continue
-            if self._versions.get(alert.rule) == alert.rule_version:
+            if str(alert.alert_id) in self._expected:
                 found[str(alert.alert_id)].append(raised)
-                if str(alert.alert_id) not in self._expected:
-                    yield self._finding(
-                        "phantom", at, f"alert {alert.alert_id} of {alert.rule}, which doesn't match it"
-                    )
-            else:
-                self._note(at, "alerts of other rule versions than the file's, not recomputed")
+            elif alert.rule_version not in self._versions.get(partition_of(at), {alert.rule_version}):
+                self._note(at, "alerts of rule versions that are neither recorded nor in the file, not recomputed")
                 rule = (alert.rule, partition_of(at))
                 old[rule] = max(old.get(rule, -1), at)
+            else:
+                yield self._finding(
+                    "phantom", at, f"alert {alert.alert_id}: no rule {alert.rule} in force there matches"
+                )
         yield from self._compare(found, old, dead)
         for at in self._unevaluable:
             if at not in dead:
@@ -107,22 +119,20 @@ class Alarm:
                     "lost", at, "no rule can be asked about it, and it is not among alerting's dead letters"
                 )
 
-    def _take(self, part: Records) -> None:
+    def _take(self, part: Records) -> tuple[Codes, Codes, Codes]:
+        """Places and raw places of the records inside the window, raw places of those before."""
         inside = self._window.where(part.at) == Where.INSIDE
-        self.tallies[part.partition].records = int(inside.sum())
-        self.tallies[part.partition].notes.update(self._window.notes(part.partition))
-        self._before.update(part.source[~inside].tolist())
-        places = dict(zip(part.source[inside].tolist(), part.at[inside].tolist(), strict=True))
-        self._at_of.update(places)
-        inside_places = set(part.at[inside].tolist())
-        self._unevaluable += [at for at in part.unevaluable if at in inside_places]
+        self.tallies[part.partition].records += int(inside.sum())
+        first = int(part.at[inside][0]) if inside.any() else 0
+        self._unevaluable += [at for at in part.unevaluable if at >= first and inside.any()]
         for expected in part.expected:
-            if expected.at in inside_places:
+            if inside.any() and expected.at >= first:
                 self._expected[str(expected.alert.alert_id)].append(expected)
+        return part.at[inside], part.source[inside], part.source[~inside]
 
     def _judge(self, raised: Raised, source: int) -> Finding | None:
         """What is wrong with an alert whose record is not inside the window; None if it is, or nothing is wrong."""
-        if source in self._at_of or source in self._before:
+        if self._place_of(source) is not None or _holds(self._before, source):
             return None
         assert raised.alert is not None
         where = self._raw.where(np.array([source]), self._latest)[0]
@@ -150,19 +160,27 @@ class Alarm:
     ) -> Iterator[Finding]:
         for alert_id, expected in self._expected.items():
             at, rule = expected[0].at, expected[0].alert.rule
-            self._note(at, "alerts")
             raised = found.get(alert_id, [])
+            if raised:
+                self._note(at, "alerts")
             if len(raised) > 1:
                 self._note(at, "alerts raised again with the same id", len(raised) - 1)
             # A record and its repairs raise one alert, with the values of any of them.
             if any(each.alert not in [one.alert for one in expected] for each in raised):
                 yield self._finding("changed", at, f"alert {alert_id} of {rule} says something else than the rule does")
-            if not raised and at in dead:
+            if raised or not any(each.due for each in expected):
+                continue
+            if at in dead:
                 self._note(at, "dead letters")
-            elif not raised and at <= old.get((rule, partition_of(at)), -1):
+            elif at <= old.get((rule, partition_of(at)), -1):
                 self._note(at, "records before a rule took its present form, not asked about it")
-            elif not raised:
+            else:
                 yield self._finding("lost", at, f"no alert {alert_id} of {rule}")
+
+    def _place_of(self, source: int) -> int | None:
+        """The record inside the window that goes back to a raw one."""
+        index = int(np.searchsorted(self._source, source))
+        return int(self._at[index]) if index < len(self._source) and self._source[index] == source else None
 
     def _note(self, at: int, text: str, count: int = 1) -> None:
         self.tallies[partition_of(at)].notes[text] += count
@@ -171,6 +189,12 @@ class Alarm:
         return Finding(
             kind, self.hop, f"{self._window.topic}/{partition_of(at)}", coordinate(self._window.topic, at), detail
         )
+
+
+def _holds(values: Codes, value: int) -> bool:
+    """Whether a sorted array has it."""
+    index = int(np.searchsorted(values, value))
+    return index < len(values) and bool(values[index] == value)
 
 
 def by_topic(raised: Sequence[Raised]) -> dict[str, list[Raised]]:

@@ -26,6 +26,7 @@ from services.audit.place import NOWHERE, Codes, concatenated, offset_of, parsed
 from services.audit.plan import Plan, Source, plan
 from services.audit.records import Reading, Records, read
 from services.audit.report import Report
+from services.audit.rules_history import RulesHistory, read_activations
 from services.audit.shape import Shape
 from services.audit.state import Audited, State
 from services.audit.window import Span, Where, Window
@@ -60,8 +61,12 @@ class Audit:
         self._settings, self._workers, self._since, self._hops = settings, workers, since, hops
         self._kafka = settings.kafka.client_config()
         self._broker = Broker(self._kafka)
-        self._plan: Plan = plan(catalog, rulebook)
-        self._versions = {rule.name: rule.version for rule in rulebook.rules}
+        self._plan: Plan = plan(catalog)
+        self._rules = {
+            topic.name: [compiled.rule for compiled in rulebook.by_topic.get(key, ())]
+            for key, topic in catalog.topics.items()
+        }
+        self._history = RulesHistory([], self._rules)
         self._wait_seconds = wait_seconds
         self._ids: dict[str, str] = {}
         self._windows: dict[str, Window] = {}
@@ -76,6 +81,7 @@ class Audit:
         """Raises CouldNotAudit if something can't be read, or lags behind the cut for too long."""
         began, cut_at = time.monotonic(), _now()
         findings: list[Finding] = []
+        self._history = self._read_history()
         self._read(self._plan.raw)
         self._tallies += [tally for source in self._plan.raw for tally in self._sent(source)]
         if Hop.DERIVED in self._hops:
@@ -85,6 +91,7 @@ class Audit:
         if Hop.ALERTS in self._hops:
             for source in self._asked():
                 self._await_group(ALERTING, source.name)
+            self._renew_history()
         self._read([self._plan.alerts])
         tables = {source.name: self._await_lake(source) for source in self._landed()}
         self._read_dead_letters()
@@ -103,7 +110,27 @@ class Audit:
         return [each for each in self._plan.sources if each.lake_table is not None] if Hop.LAKE in self._hops else []
 
     def _asked(self) -> list[Source]:
-        return [source for source in (*self._plan.raw, *self._plan.derived) if source.rules]
+        topics = self._history.topics()
+        return [source for source in (*self._plan.raw, *self._plan.derived) if source.name in topics]
+
+    def _read_history(self) -> RulesHistory:
+        topic = self._plan.activations.name
+        starts, ends = self._broker.starts(topic), self._broker.ends(topic)
+        events = [
+            event
+            for partition, start in starts.items()
+            for event in read_activations(
+                self._kafka, self._settings.registry, topic, partition, start, ends[partition]
+            )
+        ]
+        return RulesHistory(events, self._rules)
+
+    def _renew_history(self) -> None:
+        """Rules that took over while records before the cut were evaluated: those are read again, to be asked anew."""
+        history = self._read_history()
+        if history != self._history:
+            self._history = history
+            self._read(self._asked())
 
     # Cuts
 
@@ -148,7 +175,7 @@ class Audit:
 
         def positions() -> dict[int, int]:
             opened[:] = [LakeTable(self._settings.s3, str(source.lake_table))]
-            return opened[0].positions(source.name)
+            return opened[0].positions(source.name, self._windows[source.name].spans)
 
         self._await(f"the lake table {source.lake_table}", source.name, positions)
         return opened[0]
@@ -190,7 +217,7 @@ class Audit:
             self._records[name].append(found)
 
     def _reading(self, source: Source, partition: int, start: int, end: int) -> Reading:
-        rules = source.rules if Hop.ALERTS in self._hops else ()
+        rules = self._history.uses(source.name, partition) if Hop.ALERTS in self._hops else ()
         decoded = source.shared or rules or source.lake_table is not None
         return Reading(
             kafka=self._kafka,
@@ -241,7 +268,7 @@ class Audit:
         again &= events != 0
         for partition in self._windows[source.name].spans:
             of = at >> 44 == partition
-            tally = Tally(f"sent to {source.name}", f"{source.name}/{partition}", int(of.sum()))
+            tally = Tally("sent by producers", f"{source.name}/{partition}", int(of.sum()))
             tally.notes["event ids sent before"] = int((again & of).sum())
             yield tally
 
@@ -347,7 +374,7 @@ class Audit:
                 self._windows[source.coordinates_of.name],
                 self._records[source.name],
                 found.pop(source.name, []),
-                self._versions,
+                self._history,
                 self._broker.ends(source.coordinates_of.name, stable=False),
             )
             dead = {parsed_one(source.name, each.coordinate) for each in set_aside}
@@ -357,10 +384,7 @@ class Audit:
         for name, others in found.items():
             for each in others:
                 assert each.alert is not None
-                if each.alert.rule_version == self._versions.get(each.alert.rule):
-                    yield Finding(
-                        "phantom", f"{name} → alerts", name, each.alert.coordinate, "no rule is about this topic"
-                    )
+                yield Finding("phantom", f"{name} → alerts", name, each.alert.coordinate, "no rule is about this topic")
         self._resume[topic] = {
             partition: min([span.end, *(offset_of(at) for at in ahead if partition_of(at) == partition)])
             for partition, span in self._windows[topic].spans.items()
@@ -378,7 +402,6 @@ class Audit:
                 for topic, window in self._windows.items()
             },
             rows=self._rows_before,
-            rules=self._versions,
         )
 
 

@@ -37,10 +37,11 @@ _COMPARE: dict[str, Callable[[Any, float], Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """An alert, and the place of the record that raises it."""
+    """An alert, and the place of the record that raises it; `due`: it must be there, not only may."""
 
     at: int
     alert: AlertRaised
+    due: bool
 
 
 class Expectation:
@@ -48,7 +49,7 @@ class Expectation:
 
     def __init__(self, reading: Reading, registry: Registry) -> None:
         self._reading = reading
-        self._rules = [compile_rule(rule) for rule in reading.rules]
+        self._rules = [(use, compile_rule(use.rule)) for use in reading.rules]
         self._codec = Codec(registry.by_id, reader_schema=reading.schema)
 
     def of(
@@ -57,13 +58,18 @@ class Expectation:
         """The alerts of a batch, and the rows of the batch that can't be evaluated; `rows` are those of `columns`."""
         expected, failed = [], []
         crossing = np.zeros(len(rows), np.bool_)
-        for rule in self._reading.rules:
-            crossing |= _crosses(rule, columns[rule.field])
+        for use in self._reading.rules:
+            crossing |= _crosses(use.rule, columns[use.rule.field])
         for row in rows[crossing]:
             message = batch[row]
-            at = code(self._reading.partition, message.offset() or 0)
+            offset = message.offset() or 0
             try:
-                expected += [Expected(at, alert) for alert in evaluate(self._rules, self._record(message))]
+                record = self._record(message)
+                for use, rule in self._rules:
+                    if offset >= use.since:
+                        due = use.was_due(offset)
+                        at = code(self._reading.partition, offset)
+                        expected += [Expected(at, alert, due) for alert in evaluate([rule], record)]
             except (DecodeError, FilterFailed):
                 failed.append(int(row))
         return expected, failed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,10 +73,13 @@ class LakeTable:
         except TableNotFoundError:
             self._table = None
 
-    def positions(self, topic: str) -> dict[int, int]:
+    def positions(self, topic: str, partitions: Iterable[int]) -> dict[int, int]:
         """For each partition of the topic the offset up to which the table says that it has taken records in."""
         if self._table is None:
             return {}
+        marks = {each: self._table.transaction_version(f"headrace/{topic}/{each}") for each in partitions}
+        if any(mark is not None for mark in marks.values()):
+            return {each: mark for each, mark in marks.items() if mark is not None}
         for limit in (20, None):
             for commit in self._table.history(limit):
                 said = json.loads(commit.get("userMetadata") or "{}")

@@ -8,8 +8,6 @@ from contracts import topics
 from contracts.catalog import Catalog
 from contracts.errors import ContractError
 from contracts.topic import TopicContract
-from services.alerting.rule import Rule
-from services.alerting.rulebook import Rulebook
 from services.audit.shape import Shape
 
 
@@ -26,7 +24,6 @@ class Source:
     raw: TopicContract | None
     by: str | None
     shared: tuple[str, ...]
-    rules: tuple[Rule, ...]
 
     @property
     def name(self) -> str:
@@ -47,16 +44,19 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The raw topics, the derived ones, and the two with a meaning of their own."""
+    """The raw topics, the derived ones, and those with a meaning of their own: alerts, what became of dead letters, which
+    rules applied.
+    """
 
     raw: tuple[Source, ...]
     derived: tuple[Source, ...]
     alerts: Source
     ledger: TopicContract
+    activations: TopicContract
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """All but the ledger, in the order of the flow."""
+        """Those that carry events, in the order of the flow."""
         return (*self.raw, *self.derived, self.alerts)
 
     def derived_from(self, source: Source) -> Source | None:
@@ -64,9 +64,11 @@ class Plan:
         return next((each for each in self.derived if each.raw == source.contract), None)
 
 
-def plan(catalog: Catalog, rulebook: Rulebook) -> Plan:
+def plan(catalog: Catalog) -> Plan:
     """Raises ContractError if a derived topic does not tell who derives it."""
-    alerts, ledger = catalog.topic(topics.ALERTS_RAISED.name), catalog.topic(topics.DEADLETTERS_SETTLED.name)
+    alerts, ledger, activations = (
+        catalog.topic(each.name) for each in (topics.ALERTS_RAISED, topics.DEADLETTERS_SETTLED, topics.RULES_ACTIVATED)
+    )
     raw_of = {topic.name: _raw_of(topic, catalog) for topic in catalog.topics.values()}
     carried = {
         raw.name: _shared(topic, raw, catalog) for topic in catalog.topics.values() if (raw := raw_of[topic.name])
@@ -81,15 +83,15 @@ def plan(catalog: Catalog, rulebook: Rulebook) -> Plan:
                 raw,
                 None if raw is None else _deriver(raw, topic),
                 carried.get(topic.name if raw is None else raw.name, ()),
-                tuple(compiled.rule for compiled in rulebook.by_topic.get(key, ())),
             )
         )
-    others = [source for source in sources if source.contract not in (alerts, ledger)]
+    others = [source for source in sources if source.contract not in (alerts, ledger, activations)]
     return Plan(
         raw=tuple(source for source in others if source.raw is None),
         derived=tuple(source for source in others if source.raw is not None),
         alerts=next(source for source in sources if source.contract == alerts),
         ledger=ledger,
+        activations=activations,
     )
 
 

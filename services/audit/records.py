@@ -16,12 +16,12 @@ from confluent_kafka import Message
 from contracts.errors import DecodeError
 from contracts.registry import Registry
 from contracts.settings import RegistrySettings
-from services.alerting.rule import Rule
 from services.audit.consume import consume, header
 from services.audit.digest import Digests, digests, mix
 from services.audit.expect import Expectation, Expected
 from services.audit.place import Codes, codes, concatenated, parsed
 from services.audit.progress import advance
+from services.audit.rules_history import RuleUse
 from services.audit.shape import Shape, reader_schema, row_digests
 
 _FRAME_BYTES = 5
@@ -45,7 +45,7 @@ class Reading:
     schema: str | None = None
     source: str | None = None
     shared: tuple[str, ...] = ()
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[RuleUse, ...] = ()
     occurred_at: str = ""
 
 

@@ -33,7 +33,6 @@ class State(BaseModel):
     at: str
     topics: dict[str, Audited]
     rows: dict[str, int] = {}
-    rules: dict[str, str] = {}
 
 
 def load(s3: S3Settings) -> State | None:

@@ -1,0 +1,106 @@
+"""`RulesHistory`: which alert rules applied to which records."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from contracts.codec import Codec
+from contracts.errors import DecodeError
+from contracts.events import RulesActivated
+from contracts.registry import Registry
+from contracts.settings import RegistrySettings
+from services.alerting.rule import Rule
+from services.audit.consume import consume
+from services.audit.errors import CouldNotAudit
+
+ENDLESS = 1 << 44
+"""Above every offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuleUse:
+    """A rule in one partition. `ranges` of offsets (start, end): it had to be asked. From `since` on it may have been: a
+    worker that was replaced can have evaluated some of the records which the rules of its successor are for.
+    """
+
+    rule: Rule
+    since: int
+    ranges: tuple[tuple[int, int], ...]
+
+    def was_due(self, offset: int) -> bool:
+        """Whether the record had to be evaluated with it."""
+        return any(start <= offset < end for start, end in self.ranges)
+
+
+class RulesHistory:
+    """By what alerting has recorded; where it has recorded nothing, the rules file's rules count from the first record on."""
+
+    def __init__(self, events: Iterable[RulesActivated], by_file: Mapping[str, Sequence[Rule]]) -> None:
+        """`events` in their topic's order; `by_file`: the rules in the file by topic."""
+        self._by_file = by_file
+        self._events: dict[tuple[str, int], list[RulesActivated]] = defaultdict(list)
+        for event in events:
+            self._events[event.topic, event.partition].append(event)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RulesHistory) and self._events == other._events
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def recorded_from(self, topic: str, partition: int) -> int | None:
+        """The first offset for which rules are recorded; None if none are."""
+        events = self._events.get((topic, partition))
+        return min(event.from_offset for event in events) if events else None
+
+    def uses(self, topic: str, partition: int) -> tuple[RuleUse, ...]:
+        """Every rule that any record of the partition may have been evaluated with."""
+        events = self._events.get((topic, partition))
+        if not events:
+            return tuple(RuleUse(rule, 0, ((0, ENDLESS),)) for rule in self._by_file.get(topic, ()))
+        ranges = defaultdict(list)
+        for start, end, rules in _in_force(events):
+            for version in rules:
+                ranges[version].append((start, end))
+        texts = {version: text for event in events for version, text in event.rules.items()}
+        return tuple(
+            RuleUse(
+                Rule.model_validate_json(text),
+                min(event.from_offset for event in events if version in event.rules),
+                tuple(ranges[version]),
+            )
+            for version, text in texts.items()
+        )
+
+    def topics(self) -> set[str]:
+        """Those whose records any rule is, or was, about."""
+        recorded = {topic for (topic, _), events in self._events.items() if any(event.rules for event in events)}
+        return recorded | {topic for topic, rules in self._by_file.items() if rules}
+
+
+def _in_force(events: Sequence[RulesActivated]) -> list[tuple[int, int, Mapping[str, str]]]:
+    """Ranges of offsets and their rules: a later event takes the place of all that begin where it does, or behind it."""
+    starts: list[tuple[int, Mapping[str, str]]] = []
+    for event in events:
+        starts = [(start, rules) for start, rules in starts if start < event.from_offset]
+        starts.append((event.from_offset, event.rules))
+    ends = [start for start, _ in starts[1:]] + [ENDLESS]
+    return [(start, end, rules) for (start, rules), end in zip(starts, ends, strict=True)]
+
+
+def read_activations(
+    kafka: Mapping[str, str], registry: RegistrySettings, topic: str, partition: int, start: int, end: int
+) -> list[RulesActivated]:
+    """What alerting recorded. Raises CouldNotAudit if it can't be read: without it no alert can be judged."""
+    found = []
+    with Registry(registry) as client:
+        codec = Codec(client.by_id)
+        for batch in consume(kafka, topic, partition, start, end):
+            for message in batch:
+                body = message.value()
+                try:
+                    found.append(RulesActivated.model_validate(codec.decode(body if isinstance(body, bytes) else b"")))
+                except (DecodeError, ValueError) as error:
+                    raise CouldNotAudit(f"{topic}/{partition}/{message.offset()} tells of no rules: {error}") from error
+    return found
