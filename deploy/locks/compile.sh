@@ -20,7 +20,7 @@ trap 'rm -f "$no_pandas"' EXIT
 echo "pandas ; python_version < '3'" > "$no_pandas"
 
 lock local "$@"
-for extra in replay departures arrivals weather dimensions alerting; do
+for extra in replay departures arrivals weather dimensions alerting audit; do
     lock "$extra" --constraint deploy/locks/local.txt --override "$no_pandas"
 done
 lock spark --constraint deploy/locks/local.txt

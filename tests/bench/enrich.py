@@ -84,17 +84,17 @@ def run(events: int, say: Callable[[str], None]) -> list[Hop]:
     with TemporaryDirectory(prefix="headrace-bench-") as folder, LocalStack(Path(folder), say=say) as stack:
         stack.bootstrap()
         env = stack.settings_env()
-        settings = _settings(env)
+        settings = settings_of(env)
         say("publishing the dimensions")
-        _publish_dimensions(stack, env)
+        publish_dimensions(stack, env)
         say(f"filling {topics.FLIGHTS_DEPARTED.name} with {events:,} departures")
         fill(settings, events)
-        enriched = _hop(
+        enriched = hop(
             "raw → enriched",
             stack,
             Process("live", [sys.executable, "-m", "spark", "live"], directory=stack.directory, env=env),
             events,
-            _taken_in(settings),
+            taken_in(settings),
             say,
         )
         only = env | {
@@ -102,12 +102,12 @@ def run(events: int, say: Callable[[str], None]) -> list[Hop]:
             # The few records that the full batches leave over need not wait for more: it is throughput that counts.
             "HEADRACE_LAKE__TRIGGER_SECONDS": "1",
         }
-        landed = _hop(
+        landed = hop(
             "enriched → Delta",
             stack,
             Process("lake", [sys.executable, "-m", "spark", "lake"], directory=stack.directory, env=only),
             events,
-            _table_size(env, "flights_departed_enriched"),
+            table_size(env, "flights_departed_enriched"),
             say,
         )
     return [enriched, landed]
@@ -132,19 +132,19 @@ def report(hops: list[Hop], say: Callable[[str], None]) -> None:
     say(f"raw samples: {path}")
 
 
-def _publish_dimensions(stack: LocalStack, env: dict[str, str]) -> None:
+def publish_dimensions(stack: LocalStack, env: dict[str, str]) -> None:
     upload_dimensions(stack.s3, BUCKET, load_catalog())
     subprocess.run([sys.executable, "-m", "services.dimensions", "--once"], env=os.environ | env, check=True)
 
 
-def _settings(env: dict[str, str]) -> Settings:
+def settings_of(env: dict[str, str]) -> Settings:
     return Settings(
         kafka=KafkaSettings(bootstrap_servers=env["HEADRACE_KAFKA__BOOTSTRAP_SERVERS"]),
         registry=RegistrySettings(url=HttpUrl(env["HEADRACE_REGISTRY__URL"])),
     )
 
 
-def _hop(
+def hop(
     name: str, stack: LocalStack, process: Process, events: int, rows_out: Callable[[], int], say: Callable[[str], None]
 ) -> Hop:
     process.start()
@@ -170,7 +170,7 @@ def _hop(
     return Hop(name, events, meter.usage, samples)
 
 
-def _taken_in(settings: Settings) -> Callable[[], int]:
+def taken_in(settings: Settings) -> Callable[[], int]:
     """The group's offsets, which are committed with the rows; every record of the backlog is good."""
     topic = topics.FLIGHTS_DEPARTED.name
     consumer = Consumer(settings.kafka.client_config() | {"group.id": "live"})
@@ -182,7 +182,7 @@ def _taken_in(settings: Settings) -> Callable[[], int]:
     return rows
 
 
-def _table_size(env: dict[str, str], table: str) -> Callable[[], int]:
+def table_size(env: dict[str, str], table: str) -> Callable[[], int]:
     options = {
         "AWS_ENDPOINT_URL": env["HEADRACE_S3__ENDPOINT"],
         "AWS_ACCESS_KEY_ID": env["HEADRACE_S3__ACCESS_KEY"],

@@ -1,0 +1,202 @@
+"""Every kind of fault, planted at every hop of a real stack, is found, and nothing else is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from contracts.registry import Registry
+from deploy.local.stack import LocalStack
+from services.audit.errors import CouldNotAudit
+from services.audit.hop import Hop
+from services.audit.report import Report
+from tests.audit.way import ALERTS, DERIVED, RAW, Way
+
+
+@pytest.fixture(scope="module")
+def registry(stack: LocalStack) -> Iterator[Registry]:
+    with Registry(stack.settings().registry) as client:
+        yield client
+
+
+@pytest.fixture
+def way(stack: LocalStack, registry: Registry, tmp_path: Path) -> Iterator[Way]:
+    with Way(stack, registry, tmp_path) as made:
+        yield made
+
+
+def found(report: Report) -> set[tuple[str, str]]:
+    """Kind and coordinate of every finding."""
+    assert len(report.findings) == len({(each.kind, each.coordinate) for each in report.findings}), report.findings
+    return {(each.kind, each.coordinate) for each in report.findings}
+
+
+def noted(report: Report, text: str) -> int:
+    return sum(tally.notes[text] for tally in report.tallies)
+
+
+def test_what_went_right_is_clean_and_the_next_audit_begins_behind_it(way: Way) -> None:
+    way.run([*way.depart(12), *way.depart(3, partition=1)])
+    first = way.audit()
+    assert first.findings == []
+    assert {tally.hop: tally.records for tally in first.tallies if tally.partition.endswith("/0")} == {
+        "sent by producers": 12,
+        f"{way.name(RAW)} → {way.name(DERIVED)}": 12,
+        f"{way.name(RAW)} → lake": 12,
+        f"{way.name(DERIVED)} → lake": 12,
+        f"{way.name(ALERTS)} → lake": 1,
+        f"{way.name(DERIVED)} → alerts": 12,
+    }
+    way.run(way.depart(5))
+    second = way.audit(full=False)
+    assert (second.findings, second.since) == ([], first.cut_at)
+    assert sum(tally.records for tally in second.tallies if tally.hop.endswith(way.name(DERIVED))) == 5
+    assert way.audit().findings == []
+
+
+def test_faults_between_raw_and_derived_are_found(way: Way) -> None:
+    flights = way.depart(10)
+    flights += way.depart(2, flight_id="the same")
+    flights += way.depart(4, partition=1)
+    good = way.enriched(flights)
+    lost, doubled, both, late, changed, dead, mangled, purged, repaired, fine, first, second, *others = range(16)
+    good[first], good[second] = (replace(good[each], key="the same") for each in (second, first))
+    flights_of_one_key = way.send(
+        RAW, [replace(flights[first], key="the same"), replace(flights[second], key="the same")]
+    )
+    swapped = way.enriched(reversed(flights_of_one_key))
+    sent = [
+        *(good[each] for each in (doubled, doubled, both, late, repaired, fine, *others)),
+        *swapped,
+        replace(good[changed], fields={**good[changed].fields, "departure_delay_minutes": 59}),
+        *[replace(good[repaired], fields={**good[repaired].fields, "revision": 1})] * 2,
+        replace(good[fine], ce_id=way.at(0, 999)),
+        replace(good[fine], ce_id="flights.departed.v1/0/0"),
+    ]
+    del first, second
+    records = way.derive(sent)
+    way.set_aside(flights[both], flights[dead], *flights[10:12])
+    way.set_aside(flights[mangled], value=b"other bytes")
+    way.purge(flights[purged])
+    way.taken_in("live", RAW, *flights, *flights_of_one_key)
+    report = way.audit(Hop.DERIVED)
+    assert found(report) == {
+        ("lost", way.at(0, lost)),
+        ("doubled", way.at(0, doubled)),
+        ("doubled", way.at(0, both)),
+        ("out of order", way.at(0, flights_of_one_key[0].offset)),
+        ("changed", way.at(0, changed)),
+        ("changed", way.at(0, mangled)),
+        ("doubled", way.at(0, repaired)),
+        ("phantom", way.at(0, 999)),
+        ("phantom", way.at(0, records[-1].offset, DERIVED)),
+    }
+    assert noted(report, "purged dead letters") == 1
+    assert noted(report, "event ids sent before") == 2
+
+
+def test_faults_between_a_topic_and_its_table_are_found(way: Way) -> None:
+    flights = way.depart(12)
+    records = way.derive(way.enriched(flights))
+    repeat = way.derive([replace(records[0], offset=-1)])
+    rows = way.rows(DERIVED, records)
+    lost, doubled, phantom, value, time, left, right, dead = rows[1:9]
+    value["unmatched"] = ["planes"]
+    time["recorded_at"] += timedelta(milliseconds=1)
+    left["record_offset"], right["record_offset"] = right["record_offset"], left["record_offset"]
+    made_up = {**phantom, "coordinate": way.at(0, 500), "record_offset": 500}
+    beside = {**phantom, "coordinate": way.at(0, 501)}
+    way.land(DERIVED, [*[row for row in rows if row not in (lost, dead)], doubled, made_up, beside], *records, *repeat)
+    way.set_aside(records[8], by="lake", topic=DERIVED)
+    raw = way.rows(RAW, flights)
+    raw[3]["coordinate"] = way.at(0, 4)
+    raw[5]["tail_number"] = None
+    way.land(RAW, raw[1:], *flights)
+    assert found(way.audit(Hop.LAKE)) == {
+        ("lost", way.at(0, records[1].offset, DERIVED)),
+        ("doubled", way.at(0, records[2].offset, DERIVED)),
+        ("changed", way.at(0, records[4].offset, DERIVED)),
+        ("changed", way.at(0, records[5].offset, DERIVED)),
+        ("changed", way.at(0, records[6].offset, DERIVED)),
+        ("changed", way.at(0, records[7].offset, DERIVED)),
+        ("phantom", way.at(0, 500, DERIVED)),
+        ("phantom", way.at(0, records[3].offset, DERIVED)),
+        ("lost", way.at(0, 0)),
+        ("changed", way.at(0, 3)),
+        ("changed", way.at(0, 5)),
+    }
+
+
+def test_faults_between_records_and_alerts_are_found(way: Way) -> None:
+    flights = way.depart(6, departure_delay_minutes=61)
+    flights += way.depart(3, departure_delay_minutes=59)
+    records = way.derive(way.enriched(flights))
+    alerts = way.alerts(records)
+    changed = alerts[1].model_copy(update={"message": "all is well"})
+    unasked = way.alerts(records, way.rule(59))[6]
+    made_up = alerts[2].model_copy(update={"coordinate": way.at(0, 500)})
+    by_nobody = unasked.model_copy(update={"rule_version": way.rule().version})
+    way.alarm([changed, alerts[2], *[alerts[3]] * 2, *alerts[4:], made_up, by_nobody, unasked])
+    way.taken_in("alerting", DERIVED, *records)
+    report = way.audit(Hop.ALERTS)
+    assert found(report) == {
+        ("lost", way.at(0, records[0].offset, DERIVED)),
+        ("changed", way.at(0, records[1].offset, DERIVED)),
+        ("phantom", way.at(0, 500)),
+        ("phantom", way.at(0, records[6].offset, DERIVED)),
+    }
+    assert noted(report, "alerts raised again with the same id") == 1
+    assert noted(report, "alerts of rule versions that are neither recorded nor in the file, not recomputed") == 1
+
+
+def test_each_record_is_asked_by_the_rules_that_were_in_force_then(way: Way) -> None:
+    way.activate(threshold=60, from_offset=2)
+    way.activate(threshold=30, from_offset=4)
+    flights = way.depart(6, departure_delay_minutes=40)
+    records = way.derive(way.enriched(flights))
+    way.alarm(way.alerts(records[4:], way.rule(30)))
+    way.taken_in("alerting", DERIVED, *records)
+    report = way.audit(Hop.ALERTS)
+    assert report.findings == []
+    assert noted(report, "offsets before the first recorded rules, not asked about") == 2
+    way.activate(threshold=30, from_offset=3)
+    assert found(way.audit(Hop.ALERTS)) == {("lost", way.at(0, 3, DERIVED))}
+
+
+def test_a_row_that_goes_missing_from_what_was_audited_is_noticed_without_reading_it_again(way: Way) -> None:
+    derived = way.run(way.depart(4))
+    assert way.audit().is_clean
+    way.land(DERIVED, way.rows(DERIVED, derived[:1]), *derived)
+    assert found(way.audit(full=False)) == {("doubled", f"{way.catalog.topic(DERIVED).lake.table}")}  # type: ignore[union-attr]
+    assert found(way.audit()) == {("doubled", way.at(0, 0, DERIVED))}
+
+
+def test_a_derived_record_that_comes_again_after_its_audit_is_found(way: Way) -> None:
+    flights = way.depart(4)
+    derived = way.run(flights)
+    assert way.audit().is_clean
+    repeat = way.derive(derived[1:2])
+    way.land(DERIVED, [], *repeat)
+    way.taken_in("alerting", DERIVED, *repeat)
+    assert found(way.audit(full=False)) == {("doubled", way.at(0, 1))}
+
+
+def test_what_comes_after_the_cut_is_left_to_the_next_audit(way: Way) -> None:
+    flights = way.depart(4)
+    way.run(flights)
+    # Ahead of everybody: derived before its raw record is within a cut.
+    ahead = way.derive([replace(way.enriched(flights)[0], ce_id=way.at(0, 4))])
+    assert found(way.audit(Hop.DERIVED)) == {("phantom", way.at(0, 4))}
+    way.land(DERIVED, way.rows(DERIVED, ahead), *ahead)
+    way.taken_in("alerting", DERIVED, *ahead)
+
+
+def test_no_verdict_while_somebody_lags_behind_the_cut(way: Way) -> None:
+    flights = way.depart(4)
+    way.taken_in("live", RAW, *flights[:2])
+    with pytest.raises(CouldNotAudit, match=r"consumer group live has not reached the cut .*/0 at offset 2 of 4"):
+        way.audit(Hop.DERIVED)

@@ -1,0 +1,316 @@
+"""`Way`: topics and tables of a test's own, filled by hand as the deployables fill them, so that faults can be planted."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Self
+
+import pyarrow as pa
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from deltalake import CommitProperties, write_deltalake
+
+from contracts import topics
+from contracts.catalog import load_catalog
+from contracts.codec import Codec
+from contracts.events import AlertRaised, Severity
+from contracts.publisher import dead_letter_headers
+from contracts.registry import Registry
+from contracts.settings import Settings
+from contracts.topic import TopicContract
+from deploy.local.stack import LocalStack
+from services.alerting.evaluate import compile_rule, evaluate
+from services.alerting.record import Record
+from services.alerting.rule import Rule
+from services.audit.__main__ import audit
+from services.audit.hop import HOPS, Hop
+from services.audit.report import Report
+from services.audit.settings import AuditSettings
+from services.audit.shape import Shape
+
+RAW, DERIVED, ALERTS = (
+    each.name for each in (topics.FLIGHTS_DEPARTED, topics.FLIGHTS_DEPARTED_ENRICHED, topics.ALERTS_RAISED)
+)
+LEDGER, ACTIVATIONS = topics.DEADLETTERS_SETTLED.name, topics.RULES_ACTIVATED.name
+
+RULES = """\
+rules:
+  - name: late
+    description: Planted.
+    topic: flights.departed.enriched.v1
+    field: departure_delay_minutes
+    operator: ">="
+    threshold: 60
+    severity: warning
+    message: "{flight_id} is late"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A record on a topic; `ce_id` is its event id, the coordinate of the raw record if it is derived."""
+
+    partition: int
+    key: str
+    fields: Mapping[str, Any]
+    ce_id: str
+    offset: int = -1
+    sent_at: datetime = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Way:
+    """What the deployables would do, step by step; between the steps a test changes what they would do."""
+
+    def __init__(self, stack: LocalStack, registry: Registry, folder: Path) -> None:
+        tag = f"a{uuid.uuid4().hex[:8]}"
+        catalog = load_catalog()
+        used = (RAW, DERIVED, ALERTS, LEDGER, ACTIVATIONS)
+        self.catalog = dataclasses.replace(catalog, topics={name: _renamed(catalog.topic(name), tag) for name in used})
+        rules_file = folder / "rules.yaml"
+        rules_file.write_text(RULES)
+        plain: Settings = stack.settings()
+        self.settings = AuditSettings(kafka=plain.kafka, registry=plain.registry, s3=plain.s3, rules_file=rules_file)
+        self._kafka = plain.kafka.client_config()
+        self._admin = AdminClient({**self._kafka, "log_level": 0})
+        self._codec = Codec(registry.by_id)
+        self._ids = {
+            name: registry.register(topic.subject, catalog.schema(name)) for name, topic in self.catalog.topics.items()
+        }
+        self._landed: dict[str, dict[str, int]] = {}
+        self._names = [each for topic in self.catalog.topics.values() for each in (topic.name, topic.dead_letter_topic)]
+
+    def __enter__(self) -> Self:
+        for future in self._admin.create_topics([NewTopic(name, 2) for name in self._names]).values():
+            future.result()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for future in self._admin.delete_topics(self._names).values():
+            future.result()
+
+    def name(self, topic: str) -> str:
+        """The topic's name in this test."""
+        return self.catalog.topic(topic).name
+
+    def at(self, partition: int, offset: int, topic: str = RAW) -> str:
+        """A coordinate."""
+        return f"{self.name(topic)}/{partition}/{offset}"
+
+    def audit(self, *hops: Hop, full: bool = True, wait_seconds: float = 0) -> Report:
+        """Audit these hops (default: all), in this process."""
+        return audit(self.settings, self.catalog, full=full, hops=hops or HOPS, processes=1, wait_seconds=wait_seconds)
+
+    # What the deployables do
+
+    def send(self, topic: str, records: Iterable[Sent], *, transactional: bool = False) -> list[Sent]:
+        """Append records; returns them with their offsets."""
+        made: dict[int, Sent] = {}
+        config: dict[str, Any] = {**self._kafka, "enable.idempotence": True, "linger.ms": 1}
+        if transactional:
+            config["transactional.id"] = f"way-{uuid.uuid4().hex}"
+        producer = Producer(config)
+        if transactional:
+            producer.list_topics(timeout=30)
+            producer.list_topics(timeout=30)
+            producer.init_transactions(30)
+            producer.begin_transaction()
+        for number, record in enumerate(records):
+
+            def delivered(error: Any, message: Any, number: int = number, record: Sent = record) -> None:
+                assert error is None, error
+                sent_at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=message.timestamp()[1])
+                made[number] = replace(record, offset=message.offset(), sent_at=sent_at)
+
+            producer.produce(
+                self.name(topic),
+                key=record.key,
+                value=self._codec.encode(self._ids[topic], record.fields),
+                partition=record.partition,
+                headers=[("ce_id", record.ce_id)],
+                on_delivery=delivered,
+            )
+        assert producer.flush(30) == 0
+        if transactional:
+            producer.commit_transaction(30)
+        producer.close()
+        return [made[number] for number in sorted(made)]
+
+    def depart(self, count: int, partition: int = 0, **fields: Any) -> list[Sent]:
+        """The departures service: so many flights, each tenth an hour late."""
+        flights = []
+        for number in range(count):
+            flight_id = f"UA{number}-EWR-{uuid.uuid4().hex[:6]}"
+            event = _example(RAW) | {"flight_id": flight_id, "departure_delay_minutes": 60 if number % 10 == 4 else 2}
+            flights.append(Sent(partition, flight_id, event | fields, flight_id))
+        return self.send(RAW, flights)
+
+    def enriched(self, flights: Iterable[Sent]) -> list[Sent]:
+        """What `live` makes of flights, not yet sent."""
+        return [
+            replace(
+                flight, fields={**_example(DERIVED), **flight.fields}, ce_id=self.at(flight.partition, flight.offset)
+            )
+            for flight in flights
+        ]
+
+    def derive(self, records: Iterable[Sent]) -> list[Sent]:
+        """`live` sends them, in a transaction."""
+        return self.send(DERIVED, records, transactional=True)
+
+    def set_aside(self, *flights: Sent, by: str = "live", topic: str = RAW, value: bytes | None = None) -> None:
+        """Dead letters of these records, with the original bytes unless there is a `value`."""
+        producer = Producer({**self._kafka, "linger.ms": 1})
+        for flight in flights:
+            coordinate = self.at(flight.partition, flight.offset, topic)
+            headers = dead_letter_headers(
+                [("ce_id", flight.ce_id)], self.name(topic), by, "VALUE_CONVERTER", "Planted", "planted", coordinate
+            )
+            body = self._codec.encode(self._ids[topic], flight.fields) if value is None else value
+            producer.produce(
+                self.catalog.topic(topic).dead_letter_topic, key=flight.key, value=body, headers=headers, partition=0
+            )
+        assert producer.flush(30) == 0
+        producer.close()
+
+    def purge(self, flight: Sent) -> None:
+        """An entry of the ledger: the flight's dead letter was given up."""
+        dead_letter = f"{self.catalog.topic(RAW).dead_letter_topic}/0/0"
+        entry = {
+            "dead_letter": dead_letter,
+            "coordinate": self.at(flight.partition, flight.offset),
+            "action": "purged",
+            "reason": "Planted",
+            "value_sha256": None,
+            "settled_at": datetime(2026, 1, 1, tzinfo=UTC),
+        }
+        self.send(LEDGER, [Sent(0, dead_letter, entry, "1")])
+
+    def activate(self, threshold: float, from_offset: int, partition: int = 0) -> None:
+        """Alerting takes the rule with another threshold into use."""
+        rule = self.rule(threshold)
+        event = {
+            "topic": self.name(DERIVED),
+            "partition": partition,
+            "from_offset": from_offset,
+            "activated_at": datetime(2026, 1, 1, tzinfo=UTC),
+            "rules_version": "1" * 12,
+            "rules": {rule.version: rule.model_dump_json()},
+        }
+        self.send(ACTIVATIONS, [Sent(0, self.name(DERIVED), event, "1")])
+
+    def rule(self, threshold: float = 60) -> Rule:
+        """The one rule."""
+        return Rule(
+            name="late",
+            description="Planted.",
+            topic=DERIVED,
+            field="departure_delay_minutes",
+            operator=">=",
+            threshold=threshold,
+            severity=Severity.warning,
+            message="{flight_id} is late",
+        )
+
+    def alerts(self, records: Iterable[Sent], rule: Rule | None = None) -> list[AlertRaised]:
+        """What alerting makes of derived records, not yet sent."""
+        compiled = [compile_rule(rule or self.rule())]
+        return [
+            alert
+            for each in records
+            for alert in evaluate(
+                compiled, Record(self.name(DERIVED), each.ce_id, each.fields["departed_at"], each.fields)
+            )
+        ]
+
+    def alarm(self, alerts: Iterable[AlertRaised]) -> list[Sent]:
+        """Alerting sends them."""
+        return self.send(
+            ALERTS,
+            [
+                Sent(0, each.rule, each.model_dump() | {"severity": str(each.severity)}, str(each.alert_id))
+                for each in alerts
+            ],
+        )
+
+    def taken_in(self, group: str, topic: str, *records: Sent) -> None:
+        """The group has handled the topic up to the last of these records."""
+        ends = {each.partition: each.offset + 1 for each in sorted(records, key=lambda each: each.offset)}
+        consumer = Consumer({**self._kafka, "group.id": group})
+        offsets = [TopicPartition(self.name(topic), partition, end) for partition, end in ends.items()]
+        consumer.commit(offsets=offsets, asynchronous=False)
+        consumer.close()
+
+    def rows(self, topic: str, records: Iterable[Sent]) -> list[dict[str, Any]]:
+        """The lake's rows of records, not yet written."""
+        return [
+            {
+                "coordinate": each.ce_id if each.ce_id.count("/") == 2 else self.at(each.partition, each.offset, topic),
+                "record_partition": each.partition,
+                "record_offset": each.offset,
+                "recorded_at": each.sent_at,
+                **each.fields,
+            }
+            for each in records
+        ]
+
+    def land(self, topic: str, rows: Sequence[Mapping[str, Any]], *records: Sent) -> None:
+        """The lake writes rows, and says that it has taken in the topic up to the last of the records."""
+        contract = self.catalog.topic(topic)
+        assert contract.lake is not None
+        types = {
+            "coordinate": pa.string(),
+            "record_partition": pa.int32(),
+            "record_offset": pa.int64(),
+            "recorded_at": pa.timestamp("us", "UTC"),
+        } | Shape(self.catalog.schema(topic)).columns
+        ends = {str(each.partition): each.offset + 1 for each in sorted(records, key=lambda each: each.offset)}
+        self._landed.setdefault(topic, {}).update(ends)
+        said = json.dumps({"topic": contract.name, "positions": self._landed[topic]})
+        schema = pa.schema({name: _in_delta(kind) for name, kind in types.items()})
+        write_deltalake(
+            f"s3://{self.settings.s3.bucket}/lake/{contract.lake.table}",
+            pa.Table.from_pylist([_plain(row) for row in rows], schema),
+            mode="append",
+            partition_by=list(contract.lake.partition_by),
+            storage_options=self.settings.s3.delta_options(),
+            commit_properties=CommitProperties(custom_metadata={"userMetadata": said}),
+        )
+
+    def run(self, flights: Sequence[Sent]) -> list[Sent]:
+        """All of them, as they should: the derived records of these flights."""
+        derived = self.derive(self.enriched(flights))
+        self.taken_in("live", RAW, *flights)
+        self.land(RAW, self.rows(RAW, flights), *flights)
+        self.land(DERIVED, self.rows(DERIVED, derived), *derived)
+        raised = self.alarm(self.alerts(derived))
+        self.taken_in("alerting", DERIVED, *derived)
+        self.land(ALERTS, self.rows(ALERTS, raised), *raised)
+        return derived
+
+
+def _renamed(topic: TopicContract, tag: str) -> TopicContract:
+    section = topic.lake_section
+    lake = section if section == "none" else section.model_copy(update={"table": f"{tag}_{section.table}"})
+    return topic.model_copy(update={"name": f"{tag}.{topic.name}", "lake_section": lake})
+
+
+def _example(topic: str) -> dict[str, Any]:
+    name = {RAW: "left_early", DERIVED: "all_matched"}[topic]
+    catalog = load_catalog()
+    model = {RAW: topics.FLIGHTS_DEPARTED.model, DERIVED: topics.FLIGHTS_DEPARTED_ENRICHED.model}[topic]
+    return model.model_validate_json((catalog.root / "examples" / topic / f"{name}.json").read_text()).model_dump()
+
+
+def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: str(value) if isinstance(value, uuid.UUID) else value for name, value in row.items()}
+
+
+def _in_delta(kind: pa.DataType) -> pa.DataType:
+    return pa.timestamp("us", "UTC") if pa.types.is_timestamp(kind) else kind

@@ -1,0 +1,93 @@
+"""`headrace bench audit`: how long a million records take to audit, from the raw topic to its derived one to the lake.
+
+A local stack of its own is filled with real departures, which `live` enriches and `lake` lands, as in `headrace bench
+enrich`; both are stopped before the audit begins.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from contracts import topics
+from deploy.local.process import Process
+from deploy.local.stack import LocalStack
+from tests.bench.backlog import fill
+from tests.bench.enrich import RESULTS, hop, publish_dimensions, settings_of, table_size, taken_in
+from tests.bench.meter import Meter
+
+HOPS = ("derived", "lake")
+"""Alerting isn't started: its records are asked again all the same in the figures of `--alerts`."""
+
+
+def run(events: int, say: Callable[[str], None]) -> dict[str, Any]:
+    """Fill a new stack with `events` departures, enriched and landed, and audit it twice: everything, then what is new."""
+    with TemporaryDirectory(prefix="headrace-bench-") as folder, LocalStack(Path(folder), say=say) as stack:
+        stack.bootstrap()
+        env = stack.settings_env()
+        settings = settings_of(env)
+        publish_dimensions(stack, env)
+        say(f"filling {topics.FLIGHTS_DEPARTED.name} with {events:,} departures")
+        fill(settings, events)
+        _work("live", stack, env, events, taken_in(settings), say)
+        landed = [topics.FLIGHTS_DEPARTED_ENRICHED.name, topics.FLIGHTS_DEPARTED.name]
+        for topic, table in zip(landed, ("flights_departed_enriched", "flights_departed"), strict=True):
+            only = env | {"HEADRACE_LAKE__TOPICS": json.dumps([topic])}
+            _work("lake", stack, only, events, table_size(env, table), say)
+        return {"events": events, "derived, lake": _audit(stack, env, say)}
+
+
+def _work(
+    name: str, stack: LocalStack, env: dict[str, str], events: int, rows_out: Callable[[], int], say: Callable[[str], None]
+) -> None:
+    process = Process(name, [sys.executable, "-m", "spark", name], directory=stack.directory, env=env)
+    hop(name, stack, process, events, rows_out, say)
+
+
+def _audit(stack: LocalStack, env: dict[str, str], say: Callable[[str], None]) -> dict[str, Any]:
+    command = [sys.executable, "-m", "services.audit", "--json", *(part for each in HOPS for part in ("--hop", each))]
+    began = time.monotonic()
+    process = subprocess.Popen(command, env=os.environ | env, stdout=subprocess.PIPE)
+    pids = {"audit": process.pid, "broker": stack.kafka.process.pid, "s3": stack.s3.process.pid}
+    with Meter({name: pid for name, pid in pids.items() if pid is not None}) as meter:
+        output, _ = process.communicate()
+    seconds = time.monotonic() - began
+    report = json.loads(output)
+    compared = {each["hop"]: 0 for each in report["partitions"]}
+    for each in report["partitions"]:
+        compared[each["hop"]] += each["records"]
+    say(f"audited in {seconds:.1f} s, exit status {process.returncode}: {compared}")
+    return {
+        "seconds": seconds,
+        "exit_status": process.returncode,
+        "compared": compared,
+        "findings": len(report["findings"]),
+        "cpu_seconds": {name: usage.cpu_seconds for name, usage in meter.usage.items()},
+        "peak_rss_mib": {name: usage.peak_rss_mib for name, usage in meter.usage.items()},
+    }
+
+
+def report(figures: dict[str, Any], say: Callable[[str], None]) -> None:
+    """Print the figures, and write them to a file."""
+    conditions = {
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        **{name: version(name) for name in ("confluent-kafka", "deltalake", "fastavro", "pyarrow", "numpy")},
+    }
+    say(", ".join(f"{name} {value}" for name, value in conditions.items()))
+    say(json.dumps(figures, indent=1))
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"audit-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.json"
+    path.write_text(json.dumps({"conditions": conditions, **figures}, indent=1))
+    say(f"written to {path}")
