@@ -41,7 +41,7 @@ def audit(
         run = Audit(settings, catalog, rulebook, workers, since=since, wait_seconds=wait_seconds, hops=hops)
         report = run.run()
     if report.is_clean and set(hops) == set(HOPS):
-        save(settings.s3, run.state)
+        save(settings.s3, run.state())
     return report
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from services.audit.finding import Finding, Kind, Tally
-from services.audit.place import Codes, concatenated, coordinate, partition_of
+from services.audit.place import ENDLESS, Codes, concatenated, coordinate, offset_of, partition_of
 from services.audit.records import Records
 from services.audit.window import Where, Window
 
@@ -27,13 +27,13 @@ class Made:
         """For each partition the first offset that the next audit must read again."""
         ahead = self.at[raw.where(self.source, _endless(raw)) == Where.AHEAD]
         return {
-            partition: int(min([span.end, *(ahead[(ahead >> 44) == partition] & (1 << 44) - 1)]))
+            partition: int(min([span.end, *(offset_of(ahead[partition_of(ahead) == partition]))]))
             for partition, span in self.window.spans.items()
         }
 
 
 def _endless(window: Window) -> dict[int, int]:
-    return dict.fromkeys(window.spans, (1 << 44) - 1)
+    return dict.fromkeys(window.spans, ENDLESS - 1)
 
 
 class Derivation:
@@ -63,7 +63,7 @@ class Derivation:
         self._purged = purged
         self._latest = latest
         self.tallies = {
-            partition: Tally(self.hop, f"{raw.topic}/{partition}", int(np.sum(self._at >> 44 == partition)))
+            partition: Tally(self.hop, f"{raw.topic}/{partition}", int(np.sum(partition_of(self._at) == partition)))
             for partition in raw.spans
         }
 
@@ -117,7 +117,7 @@ class Derivation:
                 f"{own} is one more than the last clean audit saw",
             )
         for partition, tally in self.tallies.items():
-            gone = (where == Where.GONE) & (made.source >> 44 == partition)
+            gone = (where == Where.GONE) & (partition_of(made.source) == partition)
             if gone.any():
                 tally.notes["of records that are deleted by now, not compared"] += int(gone.sum())
 
@@ -126,8 +126,8 @@ class Derivation:
         missing = self._at[~np.isin(self._at, kept)]
         is_purged = np.isin(missing, self._purged)
         for partition, tally in self.tallies.items():
-            tally.notes["dead letters"] += int(np.sum(dead >> 44 == partition))
-            tally.notes["purged dead letters"] += int(np.sum(missing[is_purged] >> 44 == partition))
+            tally.notes["dead letters"] += int(np.sum(partition_of(dead) == partition))
+            tally.notes["purged dead letters"] += int(np.sum(partition_of(missing[is_purged]) == partition))
         for source in missing[~is_purged].tolist():
             yield self._finding(
                 "lost", source, coordinate(self._raw.topic, source), "neither derived nor among the dead letters"
@@ -169,9 +169,13 @@ class Derivation:
         _, firsts = np.unique(self._derived.source[rows], return_index=True)
         rows = rows[firsts]
         at, source, key = self._derived.at[rows], self._derived.source[rows], self._found["key"][rows]
-        order = np.lexsort((at, source >> 44, key, at >> 44))
+        order = np.lexsort((at, partition_of(source), key, partition_of(at)))
         at, source, key = at[order], source[order], key[order]
-        same = (key[1:] == key[:-1]) & (source[1:] >> 44 == source[:-1] >> 44) & (at[1:] >> 44 == at[:-1] >> 44)
+        same = (
+            (key[1:] == key[:-1])
+            & (partition_of(source[1:]) == partition_of(source[:-1]))
+            & (partition_of(at[1:]) == partition_of(at[:-1]))
+        )
         for index in (np.flatnonzero(same & (source[1:] < source[:-1])) + 1).tolist():
             yield self._finding(
                 "out of order",

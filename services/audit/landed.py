@@ -10,7 +10,7 @@ import numpy.typing as npt
 from services.audit.digest import Digests, mix
 from services.audit.finding import Finding, Kind, Tally
 from services.audit.lake_table import Rows
-from services.audit.place import NOWHERE, Codes, concatenated, coordinate, partition_of
+from services.audit.place import NOWHERE, Codes, concatenated, coordinate, offset_of, partition_of
 from services.audit.records import Records
 from services.audit.window import Where, Window
 
@@ -64,13 +64,35 @@ class Landing:
         chosen = np.flatnonzero((row_where == Where.INSIDE) | (row_where == Where.NOWHERE))
         chosen = chosen[np.argsort(row_ids[chosen], kind="stable")]
         for partition, tally in self.tallies.items():
-            tally.records = int(np.sum(self._records["at"][where == Where.INSIDE] >> 44 == partition))
+            tally.records = int(np.sum(partition_of(self._records["at"][where == Where.INSIDE]) == partition))
             tally.notes.update(self._window.notes(partition))
-            gone = int(np.sum((row_where == Where.GONE) & (self._rows["at"] >> 44 == partition)))
+            gone = int(np.sum((row_where == Where.GONE) & (partition_of(self._rows["at"]) == partition)))
             tally.notes["of records that are deleted by now, not compared"] += gone
         yield from self._losses(wanted, ids, row_ids[chosen], dead, purged)
         yield from self._extras(wanted, ids, chosen, row_ids)
         yield from self._changes(wanted, ids, chosen, row_ids)
+
+    def row_count(self, total: int, before: int | None) -> Iterator[Finding]:
+        """Rows that an earlier audit has seen are not compared again, but must be as many as they were `before`."""
+        found = total - int(self._beyond("audited").sum())
+        if before is not None and found != before:
+            kind: Kind = "lost" if found < before else "doubled"
+            detail = (
+                f"{found:,} rows of what the last clean audit has seen, and there were {before:,}: --full says which"
+            )
+            yield Finding(kind, self.hop, self._window.topic, self._table, detail)
+
+    def rows_before_the_cut(self, total: int) -> int:
+        """How many of all rows the next audit will not compare."""
+        return total - int(self._beyond("end").sum())
+
+    def _beyond(self, bound: str) -> npt.NDArray[np.bool_]:
+        """The rows at or after this bound of their partition's span."""
+        at = self._rows["at"]
+        found = np.zeros(len(at), np.bool_)
+        for partition, span in self._window.spans.items():
+            found |= (partition_of(at) == partition) & (offset_of(at) >= getattr(span, bound))
+        return found
 
     def _ids(self, of: dict[str, Codes]) -> Digests:
         if not self._derived:
@@ -85,8 +107,8 @@ class Landing:
         missing = self._records["at"][wanted[~_among(ids[wanted], row_ids)]]
         is_dead, is_purged = np.isin(missing, dead), np.isin(missing, purged)
         for partition, tally in self.tallies.items():
-            tally.notes["dead letters"] += int(np.sum(missing[is_dead] >> 44 == partition))
-            tally.notes["purged dead letters"] += int(np.sum(missing[is_purged & ~is_dead] >> 44 == partition))
+            tally.notes["dead letters"] += int(np.sum(partition_of(missing[is_dead]) == partition))
+            tally.notes["purged dead letters"] += int(np.sum(partition_of(missing[is_purged & ~is_dead]) == partition))
         for at in np.sort(missing[~is_dead & ~is_purged]).tolist():
             yield self._finding("lost", at, "no row of it")
 

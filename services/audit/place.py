@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,8 @@ Codes = npt.NDArray[np.int64]
 
 _OFFSET_BITS = 44
 NOWHERE = -1
+ENDLESS = 1 << _OFFSET_BITS
+"""Above every offset."""
 
 
 def code(partition: int, offset: int) -> int:
@@ -28,14 +30,17 @@ def codes(partitions: npt.NDArray[Any], offsets: npt.NDArray[Any]) -> Codes:
     return partitions.astype(np.int64) << _OFFSET_BITS | offsets.astype(np.int64)
 
 
-def partition_of(code: int) -> int:
-    """-1 for nowhere."""
-    return code >> _OFFSET_BITS
+_Place = TypeVar("_Place", int, Codes)
 
 
-def offset_of(code: int) -> int:
-    """The offset in its partition."""
-    return code & (1 << _OFFSET_BITS) - 1
+def partition_of(places: _Place) -> _Place:
+    """Of one place or many; -1 for nowhere."""
+    return places >> _OFFSET_BITS
+
+
+def offset_of(places: _Place) -> _Place:
+    """The offsets in their partitions."""
+    return places & ENDLESS - 1
 
 
 def coordinate(topic: str, code: int) -> str:

@@ -14,9 +14,7 @@ from contracts.settings import RegistrySettings
 from services.alerting.rule import Rule
 from services.audit.consume import consume
 from services.audit.errors import CouldNotAudit
-
-ENDLESS = 1 << 44
-"""Above every offset."""
+from services.audit.place import ENDLESS
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +35,16 @@ class RuleUse:
 class RulesHistory:
     """By what alerting has recorded; where it has recorded nothing, the rules file's rules count from the first record on."""
 
-    def __init__(self, events: Iterable[RulesActivated], by_file: Mapping[str, Sequence[Rule]]) -> None:
-        """`events` in their topic's order; `by_file`: the rules in the file by topic."""
+    def __init__(self, by_file: Mapping[str, Sequence[Rule]], events: Iterable[RulesActivated] = ()) -> None:
+        """`by_file`: the rules in the file by topic; `events` in their topic's order."""
         self._by_file = by_file
         self._events: dict[tuple[str, int], list[RulesActivated]] = defaultdict(list)
         for event in events:
             self._events[event.topic, event.partition].append(event)
+
+    def with_events(self, events: Iterable[RulesActivated]) -> RulesHistory:
+        """With these in place of its own."""
+        return RulesHistory(self._by_file, events)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, RulesHistory) and self._events == other._events

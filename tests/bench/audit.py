@@ -48,7 +48,12 @@ def run(events: int, say: Callable[[str], None]) -> dict[str, Any]:
 
 
 def _work(
-    name: str, stack: LocalStack, env: dict[str, str], events: int, rows_out: Callable[[], int], say: Callable[[str], None]
+    name: str,
+    stack: LocalStack,
+    env: dict[str, str],
+    events: int,
+    rows_out: Callable[[], int],
+    say: Callable[[str], None],
 ) -> None:
     process = Process(name, [sys.executable, "-m", "spark", name], directory=stack.directory, env=env)
     hop(name, stack, process, events, rows_out, say)

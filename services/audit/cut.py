@@ -1,0 +1,84 @@
+"""`Cut`: up to which record of each topic an audit looks, and who must have come so far."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+
+from services.audit.broker import Broker
+from services.audit.errors import CouldNotAudit
+from services.audit.state import Audited, State
+from services.audit.window import Span, Window
+
+_LOOK_SECONDS = 0.2
+
+
+class Cut:
+    """The windows of topics, each taken when it is first asked for: first the raw topics', then of what derives from them."""
+
+    def __init__(self, broker: Broker, since: State | None, wait_seconds: float) -> None:
+        """`since`: the last clean audit's state; None begins at the first records. `wait_seconds`: how long each of those
+        that follow may take to come so far.
+        """
+        self._broker, self._since, self._wait_seconds = broker, since, wait_seconds
+        self._ids: dict[str, str] = {}
+        self._windows: dict[str, Window] = {}
+        self.at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+    def window(self, topic: str) -> Window:
+        """The topic's. Raises CouldNotAudit if there is no such topic, or it was made anew since the last clean audit."""
+        if topic not in self._windows:
+            topic_id = self._broker.topic_id(topic)
+            if topic_id is None:
+                raise CouldNotAudit(f"there is no topic {topic}: `headrace topics create` makes the contracts' topics")
+            self._ids[topic] = topic_id
+            before = self._since.topics.get(topic) if self._since is not None else None
+            if before is not None and before.topic_id != topic_id:
+                raise CouldNotAudit(f"{topic} was made anew since the last clean audit: run with --full")
+            starts, ends = self._broker.starts(topic), self._broker.ends(topic)
+            spans = {}
+            for partition, low in sorted(starts.items()):
+                audited = before.ends.get(partition, 0) if before is not None else 0
+                reread = before.resume.get(partition, audited) if before is not None else 0
+                spans[partition] = Span(low, audited, ends[partition], reread)
+            self._windows[topic] = Window(topic, spans)
+        return self._windows[topic]
+
+    def until_reached(
+        self, who: str, topic: str, needed: Mapping[int, int], taken: Callable[[], Mapping[int, int]]
+    ) -> None:
+        """Wait until `taken` are at least the `needed` offsets. Only to wait: what is there is judged by the records.
+
+        Raises CouldNotAudit, saying who is behind, and how far.
+        """
+        until = time.monotonic() + self._wait_seconds
+        while True:
+            found = taken()
+            behind = {p: offset for p, offset in needed.items() if found.get(p, 0) < offset}
+            if not behind:
+                return
+            if time.monotonic() > until:
+                where = ", ".join(
+                    f"{topic}/{p} at offset {found.get(p, 'none')} of {offset}" for p, offset in behind.items()
+                )
+                raise CouldNotAudit(
+                    f"{who} has not reached the cut after {self._wait_seconds:g} s: {where}. Is it running? "
+                    "--wait SECONDS waits longer, --hop leaves it out"
+                )
+            time.sleep(_LOOK_SECONDS)
+
+    def state(self, resume: Mapping[str, dict[int, int]], rows: Mapping[str, int]) -> State:
+        """What the next audit begins with; `resume`: for topics with records ahead of the cut, where those begin."""
+        return State(
+            at=self.at,
+            topics={
+                topic: Audited(
+                    topic_id=self._ids[topic],
+                    ends={partition: span.end for partition, span in window.spans.items()},
+                    resume=resume.get(topic, {}),
+                )
+                for topic, window in self._windows.items()
+            },
+            rows=dict(rows),
+        )

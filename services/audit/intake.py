@@ -1,0 +1,130 @@
+"""`Intake`: everything that an audit reads from Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from contracts.settings import Settings
+from services.audit.alerts import Raised, read_alerts
+from services.audit.broker import Broker
+from services.audit.cut import Cut
+from services.audit.dead_letters import DeadLetter, dead_letters, purged
+from services.audit.place import NOWHERE, Codes, offset_of, parsed_one
+from services.audit.plan import Plan, Source
+from services.audit.records import Reading, Records, read
+from services.audit.rules_history import RulesHistory, RuleUse, read_activations
+from services.audit.window import Where
+from services.audit.workers import Job, Workers
+
+_PIECE_OFFSETS = 250_000
+"""Longer ranges are read in pieces, side by side."""
+
+
+class Intake:
+    """Reads each source once, up to its cut."""
+
+    def __init__(self, settings: Settings, broker: Broker, plan: Plan, cut: Cut, workers: Workers) -> None:
+        self._registry = settings.registry
+        self._kafka = settings.kafka.client_config()
+        self._broker, self._plan, self._cut, self._workers = broker, plan, cut, workers
+        self.records: dict[str, list[Records]] = {}
+        """Of each topic that was read, in the order of partitions and offsets."""
+        self._dead: dict[str, list[DeadLetter]] = {}
+        self._purged: list[str] = []
+
+    def read(self, sources: Sequence[Source], rules: RulesHistory) -> None:
+        """Every source up to its own end now, all side by side; `rules` are asked for the alerts that are due."""
+        jobs: list[Job] = []
+        owners: list[str] = []
+        offsets = 0
+        for source in sources:
+            self.records[source.name] = []
+            for partition, span in self._cut.window(source.name).spans.items():
+                uses = rules.uses(source.name, partition)
+                for start, end in _pieces(span.read_from, span.end):
+                    jobs.append((read, (self._reading(source, partition, start, end, uses),)))
+                    owners.append(source.name)
+                    offsets += end - start
+        for name, found in zip(owners, self._workers.run(jobs, offsets), strict=True):
+            self.records[name].append(found)
+
+    def read_dead_letters(self) -> None:
+        """Those of every source, and the ledger of what became of them."""
+        for source in self._plan.sources:
+            topic = source.contract.dead_letter_topic
+            # Few, so all are read each time: those of records ahead of the last cut need no book-keeping then.
+            self._dead[topic] = [
+                each
+                for partition, span in self._cut.window(topic).spans.items()
+                for each in dead_letters(self._kafka, topic, partition, span.low, span.end)
+            ]
+        ledger = self._plan.ledger.name
+        for partition, span in self._cut.window(ledger).spans.items():
+            self._purged += purged(self._kafka, self._registry, ledger, partition, span.low, span.end)
+
+    def read_rules(self, by_file: RulesHistory) -> RulesHistory:
+        """Which rules applied until now; those of the file where nothing is recorded."""
+        topic = self._plan.activations.name
+        starts, ends = self._broker.starts(topic), self._broker.ends(topic)
+        events = [
+            event
+            for partition, start in starts.items()
+            for event in read_activations(self._kafka, self._registry, topic, partition, start, ends[partition])
+        ]
+        return by_file.with_events(events)
+
+    def read_alerts(self) -> list[Raised]:
+        """What is on the alerts' topic."""
+        topic = self._plan.alerts.name
+        return [
+            each
+            for partition, span in self._cut.window(topic).spans.items()
+            for each in read_alerts(self._kafka, self._registry, topic, partition, span.read_from, span.end)
+        ]
+
+    def needed(self, topic: str) -> dict[int, int]:
+        """For each partition with records in the window the offset after the last: whoever handled all has come so far.
+
+        The cut itself may lie behind transaction markers, which nobody handles.
+        """
+        window = self._cut.window(topic)
+        needed: dict[int, int] = {}
+        for part in self.records[topic]:
+            inside = part.at[window.where(part.at) == Where.INSIDE]
+            if len(inside):
+                needed[part.partition] = offset_of(int(inside[-1])) + 1
+        return needed
+
+    def set_aside(self, of: Source, on: Source, by: str) -> list[tuple[DeadLetter, int]]:
+        """The dead letters of a source's records that `by` put on the dead-letter topic of `on`, with the records' places."""
+        found = (each for each in self._dead[on.contract.dead_letter_topic] if each.by == by)
+        return [(each, parsed_one(of.name, each.coordinate)) for each in found]
+
+    def purged(self, topic: str) -> Codes:
+        """Places of the topic's records whose dead letters were given up."""
+        places = (parsed_one(topic, coordinate) for coordinate in self._purged if coordinate.startswith(f"{topic}/"))
+        return np.array([place for place in places if place != NOWHERE], np.int64)
+
+    def _reading(self, source: Source, partition: int, start: int, end: int, uses: tuple[RuleUse, ...]) -> Reading:
+        decoded = source.shared or uses or source.lake_table is not None
+        return Reading(
+            kafka=self._kafka,
+            registry=self._registry,
+            topic=source.name,
+            partition=partition,
+            start=start,
+            end=end,
+            schema=source.schema if decoded else None,
+            source=None if source.raw is None else source.raw.name,
+            shared=source.shared,
+            rules=uses,
+            occurred_at=source.contract.occurred_at,
+        )
+
+
+def _pieces(start: int, end: int) -> Iterator[tuple[int, int]]:
+    while start < end:
+        yield start, min(end, start + _PIECE_OFFSETS)
+        start += _PIECE_OFFSETS
