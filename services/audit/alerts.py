@@ -91,7 +91,6 @@ class Alarm:
     def findings(self, dead: set[int]) -> Iterator[Finding]:
         """What is wrong; the tallies and `ahead` are full afterwards. `dead`: places of records that alerting set aside."""
         found: dict[str, list[Raised]] = defaultdict(list)
-        old: dict[tuple[str, int], int] = {}
         for raised in self._raised:
             alert = raised.alert
             assert alert is not None
@@ -106,13 +105,11 @@ class Alarm:
                 found[str(alert.alert_id)].append(raised)
             elif alert.rule_version not in self._versions.get(partition_of(at), {alert.rule_version}):
                 self._note(at, "alerts of rule versions that are neither recorded nor in the file, not recomputed")
-                rule = (alert.rule, partition_of(at))
-                old[rule] = max(old.get(rule, -1), at)
             else:
                 yield self._finding(
                     "phantom", at, f"alert {alert.alert_id}: no rule {alert.rule} in force there matches"
                 )
-        yield from self._compare(found, old, dead)
+        yield from self._compare(found, dead)
         for at in self._unevaluable:
             if at not in dead:
                 yield self._finding(
@@ -155,9 +152,7 @@ class Alarm:
                 self.tallies[partition].notes[f"alerts {text}, not compared"] += 1
         return None
 
-    def _compare(
-        self, found: Mapping[str, list[Raised]], old: Mapping[tuple[str, int], int], dead: set[int]
-    ) -> Iterator[Finding]:
+    def _compare(self, found: Mapping[str, list[Raised]], dead: set[int]) -> Iterator[Finding]:
         for alert_id, expected in self._expected.items():
             at, rule = expected[0].at, expected[0].alert.rule
             raised = found.get(alert_id, [])
@@ -172,8 +167,6 @@ class Alarm:
                 continue
             if at in dead:
                 self._note(at, "dead letters")
-            elif at <= old.get((rule, partition_of(at)), -1):
-                self._note(at, "records before a rule took its present form, not asked about it")
             else:
                 yield self._finding("lost", at, f"no alert {alert_id} of {rule}")
 

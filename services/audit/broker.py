@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from confluent_kafka import (
     ConsumerGroupTopicPartitions,
     IsolationLevel,
+    KafkaError,
     KafkaException,
     TopicCollection,
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from services.audit.errors import CouldNotAudit
 
 _TIMEOUT_SECONDS = 30.0
+_PASSING = {
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+}
+"""Answers while a leader or coordinator moves, or a topic is new."""
+
+T = TypeVar("T")
 
 
 class Broker:
@@ -28,13 +41,17 @@ class Broker:
 
     def topic_id(self, topic: str) -> str | None:
         """The topic's identity: another one once it was deleted and made anew. None: there is no such topic."""
-        try:
-            description = self._admin.describe_topics(TopicCollection([topic]), request_timeout=_TIMEOUT_SECONDS)[topic]
-            return str(description.result(_TIMEOUT_SECONDS).topic_id)
-        except KafkaException as error:
-            if error.args[0].name() == "UNKNOWN_TOPIC_OR_PART":
-                return None
-            raise self._silence(error) from error
+
+        def describe() -> str | None:
+            try:
+                asked = self._admin.describe_topics(TopicCollection([topic]), request_timeout=_TIMEOUT_SECONDS)
+                return str(asked[topic].result(_TIMEOUT_SECONDS).topic_id)
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    return None
+                raise
+
+        return self._answer(describe)
 
     def starts(self, topic: str) -> dict[int, int]:
         """For each partition the first offset that it still has."""
@@ -43,36 +60,49 @@ class Broker:
 
     def ends(self, topic: str, *, stable: bool = True) -> dict[int, int]:
         """For each partition the offset after the last one; `stable`: of those before the first open transaction."""
-        isolation = IsolationLevel.READ_COMMITTED if stable else IsolationLevel.READ_UNCOMMITTED
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        return self._offsets(topic, latest, isolation)
+        return self._offsets(
+            topic, latest, IsolationLevel.READ_COMMITTED if stable else IsolationLevel.READ_UNCOMMITTED
+        )
 
     def taken_in(self, group: str, topic: str) -> dict[int, int]:
         """The group's committed offsets; a partition without any is left out."""
-        asked = [TopicPartition(topic, partition) for partition in self._partitions(topic)]
-        try:
-            futures = self._admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group, asked)])
-            found = futures[group].result(_TIMEOUT_SECONDS).topic_partitions
-        except KafkaException as error:
-            raise self._silence(error) from error
-        return {each.partition: each.offset for each in found if each.offset >= 0}
+        asked = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, each) for each in self._partitions(topic)])
+
+        def committed() -> dict[int, int]:
+            found = self._admin.list_consumer_group_offsets([asked])[group].result(_TIMEOUT_SECONDS)
+            return {each.partition: each.offset for each in found.topic_partitions if each.offset >= 0}
+
+        return self._answer(committed)
 
     def _offsets(self, topic: str, spec: OffsetSpec, isolation: IsolationLevel) -> dict[int, int]:
         asked = {TopicPartition(topic, partition): spec for partition in self._partitions(topic)}
-        try:
-            futures = self._admin.list_offsets(asked, isolation_level=isolation, request_timeout=_TIMEOUT_SECONDS)
-            return {each.partition: future.result(_TIMEOUT_SECONDS).offset for each, future in futures.items()}
-        except KafkaException as error:
-            raise self._silence(error) from error
+
+        def listed() -> dict[int, int]:
+            found = self._admin.list_offsets(asked, isolation_level=isolation, request_timeout=_TIMEOUT_SECONDS)
+            return {each.partition: future.result(_TIMEOUT_SECONDS).offset for each, future in found.items()}
+
+        return self._answer(listed)
 
     def _partitions(self, topic: str) -> list[int]:
-        try:
-            found = self._admin.list_topics(topic, timeout=_TIMEOUT_SECONDS).topics[topic]
-        except KafkaException as error:
-            raise self._silence(error) from error
+        found = self._answer(lambda: self._admin.list_topics(topic, timeout=_TIMEOUT_SECONDS).topics[topic])
         if found.error is not None:
             raise CouldNotAudit(f"{topic}: {found.error.str()}: `headrace topics create` makes the contracts' topics")
         return sorted(found.partitions)
 
-    def _silence(self, error: KafkaException) -> CouldNotAudit:
-        return CouldNotAudit(f"the brokers at {self._servers} say: {error.args[0].str()}")
+    def _answer(self, ask: Callable[[], T]) -> T:
+        """Asked again while the answer is one that passes."""
+        asking = Retrying(
+            retry=retry_if_exception(_passes),
+            stop=stop_after_delay(_TIMEOUT_SECONDS),
+            wait=wait_fixed(0.1),
+            reraise=True,
+        )
+        try:
+            return asking(ask)
+        except KafkaException as error:
+            raise CouldNotAudit(f"the brokers at {self._servers} say: {error.args[0].str()}") from error
+
+
+def _passes(error: BaseException) -> bool:
+    return isinstance(error, KafkaException) and error.args[0].code() in _PASSING

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -185,14 +187,30 @@ def test_a_derived_record_that_comes_again_after_its_audit_is_found(way: Way) ->
     assert found(way.audit(full=False)) == {("doubled", way.at(0, 1))}
 
 
-def test_what_comes_after_the_cut_is_left_to_the_next_audit(way: Way) -> None:
-    flights = way.depart(4)
-    way.run(flights)
-    # Ahead of everybody: derived before its raw record is within a cut.
-    ahead = way.derive([replace(way.enriched(flights)[0], ce_id=way.at(0, 4))])
-    assert found(way.audit(Hop.DERIVED)) == {("phantom", way.at(0, 4))}
-    way.land(DERIVED, way.rows(DERIVED, ahead), *ahead)
-    way.taken_in("alerting", DERIVED, *ahead)
+def test_while_records_flow_each_audit_takes_up_where_the_last_one_cut(way: Way) -> None:
+    sent = way.depart(5)
+    way.run(sent)
+    enough = threading.Event()
+
+    def flow() -> None:
+        while not enough.is_set():
+            flights = way.depart(5)
+            sent.extend(flights)
+            way.run(flights)
+
+    with ThreadPoolExecutor(1) as pool:
+        flowing = pool.submit(flow)
+        try:
+            reports = [way.audit(full=False, wait_seconds=60) for _ in range(4)]
+        finally:
+            enough.set()
+        flowing.result()
+    reports.append(way.audit(full=False))
+    assert [report.findings for report in reports] == [[]] * 5
+    for hop in ({tally.hop for tally in reports[0].tallies}) - {f"{way.name(ALERTS)} → lake"}:
+        compared = [sum(tally.records for tally in report.tallies if tally.hop == hop) for report in reports]
+        assert sum(compared) == len(sent), hop
+        assert min(compared[1:4]) > 0, hop
 
 
 def test_no_verdict_while_somebody_lags_behind_the_cut(way: Way) -> None:

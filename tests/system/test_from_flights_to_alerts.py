@@ -64,6 +64,19 @@ class Up:
         self._process.send_signal(number)
         return self._process.wait(180)
 
+    def audit(self, *options: str) -> dict[str, Any]:
+        """`headrace audit` of the running stack, which must find nothing wrong."""
+        done = subprocess.run(
+            [*_HEADRACE, "audit", "--json", "--dir", str(self.directory), *options],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        report = json.loads(done.stdout)
+        assert isinstance(report, dict)
+        return report
+
     def down(self) -> None:
         """Whatever state the test has left it in."""
         subprocess.run([*_HEADRACE, "down", "--dir", str(self.directory)], check=True, stdout=subprocess.DEVNULL)
@@ -109,10 +122,13 @@ def test_every_flight_is_enriched_landed_and_watched_once_across_a_stop_and_a_ki
 
     up.start()
     up.wait("the first rows in the lake", lambda now: sum(now["lake_rows"].values()) > 0)
+    flowing = up.audit()
     up.end(signal.SIGKILL)
 
     up.start()  # stops what the killed one left
     status = up.wait("the end of the replay", _finished)
     assert verify(up.settings(), UNTIL)["enriched"] == len(enriched_flights(UNTIL))
+    assert up.audit()["since"] == flowing["cut_at"]
+    assert up.audit("--full")["since"] is None
     assert all(each["restarts"] == 0 for each in status["processes"])
     assert up.end(signal.SIGINT) == 0
