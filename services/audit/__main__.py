@@ -14,6 +14,8 @@ from contracts.settings import read_settings
 from services.alerting.rulebook import RulebookError, load_rulebook
 from services.audit.audit import Audit
 from services.audit.hop import HOPS, Hop
+from services.audit.lookups import load_lookups
+from services.audit.plan import plan
 from services.audit.report import Report
 from services.audit.settings import AuditSettings
 from services.audit.state import load, save
@@ -36,9 +38,12 @@ def audit(
     Raises CouldNotAudit and other HeadraceErrors, RulebookError.
     """
     rulebook = load_rulebook(settings.rules_file, catalog)
+    lookups = load_lookups(settings.lookups_file, catalog)
     since = None if full or set(hops) != set(HOPS) else load(settings.s3)
     with Workers(_say, processes=processes) as workers:
-        run = Audit(settings, catalog, rulebook, workers, since=since, wait_seconds=wait_seconds, hops=hops)
+        run = Audit(
+            settings, plan(catalog, lookups), rulebook, workers, since=since, wait_seconds=wait_seconds, hops=hops
+        )
         report = run.run()
     if report.is_clean and set(hops) == set(HOPS):
         save(settings.s3, run.state())

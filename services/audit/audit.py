@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from contracts.catalog import Catalog
 from contracts.settings import Settings
 from services.alerting.rulebook import SERVICE as ALERTING
 from services.alerting.rulebook import Rulebook
@@ -22,7 +21,7 @@ from services.audit.intake import Intake
 from services.audit.lake_table import LakeTable, Rows, TableReading, read_files, split
 from services.audit.landed import Landing
 from services.audit.place import concatenated, offset_of, partition_of
-from services.audit.plan import Source, plan
+from services.audit.plan import Plan, Source
 from services.audit.report import Report
 from services.audit.rules_history import RulesHistory
 from services.audit.shape import Shape
@@ -40,7 +39,7 @@ class Audit:
     def __init__(
         self,
         settings: Settings,
-        catalog: Catalog,
+        plan: Plan,
         rulebook: Rulebook,
         workers: Workers,
         *,
@@ -52,13 +51,13 @@ class Audit:
         follow may take to reach the cut, each.
         """
         self._s3, self._workers, self._since, self._hops = settings.s3, workers, since, hops
-        self._plan = plan(catalog)
+        self._plan = plan
         self._broker = Broker(settings.kafka.client_config())
         self._cut = Cut(self._broker, since, wait_seconds)
         self._intake = Intake(settings, self._broker, self._plan, self._cut, workers)
         by_file = {
-            topic.name: [compiled.rule for compiled in rulebook.by_topic.get(key, ())]
-            for key, topic in catalog.topics.items()
+            source.name: [compiled.rule for compiled in rulebook.by_topic.get(source.key, ())]
+            for source in plan.sources
         }
         self._rules = RulesHistory(by_file if Hop.ALERTS in hops else {})
         self._resume: dict[str, dict[int, int]] = {}
@@ -168,8 +167,12 @@ class Audit:
             np.array([each.payload for each, _ in dead], np.uint64),
             self._intake.purged(raw.name),
             self._broker.ends(raw.name, stable=False),
+            source.recomputed.lookups.fields if source.recomputed is not None else (),
         )
         yield from derivation.findings()
+        for tally in derivation.tallies.values():
+            for name in source.unproven:
+                tally.notes[f"values of {name} taken as they are: no lookup tells them"] += tally.records
         self._tallies += derivation.tallies.values()
         self._resume[source.name] = made.resume(window)
 

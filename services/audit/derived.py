@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from services.audit.finding import Finding, Kind, Tally
 from services.audit.place import ENDLESS, Codes, concatenated, coordinate, offset_of, partition_of
+from services.audit.recompute import GONE
 from services.audit.records import Records
 from services.audit.window import Where, Window
 
@@ -49,8 +50,11 @@ class Derivation:
         dead_payloads: npt.NDArray[np.uint64],
         purged: Codes,
         latest: Mapping[int, int],
+        looked_up: Sequence[str],
     ) -> None:
-        """`records` in the order of partitions; `latest`: the raw topic's ends after everything else was read."""
+        """`records` in the order of partitions; `latest`: the raw topic's ends after everything else was read; `looked_up`: the
+        fields that the records' verdicts are about.
+        """
         self.hop = f"{raw.topic} → {derived.window.topic}"
         self._raw, self._records, self._derived, self._dead = raw, records, derived, dead
         self._at = concatenated([part.at for part in records], np.int64)
@@ -62,6 +66,8 @@ class Derivation:
         self._dead_payloads = dead_payloads
         self._purged = purged
         self._latest = latest
+        self._verdict = concatenated([part.verdict for part in derived_records], np.int16)
+        self._looked_up = looked_up
         self.tallies = {
             partition: Tally(self.hop, f"{raw.topic}/{partition}", int(np.sum(partition_of(self._at) == partition)))
             for partition in raw.spans
@@ -150,6 +156,7 @@ class Derivation:
 
     def _changes(self, derived: Mask, dead: Mask) -> Iterator[Finding]:
         """Fields that a derived record only carries on, and the bytes of dead letters."""
+        yield from self._wrong_lookups(derived)
         pairs = (
             (self._derived, derived, self._found["shared"], "shared", "key or a field differs from the raw record in"),
             (self._dead, dead, self._dead_payloads, "payload", "key or value differs from the raw record in"),
@@ -162,6 +169,24 @@ class Derivation:
                 source = int(made.source[row])
                 own = coordinate(made.window.topic, int(made.at[row]))
                 yield self._finding("changed", source, coordinate(self._raw.topic, source), f"{what} {own}")
+
+    def _wrong_lookups(self, derived: Mask) -> Iterator[Finding]:
+        for partition, tally in self.tallies.items():
+            gone = derived & (self._verdict == GONE) & (partition_of(self._derived.source) == partition)
+            if gone.any():
+                tally.notes["names dimension versions that are gone, lookups not compared"] += int(gone.sum())
+        for row in np.flatnonzero(derived & (self._verdict >= 0)).tolist():
+            source, own = (
+                int(self._derived.source[row]),
+                coordinate(self._derived.window.topic, int(self._derived.at[row])),
+            )
+            field = self._looked_up[self._verdict[row]]
+            yield self._finding(
+                "changed",
+                source,
+                coordinate(self._raw.topic, source),
+                f"{field} in {own} is not what the dimension versions say that it names",
+            )
 
     def _disorder(self, first: Mask) -> Iterator[Finding]:
         """Records of one key and one raw partition, whose derived ones lie in another order than they do."""

@@ -26,7 +26,7 @@ class Intake:
     """Reads each source once, up to its cut."""
 
     def __init__(self, settings: Settings, broker: Broker, plan: Plan, cut: Cut, workers: Workers) -> None:
-        self._registry = settings.registry
+        self._registry, self._s3 = settings.registry, settings.s3
         self._kafka = settings.kafka.client_config()
         self._broker, self._plan, self._cut, self._workers = broker, plan, cut, workers
         self.records: dict[str, list[Records]] = {}
@@ -121,6 +121,8 @@ class Intake:
             shared=source.shared,
             rules=uses,
             occurred_at=source.contract.occurred_at,
+            recomputed=source.recomputed,
+            s3=self._s3,
         )
 
 

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from contracts import topics
 from contracts.catalog import Catalog
 from contracts.errors import ContractError
 from contracts.topic import TopicContract
+from services.audit.lookups import Recomputed
 from services.audit.shape import Shape
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A topic and what the audit looks at in it.
+    """A topic and what the audit looks at in it. `key` is its name in catalog, rules and lookups.
 
     `raw`: the contract of the topic that it derives from, `by` the deployable that derives it (consumer group, connector
-    name); None for a raw topic. `shared`: fields that a derived record only carries on.
+    name); None for a raw topic. `shared`: fields that a derived record only carries on, `recomputed` those that are looked up again.
     """
 
+    key: str
     contract: TopicContract
     schema: str
     raw: TopicContract | None
     by: str | None
     shared: tuple[str, ...]
+    recomputed: Recomputed | None
 
     @property
     def name(self) -> str:
@@ -34,6 +38,16 @@ class Source:
     def coordinates_of(self) -> TopicContract:
         """The topic whose places its records name."""
         return self.raw or self.contract
+
+    @property
+    def unproven(self) -> tuple[str, ...]:
+        """Fields of a derived topic that the audit takes as they are."""
+        if self.raw is None:
+            return ()
+        known = {*self.shared, "revision"}
+        if self.recomputed is not None:
+            known |= {*self.recomputed.lookups.fields, self.recomputed.lookups.versions}
+        return tuple(name for name in Shape(self.schema).columns if name not in known)
 
     @property
     def lake_table(self) -> str | None:
@@ -64,7 +78,7 @@ class Plan:
         return next((each for each in self.derived if each.raw == source.contract), None)
 
 
-def plan(catalog: Catalog) -> Plan:
+def plan(catalog: Catalog, lookups: Mapping[str, Recomputed]) -> Plan:
     """Raises ContractError if a derived topic does not tell who derives it."""
     alerts, ledger, activations = (
         catalog.topic(each.name) for each in (topics.ALERTS_RAISED, topics.DEADLETTERS_SETTLED, topics.RULES_ACTIVATED)
@@ -78,11 +92,13 @@ def plan(catalog: Catalog) -> Plan:
         raw = raw_of[topic.name]
         sources.append(
             Source(
+                key,
                 topic,
                 catalog.schema(key),
                 raw,
                 None if raw is None else _deriver(raw, topic),
                 carried.get(topic.name if raw is None else raw.name, ()),
+                lookups.get(key),
             )
         )
     others = [source for source in sources if source.contract not in (alerts, ledger, activations)]

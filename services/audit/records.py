@@ -15,12 +15,14 @@ from confluent_kafka import Message
 
 from contracts.errors import DecodeError
 from contracts.registry import Registry
-from contracts.settings import RegistrySettings
+from contracts.settings import RegistrySettings, S3Settings
 from services.audit.consume import consume, header
 from services.audit.digest import Digests, digests, mix
 from services.audit.expect import Expectation, Expected
+from services.audit.lookups import Recomputed
 from services.audit.place import Codes, codes, concatenated, parsed
 from services.audit.progress import advance
+from services.audit.recompute import RIGHT, Recomputation, Verdicts
 from services.audit.rules_history import RuleUse
 from services.audit.shape import Shape, reader_schema, row_digests
 
@@ -33,7 +35,8 @@ class Reading:
 
     `kafka` are librdkafka properties, secrets in clear. `schema` is the topic's current one; None: only keys, ids and raw
     bytes are looked at. `source`: the topic that the records derive from, None for a raw one. `shared`: fields that are to be
-    equal in source and derived records. `rules`: those whose alerts are to be recomputed, `occurred_at` the field with the event time.
+    equal in source and derived records. `rules`: those whose alerts are to be recomputed, `occurred_at` the field with the event time. `recomputed`: fields to be
+    looked up again, in dimensions in `s3`.
     """
 
     kafka: Mapping[str, str]
@@ -47,6 +50,8 @@ class Reading:
     shared: tuple[str, ...] = ()
     rules: tuple[RuleUse, ...] = ()
     occurred_at: str = ""
+    recomputed: Recomputed | None = None
+    s3: S3Settings | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +60,7 @@ class Records:
 
     `at` is the record's own place, `source` that of the raw record which it goes back to (NOWHERE if it names none).
     `event` is the digest of its ce_id, `payload` that of key and value as bytes, `row` that of all fields and the time of
-    sending, `shared` that of the key and the fields which source and derived records share; both 0 where the value can't be decoded.
+    sending, `shared` that of the key and the fields which source and derived records share; both 0 where the value can't be decoded. `verdict` is about the fields that were looked up.
     """
 
     topic: str
@@ -69,6 +74,7 @@ class Records:
     row: Digests
     shared: Digests
     readable: np.ndarray[Any, np.dtype[np.bool_]]
+    verdict: Verdicts
     expected: tuple[Expected, ...] = ()
     unevaluable: tuple[int, ...] = field(default=())
     """Places of the records that no rule could be asked about."""
@@ -98,6 +104,11 @@ class _Reader:
         self._registry = registry
         self._shape = None if reading.schema is None else Shape(reading.schema)
         self._expectation = Expectation(reading, registry) if reading.rules else None
+        self._recomputation = (
+            Recomputation(reading.s3, reading.recomputed, self._shape)
+            if reading.recomputed is not None and reading.s3 is not None and self._shape is not None
+            else None
+        )
         self._schemas: dict[bytes, tuple[Any, Any] | None] = {}
         self._parts: list[dict[str, Any]] = []
         self._expected: list[Expected] = []
@@ -119,7 +130,8 @@ class _Reader:
         self._parts.append(part | self._decoded(batch, values, at, key))
 
     def records(self) -> Records:
-        kinds: dict[str, Any] = {"at": np.int64, "source": np.int64, "revision": np.int64, "readable": np.bool_}
+        kinds: dict[str, Any] = {"at": np.int64, "source": np.int64, "revision": np.int64}
+        kinds |= {"readable": np.bool_, "verdict": np.int16}
         names = (*kinds, "event", "key", "payload", "row", "shared")
         arrays = {
             name: concatenated([part[name] for part in self._parts], kinds.get(name, np.uint64)) for name in names
@@ -139,6 +151,7 @@ class _Reader:
             "row": np.zeros(rows, np.uint64),
             "shared": np.zeros(rows, np.uint64),
             "readable": np.zeros(rows, np.bool_),
+            "verdict": np.full(rows, RIGHT, np.int16),
         }
         if self._shape is None:
             return found
@@ -150,6 +163,8 @@ class _Reader:
         shared = {name: fields[name] for name in self._reading.shared}
         found["readable"] = good
         found["shared"][good] = row_digests(shared, count) + mix(key[good])
+        if self._recomputation is not None:
+            found["verdict"][good] = self._recomputation.verdicts(columns, fields, count)
         sent = pa.array([message.timestamp()[1] for message in batch], pa.timestamp("ms"))
         if "recorded_at" not in self._shape.columns:
             fields = fields | {"recorded_at": digests(sent)[good]}

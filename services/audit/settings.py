@@ -9,6 +9,9 @@ from services.alerting.settings import AlertingSettings
 
 
 class AuditSettings(Settings):
-    """`HEADRACE_RULES_FILE` is alerting's own: alerts are recomputed by the rules that are in force."""
+    """`HEADRACE_RULES_FILE` is alerting's own: its rules count where alerting has recorded none. `HEADRACE_LOOKUPS_FILE` says
+    what the enrichment looks up.
+    """
 
     rules_file: Path = AlertingSettings.model_fields["rules_file"].default
+    lookups_file: Path = Path(__file__).parent / "lookups.yaml"

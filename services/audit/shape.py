@@ -57,21 +57,23 @@ class Shape:
             for name, kind in self.columns.items()
         }
 
-    def field_digests(self, columns: Mapping[str, pa.Array], rows: int) -> dict[str, Digests]:
-        """A digest for each row of each field.
+    def digest(self, name: str, column: pa.Array) -> Digests:
+        """A digest for each row of a field.
 
         Null and a field's default count as the same: a row that was written before the field was added has a null in the
-        lake and the default to today's reader. A column that is missing is null.
+        lake and the default to today's reader.
         """
-        found = {}
-        for name in self.columns:
-            column = columns.get(name)
-            digest = np.full(rows, NULL) if column is None else digests(column)
-            default = self._defaults.get(name)
-            if default is not None:
-                digest[digest == default] = NULL
-            found[name] = digest
+        found = digests(column)
+        default = self._defaults.get(name)
+        if default is not None:
+            found[found == default] = NULL
         return found
+
+    def field_digests(self, columns: Mapping[str, pa.Array], rows: int) -> dict[str, Digests]:
+        """Those of every field; a column that is missing is null."""
+        return {
+            name: self.digest(name, columns[name]) if name in columns else np.full(rows, NULL) for name in self.columns
+        }
 
 
 def row_digests(fields: Mapping[str, Digests], rows: int) -> Digests:

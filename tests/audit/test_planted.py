@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from deploy.local.stack import LocalStack
 from services.audit.errors import CouldNotAudit
 from services.audit.hop import Hop
 from services.audit.report import Report
-from tests.audit.way import ALERTS, DERIVED, RAW, Way
+from tests.audit.way import ALERTS, DERIVED, RAW, Sent, Way
 
 
 @pytest.fixture(scope="module")
@@ -61,43 +62,48 @@ def test_what_went_right_is_clean_and_the_next_audit_begins_behind_it(way: Way) 
 
 
 def test_faults_between_raw_and_derived_are_found(way: Way) -> None:
-    flights = way.depart(10)
-    flights += way.depart(2, flight_id="the same")
-    flights += way.depart(4, partition=1)
+    flights = [*way.depart(13), *way.depart(4, partition=1)]
+    lost, doubled, both, changed, dead, mangled, purged, repaired, *others = range(len(flights))
+    fine, renamed, unmatched, forgotten, *others = others
+    one_key = way.send(RAW, [replace(flights[fine], key="the same")] * 2)
     good = way.enriched(flights)
-    lost, doubled, both, late, changed, dead, mangled, purged, repaired, fine, first, second, *others = range(16)
-    good[first], good[second] = (replace(good[each], key="the same") for each in (second, first))
-    flights_of_one_key = way.send(
-        RAW, [replace(flights[first], key="the same"), replace(flights[second], key="the same")]
+
+    def but(number: int, **fields: Any) -> Sent:
+        return replace(good[number], fields={**good[number].fields, **fields})
+
+    records = way.derive(
+        [
+            *(good[number] for number in (doubled, doubled, both, repaired, fine, *others)),
+            *way.enriched(reversed(one_key)),
+            but(changed, departure_delay_minutes=59),
+            but(renamed, airline_name="United"),
+            but(unmatched, unmatched=["planes"]),
+            but(forgotten, dimension_versions={"airlines": 7}),
+            *[but(repaired, revision=1)] * 2,
+            replace(good[fine], ce_id=way.at(0, 999)),
+            replace(good[fine], ce_id="flights.departed.v1/0/0"),
+        ]
     )
-    swapped = way.enriched(reversed(flights_of_one_key))
-    sent = [
-        *(good[each] for each in (doubled, doubled, both, late, repaired, fine, *others)),
-        *swapped,
-        replace(good[changed], fields={**good[changed].fields, "departure_delay_minutes": 59}),
-        *[replace(good[repaired], fields={**good[repaired].fields, "revision": 1})] * 2,
-        replace(good[fine], ce_id=way.at(0, 999)),
-        replace(good[fine], ce_id="flights.departed.v1/0/0"),
-    ]
-    del first, second
-    records = way.derive(sent)
-    way.set_aside(flights[both], flights[dead], *flights[10:12])
+    way.set_aside(flights[both], flights[dead])
     way.set_aside(flights[mangled], value=b"other bytes")
     way.purge(flights[purged])
-    way.taken_in("live", RAW, *flights, *flights_of_one_key)
+    way.taken_in("live", RAW, *flights, *one_key)
     report = way.audit(Hop.DERIVED)
     assert found(report) == {
         ("lost", way.at(0, lost)),
         ("doubled", way.at(0, doubled)),
         ("doubled", way.at(0, both)),
-        ("out of order", way.at(0, flights_of_one_key[0].offset)),
+        ("out of order", way.at(0, one_key[0].offset)),
         ("changed", way.at(0, changed)),
         ("changed", way.at(0, mangled)),
+        ("changed", way.at(0, renamed)),
+        ("changed", way.at(0, unmatched)),
         ("doubled", way.at(0, repaired)),
         ("phantom", way.at(0, 999)),
         ("phantom", way.at(0, records[-1].offset, DERIVED)),
     }
     assert noted(report, "purged dead letters") == 1
+    assert noted(report, "names dimension versions that are gone, lookups not compared") == 1
     assert noted(report, "event ids sent before") == 2
 
 

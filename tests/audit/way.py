@@ -52,6 +52,40 @@ rules:
     message: "{flight_id} is late"
 """
 
+_DIMENSIONS: dict[str, list[dict[str, Any]]] = {
+    "airlines": [{"carrier": "UA", "name": "United Air Lines Inc."}],
+    "airports": [
+        {
+            "airport": "EWR",
+            "name": "Newark Liberty Intl",
+            "timezone": "America/New_York",
+            "latitude_degrees": 40.6925,
+            "longitude_degrees": -74.168667,
+            "altitude_feet": 18,
+        },
+        {
+            "airport": "IAH",
+            "name": "George Bush Intercontinental",
+            "timezone": "America/Chicago",
+            "latitude_degrees": 29.984433,
+            "longitude_degrees": -95.341442,
+            "altitude_feet": 97,
+        },
+    ],
+    "planes": [
+        {
+            "tail_number": "N14228",
+            "built_year": 1999,
+            "manufacturer": "BOEING",
+            "model": "737-824",
+            "engines": 2,
+            "seats": 149,
+            "engine_type": "Turbo-fan",
+        }
+    ],
+}
+"""What the examples of the derived topic were looked up in, as version 0."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sent:
@@ -72,7 +106,14 @@ class Way:
         tag = f"a{uuid.uuid4().hex[:8]}"
         catalog = load_catalog()
         used = (RAW, DERIVED, ALERTS, LEDGER, ACTIVATIONS)
-        self.catalog = dataclasses.replace(catalog, topics={name: _renamed(catalog.topic(name), tag) for name in used})
+        self.catalog = dataclasses.replace(
+            catalog,
+            topics={name: _renamed(catalog.topic(name), tag) for name in used},
+            dimensions={
+                name: each.model_copy(update={"location": f"dimensions/{tag}_{name}"})
+                for name, each in catalog.dimensions.items()
+            },
+        )
         rules_file = folder / "rules.yaml"
         rules_file.write_text(RULES)
         plain: Settings = stack.settings()
@@ -89,6 +130,12 @@ class Way:
     def __enter__(self) -> Self:
         for future in self._admin.create_topics([NewTopic(name, 2) for name in self._names]).values():
             future.result()
+        for name, rows in _DIMENSIONS.items():
+            write_deltalake(
+                f"s3://{self.settings.s3.bucket}/{self.catalog.dimension(name).location}",
+                pa.Table.from_pylist(rows),
+                storage_options=self.settings.s3.delta_options(),
+            )
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -302,10 +349,10 @@ def _renamed(topic: TopicContract, tag: str) -> TopicContract:
 
 
 def _example(topic: str) -> dict[str, Any]:
-    name = {RAW: "left_early", DERIVED: "all_matched"}[topic]
-    catalog = load_catalog()
-    model = {RAW: topics.FLIGHTS_DEPARTED.model, DERIVED: topics.FLIGHTS_DEPARTED_ENRICHED.model}[topic]
-    return model.model_validate_json((catalog.root / "examples" / topic / f"{name}.json").read_text()).model_dump()
+    """The fields of the derived topic's example, or of the raw record that it is of."""
+    file = load_catalog().root / "examples" / DERIVED / "all_matched.json"
+    derived = topics.FLIGHTS_DEPARTED_ENRICHED.model.model_validate_json(file.read_text()).model_dump()
+    return {name: derived[name] for name in topics.FLIGHTS_DEPARTED.model.model_fields} if topic == RAW else derived
 
 
 def _plain(row: Mapping[str, Any]) -> dict[str, Any]:

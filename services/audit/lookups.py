@@ -1,0 +1,89 @@
+"""`Lookups`: what an enrichment looks up in the dimensions, said a second time beside Spark's code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+from contracts.catalog import Catalog
+from contracts.errors import ContractError
+from services.audit.errors import CouldNotAudit
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Join(_Part):
+    """One lookup: `by` is the field with the dimension's key, `fields` those that are filled in, with their columns; `name`
+    stands in the list of unmatched lookups.
+    """
+
+    name: str
+    dimension: str
+    by: str
+    fields: dict[str, str]
+
+
+class Lookups(_Part):
+    """Those of one topic. `versions` is the field that says which version of each dimension was joined, `unmatched` the one
+    that lists the joins which found nothing.
+    """
+
+    versions: str
+    unmatched: str
+    joins: tuple[Join, ...]
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Every field that can be recomputed."""
+        return (*(field for join in self.joins for field in join.fields), self.unmatched)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a dimension is: its table's prefix in the bucket, and its key column."""
+
+    location: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recomputed:
+    """The lookups of a topic, and where their dimensions are."""
+
+    lookups: Lookups
+    places: Mapping[str, Place]
+
+
+def load_lookups(path: Path, catalog: Catalog) -> dict[str, Recomputed]:
+    """By topic. Raises CouldNotAudit, naming file and key, if it is not readable or names what no contract knows."""
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        found = TypeAdapter(dict[str, Lookups]).validate_python(content)
+        return {topic: _placed(topic, lookups, catalog) for topic, lookups in found.items()}
+    except (OSError, yaml.YAMLError, ContractError) as error:
+        raise CouldNotAudit(f"{path}: {error}") from error
+    except ValidationError as error:
+        problems = (f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+        raise CouldNotAudit(f"{path}: {'; '.join(problems)}") from error
+
+
+def _placed(topic: str, lookups: Lookups, catalog: Catalog) -> Recomputed:
+    schema = catalog.schema(topic)
+    for field in (*lookups.fields, lookups.versions, *(join.by for join in lookups.joins)):
+        if f'"{field}"' not in schema:
+            raise ContractError(f"{topic} has no field {field}")
+    places = {}
+    for join in lookups.joins:
+        contract = catalog.dimension(join.dimension)
+        if missing := set(join.fields.values()) - {column.name for column in contract.columns}:
+            raise ContractError(f"{join.dimension} has no column {', '.join(sorted(missing))}")
+        if len(contract.key) != 1:
+            raise ContractError(f"{join.dimension} has a key of several columns, which no lookup can name yet")
+        places[join.dimension] = Place(contract.location, contract.key[0])
+    return Recomputed(lookups, places)

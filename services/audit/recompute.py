@@ -1,0 +1,92 @@
+"""`Recomputation`: the looked-up fields of derived records, compared with the very dimension versions that they name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from contracts.settings import S3Settings
+from services.audit.digest import Digests, digests
+from services.audit.lookups import Join, Recomputed
+from services.audit.s3 import file_system
+from services.audit.shape import Shape
+
+RIGHT = -1
+GONE = -2
+"""The dimension version that the record names can't be read any more."""
+
+Verdicts = npt.NDArray[np.int16]
+"""Of each record: RIGHT, GONE, or the index in `Lookups.fields` of a field with another value."""
+
+
+class Recomputation:
+    """Holds every dimension version that it was asked about."""
+
+    def __init__(self, s3: S3Settings, recomputed: Recomputed, shape: Shape) -> None:
+        self._s3, self._shape = s3, shape
+        self._lookups, self._places = recomputed.lookups, recomputed.places
+        self._held: dict[tuple[str, int], pa.Table | None] = {}
+
+    def verdicts(self, columns: Mapping[str, pa.Array], fields: Mapping[str, Digests], rows: int) -> Verdicts:
+        """`fields` are the digests of `columns`."""
+        found = np.full(rows, RIGHT, np.int16)
+        versions = columns[self._lookups.versions]
+        _, firsts, group = np.unique(digests(versions), return_index=True, return_inverse=True)
+        for index, first in enumerate(firsts):
+            chosen = np.flatnonzero(group == index)
+            found[chosen] = self._of_versions(dict(versions[int(first)].as_py() or {}), columns, fields, chosen)
+        return found
+
+    def _of_versions(
+        self,
+        versions: Mapping[str, int],
+        columns: Mapping[str, pa.Array],
+        fields: Mapping[str, Digests],
+        rows: npt.NDArray[np.int64],
+    ) -> Verdicts:
+        found = np.full(len(rows), RIGHT, np.int16)
+        unmatched = np.zeros(len(rows), np.int64)
+        names = self._lookups.fields
+        for number, join in enumerate(self._lookups.joins):
+            table = self._dimension(join, versions.get(join.dimension))
+            if table is None:
+                return np.full(len(rows), GONE, np.int16)
+            places = pc.index_in(columns[join.by].take(pa.array(rows)), table.column(self._places[join.dimension].key))
+            unmatched |= places.is_null().to_numpy(zero_copy_only=False).astype(np.int64) << number
+            for field, column in join.fields.items():
+                expected = self._shape.digest(field, table.column(column).combine_chunks().take(places))
+                found[expected != fields[field][rows]] = names.index(field)
+        found[self._unmatched(unmatched) != fields[self._lookups.unmatched][rows]] = len(names) - 1
+        return found
+
+    def _unmatched(self, bits: npt.NDArray[np.int64]) -> Digests:
+        """The digests of the lists of joins that found nothing; bit n stands for join n."""
+        values, inverse = np.unique(bits, return_inverse=True)
+        joins = self._lookups.joins
+        lists = [[join.name for number, join in enumerate(joins) if value >> number & 1] for value in values.tolist()]
+        return digests(pa.array(lists, pa.list_(pa.string())))[inverse]
+
+    def _dimension(self, join: Join, version: int | None) -> Any:
+        if version is None:
+            return None
+        key = (join.dimension, version)
+        if key not in self._held:
+            self._held[key] = self._read(self._places[join.dimension].location, version)
+        return self._held[key]
+
+    def _read(self, location: str, version: int) -> Any:
+        root = f"s3://{self._s3.bucket}/"
+        try:
+            table = DeltaTable(f"{root}{location}", version=version, storage_options=self._s3.delta_options())
+            files = [f"{self._s3.bucket}/{uri.removeprefix(root)}" for uri in table.file_uris()]
+            return pa.concat_tables(pq.read_table(file, filesystem=file_system(self._s3)) for file in files)
+        except (DeltaError, FileNotFoundError):
+            return None  # GONE, which the report says
