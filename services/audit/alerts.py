@@ -113,13 +113,16 @@ class Alarm:
         for at in self._unevaluable:
             if at not in dead:
                 yield self._finding(
-                    "lost", at, "no rule can be asked about it, and it is not among alerting's dead letters"
+                    "lost", at, "a rule gives no answer for it, and it is not among alerting's dead letters"
                 )
 
     def _take(self, part: Records) -> tuple[Codes, Codes, Codes]:
         """Places and raw places of the records inside the window, raw places of those before."""
         inside = self._window.where(part.at) == Where.INSIDE
-        self.tallies[part.partition].records += int(inside.sum())
+        tally = self.tallies[part.partition]
+        tally.records += int(inside.sum())
+        # Alerting reads no more of a record than its rules need, so it may not have noticed.
+        tally.notes["records that can't be decoded, no alert expected"] += int((inside & ~part.readable).sum())
         first = int(part.at[inside][0]) if inside.any() else 0
         self._unevaluable += [at for at in part.unevaluable if at >= first and inside.any()]
         for expected in part.expected:

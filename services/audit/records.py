@@ -77,7 +77,7 @@ class Records:
     verdict: Verdicts
     expected: tuple[Expected, ...] = ()
     unevaluable: tuple[int, ...] = field(default=())
-    """Places of the records that no rule could be asked about."""
+    """Places of the records about which a rule that has to be asked gives no answer."""
 
     def __len__(self) -> int:
         return len(self.at)
@@ -174,7 +174,7 @@ class _Reader:
         if self._expectation is not None:
             expected, unevaluable = self._expectation.of(batch, columns, np.flatnonzero(good))
             self._expected += expected
-            self._unevaluable += [int(at[row]) for row in [*unevaluable, *np.flatnonzero(~good)]]
+            self._unevaluable += [int(at[row]) for row in unevaluable]
         return found
 
     def _event(self, value: bytes | None) -> dict[str, Any] | None:

@@ -66,9 +66,14 @@ class Report:
             ]
             yield "  ".join([*cells, row[-1]]).rstrip()
         for finding in self.findings[:_SHOWN]:
-            yield f"{finding.kind}: {finding.coordinate}: {finding.detail}"
+            yield _printable(f"{finding.kind}: {finding.coordinate}: {finding.detail}")
         if len(self.findings) > _SHOWN:
             yield f"… and {len(self.findings) - _SHOWN:,} more: --json lists them all"
         looked_at = sum(each.records for each in self.tallies)
         verdict = "clean" if self.is_clean else f"{len(self.findings):,} findings"
         yield f"{verdict}: {looked_at:,} records compared in {self.seconds:.1f} s"
+
+
+def _printable(text: str) -> str:
+    """What a record says of itself may hold anything, commands to the terminal too."""
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
