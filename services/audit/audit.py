@@ -111,16 +111,15 @@ class Audit:
 
     def _await_lake(self, source: Source) -> LakeTable:
         """The table, as it is when it has all records before the cut."""
-        opened: list[LakeTable] = []
-        partitions = self._cut.window(source.name).spans
-
-        def positions() -> dict[int, int]:
-            opened[:] = [LakeTable(self._s3, str(source.lake_table))]
-            return opened[0].positions(source.name, partitions)
-
-        needed = self._intake.needed(source.name)
-        self._cut.until_reached(f"the lake table {source.lake_table}", source.name, needed, positions)
-        return opened[0]
+        name, partitions = str(source.lake_table), self._cut.window(source.name).spans
+        self._cut.until_reached(
+            f"the lake table {name}",
+            source.name,
+            self._intake.needed(source.name),
+            lambda: LakeTable(self._s3, name).positions(source.name, partitions),
+        )
+        # Opened anew: what it says of itself may be newer than what was opened to ask.
+        return LakeTable(self._s3, name)
 
     def _renew_rules(self) -> None:
         """Rules that took over while records before the cut were evaluated: those are read again, to be asked anew."""

@@ -74,7 +74,10 @@ class LakeTable:
             self._table = None
 
     def positions(self, topic: str, partitions: Iterable[int]) -> dict[int, int]:
-        """For each partition of the topic the offset up to which the table says that it has taken records in."""
+        """For each partition of the topic the offset up to which the table says that it has taken records in.
+
+        It may already say so of a version after this one, which deltalake's history goes on to, under wrong numbers.
+        """
         if self._table is None:
             return {}
         marks = {each: self._table.transaction_version(f"headrace/{topic}/{each}") for each in partitions}
