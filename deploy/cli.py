@@ -99,6 +99,7 @@ def audit(
     """
     import os
 
+    from contracts.catalog import load_catalog
     from contracts.settings import read_settings
     from services.audit.__main__ import NO_VERDICT, run
     from services.audit.settings import AuditSettings
@@ -114,7 +115,7 @@ def audit(
             err=True,
         )
         raise typer.Exit(NO_VERDICT)
-    raise typer.Exit(run(settings, full=full, as_json=as_json, wait_seconds=wait, hops=hop or HOPS))
+    raise typer.Exit(run(settings, load_catalog(), full=full, as_json=as_json, wait_seconds=wait, hops=hop or HOPS))
 
 
 @app.command()

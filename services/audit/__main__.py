@@ -50,10 +50,12 @@ def audit(
     return report
 
 
-def run(settings: AuditSettings, *, full: bool, as_json: bool, wait_seconds: float, hops: Sequence[Hop]) -> int:
+def run(
+    settings: AuditSettings, catalog: Catalog, *, full: bool, as_json: bool, wait_seconds: float, hops: Sequence[Hop]
+) -> int:
     """Audit and print; the exit status. 1 says that something is wrong with the records, so nothing else may say it."""
     try:
-        report = audit(settings, load_catalog(), full=full, wait_seconds=wait_seconds, hops=hops)
+        report = audit(settings, catalog, full=full, wait_seconds=wait_seconds, hops=hops)
     except (HeadraceError, RulebookError) as error:
         _say(f"no verdict: {error}")
         return NO_VERDICT
@@ -77,6 +79,7 @@ def main() -> int:
     arguments = parser.parse_args()
     return run(
         read_settings(AuditSettings),
+        load_catalog(),
         full=arguments.full,
         as_json=arguments.json,
         wait_seconds=arguments.wait,

@@ -18,7 +18,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from services.audit.errors import CouldNotAudit
 
-_TIMEOUT_SECONDS = 30.0
+_TIMEOUT_SECONDS = 10.0
 _PASSING = {
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,

@@ -14,6 +14,7 @@ import pytest
 
 from contracts.registry import Registry
 from deploy.local.stack import LocalStack
+from services.audit.__main__ import run
 from services.audit.errors import CouldNotAudit
 from services.audit.hop import Hop
 from services.audit.report import Report
@@ -217,6 +218,41 @@ def test_while_records_flow_each_audit_takes_up_where_the_last_one_cut(way: Way)
         compared = [sum(tally.records for tally in report.tallies if tally.hop == hop) for report in reports]
         assert sum(compared) == len(sent), hop
         assert min(compared[1:4]) > 0, hop
+
+
+def test_what_retention_has_deleted_is_said_and_not_lost(way: Way) -> None:
+    flights = way.depart(6)
+    way.run(flights)
+    way.forget(RAW, 0, before=5)
+    report = way.audit()
+    assert report.findings == []
+    of_raw = [tally for tally in report.tallies if tally.partition == f"{way.name(RAW)}/0" and "→" in tally.hop]
+    assert [(tally.records, tally.notes["offsets deleted by retention before this audit"]) for tally in of_raw] == [
+        (1, 5),
+        (1, 5),
+    ]
+    assert [tally.notes["of records that are deleted by now, not compared"] for tally in of_raw] == [5, 5]
+
+
+@pytest.mark.parametrize(("lost", "status", "verdict"), [(0, 0, "clean: "), (1, 1, "1 findings: ")])
+def test_the_exit_status_says_whether_something_is_wrong(
+    way: Way, lost: int, status: int, verdict: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flights = way.depart(3)
+    way.derive(way.enriched(flights[lost:]))
+    way.taken_in("live", RAW, *flights)
+    assert run(way.settings, way.catalog, full=True, as_json=False, wait_seconds=0, hops=[Hop.DERIVED]) == status, (
+        capsys.readouterr()
+    )
+    *_, last = capsys.readouterr().out.splitlines()
+    assert last.startswith(verdict)
+
+
+def test_brokers_that_do_not_answer_are_no_verdict(way: Way, capsys: pytest.CaptureFixture[str]) -> None:
+    nowhere = way.settings.kafka.model_copy(update={"bootstrap_servers": "127.0.0.1:1"})
+    settings = way.settings.model_copy(update={"kafka": nowhere})
+    assert run(settings, way.catalog, full=True, as_json=False, wait_seconds=0, hops=[Hop.DERIVED]) == 2
+    assert "no verdict: the brokers at 127.0.0.1:1 say" in capsys.readouterr().err
 
 
 def test_no_verdict_while_somebody_lags_behind_the_cut(way: Way) -> None:

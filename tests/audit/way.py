@@ -294,6 +294,12 @@ class Way:
         consumer.commit(offsets=offsets, asynchronous=False)
         consumer.close()
 
+    def forget(self, topic: str, partition: int, before: int) -> None:
+        """Retention deletes the records before an offset."""
+        place = TopicPartition(self.name(topic), partition, before)
+        for future in self._admin.delete_records([place]).values():
+            future.result()
+
     def rows(self, topic: str, records: Iterable[Sent]) -> list[dict[str, Any]]:
         """The lake's rows of records, not yet written."""
         return [
