@@ -21,6 +21,7 @@ from services.alerting.record import Record, coordinate_of
 from services.alerting.rule import Rule
 from services.audit.consume import header
 from services.audit.place import code
+from services.audit.shape import Shape
 
 if TYPE_CHECKING:
     from services.audit.records import Reading
@@ -49,7 +50,10 @@ class Expectation:
 
     def __init__(self, reading: Reading, registry: Registry) -> None:
         self._reading = reading
-        self._rules = [(use, compile_rule(use.rule)) for use in reading.rules]
+        assert reading.schema is not None
+        fields = Shape(reading.schema).columns
+        # A rule of long ago may be about a field that the topic no longer has.
+        self._rules = [(use, compile_rule(use.rule)) for use in reading.rules if use.rule.field in fields]
         self._codec = Codec(registry.by_id, reader_schema=reading.schema)
 
     def of(
@@ -58,7 +62,7 @@ class Expectation:
         """The alerts of a batch, and the rows of the batch that can't be evaluated; `rows` are those of `columns`."""
         expected, failed = [], []
         crossing = np.zeros(len(rows), np.bool_)
-        for use in self._reading.rules:
+        for use, _ in self._rules:
             crossing |= _crosses(use.rule, columns[use.rule.field])
         for row in rows[crossing]:
             message = batch[row]
