@@ -17,7 +17,7 @@ from contracts.settings import RegistrySettings
 from services.audit.consume import consume
 from services.audit.expect import Expected
 from services.audit.finding import Finding, Kind, Tally
-from services.audit.place import Codes, code, concatenated, coordinate, parsed_one, partition_of
+from services.audit.place import Codes, code, concatenated, coordinate, partition_of, places
 from services.audit.records import Records
 from services.audit.rules_history import RulesHistory
 from services.audit.window import Where, Window
@@ -91,10 +91,9 @@ class Alarm:
     def findings(self, dead: set[int]) -> Iterator[Finding]:
         """What is wrong; the tallies and `ahead` are full afterwards. `dead`: places of records that alerting set aside."""
         found: dict[str, list[Raised]] = defaultdict(list)
-        for raised in self._raised:
-            alert = raised.alert
-            assert alert is not None
-            source = parsed_one(self._raw.topic, alert.coordinate)
+        alerts = [(raised, raised.alert) for raised in self._raised if raised.alert is not None]
+        sources = places(self._raw.topic, (alert.coordinate for _, alert in alerts)).tolist()
+        for (raised, alert), source in zip(alerts, sources, strict=True):
             verdict = self._judge(raised, source)
             if verdict is not None:
                 yield verdict

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
-
 from contracts.settings import Settings
 from services.audit.alerts import Raised, read_alerts
 from services.audit.broker import Broker
 from services.audit.cut import Cut
 from services.audit.dead_letters import DeadLetter, dead_letters, purged
-from services.audit.place import NOWHERE, Codes, offset_of, parsed_one
+from services.audit.place import NOWHERE, Codes, offset_of, places
 from services.audit.plan import Plan, Source
 from services.audit.records import Reading, Records, read
 from services.audit.rules_history import RulesHistory, RuleUse, read_activations
@@ -99,13 +97,14 @@ class Intake:
 
     def set_aside(self, of: Source, on: Source, by: str) -> list[tuple[DeadLetter, int]]:
         """The dead letters of a source's records that `by` put on the dead-letter topic of `on`, with the records' places."""
-        found = (each for each in self._dead[on.contract.dead_letter_topic] if each.by == by)
-        return [(each, parsed_one(of.name, each.coordinate)) for each in found]
+        found = [each for each in self._dead[on.contract.dead_letter_topic] if each.by == by]
+        return list(zip(found, places(of.name, (each.coordinate for each in found)).tolist(), strict=True))
 
     def purged(self, topic: str) -> Codes:
         """Places of the topic's records whose dead letters were given up."""
-        places = (parsed_one(topic, coordinate) for coordinate in self._purged if coordinate.startswith(f"{topic}/"))
-        return np.array([place for place in places if place != NOWHERE], np.int64)
+        found = places(topic, self._purged)
+        known: Codes = found[found != NOWHERE]
+        return known
 
     def _reading(self, source: Source, partition: int, start: int, end: int, uses: tuple[RuleUse, ...]) -> Reading:
         decoded = source.shared or uses or source.lake_table is not None

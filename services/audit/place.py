@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -60,9 +60,9 @@ def parsed(topic: str, coordinates: pa.Array) -> Codes:
     return np.where(nowhere, NOWHERE, codes(partitions, offsets))
 
 
-def parsed_one(topic: str, text: str) -> int:
-    """The code of one coordinate."""
-    return int(parsed(topic, pa.array([text], pa.string()))[0])
+def places(topic: str, coordinates: Iterable[str]) -> Codes:
+    """The codes of texts, as `parsed` has them."""
+    return parsed(topic, pa.array(list(coordinates), pa.string()))
 
 
 def concatenated(parts: Sequence[npt.NDArray[Any]], kind: Any) -> npt.NDArray[Any]:
