@@ -1,0 +1,97 @@
+"""The comparison by columns against the same in plain Python, for whatever comes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.audit.derived import Derivation, Made
+from services.audit.place import code, coordinate
+from services.audit.recompute import RIGHT
+from services.audit.records import Records
+from services.audit.window import Span, Window
+
+LOW, END, LATEST = 2, 12, 15
+"""Of the raw topic's one partition: what is there begins at 2, the cut is at 12, and three more came since."""
+
+
+def records(topic: str, sources: list[int], shared: list[int], revisions: list[int], at: list[int]) -> Records:
+    count = len(at)
+    numbers: dict[str, Any] = {name: np.arange(count, dtype=np.uint64) for name in ("event", "payload", "row")}
+    return Records(
+        topic,
+        0,
+        at=np.array([code(0, offset) for offset in at], np.int64),
+        source=np.array([code(0, offset) for offset in sources], np.int64),
+        revision=np.array(revisions, np.int64),
+        key=np.array(sources, np.uint64),
+        shared=np.array(shared, np.uint64),
+        readable=np.ones(count, np.bool_),
+        verdict=np.full(count, RIGHT, np.int16),
+        **numbers,
+    )
+
+
+derived_records = st.lists(
+    st.tuples(st.integers(0, 20), st.integers(0, 1), st.booleans()), max_size=30
+)  # raw offset, revision, changed
+offsets = st.sets(st.integers(LOW, END - 1))
+
+
+@given(offsets, derived_records, st.lists(st.integers(LOW, END - 1), max_size=4), st.sets(st.integers(LOW, END - 1)))
+def test_it_finds_what_counting_one_by_one_finds(
+    raw: set[int], derived: list[tuple[int, int, bool]], dead: list[int], purged: set[int]
+) -> None:
+    window = Window("raw", {0: Span(LOW, 0, END, 0)})
+    sources = [source for source, _, _ in derived]
+    made = records(
+        "derived",
+        sources,
+        [source + 1000 * changed for source, _, changed in derived],
+        [revision for _, revision, _ in derived],
+        list(range(len(derived))),
+    )
+    of_raw = records("raw", sorted(raw), sorted(raw), [0] * len(raw), sorted(raw))
+    here = Window("derived", {0: Span(0, 0, len(derived), 0)})
+    letters = Window("raw.dlq", {0: Span(0, 0, len(dead), 0)})
+    payload = {offset: number for number, offset in enumerate(sorted(raw))}
+    derivation = Derivation(
+        window,
+        [of_raw],
+        Made(here, made.at, made.source),
+        [made],
+        Made(letters, np.arange(len(dead), dtype=np.int64), np.array([code(0, each) for each in dead], np.int64)),
+        np.array([payload.get(each, 0) for each in dead], np.uint64),
+        np.array([code(0, each) for each in purged], np.int64),
+        {0: LATEST},
+        (),
+    )
+    found = Counter((each.kind, each.coordinate) for each in derivation.findings())
+
+    def named(offset: int) -> str:
+        return coordinate("raw", code(0, offset))
+
+    expected: Counter[tuple[str, str]] = Counter()
+    firsts = Counter(source for source, revision, _ in derived if revision == 0)
+    for offset in raw:
+        times = firsts[offset] + dead.count(offset)
+        if times == 0 and offset not in purged:
+            expected["lost", named(offset)] += 1
+        if times > 1:
+            expected["doubled", named(offset)] += 1
+        repairs = sum(1 for source, revision, _ in derived if (source, revision) == (offset, 1))
+        if repairs > 1:
+            expected["doubled", named(offset)] += 1
+    for source, _, changed in derived:
+        if LOW <= source < END and source not in raw or source >= LATEST:
+            expected["phantom", named(source)] += 1
+        elif source in raw and changed:
+            expected["changed", named(source)] += 1
+    for source in dead:
+        if source not in raw:
+            expected["phantom", named(source)] += 1
+    assert found == expected
