@@ -131,13 +131,28 @@ class Derivation:
         kept = np.concatenate([derived, dead])
         missing = self._at[~np.isin(self._at, kept)]
         is_purged = np.isin(missing, self._purged)
+        is_forgotten = self._forgotten(missing) & ~is_purged
         for partition, tally in self.tallies.items():
             tally.notes["dead letters"] += int(np.sum(partition_of(dead) == partition))
             tally.notes["purged dead letters"] += int(np.sum(partition_of(missing[is_purged]) == partition))
-        for source in missing[~is_purged].tolist():
-            yield self._finding(
-                "lost", source, coordinate(self._raw.topic, source), "neither derived nor among the dead letters"
+            tally.notes["whose derived records are deleted by now, not compared"] += int(
+                np.sum(partition_of(missing[is_forgotten]) == partition)
             )
+        why = "neither derived nor among the dead letters"
+        if any(span.low > 0 for span in self._dead.window.spans.values()):
+            why += f", of which {self._dead.window.topic} has deleted some"
+        for source in missing[~is_purged & ~is_forgotten].tolist():
+            yield self._finding("lost", source, coordinate(self._raw.topic, source), why)
+
+    def _forgotten(self, missing: Codes) -> Mask:
+        """Raw records that outlive what was made of them: older than all of it that the derived topic still has."""
+        forgotten = np.zeros(len(missing), np.bool_)
+        if any(span.low > span.audited for span in self._derived.window.spans.values()):
+            for partition in self._raw.spans:
+                left = self._derived.source[partition_of(self._derived.source) == partition]
+                older = missing < left.min() if len(left) else np.ones(len(missing), np.bool_)
+                forgotten |= (partition_of(missing) == partition) & older
+        return forgotten
 
     def _doubles(self, derived: Codes, dead: Codes) -> Iterator[Finding]:
         values, counts = np.unique(np.concatenate([derived, dead]), return_counts=True)

@@ -234,6 +234,16 @@ def test_what_retention_has_deleted_is_said_and_not_lost(way: Way) -> None:
     assert [tally.notes["of records that are deleted by now, not compared"] for tally in of_raw] == [5, 5]
 
 
+def test_a_raw_record_that_outlives_its_derived_one_is_not_lost_either(way: Way) -> None:
+    flights = way.depart(6)
+    way.derive(way.enriched([*flights[:4], flights[5]]))
+    way.taken_in("live", RAW, *flights)
+    way.forget(DERIVED, 0, before=3)
+    report = way.audit(Hop.DERIVED)
+    assert found(report) == {("lost", way.at(0, 4))}
+    assert noted(report, "whose derived records are deleted by now, not compared") == 3
+
+
 @pytest.mark.parametrize(("lost", "status", "verdict"), [(0, 0, "clean: "), (1, 1, "1 findings: ")])
 def test_the_exit_status_says_whether_something_is_wrong(
     way: Way, lost: int, status: int, verdict: str, capsys: pytest.CaptureFixture[str]
