@@ -14,6 +14,7 @@ import pytest
 
 from contracts.registry import Registry
 from deploy.local.stack import LocalStack
+from services.audit import broker
 from services.audit.__main__ import run
 from services.audit.errors import CouldNotAudit
 from services.audit.hop import Hop
@@ -258,7 +259,10 @@ def test_the_exit_status_says_whether_something_is_wrong(
     assert last.startswith(verdict)
 
 
-def test_brokers_that_do_not_answer_are_no_verdict(way: Way, capsys: pytest.CaptureFixture[str]) -> None:
+def test_brokers_that_do_not_answer_are_no_verdict(
+    way: Way, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker, "_TIMEOUT_SECONDS", 1.0)
     nowhere = way.settings.kafka.model_copy(update={"bootstrap_servers": "127.0.0.1:1"})
     settings = way.settings.model_copy(update={"kafka": nowhere})
     assert run(settings, way.catalog, full=True, as_json=False, wait_seconds=0, hops=[Hop.DERIVED]) == 2
