@@ -101,6 +101,12 @@ def _events(status: dict[str, Any], topic: str) -> int:
     return next((int(each["events"]) for each in status["topics"] if each["name"] == topic), 0)
 
 
+def _pids(status: dict[str, Any]) -> set[int]:
+    """Of what never ends by itself; of something that isn't there, the one that no process has."""
+    pids = {each["name"]: each["pid"] for each in status["processes"]}
+    return {pids.get(name) or 0 for name in ("kafka", "live", "lake", "alerting")}
+
+
 def _finished(status: dict[str, Any]) -> bool:
     states = {each["name"]: each["state"] for each in status["processes"]}
     flights = _events(status, "flights.departed.v1")
@@ -121,11 +127,12 @@ def test_every_flight_is_enriched_landed_and_watched_once_across_a_stop_and_a_ki
     assert up.status() == {"running": False}
 
     up.start()
-    up.wait("the first rows in the lake", lambda now: sum(now["lake_rows"].values()) > 0)
-    flowing = up.audit()
+    killed = _pids(up.wait("the first rows in the lake", lambda now: sum(now["lake_rows"].values()) > 0))
     up.end(signal.SIGKILL)
 
     up.start()  # stops what the killed one left
+    up.wait("others in the place of all that were killed", lambda now: _pids(now).isdisjoint({0, *killed}))
+    flowing = up.audit("--wait", "180")
     status = up.wait("the end of the replay", _finished)
     assert verify(up.settings(), UNTIL)["enriched"] == len(enriched_flights(UNTIL))
     assert up.audit()["since"] == flowing["cut_at"]
