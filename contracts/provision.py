@@ -21,9 +21,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from contracts.catalog import Catalog
 from contracts.compatibility import incompatibilities
 from contracts.errors import SchemaIncompatible, UnknownSubject
+from contracts.producer_config import MAX_DEAD_LETTER_BYTES
 from contracts.registry import RegisteredSchema, Registry
 from contracts.settings import Settings
-from contracts.topic import MAX_DEAD_LETTER_BYTES, TopicContract
+from contracts.topic import TopicContract
 
 _DAY_MS = 86_400_000
 _TIMEOUT_SECONDS = 30.0

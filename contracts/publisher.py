@@ -19,20 +19,10 @@ from contracts.codec import Codec
 from contracts.dead_letters.headers import Header, dead_letter_headers
 from contracts.errors import DeliveryError, NotAProducer
 from contracts.handle import E, Topic
+from contracts.producer_config import PRODUCER_CONFIG
 from contracts.registry import Registry
 from contracts.settings import Settings
-from contracts.topic import MAX_DEAD_LETTER_BYTES, TopicContract
-
-PRODUCER_CONFIG: dict[str, Any] = {
-    "enable.idempotence": True,  # implies acks=all, and order within a partition over retries
-    "acks": "all",
-    "partitioner": "murmur2_random",  # Java's, so that a key meets its like in Spark
-    "compression.type": "lz4",
-    "linger.ms": 5,
-    "queue.buffering.max.messages": 100_000,
-    "message.max.bytes": MAX_DEAD_LETTER_BYTES,  # what a topic itself takes is for the broker to say
-}
-"""What every producer of ours is set to, as librdkafka properties."""
+from contracts.topic import TopicContract
 
 _CONFIG = {
     **PRODUCER_CONFIG,

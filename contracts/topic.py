@@ -17,9 +17,6 @@ SPARK_QUERIES = frozenset({"live", "lake"})
 COMMANDS = frozenset({"dlq"})
 """The commands of `headrace` that publish to topics or read them for their own work."""
 
-MAX_DEAD_LETTER_BYTES = 2 << 20
-"""A record as large as Kafka lets a topic's records be by default fits into its dead letters, with all that is added."""
-
 _NAME = r"^[a-z][a-z0-9]*(\.[a-z][a-z0-9]*){1,2}\.v[1-9][0-9]*$"
 TopicName = Annotated[str, StringConstraints(pattern=_NAME)]
 """`<domain>.<past-tense event>[.<stage>].v<major>`: lower case, dots, never `_`."""

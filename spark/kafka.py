@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from pyspark.sql import DataFrame, SparkSession
 
+from contracts.producer_config import MAX_DEAD_LETTER_BYTES
 from contracts.settings import KafkaSettings
-from contracts.topic import MAX_DEAD_LETTER_BYTES
 
 _PRODUCER = {
     "kafka.acks": "all",

@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from pyspark import TaskContext
 
 from contracts.dead_letters.headers import dead_letter_headers
-from contracts.publisher import PRODUCER_CONFIG
+from contracts.producer_config import PRODUCER_CONFIG
 from spark.offsets import OffsetRange
 from spark.sink import PASSED_ON, Route
 

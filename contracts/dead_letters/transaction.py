@@ -16,7 +16,8 @@ from contracts.dead_letters.ledger import settled
 from contracts.dead_letters.letter import DeadLetter
 from contracts.errors import SettlementError
 from contracts.events import DeadLetterSettled, Settlement
-from contracts.publisher import PRODUCER_CONFIG, Outlet
+from contracts.producer_config import PRODUCER_CONFIG
+from contracts.publisher import Outlet
 from contracts.settings import KafkaSettings
 
 TRANSACTION_LETTERS = 500

@@ -25,9 +25,9 @@ from contracts import topics
 from contracts.catalog import load_catalog
 from contracts.codec import Codec
 from contracts.events import AlertRaised, WeatherObserved
+from contracts.producer_config import MAX_DEAD_LETTER_BYTES
 from contracts.registry import Registry
 from contracts.subscriber import Record as Received
-from contracts.topic import MAX_DEAD_LETTER_BYTES
 from deploy.local.stack import LocalStack
 from services.alerting.evaluate import evaluate
 from services.alerting.record import Record

@@ -20,8 +20,8 @@ from deltalake import CommitProperties, write_deltalake
 from contracts import topics
 from contracts.catalog import load_catalog
 from contracts.codec import Codec
+from contracts.dead_letters.headers import dead_letter_headers
 from contracts.events import AlertRaised, Severity
-from contracts.publisher import dead_letter_headers
 from contracts.registry import Registry
 from contracts.settings import Settings
 from contracts.topic import TopicContract

@@ -19,8 +19,8 @@ from contracts.dead_letters.redrive import redrive
 from contracts.dead_letters.selection import Selection, Verdict
 from contracts.dead_letters.topic import DeadLetterTopic
 from contracts.events import DeadLetterSettled
+from contracts.producer_config import PRODUCER_CONFIG
 from contracts.provision import create_topics
-from contracts.publisher import PRODUCER_CONFIG
 from contracts.registry import Registry
 from contracts.settings import Settings
 from tests.contracts.wire import records_of

@@ -18,8 +18,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from contracts import topics
 from contracts.catalog import Catalog, load_catalog
+from contracts.producer_config import MAX_DEAD_LETTER_BYTES
 from contracts.registry import Registry
-from contracts.topic import MAX_DEAD_LETTER_BYTES, TopicContract
+from contracts.topic import TopicContract
 from spark.settings import SparkSettings
 
 DEPARTED = topics.FLIGHTS_DEPARTED.name
