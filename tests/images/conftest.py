@@ -13,7 +13,7 @@ from tests.images.buildah import Buildah
 from tests.images.builder import ROOT, Builder, Container
 from tests.images.docker import Docker
 
-SERVICES = ("replay", "departures", "arrivals", "weather", "dimensions", "alerting")
+SERVICES = ("replay", "departures", "arrivals", "weather", "dimensions", "alerting", "audit")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

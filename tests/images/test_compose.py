@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from contracts.settings import Settings
 from services.alerting.settings import AlertingSettings
+from services.audit.settings import AuditSettings
 from services.dimensions.settings import DimensionsSettings
 from services.replay.settings import ClockSettings, ReplayingSettings
 from spark.settings import SparkSettings
@@ -38,7 +39,18 @@ def variables(model: type[BaseModel], prefix: str = "HEADRACE_") -> set[str]:
 
 
 KNOWN = set().union(
-    *map(variables, (Settings, AlertingSettings, ClockSettings, DimensionsSettings, ReplayingSettings, SparkSettings))
+    *map(
+        variables,
+        (
+            Settings,
+            AlertingSettings,
+            AuditSettings,
+            ClockSettings,
+            DimensionsSettings,
+            ReplayingSettings,
+            SparkSettings,
+        ),
+    )
 )
 
 

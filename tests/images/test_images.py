@@ -19,7 +19,8 @@ pytestmark = [pytest.mark.images, pytest.mark.timeout(1800)]
 
 PROBE = Path(__file__).with_name("probe.py").read_text()
 DEPLOYABLES = (*SERVICES, "spark")
-REPLAYING = ("departures", "arrivals", "weather")
+SHARED = {name: ["replay"] for name in ("departures", "arrivals", "weather")} | {"audit": ["alerting"]}
+"""The rooms that a deployable has beside its own."""
 
 
 @cache
@@ -60,7 +61,7 @@ def test_an_image_carries_the_code_of_its_own_room(deployable: str, probe: Any) 
         assert {room.split("/")[0] for room in rooms} == {"contracts", "spark"}
     else:
         assert {room.split("/")[0] for room in rooms} == {"contracts", "services"}
-        assert services == ({deployable, "replay"} if deployable in REPLAYING else {deployable})
+        assert services == {deployable, *SHARED.get(deployable, ())}
 
 
 @pytest.mark.parametrize("deployable", DEPLOYABLES)
