@@ -146,9 +146,21 @@ def bench_enrich(
     events: Annotated[int, typer.Option(min=1000, help="How many departures the backlog holds.")] = 1_000_000,
 ) -> None:
     """Backlog throughput of raw → enriched and of enriched → Delta, on a stack of its own; about three minutes."""
-    from tests.bench.enrich import report, run
+    from tests.bench.enrich import run
+    from tests.bench.hop import report
 
-    report(run(events, typer.echo), typer.echo)
+    report("enrich", run(events, typer.echo), typer.echo)
+
+
+@bench_app.command("sinks")
+def bench_sinks(
+    events: Annotated[int, typer.Option(min=1000, help="How many departures the backlog holds.")] = 1_000_000,
+) -> None:
+    """The exactly-once sink beside Spark's own Kafka writer, on one backlog; about three minutes."""
+    from tests.bench.hop import report
+    from tests.bench.sinks import run
+
+    report("sinks", run(events, typer.echo), typer.echo)
 
 
 @bench_app.command("alerting")

@@ -15,15 +15,12 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib.metadata import version
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from contracts import topics
-from deploy.local.process import Process
 from deploy.local.stack import LocalStack
-from tests.bench.backlog import fill
-from tests.bench.enrich import RESULTS, hop, publish_dimensions, settings_of, table_size, taken_in
+from tests.bench.filled import filled_stack
+from tests.bench.hop import RESULTS, measure, table_size, taken_in
 from tests.bench.meter import Meter
 
 HOPS = ("derived", "lake")
@@ -32,31 +29,13 @@ HOPS = ("derived", "lake")
 
 def run(events: int, say: Callable[[str], None]) -> dict[str, Any]:
     """Fill a new stack with `events` departures, enriched and landed, and audit all of it, as a process of its own."""
-    with TemporaryDirectory(prefix="headrace-bench-") as folder, LocalStack(Path(folder), say=say) as stack:
-        stack.bootstrap()
-        env = stack.settings_env()
-        settings = settings_of(env)
-        publish_dimensions(stack, env)
-        say(f"filling {topics.FLIGHTS_DEPARTED.name} with {events:,} departures")
-        fill(settings, events)
-        _work("live", stack, env, events, taken_in(settings), say)
+    with filled_stack(events, say) as (stack, env, settings):
+        measure("live", "live", stack, env, events, taken_in(settings), say)
         landed = [topics.FLIGHTS_DEPARTED.name, topics.FLIGHTS_DEPARTED_ENRICHED.name]
-        sizes = [table_size(env, table) for table in ("flights_departed", "flights_departed_enriched")]
+        sizes = [table_size(settings.s3, table) for table in ("flights_departed", "flights_departed_enriched")]
         only = env | {"HEADRACE_LAKE__TOPICS": json.dumps(landed)}
-        _work("lake", stack, only, events, lambda: min(size() for size in sizes), say)
+        measure("lake", "lake", stack, only, events, lambda: min(size() for size in sizes), say)
         return {"events": events, "audit": _audit(stack, env, say)}
-
-
-def _work(
-    name: str,
-    stack: LocalStack,
-    env: dict[str, str],
-    events: int,
-    rows_out: Callable[[], int],
-    say: Callable[[str], None],
-) -> None:
-    process = Process(name, [sys.executable, "-m", "spark", name], directory=stack.directory, env=env)
-    hop(name, stack, process, events, rows_out, say)
 
 
 def _audit(stack: LocalStack, env: dict[str, str], say: Callable[[str], None]) -> dict[str, Any]:

@@ -1,0 +1,52 @@
+"""A local stack of its own, with the dimensions published and a backlog of real departures in the raw topic."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from pydantic import HttpUrl, SecretStr
+
+from contracts import topics
+from contracts.catalog import load_catalog
+from contracts.settings import KafkaSettings, RegistrySettings, S3Settings, Settings
+from deploy.local.landing import upload_dimensions
+from deploy.local.stack import BUCKET, LocalStack
+from tests.bench.backlog import fill
+
+
+@contextmanager
+def filled_stack(events: int, say: Callable[[str], None]) -> Iterator[tuple[LocalStack, dict[str, str], Settings]]:
+    """The stack, the environment of its clients, and the same as settings; gone at the end."""
+    with TemporaryDirectory(prefix="headrace-bench-") as folder, LocalStack(Path(folder), say=say) as stack:
+        stack.bootstrap()
+        env = stack.settings_env()
+        settings = settings_of(env)
+        say("publishing the dimensions")
+        _publish_dimensions(stack, env)
+        say(f"filling {topics.FLIGHTS_DEPARTED.name} with {events:,} departures")
+        fill(settings, events)
+        yield stack, env, settings
+
+
+def settings_of(env: dict[str, str]) -> Settings:
+    return Settings(
+        kafka=KafkaSettings(bootstrap_servers=env["HEADRACE_KAFKA__BOOTSTRAP_SERVERS"]),
+        registry=RegistrySettings(url=HttpUrl(env["HEADRACE_REGISTRY__URL"])),
+        s3=S3Settings(
+            endpoint=HttpUrl(env["HEADRACE_S3__ENDPOINT"]),
+            bucket=env["HEADRACE_S3__BUCKET"],
+            access_key=SecretStr(env["HEADRACE_S3__ACCESS_KEY"]),
+            secret_key=SecretStr(env["HEADRACE_S3__SECRET_KEY"]),
+        ),
+    )
+
+
+def _publish_dimensions(stack: LocalStack, env: dict[str, str]) -> None:
+    upload_dimensions(stack.s3, BUCKET, load_catalog())
+    subprocess.run([sys.executable, "-m", "services.dimensions", "--once"], env=os.environ | env, check=True)

@@ -1,0 +1,155 @@
+"""`Hop`: how fast one Spark deployable gets through a backlog, and what that costs.
+
+Two rates: sustained, the rows that came out after the first sight of any, over the time since then; and overall, all rows
+over the time since the process was started, JVM and query start included. CPU and memory are of whole process trees from the
+process's start on, broker and S3 server included.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+from confluent_kafka import Consumer
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+from contracts import topics
+from contracts.settings import S3Settings, Settings
+from deploy.errors import ProcessFailed
+from deploy.local.process import Process, describe_exit
+from deploy.local.stack import LocalStack
+from spark.transaction import committed_offsets
+from tests.bench.meter import Meter, Usage
+
+RESULTS = Path("bench-results")
+_POLL_SECONDS = 0.25
+_LIMIT_SECONDS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """One hop's figures; `samples` are (seconds since the process started, rows out so far)."""
+
+    name: str
+    events: int
+    usage: dict[str, Usage]
+    samples: list[tuple[float, int]]
+
+    @property
+    def sustained(self) -> float:
+        """Rows per second after the first sight of any; `overall` where the first sight is of all."""
+        first_at, first_rows = next(sample for sample in self.samples if sample[1])
+        last_at, last_rows = self.samples[-1]
+        return (last_rows - first_rows) / (last_at - first_at) if last_at > first_at else self.overall
+
+    @property
+    def overall(self) -> float:
+        """Rows per second since the process was started."""
+        return self.events / self.samples[-1][0]
+
+    def lines(self) -> list[str]:
+        """What is printed of it."""
+        cpu = sum(usage.cpu_seconds for usage in self.usage.values()) * 1e6 / self.events
+        rss = ", ".join(f"{name} {usage.peak_rss_mib:.0f}" for name, usage in self.usage.items())
+        per_process = ", ".join(
+            f"{name} {usage.cpu_seconds * 1e6 / self.events:.1f}" for name, usage in self.usage.items()
+        )
+        return [
+            (
+                f"{self.name}: {self.sustained:,.0f} events/s sustained, {self.overall:,.0f} events/s with the process's start "
+                f"({self.events:,} in {self.samples[-1][0]:.1f} s)"
+            ),
+            f"  CPU-seconds per million, start included: {cpu:.1f} ({per_process})",
+            f"  peak RSS in MiB: {rss}",
+        ]
+
+
+def measure(
+    name: str,
+    deployable: str,
+    stack: LocalStack,
+    env: Mapping[str, str],
+    events: int,
+    rows_out: Callable[[], int],
+    say: Callable[[str], None],
+) -> Hop:
+    """Start `python -m spark <deployable>`, and stop it when `events` rows are out.
+
+    Raises ProcessFailed if it ends before, TimeoutError if it takes more than five minutes.
+    """
+    process = Process(deployable, [sys.executable, "-m", "spark", deployable], directory=stack.directory, env=dict(env))
+    process.start()
+    began = time.monotonic()
+    pids = {process.name: process.pid, "broker": stack.kafka.process.pid, "s3": stack.s3.process.pid}
+    samples = [(0.0, 0)]
+    try:
+        with Meter({each: pid for each, pid in pids.items() if pid is not None}) as meter:
+            while samples[-1][1] < events:
+                time.sleep(_POLL_SECONDS)
+                if (code := process.exit_code()) is not None:
+                    raise ProcessFailed(
+                        "\n".join([f"{process.name} ended with {describe_exit(code)}:", *process.last_log_lines()])
+                    )
+                at, rows = time.monotonic() - began, rows_out()
+                if at // 5 > samples[-1][0] // 5:
+                    say(f"{name}: {rows:,} of {events:,} after {at:.0f} s")
+                samples.append((at, rows))
+                if at > _LIMIT_SECONDS:
+                    raise TimeoutError(f"{name}: {rows:,} of {events:,} after {_LIMIT_SECONDS} s; see {process.log}")
+    finally:
+        process.stop(grace_seconds=30)
+    return Hop(name, events, meter.usage, samples)
+
+
+def taken_in(settings: Settings) -> Callable[[], int]:
+    """The group's offsets, which are committed with the rows; every record of the backlog is good."""
+    topic = topics.FLIGHTS_DEPARTED.name
+    consumer = Consumer(settings.kafka.client_config() | {"group.id": "live"})
+    partitions = sorted(consumer.list_topics(topic, 10).topics[topic].partitions)
+
+    def rows() -> int:
+        return sum(offset or 0 for offset in committed_offsets(consumer, topic, partitions).values())
+
+    return rows
+
+
+def table_size(s3: S3Settings, table: str) -> Callable[[], int]:
+    """The rows of a lake table, by its log."""
+    uri, options = f"s3://{s3.bucket}/lake/{table}", s3.delta_options()
+
+    def rows() -> int:
+        try:
+            actions = DeltaTable(uri, storage_options=options).get_add_actions(flatten=True)
+        except TableNotFoundError:
+            return 0
+        return sum(actions.column("num_records").to_pylist())
+
+    return rows
+
+
+def report(name: str, hops: Sequence[Hop], say: Callable[[str], None]) -> None:
+    """Print the figures, and write them with their raw samples to `bench-results/<name>-<time>.json`."""
+    conditions = {
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        **{package: version(package) for package in ("pyspark", "delta-spark", "confluent-kafka")},
+    }
+    say(", ".join(f"{what} {value}" for what, value in conditions.items()))
+    for hop in hops:
+        for line in hop.lines():
+            say(line)
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.json"
+    path.write_text(json.dumps({"conditions": conditions, "hops": [asdict(hop) for hop in hops]}, indent=1))
+    say(f"raw samples: {path}")
