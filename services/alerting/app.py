@@ -21,6 +21,7 @@ from services.alerting import metrics
 from services.alerting.assigned import Assigned, Records
 from services.alerting.broker import Consumer, ReadCommitted, broker_urls, credentials
 from services.alerting.intake import Intake
+from services.alerting.membership import Membership
 from services.alerting.rulebook import SERVICE
 from services.alerting.settings import AlertingSettings
 from services.alerting.takeover import RulesTakeover
@@ -51,6 +52,7 @@ class Alerting:
         self._registry = registry
         self._publisher = publisher
         self._takeover = RulesTakeover(publisher, self._commit)
+        membership = Membership(settings.session_timeout_seconds, self._confirm)
         self._intakes = {
             topic: Intake(
                 contract,
@@ -59,6 +61,7 @@ class Alerting:
                 rules,
                 publisher,
                 self._takeover,
+                membership,
                 self._fail,
             )
             for topic, contract in catalog.topics.items()
@@ -143,6 +146,9 @@ class Alerting:
 
     async def _commit(self) -> bool:
         return bool(await self._consumer.commit())
+
+    async def _confirm(self) -> bool:
+        return await self._consumer.confirm()
 
     async def _watch_rules(self) -> None:
         while True:

@@ -133,6 +133,11 @@ class Consumer(driver.Consumer):
                 assigned[tp].committed = offset
         return True
 
+    async def confirm(self) -> bool:
+        """Commit again what has been handled; whether the group took it, which it does from a member only."""
+        offsets = {tp: each.handled for tp, each in self.assigned.items() if each.handled is not None}
+        return not offsets or bool(await self._commit(offsets))
+
     async def on_stop(self) -> None:
         """Commit, and forget what was assigned."""
         await super().on_stop()

@@ -19,6 +19,7 @@ from contracts.topic import TopicContract
 from services.alerting import metrics
 from services.alerting.assigned import Assigned, Records
 from services.alerting.evaluate import FilterFailed, evaluate
+from services.alerting.membership import Membership
 from services.alerting.record import Record, coordinate_of
 from services.alerting.rules_in_force import RulesInForce
 from services.alerting.watch import RulesFile
@@ -48,6 +49,7 @@ class Intake:
         rules: RulesFile,
         publisher: Publisher,
         takeover: Takeover,
+        membership: Membership,
         fail: Callable[[BaseException], None],
     ) -> None:
         self._topic = contract.name
@@ -57,6 +59,7 @@ class Intake:
         self._rules = rules
         self._publisher = publisher
         self._takeover = takeover
+        self._membership = membership
         self._fail = fail
         self._known_ids: set[bytes] = set()
         self._records = metrics.RECORDS.labels(self._topic)
@@ -65,6 +68,8 @@ class Intake:
         """Handle the records; those left when the partition goes elsewhere are its next owner's."""
         for start in range(0, len(records), _AT_ONCE):
             some = records[start : start + _AT_ONCE]
+            if not await self._membership.has(assigned):
+                return
             rules = await self._rules_for(assigned, some[0].offset)
             if rules is None:
                 return

@@ -45,7 +45,7 @@ class Broker:
         def describe() -> str | None:
             try:
                 asked = self._admin.describe_topics(TopicCollection([topic]), request_timeout=_TIMEOUT_SECONDS)
-                return str(asked[topic].result(_TIMEOUT_SECONDS).topic_id)
+                return str(asked[topic].result().topic_id)
             except KafkaException as error:
                 if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                     return None
@@ -70,7 +70,8 @@ class Broker:
         asked = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, each) for each in self._partitions(topic)])
 
         def committed() -> dict[int, int]:
-            found = self._admin.list_consumer_group_offsets([asked])[group].result(_TIMEOUT_SECONDS)
+            # Not a timeout of result(): it may run out first, and says nothing of the brokers.
+            found = self._admin.list_consumer_group_offsets([asked], request_timeout=_TIMEOUT_SECONDS)[group].result()
             return {each.partition: each.offset for each in found.topic_partitions if each.offset >= 0}
 
         return self._answer(committed)
@@ -80,7 +81,7 @@ class Broker:
 
         def listed() -> dict[int, int]:
             found = self._admin.list_offsets(asked, isolation_level=isolation, request_timeout=_TIMEOUT_SECONDS)
-            return {each.partition: future.result(_TIMEOUT_SECONDS).offset for each, future in found.items()}
+            return {each.partition: future.result().offset for each, future in found.items()}
 
         return self._answer(listed)
 

@@ -18,24 +18,13 @@ from typing import Any
 import psutil
 import pytest
 
-from deploy.errors import PortInUse
-from deploy.local.ports import Ports
 from deploy.local.process import running
+from tests.ports import a_free_offset
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 HEADRACE = [str(Path(sys.executable).parent / "headrace")]
 INFRASTRUCTURE = {"kafka", "registry", "s3"}
 DEPLOYABLES = {"departures", "arrivals", "weather", "live", "lake", "alerting", "dimensions"}
-
-
-def a_free_offset() -> int:
-    for offset in range(1000, 20_000, 150):
-        try:
-            Ports().offset(offset).check_free()
-        except PortInUse:
-            continue
-        return offset
-    raise AssertionError("no ports are free")
 
 
 def wait_until(condition: Callable[[], bool], what: str, *, seconds: float = 240) -> None:

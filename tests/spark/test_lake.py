@@ -6,7 +6,6 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 from unittest.mock import ANY
 
@@ -156,7 +155,7 @@ def test_a_checkpoint_that_is_older_than_the_table_or_cut_short_adds_nothing(
 
 
 def test_a_batch_that_comes_again_with_other_bounds_adds_only_what_is_new(
-    spark: SparkSession, settings: SparkSettings, topics: Topics, open_table: Callable[..., LakeTable], tmp_path: Path
+    spark: SparkSession, settings: SparkSettings, topics: Topics, open_table: Callable[..., LakeTable]
 ) -> None:
     topics.send_departures(*"abcdef")
     table = open_table()
@@ -173,7 +172,8 @@ def test_a_batch_that_comes_again_with_other_bounds_adds_only_what_is_new(
             starting_offsets=json.dumps({name: {"0": start, "1": 0}}),
             max_offsets_per_trigger=size,
         )
-        again = raw.writeStream.option("checkpointLocation", str(tmp_path / f"{start}")).trigger(availableNow=True)
+        checkpoint = f"s3a://{settings.s3.bucket}/checkpoints/{name}/{start}"
+        again = raw.writeStream.option("checkpointLocation", checkpoint).trigger(availableNow=True)
         assert again.foreachBatch(table.write).start().awaitTermination(60)
     table.close()
     assert flights(settings, table) == Counter("abcdefghi")

@@ -15,14 +15,12 @@ from typing import Any
 import pytest
 
 from contracts.settings import Settings
-from deploy.local.ports import Ports
+from tests.ports import a_free_offset
 from tests.system.oracle import enriched_flights
 from tests.system.verify import verify
 
 UNTIL = datetime(2013, 1, 2, 5, tzinfo=UTC)
 """The end of the replay (event time): a day and a night, on which 800 flights depart."""
-
-_FIXED = Ports()
 
 
 class Up:
@@ -91,8 +89,7 @@ _HEADRACE = [str(Path(sys.executable).with_name("headrace"))]
 
 @pytest.fixture
 def up(tmp_path: Path) -> Iterator[Up]:
-    free = Ports.free()
-    running = Up(tmp_path / "stack", free.kafka - _FIXED.kafka)
+    running = Up(tmp_path / "stack", a_free_offset())
     yield running
     running.down()
 
