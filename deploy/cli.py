@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -179,11 +180,18 @@ def bench_alerting(
 
 def main() -> None:
     """The entry point: an error that is the user's to cure is one sentence, not a traceback."""
+    import structlog
+
     from contracts.cli import contracts_app, topics_app
     from contracts.errors import HeadraceError
     from deploy.dead_letters import dlq_app
     from deploy.errors import DeployError
 
+    # What clients log of an outage belongs into a service's log: commands say it themselves, and their stdout may be JSON.
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
     app.add_typer(dlq_app, name="dlq")
     app.add_typer(contracts_app, name="contracts")
     app.add_typer(topics_app, name="topics")
