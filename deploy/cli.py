@@ -95,7 +95,7 @@ def audit(
 ) -> None:
     """Prove by the records that nothing was lost, doubled, reordered, changed or made up, from raw topics to lake and alerts.
 
-    Audits the stack in --dir, or, where none was started, what the HEADRACE_ variables name; it may be running: what comes
+    Audits what the HEADRACE_ variables name, or, where they name no brokers, the stack in --dir; it may be running: what comes
     after the start of the audit is left to the next one. Exit status 0: clean, 1: findings, 2: no verdict.
     """
     import os

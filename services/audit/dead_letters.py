@@ -7,16 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from contracts.codec import Codec
+from contracts.dead_letters.headers import ERRORS
 from contracts.errors import DecodeError
-from contracts.registry import Registry
 from contracts.settings import RegistrySettings
 from services.audit.consume import consume, header
+from services.audit.entries import entries
 from services.audit.errors import CouldNotAudit
 from services.audit.place import code
 from services.audit.records import payload_digests
-
-_ERRORS = "__connect.errors"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +35,9 @@ def dead_letters(kafka: Mapping[str, str], topic: str, partition: int, start: in
         payloads = payload_digests([message.key() for message in batch], [message.value() for message in batch])
         for message, payload in zip(batch, payloads, strict=True):
             coordinate = header(message, "ce_id")
-            by = header(message, f"{_ERRORS}.connector.name")
+            by = header(message, f"{ERRORS}connector.name")
             # A record that never was on a topic is set aside without offset.
-            if coordinate is not None and by is not None and header(message, f"{_ERRORS}.offset") is not None:
+            if coordinate is not None and by is not None and header(message, f"{ERRORS}offset") is not None:
                 yield DeadLetter(
                     code(partition, message.offset() or 0),
                     coordinate.decode(errors="replace"),
@@ -52,16 +50,8 @@ def purged(
     kafka: Mapping[str, str], registry: RegistrySettings, topic: str, partition: int, start: int, end: int
 ) -> Iterator[str]:
     """The coordinates of records whose dead letters somebody gave up, by the ledger. Raises CouldNotAudit if it can't be read."""
-    with Registry(registry) as client:
-        codec = Codec(client.by_id)
-        for batch in consume(kafka, topic, partition, start, end):
-            for message in batch:
-                body = message.value()
-                try:
-                    entry = codec.decode(body if isinstance(body, bytes) else b"")
-                except DecodeError as error:
-                    raise CouldNotAudit(
-                        f"{topic}/{partition}/{message.offset()}: no entry of the ledger: {error}"
-                    ) from error
-                if entry["action"] == "purged" and entry["coordinate"] is not None:
-                    yield entry["coordinate"]
+    for place, entry in entries(kafka, registry, topic, partition, start, end):
+        if isinstance(entry, DecodeError):
+            raise CouldNotAudit(f"{place}: no entry of the ledger: {entry}") from entry
+        if entry["action"] == "purged" and entry["coordinate"] is not None:
+            yield entry["coordinate"]

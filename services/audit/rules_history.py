@@ -6,13 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from contracts.codec import Codec
 from contracts.errors import DecodeError
 from contracts.events import RulesActivated
-from contracts.registry import Registry
 from contracts.settings import RegistrySettings
 from services.alerting.rule import Rule
-from services.audit.consume import consume
+from services.audit.entries import entries
 from services.audit.errors import CouldNotAudit
 from services.audit.place import ENDLESS
 
@@ -96,13 +94,11 @@ def read_activations(
 ) -> list[RulesActivated]:
     """What alerting recorded. Raises CouldNotAudit if it can't be read: without it no alert can be judged."""
     found = []
-    with Registry(registry) as client:
-        codec = Codec(client.by_id)
-        for batch in consume(kafka, topic, partition, start, end):
-            for message in batch:
-                body = message.value()
-                try:
-                    found.append(RulesActivated.model_validate(codec.decode(body if isinstance(body, bytes) else b"")))
-                except (DecodeError, ValueError) as error:
-                    raise CouldNotAudit(f"{topic}/{partition}/{message.offset()} tells of no rules: {error}") from error
+    for place, entry in entries(kafka, registry, topic, partition, start, end):
+        try:
+            if isinstance(entry, DecodeError):
+                raise entry
+            found.append(RulesActivated.model_validate(entry))
+        except (DecodeError, ValueError) as error:
+            raise CouldNotAudit(f"{place} tells of no rules: {error}") from error
     return found
