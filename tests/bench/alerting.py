@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
-import platform
 import re
 import sys
 import threading
@@ -20,8 +18,6 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from uuid import uuid4
@@ -39,9 +35,9 @@ from deploy.local.process import Process, describe_exit
 from deploy.local.stack import LocalStack
 from tests.bench.backlog import Record, constant_headers, publish
 from tests.bench.meter import Meter, Usage
+from tests.bench.results import as_line, conditions, save
 from tests.system.oracle import enriched_flights
 
-RESULTS = Path("bench-results")
 RULES = Path(__file__).with_suffix(".yaml")
 TOPIC = topics.FLIGHTS_DEPARTED_ENRICHED.name
 
@@ -107,14 +103,8 @@ def run(events: int, rate: int, seconds: float, say: Callable[[str], None]) -> t
 
 def report(throughput: Throughput, delay: Delay, say: Callable[[str], None]) -> None:
     """Print the figures, and write them with their raw samples to a file."""
-    conditions = {
-        "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        **{name: version(name) for name in ("faust-streaming", "aiokafka", "fastavro", "confluent-kafka")},
-    }
-    say(", ".join(f"{name} {value}" for name, value in conditions.items()))
+    found = conditions("faust-streaming", "aiokafka", "fastavro", "confluent-kafka")
+    say(as_line(found))
     alerts = sum(throughput.alerts.values())
     cpu = {name: usage.cpu_seconds * 1e6 / throughput.events for name, usage in throughput.usage.items()}
     say(
@@ -135,12 +125,7 @@ def report(throughput: Throughput, delay: Delay, say: Callable[[str], None]) -> 
             + f", max {ordered[-1]:.1f} ({len(ordered):,} alerts)"
         )
     say(f"  peak RSS in MiB: alerting {delay.usage['alerting'].peak_rss_mib:.0f}")
-    RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"alerting-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.json"
-    path.write_text(
-        json.dumps({"conditions": conditions, "throughput": asdict(throughput), "delay": asdict(delay)}, indent=1)
-    )
-    say(f"raw samples: {path}")
+    save("alerting", {"conditions": found, "throughput": asdict(throughput), "delay": asdict(delay)}, say)
 
 
 def enriched_departures(settings: Settings) -> list[Record]:

@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
-from importlib.metadata import version
 from typing import Any
 
 from contracts import topics
 from deploy.local.stack import LocalStack
 from tests.bench.filled import filled_stack
-from tests.bench.hop import RESULTS, measure, table_size, taken_in
+from tests.bench.hop import measure, table_size, taken_in
 from tests.bench.meter import Meter
+from tests.bench.results import as_line, conditions, save
 
 HOPS = ("derived", "lake")
 """Alerting isn't started, so its hop is left out."""
@@ -63,15 +61,7 @@ def _audit(stack: LocalStack, env: dict[str, str], say: Callable[[str], None]) -
 
 def report(figures: dict[str, Any], say: Callable[[str], None]) -> None:
     """Print the figures, and write them to a file."""
-    conditions = {
-        "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-        **{name: version(name) for name in ("confluent-kafka", "deltalake", "fastavro", "pyarrow", "numpy")},
-    }
-    say(", ".join(f"{name} {value}" for name, value in conditions.items()))
+    found = conditions("confluent-kafka", "deltalake", "fastavro", "pyarrow", "numpy")
+    say(as_line(found))
     say(json.dumps(figures, indent=1))
-    RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"audit-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.json"
-    path.write_text(json.dumps({"conditions": conditions, **figures}, indent=1))
-    say(f"written to {path}")
+    save("audit", {"conditions": found, **figures}, say)

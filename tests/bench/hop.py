@@ -7,16 +7,10 @@ process's start on, broker and S3 server included.
 
 from __future__ import annotations
 
-import json
-import os
-import platform
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
-from importlib.metadata import version
-from pathlib import Path
 
 from confluent_kafka import Consumer
 from deltalake import DeltaTable
@@ -29,8 +23,8 @@ from deploy.local.process import Process, describe_exit
 from deploy.local.stack import LocalStack
 from spark.transaction import committed_offsets
 from tests.bench.meter import Meter, Usage
+from tests.bench.results import as_line, conditions, save
 
-RESULTS = Path("bench-results")
 _POLL_SECONDS = 0.25
 _LIMIT_SECONDS = 300
 
@@ -138,18 +132,9 @@ def table_size(s3: S3Settings, table: str) -> Callable[[], int]:
 
 def report(name: str, hops: Sequence[Hop], say: Callable[[str], None]) -> None:
     """Print the figures, and write them with their raw samples to `bench-results/<name>-<time>.json`."""
-    conditions = {
-        "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        **{package: version(package) for package in ("pyspark", "delta-spark", "confluent-kafka")},
-    }
-    say(", ".join(f"{what} {value}" for what, value in conditions.items()))
+    found = conditions("pyspark", "delta-spark", "confluent-kafka")
+    say(as_line(found))
     for hop in hops:
         for line in hop.lines():
             say(line)
-    RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.json"
-    path.write_text(json.dumps({"conditions": conditions, "hops": [asdict(hop) for hop in hops]}, indent=1))
-    say(f"raw samples: {path}")
+    save(name, {"conditions": found, "hops": [asdict(hop) for hop in hops]}, say)
