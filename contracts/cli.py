@@ -1,4 +1,4 @@
-"""The commands `headrace contracts …` and `headrace topics …`."""
+"""The commands `headrace contracts …` that need no server."""
 
 from __future__ import annotations
 
@@ -11,12 +11,6 @@ import typer
 from contracts.errors import HeadraceError
 
 contracts_app = typer.Typer(no_args_is_help=True, help="Check, generate, release, register and document the contracts.")
-topics_app = typer.Typer(no_args_is_help=True, help="The Kafka topics that the contracts ask for.")
-
-
-@topics_app.callback()
-def _group() -> None:
-    """Typer makes an app with one command that command itself; with this it stays a group."""
 
 
 @contracts_app.command("check")
@@ -65,36 +59,6 @@ def write_documents(
             _report("wrote", files.write(), nothing="the documents are up to date")
         elif stale := files.stale():
             _fail(f"{path}: stale: run `headrace contracts docs`" for path in stale)
-
-
-@contracts_app.command("register")
-def register() -> None:
-    """Register every schema version at the registry, oldest first; refuse an incompatible one."""
-    from contracts.catalog import load_catalog
-    from contracts.provision import register_contracts
-    from contracts.registry import Registry
-    from contracts.settings import Settings, read_settings
-
-    with _sentences(), Registry(read_settings(Settings).registry) as registry:
-        _report("", register_contracts(registry, load_catalog()), nothing="the registry has every schema already")
-
-
-@topics_app.command("create")
-def create() -> None:
-    """Create the topics and dead-letter topics that are missing; bring partitions and retention up to the contracts."""
-    from confluent_kafka import KafkaException
-
-    from contracts.catalog import load_catalog
-    from contracts.provision import create_topics
-    from contracts.settings import Settings, read_settings
-
-    with _sentences():
-        settings = read_settings(Settings)
-        try:
-            done = create_topics(settings, load_catalog())
-        except KafkaException as error:
-            _fail([f"the brokers at {settings.kafka.bootstrap_servers} say: {error.args[0].str()}"])
-        _report("", done, nothing="every topic is as its contract says")
 
 
 @contextmanager

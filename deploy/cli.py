@@ -182,10 +182,11 @@ def main() -> None:
     """The entry point: an error that is the user's to cure is one sentence, not a traceback."""
     import structlog
 
-    from contracts.cli import contracts_app, topics_app
+    from contracts.cli import contracts_app
     from contracts.errors import HeadraceError
     from deploy.dead_letters import dlq_app
     from deploy.errors import DeployError
+    from deploy.provisioning import topics_app
 
     # What clients log of an outage belongs into a service's log: commands say it themselves, and their stdout may be JSON.
     structlog.configure(

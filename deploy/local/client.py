@@ -10,20 +10,20 @@ from deploy.errors import DeployError
 from deploy.local.folder import Folder
 from deploy.local.process import running
 
-_VARIABLE = "HEADRACE_KAFKA__BOOTSTRAP_SERVERS"
+_BROKERS, _REGISTRY = "HEADRACE_KAFKA__BOOTSTRAP_SERVERS", "HEADRACE_REGISTRY__URL"
 
 
 def client_settings(directory: Path) -> Settings:
-    """Those of the environment if it names brokers, else those of the stack that runs in `directory`.
+    """Those of the environment if it names brokers or registry, else those of the stack that runs in `directory`.
 
     Raises DeployError when there is neither.
     """
-    if _VARIABLE in os.environ:
+    if _BROKERS in os.environ or _REGISTRY in os.environ:
         return read_settings(Settings)
     folder = Folder(directory)
     if not running(folder.path):
         raise DeployError(
-            f"no stack runs in {folder.path}: ./headrace up starts one; for brokers elsewhere set {_VARIABLE} and "
-            "HEADRACE_REGISTRY__URL"
+            f"no stack runs in {folder.path}: ./headrace up starts one; for brokers elsewhere set {_BROKERS} and "
+            f"{_REGISTRY}"
         )
     return read_settings(Settings, _env_file=folder.path / "env")

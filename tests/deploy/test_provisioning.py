@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+import typer
 from typer.testing import CliRunner
 
-from contracts.cli import contracts_app, topics_app
+from contracts.cli import contracts_app
+from deploy.errors import DeployError
 from deploy.local.stack import LocalStack
+from deploy.provisioning import topics_app
 
 NOBODY = {"HEADRACE_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1", "HEADRACE_REGISTRY__URL": "http://127.0.0.1:1/"}
 
@@ -22,10 +27,14 @@ def test_applying_the_contracts_again_changes_nothing(stack: LocalStack) -> None
 
 def test_brokers_that_do_not_answer_are_told_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("contracts.provision._TIMEOUT_SECONDS", 2.0)
-    result = CliRunner().invoke(topics_app, ["create"], env=NOBODY)
-    assert result.exit_code == 1
-    assert result.stderr.startswith("the brokers at 127.0.0.1:1 say: ")
-    assert "Traceback" not in result.output
+    with pytest.raises(DeployError, match="^the brokers at 127.0.0.1:1 say: "):
+        CliRunner().invoke(topics_app, ["create"], env=NOBODY, catch_exceptions=False)
+
+
+@pytest.mark.parametrize(("app", "command"), [(contracts_app, "register"), (topics_app, "create")])
+def test_without_a_stack_it_says_how_to_start_one(app: typer.Typer, command: str, tmp_path: Path) -> None:
+    with pytest.raises(DeployError, match="no stack runs in .*: ./headrace up starts one"):
+        CliRunner().invoke(app, [command, "--dir", str(tmp_path)], catch_exceptions=False)
 
 
 def test_a_wrong_setting_ends_with_status_two() -> None:

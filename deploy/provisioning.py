@@ -1,0 +1,57 @@
+"""The commands that make broker and registry agree with the contracts: `headrace contracts register`, `headrace topics create`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from contracts.cli import contracts_app
+
+topics_app = typer.Typer(no_args_is_help=True, help="The Kafka topics that the contracts ask for.")
+
+Directory = Annotated[
+    Path, typer.Option("--dir", help="The running stack's folder; HEADRACE_KAFKA__BOOTSTRAP_SERVERS goes before it.")
+]
+_DEFAULT_DIRECTORY = Path(".headrace")
+
+
+@topics_app.callback()
+def _group() -> None:
+    """Typer makes an app with one command that command itself; with this it stays a group."""
+
+
+@contracts_app.command("register")
+def register(directory: Directory = _DEFAULT_DIRECTORY) -> None:
+    """Register every schema version at the registry, oldest first; refuse an incompatible one."""
+    from contracts.catalog import load_catalog
+    from contracts.provision import register_contracts
+    from contracts.registry import Registry
+    from deploy.local.client import client_settings
+
+    with Registry(client_settings(directory).registry) as registry:
+        _report(register_contracts(registry, load_catalog()), nothing="the registry has every schema already")
+
+
+@topics_app.command("create")
+def create(directory: Directory = _DEFAULT_DIRECTORY) -> None:
+    """Create the topics and dead-letter topics that are missing; bring partitions and retention up to the contracts."""
+    from confluent_kafka import KafkaException
+
+    from contracts.catalog import load_catalog
+    from contracts.provision import create_topics
+    from deploy.errors import DeployError
+    from deploy.local.client import client_settings
+
+    settings = client_settings(directory)
+    try:
+        done = create_topics(settings, load_catalog())
+    except KafkaException as error:
+        raise DeployError(f"the brokers at {settings.kafka.bootstrap_servers} say: {error.args[0].str()}") from error
+    _report(done, nothing="every topic is as its contract says")
+
+
+def _report(done: Iterable[object], *, nothing: str) -> None:
+    typer.echo("\n".join(map(str, done)) or nothing)
