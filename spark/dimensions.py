@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from contracts.dimension import DimensionContract
+from contracts.s3 import s3_client
 from contracts.settings import S3Settings
-from spark.s3 import s3_client
 
 _log = structlog.get_logger(__name__)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from contracts.s3 import s3_client
 from contracts.settings import S3Settings
 from spark.errors import PositionsDisagree
 from spark.positions import Positions
 from spark.resume import CheckpointOffsets
-from spark.s3 import s3_client
 
 
 def new_checkpoint(s3: S3Settings, folder: str, epoch: int, positions: Positions) -> str:

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Self
 import structlog
 from botocore.exceptions import BotoCoreError, ClientError
 
+from contracts.s3 import s3_client
 from contracts.settings import S3Settings
 from spark.errors import StoreUnfit, TableTaken
-from spark.s3 import s3_client
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

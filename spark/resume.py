@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Literal
 import structlog
 from confluent_kafka import Consumer, TopicPartition
 
+from contracts.s3 import s3_client
 from contracts.settings import S3Settings
 from spark.errors import PositionsDisagree
-from spark.s3 import s3_client
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 from contracts.catalog import Catalog
-from deploy.local.s3 import S3Server
+from contracts.s3 import s3_client
+from contracts.settings import S3Settings
 from services.replay.table import data_folder
 
 LANDING = "landing/dimensions"
 
 
-def create_bucket(server: S3Server, bucket: str) -> None:
+def create_bucket(s3: S3Settings) -> None:
     """Create the bucket unless it exists."""
-    client = server.client()
-    if bucket not in {each["Name"] for each in client.list_buckets()["Buckets"]}:
-        client.create_bucket(Bucket=bucket)
+    client = s3_client(s3)
+    if s3.bucket not in {each["Name"] for each in client.list_buckets()["Buckets"]}:
+        client.create_bucket(Bucket=s3.bucket)
 
 
-def upload_dimensions(server: S3Server, bucket: str, catalog: Catalog) -> list[str]:
+def upload_dimensions(s3: S3Settings, catalog: Catalog) -> list[str]:
     """Upload the source file of every dimension that isn't published yet; returns their names."""
-    client = server.client()
+    client = s3_client(s3)
     uploaded = []
     for dimension in catalog.dimensions.values():
-        published = client.list_objects_v2(Bucket=bucket, Prefix=f"{dimension.location}/_delta_log/", MaxKeys=1)
+        published = client.list_objects_v2(Bucket=s3.bucket, Prefix=f"{dimension.location}/_delta_log/", MaxKeys=1)
         source = data_folder() / dimension.source
         if not published.get("KeyCount") and source.exists():
-            client.upload_file(str(source), bucket, f"{LANDING}/{dimension.source}")
+            client.upload_file(str(source), s3.bucket, f"{LANDING}/{dimension.source}")
             uploaded.append(dimension.name)
     return uploaded

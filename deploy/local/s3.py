@@ -6,10 +6,7 @@ import os
 import secrets
 from pathlib import Path
 
-import boto3
 import httpx
-from botocore.config import Config
-from mypy_boto3_s3 import S3Client
 
 from deploy.local.java import java_command
 from deploy.local.ports import HOST, Ports
@@ -65,17 +62,6 @@ class S3Server:
             self._home.mkdir(parents=True, exist_ok=True)
             _write_private(file, secrets.token_urlsafe(24))
         return file.read_text()
-
-    def client(self) -> S3Client:
-        """A boto3 client of it."""
-        return boto3.client(
-            "s3",
-            endpoint_url=self.endpoint,
-            aws_access_key_id=self.access_key,
-            aws_secret_access_key=self.secret_key,
-            region_name="us-east-1",
-            config=Config(s3={"addressing_style": "path"}),
-        )
 
     def start(self) -> None:
         """Start it."""

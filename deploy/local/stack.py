@@ -117,7 +117,7 @@ class LocalStack:
         Raises what `contracts.provision` raises, SchemaIncompatible among it.
         """
         catalog, settings = load_catalog(), self.settings()
-        create_bucket(self.s3, BUCKET)
+        create_bucket(settings.s3)
         create_topics(settings, catalog)
         with Registry(settings.registry) as registry:
             register_contracts(registry, catalog)

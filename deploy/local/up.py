@@ -28,7 +28,7 @@ from deploy.local.landing import upload_dimensions
 from deploy.local.ports import Ports
 from deploy.local.process import resident_bytes
 from deploy.local.snapshot import ProcessState, Snapshot
-from deploy.local.stack import BUCKET, LocalStack
+from deploy.local.stack import LocalStack
 from deploy.local.supervisor import Supervised, Supervisor
 
 _TICK_SECONDS = 0.25
@@ -114,7 +114,7 @@ class _Run:
         self._stack.bootstrap()
         self._voice.say("contracts registered, topics and bucket there")
         self._start(LIVE)
-        uploaded = upload_dimensions(self._stack.s3, BUCKET, self._catalog)
+        uploaded = upload_dimensions(self._stack.settings().s3, self._catalog)
         if uploaded:
             self._voice.say(f"uploaded the tables of {', '.join(uploaded)}")
         for deployable in READERS:

@@ -6,16 +6,10 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
-import boto3
-from botocore.config import Config
-
+from contracts.s3 import s3_client
 from contracts.settings import S3Settings
 from services.dimensions.rejected import Rejected
-
-if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
 
 PREFIX = "landing/dimensions/"
 REJECTED_PREFIX = "landing/rejected/"
@@ -77,23 +71,3 @@ class Landing:
         if self._client.head_object(Bucket=self._bucket, Key=file.key)["ETag"] == file.etag:
             self._client.delete_object(Bucket=self._bucket, Key=file.key)
         return aside
-
-
-def s3_client(s3: S3Settings) -> S3Client:
-    """A client of the object store. Checksums are left to the servers that ask for them."""
-    return boto3.client(
-        "s3",
-        endpoint_url=None if s3.endpoint is None else str(s3.endpoint),
-        region_name=s3.region,
-        aws_access_key_id=None if s3.access_key is None else s3.access_key.get_secret_value(),
-        aws_secret_access_key=None if s3.secret_key is None else s3.secret_key.get_secret_value(),
-        verify=None if s3.ca_file is None else str(s3.ca_file),
-        config=Config(
-            s3={"addressing_style": "auto" if s3.endpoint is None else "path"},
-            connect_timeout=5,
-            read_timeout=30,
-            retries={"mode": "standard", "max_attempts": 3},
-            request_checksum_calculation="when_required",
-            response_checksum_validation="when_required",
-        ),
-    )

@@ -16,7 +16,7 @@ from contracts import topics
 from contracts.catalog import load_catalog
 from contracts.settings import KafkaSettings, RegistrySettings, S3Settings, Settings
 from deploy.local.landing import upload_dimensions
-from deploy.local.stack import BUCKET, LocalStack
+from deploy.local.stack import LocalStack
 from tests.bench.backlog import fill
 
 
@@ -48,5 +48,5 @@ def settings_of(env: dict[str, str]) -> Settings:
 
 
 def _publish_dimensions(stack: LocalStack, env: dict[str, str]) -> None:
-    upload_dimensions(stack.s3, BUCKET, load_catalog())
+    upload_dimensions(stack.settings().s3, load_catalog())
     subprocess.run([sys.executable, "-m", "services.dimensions", "--once"], env=os.environ | env, check=True)

@@ -15,6 +15,7 @@ import psutil
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from contracts.s3 import s3_client
 from deploy.errors import PortInUse, ProcessFailed
 from deploy.local.ports import HOST, Ports
 from deploy.local.process import MARK, Process, running, stop_leftovers, tail
@@ -29,7 +30,7 @@ def a_sleeper(directory: Path, name: str = "sleeper", *, code: str = "import tim
 def test_a_bootstrapped_stack_has_topics_bucket_and_three_processes(stack: LocalStack) -> None:
     topics = AdminClient({"bootstrap.servers": stack.kafka.bootstrap_servers}).list_topics(timeout=10).topics
     assert {"flights.departed.v1", "flights.departed.v1.dlq"} <= set(topics)
-    assert [bucket["Name"] for bucket in stack.s3.client().list_buckets()["Buckets"]] == [BUCKET]
+    assert [bucket["Name"] for bucket in s3_client(stack.settings().s3).list_buckets()["Buckets"]] == [BUCKET]
     assert set(running(stack.directory)) == {"kafka", "registry", "s3"}
 
 

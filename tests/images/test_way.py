@@ -16,7 +16,7 @@ from contracts.settings import KafkaSettings, RegistrySettings, Settings
 from contracts.subscriber import Record, Subscriber
 from deploy.local.landing import create_bucket, upload_dimensions
 from deploy.local.ports import Ports
-from deploy.local.stack import BUCKET, LocalStack
+from deploy.local.stack import LocalStack
 from tests.images.builder import Builder, Container
 from tests.images.conftest import StartContainer, say
 from tests.images.wait import finished, tail, wait_until
@@ -54,8 +54,8 @@ def test_flights_become_alerts(
         served = {"HEADRACE_HTTP__HOST": "127.0.0.1", "HEADRACE_HTTP__PORT": str(port)}
         return start_container(images[name], command, environment | served | more)
 
-    create_bucket(new_stack.s3, BUCKET)
-    upload_dimensions(new_stack.s3, BUCKET, load_catalog())
+    create_bucket(new_stack.settings().s3)
+    upload_dimensions(new_stack.settings().s3, load_catalog())
     for container in (run("replay", program=("python", "-m", "contracts")), run("dimensions", "--once")):
         assert finished(container, seconds=120) == 0, tail(container)
 

@@ -15,10 +15,11 @@ from deltalake import DeltaTable
 from prometheus_client import REGISTRY
 
 from contracts.catalog import load_catalog
+from contracts.s3 import s3_client
 from contracts.settings import S3Settings
 from deploy.local.stack import LocalStack
 from services.dimensions.__main__ import Rounds
-from services.dimensions.landing import PREFIX, REJECTED_PREFIX, Landing, s3_client
+from services.dimensions.landing import PREFIX, REJECTED_PREFIX, Landing
 from services.dimensions.publication import Publications
 from services.dimensions.reception import Look, Reception
 from services.replay.table import data_folder

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from contracts.errors import ContractError
 from contracts.registry import Registry
+from contracts.s3 import s3_client
 from contracts.topic import TopicContract
 from spark.errors import PositionsDisagree, TableTaken
 from spark.kafka import read_topic
@@ -23,7 +24,6 @@ from spark.lake import LakeTable
 from spark.lease import this_process
 from spark.lifecycle import Lifecycle
 from spark.offsets import OffsetRange
-from spark.s3 import s3_client
 from spark.settings import LakeSettings, SparkSettings
 from tests.spark.records import DEPARTED, SCHEMA, Topics, a_departure, body, framed, schema_with
 

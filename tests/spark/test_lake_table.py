@@ -13,12 +13,12 @@ from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from contracts.catalog import load_catalog
+from contracts.s3 import s3_client
 from contracts.settings import S3Settings
 from deploy.local.stack import LocalStack
 from spark.errors import TableTaken
 from spark.lake_table import TableWriter
 from spark.positions import Positions
-from spark.s3 import s3_client
 from spark.table_files import FilePlan, TableFile, write_files
 from spark.upkeep import Upkeep
 from tests.spark.records import DEPARTED

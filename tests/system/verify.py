@@ -11,18 +11,17 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 from urllib.parse import unquote
 
-import boto3
 import fastavro
 import pyarrow.parquet as pq
 from confluent_kafka import Consumer, Message, TopicPartition
 from deltalake import DeltaTable
-from mypy_boto3_s3 import S3Client
 
 from contracts.registry import Registry
+from contracts.s3 import s3_client
 from contracts.settings import Settings
 from tests.system.expected_alerts import RULES
 from tests.system.oracle import enriched_flights
@@ -90,37 +89,16 @@ def decoded(message: Message, registry: Registry, schemas: dict[int, Any]) -> di
 
 def lake_rows(settings: Settings, table: str) -> Iterator[dict[str, Any]]:
     """Every row of a lake table's newest version. The files are read one by one, through boto3."""
-    key, secret = settings.s3.access_key, settings.s3.secret_key
-    assert key is not None
-    assert secret is not None
-    options = {
-        "AWS_ENDPOINT_URL": str(settings.s3.endpoint),
-        "AWS_ACCESS_KEY_ID": key.get_secret_value(),
-        "AWS_SECRET_ACCESS_KEY": secret.get_secret_value(),
-        "AWS_REGION": settings.s3.region,
-        "AWS_ALLOW_HTTP": "true",
-    }
-    with closing(_s3(options)) as client:
+    with closing(s3_client(settings.s3)) as client:
         prefix = f"lake/{table}"
-        for uri in DeltaTable(f"s3://{settings.s3.bucket}/{prefix}", storage_options=options).file_uris():
+        newest = DeltaTable(f"s3://{settings.s3.bucket}/{prefix}", storage_options=settings.s3.delta_options())
+        for uri in newest.file_uris():
             path = uri.split(f"s3://{settings.s3.bucket}/", 1)[1]
             with closing(client.get_object(Bucket=settings.s3.bucket, Key=path)["Body"]) as body:
                 content = body.read()
             partition = dict(part.split("=", 1) for part in unquote(path).split("/") if "=" in part)
             for row in pq.read_table(io.BytesIO(content)).to_pylist():
-                # Spark writes instants as INT96, which carries no time zone; they are UTC.
-                aware = {name: at.replace(tzinfo=UTC) for name, at in row.items() if isinstance(at, datetime)}
-                yield row | aware | partition
-
-
-def _s3(options: dict[str, str]) -> S3Client:
-    return boto3.client(
-        "s3",
-        endpoint_url=options["AWS_ENDPOINT_URL"],
-        region_name=options["AWS_REGION"],
-        aws_access_key_id=options["AWS_ACCESS_KEY_ID"],
-        aws_secret_access_key=options["AWS_SECRET_ACCESS_KEY"],
-    )
+                yield row | partition
 
 
 def verify(settings: Settings, until: datetime | None = None) -> dict[str, int]:

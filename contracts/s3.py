@@ -1,4 +1,4 @@
-"""The object store, seen without Spark."""
+"""The object store: `s3_client`. Only deployables whose extra has boto3 import this file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def s3_client(s3: S3Settings) -> S3Client:
-    """A client of the object store that the settings name."""
+    """A client of the object store that the settings name. Checksums are left to the servers that ask for them."""
     return boto3.client(
         "s3",
         endpoint_url=None if s3.endpoint is None else str(s3.endpoint),
@@ -22,5 +22,12 @@ def s3_client(s3: S3Settings) -> S3Client:
         aws_access_key_id=None if s3.access_key is None else s3.access_key.get_secret_value(),
         aws_secret_access_key=None if s3.secret_key is None else s3.secret_key.get_secret_value(),
         verify=None if s3.ca_file is None else str(s3.ca_file),
-        config=Config(s3={"addressing_style": "path" if s3.endpoint is not None else "auto"}),
+        config=Config(
+            s3={"addressing_style": "auto" if s3.endpoint is None else "path"},
+            connect_timeout=5,
+            read_timeout=30,
+            retries={"mode": "standard", "max_attempts": 3},
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+        ),
     )
