@@ -18,6 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from contracts.catalog import Catalog
 from contracts.errors import ContractError
 from contracts.registry import Registry
+from contracts.s3 import s3_client
 from contracts.topic import TopicContract
 from spark.dead_letters import dead_letters
 from spark.decode import decode
@@ -32,7 +33,6 @@ from spark.metrics import DEAD_LETTERS
 from spark.offsets import OffsetRange, offset_ranges
 from spark.positions import Positions
 from spark.repeats import highest_offsets, identities, repeats
-from spark.s3 import s3_client
 from spark.settings import SparkSettings
 from spark.table_files import RESULT, FilePlan, TableFile, write_files
 from spark.topic_schemas import TopicSchemas
@@ -239,5 +239,6 @@ def run_lake(tables: Sequence[LakeTable], lifecycle: Lifecycle) -> None:
 
 def _write(rows: DataFrame, plan: FilePlan) -> _Written:
     found = rows.mapInArrow(functools.partial(write_files, plan), RESULT).collect()
-    files = [TableFile(**each) for row in found for each in json.loads(row["files"])]
-    return _Written(files, sum(row["bad"] for row in found), [bytes(row["identities"]) for row in found])
+    done = [json.loads(row["done"]) for row in found]
+    files = [TableFile(**each) for task in done for each in task["files"]]
+    return _Written(files, sum(task["bad"] for task in done), [bytes(row["identities"]) for row in found])

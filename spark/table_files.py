@@ -22,11 +22,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from contracts.s3 import s3_client
 from contracts.settings import S3Settings
-from spark.s3 import s3_client
+from spark.arrow import mask, numbers, text
 
-RESULT = "files string, bad bigint, identities binary"
-"""What a task says of itself: its files as JSON, how many records it could not take, and `Landed.identities`."""
+RESULT = "done string, identities binary"
+"""What a task says of itself: a JSON object of `files` and `bad`, how many records it could not take; and an Arrow stream
+of `IDENTITY`."""
 
 IDENTITY = pa.schema(
     [
@@ -87,13 +89,9 @@ def write_files(plan: FilePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[p
     with pa.ipc.new_stream(identities, IDENTITY, options=pa.ipc.IpcWriteOptions(compression="lz4")) as stream:
         for part in task.identities:
             stream.write_batch(part)
-    yield pa.RecordBatch.from_pydict(
-        {
-            "files": [json.dumps([asdict(each) for each in files])],
-            "bad": pa.array([task.bad], pa.int64()),
-            "identities": [identities.getvalue().to_pybytes()],
-        }
-    )
+    done = {"files": [asdict(each) for each in files], "bad": task.bad}
+    identified = text(identities.getvalue().to_pybytes(), pa.binary())
+    yield pa.RecordBatch.from_arrays([text(json.dumps(done)), identified], names=["done", "identities"])
 
 
 class _Task:
@@ -113,7 +111,7 @@ class _Task:
             self.bad += bad
             batch = batch.filter(good)
         if self._plan.left_out:
-            batch = batch.filter(pa.array(~self._is_left_out(batch)))
+            batch = batch.filter(mask(~self._is_left_out(batch)))
         if batch.num_rows == 0:
             return
         rows, identity = rows_of(batch, self._plan)
@@ -150,17 +148,23 @@ class _Task:
     def _write(self) -> None:
         table = pa.Table.from_batches(self._rows)
         self._rows, self._gathered = [], 0
-        by = list(self._plan.partition_by)
-        for values in table.select(by).group_by(by).aggregate([]).to_pylist() if by else [{}]:
-            part = table
-            for name, value in values.items():
-                column = part.column(name)
-                part = part.filter(pc.is_null(column) if value is None else pc.equal(column, value))
-            part = part.drop_columns(by)
-            key = tuple(values[name] for name in by)
-            if key not in self._open:
-                self._open[key] = _OpenFile(values, part.schema)
-            self._open[key].write(part)
+        by = self._plan.partition_by
+        for values, part in _parts(table, by):
+            if values not in self._open:
+                self._open[values] = _OpenFile(dict(zip(by, values, strict=True)), part.schema)
+            self._open[values].write(part)
+
+
+def _parts(rows: pa.Table, by: Sequence[str]) -> Iterator[tuple[tuple[Any, ...], pa.Table]]:
+    """Each combination of these columns' values, and its rows without them."""
+    if not by:
+        yield (), rows
+        return
+    column, others = rows.column(by[0]), rows.drop_columns([by[0]])
+    for value in pc.unique(column):
+        chosen = others.filter(pc.equal(column, value) if value.is_valid else pc.is_null(column))
+        for values, part in _parts(chosen, by[1:]):
+            yield (value.as_py(), *values), part
 
 
 class _OpenFile:
@@ -187,13 +191,14 @@ def rows_of(batch: pa.RecordBatch, plan: FilePlan) -> tuple[pa.RecordBatch, pa.R
     """The table's rows of good records, and the `IDENTITY` of those that were derived from raw ones."""
     partition, offset, event_id = (batch.column(name) for name in ("partition", "offset", "ce_id"))
     events = dict(zip(plan.event_fields, batch.column("event").flatten(), strict=True))
-    place = pc.binary_join_element_wise(plan.topic, partition.cast(pa.string()), "/")
+    slash = text("/")[0]
+    place = pc.binary_join_element_wise(text(plan.topic)[0], partition.cast(pa.string()), slash)
     # The id of an event that was derived from a raw record is that record's coordinate.
-    derived = pc.fill_null(pc.match_substring_regex(event_id, _DERIVED), False)
-    coordinate = pc.if_else(derived, event_id, pc.binary_join_element_wise(place, offset.cast(pa.string()), "/"))
+    derived = pc.and_kleene(pc.is_valid(event_id), pc.match_substring_regex(event_id, _DERIVED))
+    coordinate = pc.if_else(derived, event_id, pc.binary_join_element_wise(place, offset.cast(pa.string()), slash))
     parts = pc.split_pattern(coordinate, "/", max_splits=1, reverse=True).flatten()
     places = np.arange(batch.num_rows) * 2
-    raw, raw_offset = parts.take(pa.array(places)), parts.take(pa.array(places + 1)).cast(pa.int64())
+    raw, raw_offset = parts.take(numbers(places)), parts.take(numbers(places + 1)).cast(pa.int64())
     own = {
         "coordinate": coordinate,
         "record_partition": partition,
@@ -202,8 +207,9 @@ def rows_of(batch: pa.RecordBatch, plan: FilePlan) -> tuple[pa.RecordBatch, pa.R
     }
     # An event that has a coordinate itself says where it comes from; its record's id is none.
     own |= {} if "coordinate" in events else {"raw_offset": raw_offset}
-    rows = pa.RecordBatch.from_pydict(events | {name: value for name, value in own.items() if name not in events})
-    revision = events.get("revision", pa.array(np.zeros(batch.num_rows), pa.int32())).cast(pa.int32())
+    columns = events | {name: values for name, values in own.items() if name not in events}
+    rows = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+    revision = events["revision"] if "revision" in events else numbers(np.zeros(batch.num_rows, np.int32))
     identity = pa.RecordBatch.from_arrays([raw, raw_offset, revision, partition, offset], schema=IDENTITY)
     return rows, identity.filter(derived)
 
