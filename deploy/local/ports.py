@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import socket
-from contextlib import ExitStack
 from dataclasses import dataclass
 
 from deploy.errors import PortInUse
@@ -34,12 +34,23 @@ class Ports:
 
     @classmethod
     def free(cls) -> Ports:
-        """Ports that nobody uses now, for a stack beside others."""
-        with ExitStack() as held:
-            sockets = [held.enter_context(socket.socket()) for _ in dataclasses.fields(cls)]
-            for each in sockets:
-                each.bind((HOST, 0))
-            return cls(*(int(each.getsockname()[1]) for each in sockets))
+        """Ports that nobody uses now, for a stack beside others. Raises PortInUse if there are none."""
+        return cls().offset(cls.free_offset())
+
+    @classmethod
+    def free_offset(cls) -> int:
+        """How much higher than the defaults such ports are."""
+        # Below those that clients' connections get (32768 on), which come and go. Each process begins elsewhere, so that two
+        # that start a stack at the same moment don't choose the same.
+        offsets = list(range(1000, 13_000, 150))
+        first = os.getpid() % len(offsets)
+        for offset in offsets[first:] + offsets[:first]:
+            try:
+                cls().offset(offset).check_free()
+            except PortInUse:
+                continue
+            return offset
+        raise PortInUse("no ports are free for another stack: stop some (`./headrace down`).")
 
     def offset(self, by: int) -> Ports:
         """The same ports, each `by` higher: a second stack on the machine."""

@@ -18,8 +18,8 @@ from typing import Any
 import psutil
 import pytest
 
+from deploy.local.ports import Ports
 from deploy.local.process import running
-from tests.ports import a_free_offset
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 HEADRACE = [str(Path(sys.executable).parent / "headrace")]
@@ -39,7 +39,7 @@ class Up:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.offset = a_free_offset()
+        self.offset = Ports.free_offset()
         self.output = directory.parent / "output"
         self.process: subprocess.Popen[bytes] | None = None
 

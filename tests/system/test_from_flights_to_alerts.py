@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from contracts.settings import Settings
-from tests.ports import a_free_offset
+from deploy.local.ports import Ports
 from tests.system.oracle import enriched_flights
 from tests.system.verify import verify
 
@@ -89,7 +89,7 @@ _HEADRACE = [str(Path(sys.executable).with_name("headrace"))]
 
 @pytest.fixture
 def up(tmp_path: Path) -> Iterator[Up]:
-    running = Up(tmp_path / "stack", a_free_offset())
+    running = Up(tmp_path / "stack", Ports.free_offset())
     yield running
     running.down()
 
