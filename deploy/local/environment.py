@@ -17,6 +17,7 @@ from pathlib import Path
 _NEEDED_MB = 2500
 """What the environment takes (PySpark alone a gigabyte while its wheel is built)."""
 
+_NO_NEWS = ("Requirement already satisfied", "Ignoring ", "Looking in ")
 _NO_NETWORK = (
     "name resolution",
     "dns error",
@@ -121,7 +122,8 @@ def _run(command: Sequence[str], root: Path) -> None:
     ) as process:
         assert process.stdout is not None
         for line in process.stdout:
-            print(f"  {line.rstrip()}", file=sys.stderr, flush=True)
+            if not line.lstrip().startswith(_NO_NEWS):
+                print(f"  {line.rstrip()}", file=sys.stderr, flush=True)
             said.append(line)
     if process.returncode == 0:
         return
