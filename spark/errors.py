@@ -27,3 +27,7 @@ class TableTaken(HeadraceError):
 
 class StoreUnfit(HeadraceError):
     """The object store lacks what keeps two writers apart."""
+
+
+class DimensionUnreadable(HeadraceError):
+    """A dimension's table is not there, or its files are missing or damaged."""

@@ -14,7 +14,7 @@ from contracts.catalog import Catalog
 from contracts.errors import NotAProducer
 from contracts.registry import Registry
 from spark.decode import decode
-from spark.dimensions import Dimension, Dimensions
+from spark.dimensions import Dimension, Dimensions, stamped_versions
 from spark.enrich import LOOKUPS, enrich
 from spark.kafka import read_topic
 from spark.lifecycle import Lifecycle
@@ -101,10 +101,9 @@ class Live:
 
 def enriched_rows(batch: DataFrame, schemas: WriterSchemas, dimensions: Mapping[str, Dimension]) -> DataFrame:
     """One row for each raw record: the enriched event's fields, then `reason`, `error` and `record` of `decode`."""
-    versions = [part for name in DIMENSIONS for part in (F.lit(name), F.lit(dimensions[name].version).cast("long"))]
     departures = decode(batch, schemas).select(
         "event.*",
-        F.create_map(*versions).alias("dimension_versions"),
+        stamped_versions(dimensions).alias("dimension_versions"),
         F.lit(0).alias("revision"),
         "reason",
         "error",

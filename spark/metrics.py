@@ -35,6 +35,9 @@ REGISTRY_WAITING = Gauge(
     "1 while a batch waits for the registry: it has a schema id not known yet.",
     ["subject"],
 )
+DIMENSION_UNREADABLE = Gauge(
+    "headrace_dimension_unreadable", "1 while a dimension's newest version can't be read.", ["dimension"]
+)
 
 
 class Progress(StreamingQueryListener):

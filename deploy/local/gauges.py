@@ -26,7 +26,8 @@ from deploy.local.snapshot import AlertState, Snapshot, TopicState
 
 _TIMEOUT_SECONDS = 3.0
 _ALERTS = 8
-_SPARK = ("live", "lake")
+_MEASURED = ("live", "lake", "dimensions")
+"""Whose metrics are read."""
 NOT_LISTENING = "not listening yet"
 """What `health` says of a process that hasn't opened its port."""
 
@@ -72,8 +73,8 @@ class Gauges:
             unavailable.append(f"kafka: {error.args[0].str()}")
         except RegistryError as error:
             unavailable.append(f"registry: {error}")
-        for name in _SPARK:
-            self._read_spark(name, snapshot)
+        for name in _MEASURED:
+            self._read_metrics(name, snapshot)
         try:
             snapshot.lake_rows.update(self._lake_rows())
         except (OSError, DeltaError) as error:
@@ -164,7 +165,7 @@ class Gauges:
         self._alerts.unassign()
         return [alert for _, alert in sorted(found, key=lambda each: each[0])][-_ALERTS:]
 
-    def _read_spark(self, name: str, snapshot: Snapshot) -> None:
+    def _read_metrics(self, name: str, snapshot: Snapshot) -> None:
         try:
             text = self._http.get(self._address(name, "metrics")).text
         except httpx.TransportError:
@@ -176,6 +177,13 @@ class Gauges:
                     snapshot.lag[query] = snapshot.lag.get(query, 0) + int(sample.value)
                 elif sample.name == "headrace_end_to_end_latency_seconds":
                     snapshot.latency_ms[sample.labels["of"]] = sample.value * 1000
+                elif sample.name == "headrace_dimensions_rejected_total" and sample.value:
+                    files = f"{sample.value:.0f} source files of dimensions set aside since its start"
+                    snapshot.alarms.append(f"{files}, as {sample.labels['reason']}: landing/rejected/ says why")
+                elif sample.name == "headrace_dimension_unreadable" and sample.value:
+                    snapshot.alarms.append(
+                        f"the dimension {sample.labels['dimension']} can't be read: the version before it stays in force"
+                    )
 
     def _lake_rows(self) -> dict[str, int]:
         """From the tables' own logs, which count the rows of every file."""

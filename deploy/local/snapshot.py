@@ -45,7 +45,8 @@ class AlertState:
 @dataclass(frozen=True)
 class Snapshot:
     """`lag` is records not yet handled, by reader; `latency_ms` is from a raw record's sending until its batch was written,
-    `mean` and `max` of the newest batch; `lake_rows` by table. `unavailable` names what couldn't be asked.
+    `mean` and `max` of the newest batch; `lake_rows` by table. `unavailable` names what couldn't be asked; `alarms` are
+    sentences about what somebody must look at.
     """
 
     at: datetime
@@ -56,6 +57,7 @@ class Snapshot:
     alerts: list[AlertState] = field(default_factory=list)
     processes: list[ProcessState] = field(default_factory=list)
     unavailable: list[str] = field(default_factory=list)
+    alarms: list[str] = field(default_factory=list)
 
     @property
     def resident_mb(self) -> int:

@@ -32,6 +32,8 @@ def render(snapshot: Snapshot, notices: Sequence[str] = ()) -> RenderableType:
     ]
     if snapshot.unavailable:
         parts.append(Text("no answer from " + "; ".join(snapshot.unavailable), style="red"))
+    if snapshot.alarms:
+        parts.append(Text("\n".join(snapshot.alarms), style="yellow"))
     if notices:
         parts.append(Panel(Text("\n".join(notices)), title="what happened", title_align="left", box=box.SIMPLE))
     return Group(*parts)
@@ -49,7 +51,7 @@ def line(snapshot: Snapshot) -> str:
     parts.append(f"dead letters {sum(each.dead_letters for each in snapshot.topics)}")
     parts.append(f"memory {snapshot.resident_mb} MB")
     ill = [f"{each.name} {each.state}" for each in snapshot.processes if each.state not in ("running", "finished")]
-    return "; ".join(parts + ill)
+    return "; ".join(parts + ill + snapshot.alarms)
 
 
 def _table(title: str, *columns: str) -> Table:

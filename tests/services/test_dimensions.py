@@ -88,6 +88,16 @@ def test_another_content_is_another_version(place: Place) -> None:
     assert (place.table().version(), place.table().count()) == (1, 11)
 
 
+def test_a_file_that_is_deleted_or_comes_again_changes_nothing(place: Place) -> None:
+    place.upload("planes.csv", planes(10))
+    place.reception.look()
+    place.client.delete_object(Bucket=place.s3.bucket, Key=PREFIX + "planes.csv")
+    assert place.reception.look() == Look(published=0, rejected=0)
+    place.upload("planes.csv", planes(10))
+    assert place.new_reception().look() == Look(published=0, rejected=0)
+    assert (place.table().version(), place.table().count()) == (0, 10)
+
+
 BAD = {
     "a missing column": (planes(10).replace(b"seats", b"chairs"), "MissingColumn"),
     "a wrong type": (planes(10, seats="many"), "WrongType"),

@@ -62,14 +62,14 @@ def topics(settings: SparkSettings, catalog: Catalog, registry: Registry) -> Ite
 
 
 @pytest.fixture
-def dimensions(spark: SparkSession, settings: SparkSettings, catalog: Catalog) -> Dimensions:
-    return Dimensions(spark, settings, catalog)
+def dimensions(settings: SparkSettings, catalog: Catalog) -> Dimensions:
+    return Dimensions(settings, catalog)
 
 
 @pytest.fixture(scope="session")
-def published(spark: SparkSession, settings: SparkSettings, catalog: Catalog) -> Dimensions:
+def published(settings: SparkSettings, catalog: Catalog) -> Dimensions:
     """Dimensions for tests that don't change them."""
-    return Dimensions(spark, settings, catalog)
+    return Dimensions(settings, catalog)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

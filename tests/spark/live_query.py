@@ -11,12 +11,16 @@ from contextlib import contextmanager
 from typing import Any
 
 import fastavro
+import pyarrow as pa
 from confluent_kafka import Message
+from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from contracts.catalog import Catalog
+from contracts.dimension import DimensionContract
 from contracts.registry import Registry
+from contracts.s3 import s3_client
 from spark.at_least_once import AtLeastOnceSink
 from spark.exactly_once import ExactlyOnceSink
 from spark.lifecycle import Lifecycle
@@ -26,25 +30,42 @@ from spark.sink import Sink
 from tests.spark.records import ENRICHED, Topics, framed
 from tests.spark.test_enrich import ROWS
 
+_TYPES = {"string": pa.string(), "int": pa.int32(), "double": pa.float64()}
+
+
+def moved(catalog: Catalog, place: str) -> dict[str, DimensionContract]:
+    """The dimensions at another place in the bucket."""
+    return {
+        name: dimension.model_copy(update={"location": f"{place}/{name}"})
+        for name, dimension in catalog.dimensions.items()
+    }
+
 
 class Dimensions:
     """The three dimensions as Delta tables at a place of their own."""
 
-    def __init__(self, spark: SparkSession, settings: SparkSettings, catalog: Catalog) -> None:
-        self._spark = spark
-        self._bucket = settings.s3.bucket
-        place = f"test-dimensions/{uuid.uuid4().hex[:8]}"
-        self.contracts = {
-            name: dimension.model_copy(update={"location": f"{place}/{name}"})
-            for name, dimension in catalog.dimensions.items()
-        }
+    def __init__(self, settings: SparkSettings, catalog: Catalog) -> None:
+        self._s3 = settings.s3
+        self.place = f"test-dimensions/{uuid.uuid4().hex[:8]}"
+        self.contracts = moved(catalog, self.place)
         for name, rows in ROWS.items():
             self.publish(name, *rows)
 
     def publish(self, name: str, *rows: tuple[Any, ...]) -> None:
+        """As the dimensions service does."""
         contract = self.contracts[name]
-        frame = self._spark.createDataFrame(list(rows), ", ".join(f"{c.name} {c.type}" for c in contract.columns))
-        frame.write.format("delta").mode("overwrite").save(f"s3a://{self._bucket}/{contract.location}")
+        schema = pa.schema([(column.name, _TYPES[column.type]) for column in contract.columns])
+        table = pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)
+        uri = f"s3://{self._s3.bucket}/{contract.location}"
+        write_deltalake(uri, table, mode="overwrite", storage_options=self._s3.delta_options())
+
+    def remove(self) -> None:
+        """All of the tables, log and files."""
+        s3 = s3_client(self._s3)
+        for contract in self.contracts.values():
+            found = s3.list_objects_v2(Bucket=self._s3.bucket, Prefix=f"{contract.location}/")
+            for each in found.get("Contents", []):
+                s3.delete_object(Bucket=self._s3.bucket, Key=each["Key"])
 
 
 @contextmanager

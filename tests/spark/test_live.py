@@ -92,6 +92,20 @@ def test_a_new_dimension_version_holds_from_the_next_batch_on(
     ]
 
 
+def test_dimensions_that_are_removed_while_it_runs_stop_nothing(
+    topics: Topics, live: StreamingQuery, dimensions: Dimensions
+) -> None:
+    topics.send_departures("before")
+    live.processAllAvailable()
+    dimensions.remove()
+    topics.send_departures("after")
+    live.processAllAvailable()
+    assert [(event["flight_id"], event["unmatched"]) for event, _, _ in events(topics)] == [
+        ("before", []),
+        ("after", []),
+    ]
+
+
 def test_a_contract_that_does_not_list_live_is_refused(
     spark: SparkSession, settings: SparkSettings, registry: Registry, topics: Topics
 ) -> None:

@@ -1,0 +1,114 @@
+"""The dimensions as `live` holds them, against the real S3: what a batch pays, and tables that are not whole."""
+
+from __future__ import annotations
+
+import pytest
+from prometheus_client import REGISTRY
+from pyspark.sql import SparkSession
+from structlog.testing import capture_logs
+
+from contracts.s3 import s3_client
+from spark.dimensions import Dimension, Dimensions
+from spark.errors import DimensionUnreadable
+from spark.settings import SparkSettings
+from tests.spark.live_query import Dimensions as Published
+
+NAME = "airlines"
+
+
+class Place:
+    """The table of one dimension, and the one who holds it, by a clock that the test moves."""
+
+    def __init__(self, spark: SparkSession, settings: SparkSettings, published: Published) -> None:
+        self._bucket, self._published = settings.s3.bucket, published
+        self._s3 = s3_client(settings.s3)
+        self._contract = published.contracts[NAME]
+        self.now = 0.0
+        self.holder = Dimensions(spark, settings.s3, [self._contract], clock=lambda: self.now)
+
+    def publish(self, name: str) -> None:
+        self._published.publish(NAME, ("UA", name))
+
+    def newest(self) -> Dimension:
+        return self.holder.newest()[NAME]
+
+    def names(self) -> list[str]:
+        """What enrichment gets to see."""
+        return [row["name"] for row in self.newest().frame.collect()]
+
+    def objects(self, ending: str = "") -> dict[str, bytes]:
+        found = self._s3.list_objects_v2(Bucket=self._bucket, Prefix=f"{self._contract.location}/")["Contents"]
+        keys = [each["Key"] for each in found if each["Key"].endswith(ending)]
+        return {key: self._s3.get_object(Bucket=self._bucket, Key=key)["Body"].read() for key in keys}
+
+    def put(self, objects: dict[str, bytes]) -> None:
+        for key, body in objects.items():
+            self._s3.put_object(Bucket=self._bucket, Key=key, Body=body)
+
+    def remove(self, objects: dict[str, bytes]) -> None:
+        for key in objects:
+            self._s3.delete_object(Bucket=self._bucket, Key=key)
+
+    def alarm(self) -> float | None:
+        return REGISTRY.get_sample_value("headrace_dimension_unreadable", {"dimension": NAME})
+
+
+@pytest.fixture
+def place(spark: SparkSession, settings: SparkSettings, dimensions: Published) -> Place:
+    place = Place(spark, settings, dimensions)
+    dimensions.publish(NAME, ("UA", "first"))  # version 1
+    return place
+
+
+def test_a_batch_reads_nothing_of_a_dimension_that_has_no_new_version(place: Place) -> None:
+    held = place.newest()
+    place.remove(place.objects(".parquet"))
+    place.now += 3600
+    assert place.newest() is held
+    assert (held.version, place.names()) == (1, ["first"])
+
+
+def test_a_new_version_is_read_once(place: Place) -> None:
+    assert place.names() == ["first"]
+    place.publish("second")
+    held = place.newest()
+    assert (held.version, place.newest() is held, place.names()) == (2, True, ["second"])
+
+
+@pytest.mark.parametrize("damage", ["a file is missing", "a file is cut short", "the log's entry is cut short"])
+def test_a_version_that_is_not_whole_leaves_the_one_before_in_force_until_it_is(place: Place, damage: str) -> None:
+    place.newest()
+    before = place.objects()
+    place.publish("second")
+    ending = ".json" if damage.startswith("the log") else ".parquet"
+    broken = {key: body for key, body in place.objects(ending).items() if key not in before}
+    assert len(broken) == 1
+    if damage == "a file is missing":
+        place.remove(broken)
+    else:
+        place.put({key: body[: len(body) // 2] for key, body in broken.items()})
+    with capture_logs() as logs:
+        assert [place.names() for place.now in (0, 10, 20)] == [["first"]] * 3
+    assert (place.alarm(), [line["log_level"] for line in logs]) == (1, ["error"])
+    assert logs[0]["in_force"] == 1
+    place.put(broken)
+    # Not at each batch, which would pay for it.
+    assert place.names() == ["first"]
+    place.now += 10
+    assert (place.names(), place.newest().version, place.alarm()) == (["second"], 2, 0)
+
+
+def test_a_table_that_is_removed_stays_in_force_and_one_made_anew_takes_its_place(place: Place) -> None:
+    place.newest()
+    place.remove(place.objects())
+    place.now += 60
+    assert (place.names(), place.alarm()) == (["first"], 1)
+    place.publish("anew")
+    place.now += 60
+    assert (place.names(), place.newest().version, place.alarm()) == (["anew"], 0, 0)
+
+
+def test_one_that_could_never_be_read_has_no_version_to_go_on_with(place: Place) -> None:
+    place.remove(place.objects())
+    with pytest.raises(DimensionUnreadable, match="airlines can't be read from s3://.*/airlines: "):
+        place.newest()
