@@ -6,6 +6,8 @@ import argparse
 import logging
 import sys
 import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 
 import structlog
 
@@ -17,6 +19,7 @@ from contracts.settings import read_settings
 from spark.at_least_once import AtLeastOnceSink
 from spark.exactly_once import ExactlyOnceSink
 from spark.lake import lake_tables, run_lake
+from spark.lease import Lease
 from spark.lifecycle import Lifecycle
 from spark.live import Live, route
 from spark.metrics import Progress
@@ -45,37 +48,51 @@ def main() -> int:
     # It tells of every call, and of every failure again, with its stack.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     try:
-        _run(name, settings)
+        run(name, settings, load_catalog())
     except HeadraceError as error:
         _log.error("stopped by a failure", reason=str(error))
         return 1
     return 0
 
 
-def _run(name: str, settings: SparkSettings) -> None:
+def run(name: str, settings: SparkSettings, catalog: Catalog) -> None:
+    """Run `live` or `lake` until asked to stop. Raises what ends it: TableTaken, QueryFailed, PositionsDisagree and others."""
     lifecycle, progress = Lifecycle(), Progress()
     lifecycle.listen()
-    catalog = load_catalog()
-    spark = start_session(settings, f"headrace-{name}")
-    lifecycle.listen()
-    spark.streams.addListener(progress)
+    with ExitStack() as ending:
+        # A last holder that was killed is watched while Spark starts, which takes as long.
+        acquired = _acquire(lifecycle, settings, catalog, ending) if name == "live" else None
+        spark = start_session(settings, f"headrace-{name}")
+        lifecycle.listen()
+        spark.streams.addListener(progress)
 
-    def healthy() -> str | None:
-        silent = progress.silent_seconds()
-        return f"no progress for {silent:.0f} s" if silent > settings.stalled_after_seconds else None
+        def healthy() -> str | None:
+            silent = progress.silent_seconds()
+            return f"no progress for {silent:.0f} s" if silent > settings.stalled_after_seconds else None
 
-    with (
-        serve_health(settings.http, service=name, healthy=healthy),
-        Registry(settings.registry, retry_seconds=2.0, timeout_seconds=_REGISTRY_SECONDS) as registry,
-    ):
-        if name == "live":
-            query = Live(
-                spark, settings, catalog, registry, _live_sink(settings, catalog, lifecycle), lifecycle
-            ).start()
+        ending.enter_context(serve_health(settings.http, service=name, healthy=healthy))
+        registry = ending.enter_context(
+            Registry(settings.registry, retry_seconds=2.0, timeout_seconds=_REGISTRY_SECONDS)
+        )
+        if acquired is not None:
+            acquired.result()
+            sink = _live_sink(settings, catalog, lifecycle)
+            query = Live(spark, settings, catalog, registry, sink, lifecycle).start()
             lifecycle.run([query] if query is not None else [])
         else:
             run_lake(lake_tables(spark, settings, catalog, registry, lifecycle), lifecycle)
-    spark.stop()
+        spark.stop()
+
+
+def _acquire(lifecycle: Lifecycle, settings: SparkSettings, catalog: Catalog, ending: ExitStack) -> Future[None]:
+    """Begin to take the lease of `live`; each table of `lake` has one of its own."""
+    target = route(catalog).target
+    # Whoever starts fences the one before: the lease only says which of two may run.
+    lease = Lease(settings.s3, f"leases/live/{target}", settings.live.lease_seconds, resumes=True)
+    lifecycle.lease = lease
+    pool = ending.enter_context(ThreadPoolExecutor(1, "lease"))
+    ending.callback(lease.release)
+    return pool.submit(lease.acquire)
 
 
 def _live_sink(settings: SparkSettings, catalog: Catalog, lifecycle: Lifecycle) -> Sink:

@@ -22,7 +22,9 @@ class SinkRefused(HeadraceError):
 
 
 class TableTaken(HeadraceError):
-    """Another process writes the table, or may do so because this one was silent for too long; the text names it."""
+    """Another process writes the table, or runs the query, or may do so because this one was silent for too long; the text
+    names it.
+    """
 
 
 class StoreUnfit(HeadraceError):

@@ -219,10 +219,9 @@ def lake_tables(
     lifecycle: Lifecycle,
 ) -> list[LakeTable]:
     """One for each topic whose contract asks for a table, or of those that the settings name. Raises ContractError."""
-    chosen = settings.lake.topics or [topic.name for topic in catalog.topics.values() if topic.lake is not None]
+    chosen = settings.lake.topics or [name for name, topic in catalog.topics.items() if topic.lake is not None]
     return [
-        LakeTable(spark, settings, topic, catalog.schema(topic.name), registry, lifecycle)
-        for topic in map(catalog.topic, chosen)
+        LakeTable(spark, settings, catalog.topic(name), catalog.schema(name), registry, lifecycle) for name in chosen
     ]
 
 

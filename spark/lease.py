@@ -46,7 +46,8 @@ class Lease:
     """The lease on the objects under `prefix`; it lasts for `seconds` after each renewal.
 
     `check` before each step that only the holder may take; a holder that was stopped for longer than the lease lasts finds
-    out there, by its own clock, and does not take it up again.
+    out there, by its own clock, and does not take it up again. Where something else keeps two of them from doing harm, one
+    that `resumes` goes on as long as nobody has taken over.
     """
 
     def __init__(
@@ -57,12 +58,14 @@ class Lease:
         *,
         holder: str | None = None,
         clock: Callable[[], float] = time.monotonic,
+        resumes: bool = False,
     ) -> None:
         self._s3: S3Client = s3_client(s3)
         self._bucket = s3.bucket
         self._prefix = prefix
         self._seconds = seconds
         self._clock = clock
+        self._resumes = resumes
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._keep, name=f"lease {prefix}", daemon=True)
         self._beat = 0
@@ -101,11 +104,16 @@ class Lease:
                 f"{self._said(newest).get('holder')} has taken {self._prefix} over (epoch {newest}) from {self.holder} "
                 f"(epoch {self.epoch}), which was silent for up to {silent:.0f} s: {self.holder} stops"
             )
-        if silent > self._seconds:
+        if silent > self._seconds and not self._resumes:
             raise TableTaken(
                 f"{self.holder} has not renewed its lease on {self._prefix} for {silent:.0f} s, and it lasts "
                 f"{self._seconds:g} s: it was stopped, or could not reach the object store; it stops, start it again"
             )
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether it has not been renewed for longer than it lasts, so that somebody may have taken over."""
+        return self._clock() - self._renewed_at > self._seconds
 
     def release(self) -> None:
         """Give it back, so that the next holder need not wait."""
@@ -130,11 +138,11 @@ class Lease:
     def _keep(self) -> None:
         while not self._stopped.wait(self._seconds / _RENEWALS):
             began = self._clock()
-            # Too late is too late: from here on others may have taken it.
-            if began - self._renewed_at > self._seconds:
-                _log.error("lease ended", lease=self._prefix, epoch=self.epoch)
-                return
             try:
+                # Too late is too late: others may have taken it.
+                if self.is_overdue and not (self._resumes and self._newest() == self.epoch):
+                    _log.error("lease ended", lease=self._prefix, epoch=self.epoch)
+                    return
                 self._beat += 1
                 self._put(self.epoch)
                 # From before the put: an observer may have seen it at once.

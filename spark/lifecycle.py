@@ -9,15 +9,20 @@ import time
 from collections.abc import Callable, Sequence
 
 import structlog
+from botocore.exceptions import BotoCoreError, ClientError
 from pyspark.errors import PythonException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark.errors import QueryFailed, StopRequested
+from spark.lease import Lease
 
 _log = structlog.get_logger(__name__)
 
 _LOOK_SECONDS = 0.1
+_LEASE_SECONDS = 2.0
+"""How often to ask the object store whether somebody has taken over."""
+
 _GRACE_SECONDS = 60.0
 """How long a batch may take to finish after the request to stop."""
 
@@ -27,10 +32,11 @@ BatchFunction = Callable[[DataFrame, int], None]
 
 
 class Lifecycle:
-    """`stopping` is set by SIGTERM or SIGINT; everything that waits, waits on it."""
+    """`stopping` is set by SIGTERM or SIGINT; everything that waits, waits on it. Queries end when the `lease`, if any, is lost."""
 
     def __init__(self) -> None:
         self.stopping = threading.Event()
+        self.lease: Lease | None = None
 
     def listen(self) -> None:
         """Take the signals. Call it before Spark starts, and again afterwards: Spark takes SIGINT for itself."""
@@ -49,6 +55,9 @@ class Lifecycle:
             if self.stopping.is_set():
                 raise StopRequested("asked to stop")
             try:
+                # One that slept finds out before it does anything; asking before each batch would cost it a request.
+                if self.lease is not None and self.lease.is_overdue:
+                    self.lease.check()
                 write(batch, batch_id)
             except Exception as error:  # noqa: BLE001  whatever it is, it ends the query
                 # Spark searches the text that we raise with a regular expression, and overflows the stack of the
@@ -59,9 +68,15 @@ class Lifecycle:
         return guarded
 
     def run(self, queries: Sequence[StreamingQuery]) -> None:
-        """Return when asked to stop and no batch is half done. Raises QueryFailed when a query ends by itself."""
+        """Return when asked to stop and no batch is half done. Raises QueryFailed when a query ends by itself, TableTaken when
+        the lease is lost.
+        """
         _log.info("started", queries=[query.name for query in queries])
+        look_at = time.monotonic()
         while not self.stopping.wait(_LOOK_SECONDS):
+            if self.lease is not None and time.monotonic() >= look_at:
+                _check(self.lease)
+                look_at = time.monotonic() + _LEASE_SECONDS
             for query in queries:
                 if not query.isActive:
                     raise QueryFailed(_cause(query))
@@ -69,6 +84,13 @@ class Lifecycle:
         deadline = time.monotonic() + _GRACE_SECONDS
         for query in queries:
             _stop_between_batches(query, deadline)
+
+
+def _check(lease: Lease) -> None:
+    try:
+        lease.check()
+    except (BotoCoreError, ClientError) as error:
+        _log.warning("object store in trouble: nobody knows whether another process has taken over", error=str(error))
 
 
 def _stop_between_batches(query: StreamingQuery, deadline: float) -> None:

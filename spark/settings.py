@@ -33,6 +33,7 @@ class LiveSettings(_Part):
     was under way when it was killed, with the same coordinates. `dead_letter_limit` is the share of bad records in a
     transaction that stops the query in place of sending them to the dead letters; 1 never does. `resume_from` chooses
     when checkpoint and consumer group contradict each other, `on_data_loss` when records are gone from the topic unread.
+    One process runs the query, which holds a lease: after `lease_seconds` of silence another one may take over.
     """
 
     trigger_seconds: float = Field(default=0.2, ge=0)
@@ -41,6 +42,7 @@ class LiveSettings(_Part):
     dead_letter_limit: float = Field(default=0.2, ge=0, le=1)
     resume_from: ResumeFrom = "both"
     on_data_loss: OnDataLoss = "stop"
+    lease_seconds: float = Field(default=6.0, gt=0)
 
 
 class LakeSettings(_Part):

@@ -13,7 +13,7 @@ from typing import Any, Self
 import fastavro
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.cimpl import NewPartitions, NewTopic
 from pyspark.sql import DataFrame, SparkSession
 
 from contracts import topics
@@ -84,16 +84,14 @@ class Topics:
     """Contracted topics under names of their own, so that tests don't see each other's records."""
 
     def __init__(self, settings: SparkSettings, catalog: Catalog, registry: Registry) -> None:
-        tag = f"t{uuid.uuid4().hex[:8]}"
+        self.tag = f"t{uuid.uuid4().hex[:8]}"
         self._kafka = settings.kafka
         self._admin = AdminClient({**settings.kafka.client_config()})
-        renamed = {name: _renamed(catalog.topic(name), tag) for name in (DEPARTED, ENRICHED)}
-        self.catalog = dataclasses.replace(catalog, topics=renamed)
-        self.departed, self.enriched = renamed[DEPARTED], renamed[ENRICHED]
-        self.schema_ids = {
-            name: registry.register(topic.subject, catalog.schema(name)) for name, topic in renamed.items()
-        }
-        self._names = [name for topic in renamed.values() for name in (topic.name, topic.dead_letter_topic)]
+        own = renamed(catalog, self.tag)
+        self.catalog = dataclasses.replace(catalog, topics=own)
+        self.departed, self.enriched = own[DEPARTED], own[ENRICHED]
+        self.schema_ids = {name: registry.register(topic.subject, catalog.schema(name)) for name, topic in own.items()}
+        self._names = [name for topic in own.values() for name in (topic.name, topic.dead_letter_topic)]
 
     def __enter__(self) -> Self:
         made = self._admin.create_topics(
@@ -110,11 +108,22 @@ class Topics:
         for future in self._admin.delete_topics(self._names).values():
             future.result()
 
-    def send(self, *values: bytes | None, partition: int = 0, headers: Sequence[tuple[str, bytes]] = ()) -> None:
+    def add_partitions(self, count: int) -> None:
+        """Give the departed topic this many."""
+        for future in self._admin.create_partitions([NewPartitions(self.departed.name, count)]).values():
+            future.result()
+
+    def send(
+        self,
+        *values: bytes | None,
+        partition: int = 0,
+        headers: Sequence[tuple[str, bytes]] = (),
+        key: bytes = b"key",
+    ) -> None:
         """Append records to the departed topic."""
         producer = Producer({**self._kafka.client_config(), "linger.ms": 0, "message.max.bytes": MAX_DEAD_LETTER_BYTES})
         for value in values:
-            producer.produce(self.departed.name, key=b"key", value=value, partition=partition, headers=list(headers))
+            producer.produce(self.departed.name, key=key, value=value, partition=partition, headers=list(headers))
         assert producer.flush(30) == 0
 
     def send_departures(self, *flight_ids: str, partition: int = 0) -> None:
@@ -147,6 +156,11 @@ class Topics:
                     yield message
         finally:
             consumer.close()
+
+
+def renamed(catalog: Catalog, tag: str) -> dict[str, TopicContract]:
+    """The topics of a test, by the names that they have in the contracts."""
+    return {name: _renamed(catalog.topic(name), tag) for name in (DEPARTED, ENRICHED)}
 
 
 def _renamed(topic: TopicContract, tag: str) -> TopicContract:

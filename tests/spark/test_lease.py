@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from contracts.s3 import s3_client
 from contracts.settings import S3Settings
 from deploy.local.stack import LocalStack
 from spark.errors import TableTaken
@@ -99,6 +100,17 @@ def test_a_holder_that_slept_past_its_lease_stops_though_nobody_has_taken_it(s3:
         now = 3601
         with pytest.raises(TableTaken, match="sleeper has not renewed its lease .* for 3601 s"):
             lease.check()
+
+
+def test_a_holder_that_resumes_goes_on_until_somebody_has_taken_over(s3: S3Settings, prefix: str) -> None:
+    now = 0.0
+    with Lease(s3, prefix, 3600, holder="sleeper", clock=lambda: now, resumes=True) as sleeper:
+        now = 3601
+        sleeper.check()
+        assert sleeper.is_overdue
+        s3_client(s3).put_object(Bucket=s3.bucket, Key=f"{prefix}/{2:020d}", Body=b'{"holder": "successor"}')
+        with pytest.raises(TableTaken, match=r"successor has taken .* \(epoch 2\) from sleeper"):
+            sleeper.check()
 
 
 def test_a_renewal_under_way_disturbs_no_check(s3: S3Settings, prefix: str) -> None:
