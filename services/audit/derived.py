@@ -84,7 +84,10 @@ class Derivation:
         first = derived & (self._revision == 0)
         yield from self._losses(self._derived.source[first], self._dead.source[dead])
         yield from self._doubles(self._derived.source[first], self._dead.source[dead])
-        yield from self._doubled_revisions(derived & (self._revision > 0))
+        # Of raw records audited before, repairs are new all the same.
+        repaired = (derived | (self._derived.fresh & (inside[0] == Where.BEFORE))) & (self._revision > 0)
+        yield from self._doubled_revisions(repaired)
+        yield from self._wrong_lookups(derived | repaired)
         yield from self._changes(derived, dead)
         yield from self._disorder(first)
 
@@ -171,7 +174,6 @@ class Derivation:
 
     def _changes(self, derived: Mask, dead: Mask) -> Iterator[Finding]:
         """Fields that a derived record only carries on, and the bytes of dead letters."""
-        yield from self._wrong_lookups(derived)
         pairs = (
             (self._derived, derived, self._found["shared"], "shared", "key or a field differs from the raw record in"),
             (self._dead, dead, self._dead_payloads, "payload", "key or value differs from the raw record in"),
