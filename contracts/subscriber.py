@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Generic, Literal, Self
+from typing import Any, Generic, Literal, Self, TypeAlias
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from pydantic import ValidationError
@@ -36,6 +36,9 @@ _HOPELESS = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.GROUP_AUTHORIZATION_FAILED,
 }
+
+_Identity: TypeAlias = tuple[str, Any]
+"""What repeats have in common: event id and revision."""
 
 _log = logging.getLogger(__name__)
 
@@ -89,8 +92,8 @@ class Subscriber(Generic[E]):
                     print(record.event)
 
     At least once: a record counts as handled, and its offset is committed within a second, when the loop asks for the
-    next one; the record at hand when the loop is left comes again. Of records with the same `ce_id` only the first is
-    given among the last `repeats_window` handled of a partition, as long as this object lives; `repeats` counts the
+    next one; the record at hand when the loop is left comes again. Of records with the same `ce_id` and `revision` (a field
+    of derived events, which a repair counts up) only the first is given among the last `repeats_window` handled of a partition, as long as this object lives; `repeats` counts the
     others. Aborted and open transactions are not seen. While the registry is away the loop waits.
 
     `consumer_config` are librdkafka properties besides, such as how long handling one record may take before the group
@@ -120,7 +123,7 @@ class Subscriber(Generic[E]):
         self._registry = registry or Registry(settings.registry, retry_seconds=_REGISTRY_SECONDS)
         self._owns_registry = registry is None
         self._codec = Codec(self._registry.by_id, reader_schema=schema)
-        self._handled: dict[int, dict[str, None]] = {}
+        self._handled: dict[int, dict[_Identity, None]] = {}
         self._stopping = threading.Event()
         self._active_at: float | None = None
         self.repeats = 0
@@ -205,11 +208,11 @@ class Subscriber(Generic[E]):
             return Undecodable(*raw, error=Malformed(f"{self._topic.model.__name__} does not take it: {error}"))
 
     def _is_repeat(self, record: Record[E]) -> bool:
-        return record.event_id in self._handled.get(record.partition, ())
+        return _identity(record) in self._handled.get(record.partition, ())
 
     def _remember(self, record: Record[E]) -> None:
         handled = self._handled.setdefault(record.partition, {})
-        handled[record.event_id] = None
+        handled[_identity(record)] = None
         if len(handled) > self._repeats_window:
             del handled[next(iter(handled))]
 
@@ -238,6 +241,10 @@ class Subscriber(Generic[E]):
         if error.fatal() or error.code() in _HOPELESS:
             raise ConsumeError(f"{self._topic.name}: {error.name()}: {error.str()}")
         _log.warning("the kafka client goes on after: %s", error.str())
+
+
+def _identity(record: Record[E]) -> _Identity:
+    return record.event_id, getattr(record.event, "revision", None)
 
 
 def _place(message: Message) -> tuple[str, int, int]:

@@ -114,6 +114,26 @@ def test_a_repeated_id_is_dropped_and_counted(room: Room) -> None:
     assert room.destinations() == [], "a dropped repeat counts as handled"
 
 
+def test_a_later_revision_of_an_event_is_no_repeat(stack: LocalStack, tmp_path: Path) -> None:
+    class Repaired(events.FlightDeparted):
+        revision: int
+
+    schema = departed_schema()
+    schema["fields"].append({"name": "revision", "type": "int", "doc": "A count."})
+    catalog = a_project(tmp_path, schemas=[schema])
+    topic, settings = Topic(applied(catalog, stack), Repaired), settings_of(stack)
+    with (
+        Registry(settings.registry) as registry,
+        Publisher(settings, catalog, registry, service="departures", topics=[topic]) as publisher,
+    ):
+        for revision in (0, 1, 1, 2, 0):
+            publisher.publish(topic, Repaired(**vars(a_departure()), revision=revision), event_id="a")
+    with Subscriber(topic, "tests-revisions", settings, catalog=catalog, idle_seconds=2) as subscriber:
+        records = [record for record in subscriber if isinstance(record, Record)]
+    assert [record.event.revision for record in records] == [0, 1, 2]
+    assert subscriber.repeats == 2
+
+
 def test_an_id_that_left_the_window_is_given_again(room: Room) -> None:
     room.publish("a", "b", "a", "c", "d", "a")
     assert room.destinations(repeats_window=2) == ["a", "b", "c", "d", "a"]
