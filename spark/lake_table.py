@@ -84,14 +84,17 @@ class TableWriter:
         """The offset after the highest one of `raw` ("topic/partition") of which the table has a derived record."""
         return self.table.transaction_version(f"headrace/raw/{raw}") or 0
 
-    def revisions(self, raw_offsets: tuple[int, int]) -> Iterator[tuple[str, int]]:
-        """Coordinate and revision of every row whose `raw_offset` lies in this range, both ends included.
+    def revisions(self, raw_offsets: tuple[int, int], *, repairs: bool = False) -> Iterator[tuple[str, int]]:
+        """Coordinate and revision of every row whose `raw_offset` lies in this range, both ends included; of `repairs`
+        only the rows of later revisions, which are few.
 
         Files that hold none are left alone, by their statistics.
         """
         least, greatest = raw_offsets
-        revision = "revision" if any(field.name == "revision" for field in self.table.schema().fields) else "0"
-        where = f"raw_offset between {least} and {greatest}"
+        there = any(field.name == "revision" for field in self.table.schema().fields)
+        # Null in rows from before the field was added.
+        revision = "coalesce(revision, 0)" if there else "0"
+        where = f"raw_offset between {least} and {greatest} and {revision} {'>' if repairs else '='} 0"
         found = (
             QueryBuilder()
             .register("rows", self.table)

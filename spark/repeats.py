@@ -32,9 +32,13 @@ def repeats(found: pd.DataFrame, table: TableWriter) -> dict[int, npt.NDArray[np
     """
     repeated = found.duplicated(_RECORD).to_numpy()
     highest = found["raw"].map({raw: table.highest(raw) for raw in found["raw"].cat.categories}).astype("int64")
-    below = found[found["raw_offset"] < highest]
-    if not below.empty:
-        there = set(table.revisions((int(below["raw_offset"].min()), int(below["raw_offset"].max()))))
+    is_below, is_repair = found["raw_offset"] < highest, found["revision"] > 0
+    # Apart, for repairs go far back: looking for one among all rows since would be reading most of the table.
+    for repairs, below in ((False, found[is_below & ~is_repair]), (True, found[is_below & is_repair])):
+        if below.empty:
+            continue
+        offsets = int(below["raw_offset"].min()), int(below["raw_offset"].max())
+        there = set(table.revisions(offsets, repairs=repairs))
         coordinates = below["raw"].astype(str) + "/" + below["raw_offset"].astype(str)
         in_table = [each in there for each in zip(coordinates, below["revision"], strict=True)]
         repeated[below.index[in_table]] = True
