@@ -14,7 +14,7 @@ Compatibility = Literal[
 SPARK_QUERIES = frozenset({"live", "lake"})
 """The deployables that are no folder under `services/`."""
 
-COMMANDS = frozenset({"dlq"})
+COMMANDS = frozenset({"dlq", "repair"})
 """The commands of `headrace` that publish to topics or read them for their own work."""
 
 _NAME = r"^[a-z][a-z0-9]*(\.[a-z][a-z0-9]*){1,2}\.v[1-9][0-9]*$"

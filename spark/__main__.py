@@ -1,4 +1,4 @@
-"""`python -m spark live|lake`."""
+"""`python -m spark live|lake|repair`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from contracts.errors import HeadraceError
 from contracts.observe import configure_logging, serve_health
 from contracts.registry import Registry
 from contracts.settings import read_settings
+from spark import repair_command
 from spark.at_least_once import AtLeastOnceSink
 from spark.exactly_once import ExactlyOnceSink
 from spark.lake import lake_tables, run_lake
@@ -34,25 +35,34 @@ _REGISTRY_SECONDS = 3.0
 
 
 def main() -> int:
-    """Run one deployable until SIGTERM. Status 0: stopped as asked; 1: a query failed; 2: wrong settings."""
-    parser = argparse.ArgumentParser(prog="python -m spark", description="Headrace's Spark deployables.")
-    parser.add_argument(
-        "deployable",
-        choices=("live", "lake"),
-        help="live: enrich departed flights as they come, exactly once (HEADRACE_LIVE__GUARANTEE); "
-        "lake: copy every topic whose contract asks for it into its Delta table, exactly once",
-    )
-    name: str = parser.parse_args().deployable
+    """Run one deployable until SIGTERM, or a repair until it is done. Status 0: stopped as asked, or all done; 1: failed; 2: wrong
+    settings.
+    """
+    options = _parser().parse_args()
+    name: str = options.deployable
     settings = read_settings(SparkSettings)
     configure_logging(settings, service=name)
     # It tells of every call, and of every failure again, with its stack.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     try:
-        run(name, settings, load_catalog())
+        if name == "repair":
+            repair_command.run(settings, options)
+        else:
+            run(name, settings, load_catalog())
     except HeadraceError as error:
         _log.error("stopped by a failure", reason=str(error))
         return 1
     return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m spark", description="Headrace's Spark deployables.")
+    commands = parser.add_subparsers(dest="deployable", required=True)
+    commands.add_parser("live", help="enrich departed flights as they come, exactly once (HEADRACE_LIVE__GUARANTEE)")
+    commands.add_parser("lake", help="copy every topic whose contract asks for it into its Delta table, exactly once")
+    what = "enrich rows again whose dimension row came late, and send each once as its next revision"
+    repair_command.add_options(commands.add_parser("repair", help=what, description=f"{what.capitalize()}."))
+    return parser
 
 
 def run(name: str, settings: SparkSettings, catalog: Catalog) -> None:

@@ -31,5 +31,9 @@ class StoreUnfit(HeadraceError):
     """The object store lacks what keeps two writers apart."""
 
 
+class RepairFailed(HeadraceError):
+    """Rows can't be repaired now, or not all of them were; what was sent and committed before holds."""
+
+
 class DimensionUnreadable(HeadraceError):
     """A dimension's table is not there, or its files are missing or damaged."""

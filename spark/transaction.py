@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -99,6 +100,12 @@ def transactional_producer(kafka: Mapping[str, str], route: Route, partition: in
     return producer
 
 
+def close(producer: Producer) -> None:
+    """Close a producer that may have been fenced: that it can't abort its transaction then is no news."""
+    with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
+        producer.close()
+
+
 def position_reader(kafka: Mapping[str, str], route: Route) -> Consumer:
     """Reads the group's positions, none that an open transaction may still change; never subscribes."""
     return Consumer({**kafka, "group.id": route.query, "isolation.level": "read_committed"})
@@ -107,7 +114,7 @@ def position_reader(kafka: Mapping[str, str], route: Route) -> Consumer:
 def committed_offsets(consumer: Consumer, topic: str, partitions: Sequence[int]) -> dict[int, int | None]:
     """The group's offsets, None where it has none; waits while the group's coordinator moves or a transaction ends."""
     asked = [TopicPartition(topic, partition) for partition in partitions]
-    found = _retried(lambda: consumer.committed(asked, timeout=_TIMEOUT_SECONDS))
+    found = retried(lambda: consumer.committed(asked, timeout=_TIMEOUT_SECONDS))
     return {at.partition: at.offset if at.offset >= 0 else None for at in found}
 
 
@@ -137,7 +144,7 @@ class _Task:
             else:
                 self.skipped = sum(batch.num_rows for batch in batches)
         finally:
-            self._producer.close()
+            close(self._producer)
 
     def _take_in(self, batches: Iterator[pa.RecordBatch], taken: int) -> None:
         self._begin()
@@ -229,8 +236,8 @@ class _Task:
                 f"{self._route.dead_letters}"
             )
         offsets = [TopicPartition(self.range.topic, self.range.partition, position)]
-        _retried(lambda: self._producer.send_offsets_to_transaction(offsets, self._group, _TIMEOUT_SECONDS))
-        _retried(lambda: self._producer.commit_transaction(_TIMEOUT_SECONDS))
+        retried(lambda: self._producer.send_offsets_to_transaction(offsets, self._group, _TIMEOUT_SECONDS))
+        retried(lambda: self._producer.commit_transaction(_TIMEOUT_SECONDS))
         self.sent += self._good
         self.dead_letters += self._bad
 
@@ -242,8 +249,8 @@ class _Task:
             self._producer.purge()
 
 
-def _retried(call: Callable[[], T]) -> T:
-    """Again while it is worth it, up to the transaction's timeout."""
+def retried(call: Callable[[], T]) -> T:
+    """`call`, again while it is worth it, up to the transaction's timeout."""
     until = time.monotonic() + _TRANSACTION_TIMEOUT_MS / 1000
     while True:
         try:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from dotenv import dotenv_values
+
 from contracts.settings import Settings, read_settings
 from deploy.errors import DeployError
 from deploy.local.folder import Folder
@@ -18,12 +20,22 @@ def client_settings(directory: Path) -> Settings:
 
     Raises DeployError when there is neither.
     """
+    return read_settings(Settings, _env_file=_env_file(directory))
+
+
+def client_environment(directory: Path) -> dict[str, str]:
+    """The same as variables, for a process: none if the environment names them. Raises DeployError, too."""
+    file = _env_file(directory)
+    return {} if file is None else {name: value or "" for name, value in dotenv_values(file).items()}
+
+
+def _env_file(directory: Path) -> Path | None:
     if _BROKERS in os.environ or _REGISTRY in os.environ:
-        return read_settings(Settings)
+        return None
     folder = Folder(directory)
     if not running(folder.path):
         raise DeployError(
             f"no stack runs in {folder.path}: ./headrace up starts one; for brokers elsewhere set {_BROKERS} and "
             f"{_REGISTRY}"
         )
-    return read_settings(Settings, _env_file=folder.path / "env")
+    return folder.path / "env"

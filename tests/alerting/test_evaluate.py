@@ -34,6 +34,15 @@ def test_an_alert_says_which_rule_matched_which_value_where() -> None:
     assert alert.cooldown_seconds == 900
 
 
+def test_a_repaired_record_raises_the_same_alert_again_and_those_that_its_lookups_let_match_now() -> None:
+    """Alerting does not ask which revision it is: a rule about a looked-up field could not have matched before."""
+    of_speed, of_size = a_rule(name="late"), a_rule(name="large", field="seats", threshold=300)
+    rules = [compile_rule(of_speed), compile_rule(of_size)]
+    [first] = evaluate(rules, a_record(revision=0, seats=None))
+    again, new = evaluate(rules, a_record(revision=1, seats=350))
+    assert (again, new.rule) == (first, "large")
+
+
 @pytest.mark.parametrize(
     ("operator", "below", "equal", "above"),
     [

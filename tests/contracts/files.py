@@ -11,7 +11,7 @@ from contracts.catalog import CONTRACTS
 from contracts.check import check
 
 DEPLOYABLES = frozenset(
-    {"alerting", "arrivals", "departures", "dimensions", "dlq", "lake", "live", "replay", "weather"}
+    {"alerting", "arrivals", "departures", "dimensions", "dlq", "lake", "live", "repair", "replay", "weather"}
 )
 
 

@@ -88,7 +88,7 @@ def test_the_contracts_keep_every_rule_and_the_check_is_fast() -> None:
         ),
         ("dimensions/planes.yaml", "key: [tail_number]", "key: [built_year]", "key column 'built_year' is nullable"),
         ("dimensions/planes.yaml", "name: model", "name: seats", "planes.yaml:10: name 'seats' stands 2 times"),
-        ("dimensions/planes.yaml", "[live]", "[spark]", "planes.yaml:4: there is no deployable 'spark'"),
+        ("dimensions/planes.yaml", "[live, repair]", "[spark]", "planes.yaml:4: there is no deployable 'spark'"),
         ("dimensions/planes.yaml", "nullable: true", "nulable: true", "unknown key 'columns.1.nulable': did you mean"),
         (
             "examples/flights.departed.v1/left_late.json",

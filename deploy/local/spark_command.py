@@ -1,0 +1,41 @@
+"""Commands that need Spark: they run in a process of their own, with Java and the jars."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from deploy.local.client import client_environment
+from deploy.local.jars import ensure_jars
+from deploy.local.java import java_home
+
+
+def run(name: str, options: Sequence[str], directory: Path) -> int:
+    """`python -m spark NAME OPTIONS` for the brokers that the environment or the stack in `directory` names; its status.
+
+    Raises DeployError when there is neither.
+    """
+    command = [sys.executable, "-m", "spark", name, *options]
+    with subprocess.Popen(command, env=_environment(client_environment(directory))) as process:
+        while True:
+            try:
+                return process.wait()
+            except KeyboardInterrupt:
+                # The terminal has told it, too; what it has open must be ended first.
+                continue
+
+
+def _environment(stack: Mapping[str, str]) -> dict[str, str]:
+    """Of Spark's warnings and ours a person gets only what is wrong."""
+    jars = ensure_jars()
+    return {
+        "JAVA_HOME": str(java_home()),
+        "HEADRACE_SPARK__JARS": os.pathsep.join(str(jars[group]) for group in ("spark", "spark-s3a")),
+        "HEADRACE_LOG_FORMAT": "console",
+        "HEADRACE_LOG_LEVEL": "ERROR",
+        **stack,
+        **os.environ,
+    }

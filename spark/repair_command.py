@@ -1,0 +1,61 @@
+"""`python -m spark repair`: options, and what it prints."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import datetime
+
+from confluent_kafka import KafkaException
+
+from contracts.catalog import load_catalog
+from contracts.registry import Registry
+from spark.errors import RepairFailed
+from spark.repair import Progress, Repair
+from spark.session import start_session
+from spark.settings import SparkSettings
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Those of `run`."""
+    parser.add_argument("--since", type=_instant, metavar="TIME", help="only rows of this event time or later")
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be sent")
+    parser.add_argument(
+        "--wait", type=float, default=60, metavar="SECONDS", help="how long the lake may take to catch up (default 60)"
+    )
+
+
+def run(settings: SparkSettings, options: argparse.Namespace) -> None:
+    """Repair, or only look. Raises RepairFailed, RegistryError, ContractError or DimensionUnreadable."""
+    spark = start_session(settings, "headrace-repair")
+    try:
+        with Registry(settings.registry, retry_seconds=2.0) as registry:
+            repair = Repair(spark, settings, load_catalog(), registry)
+            if options.dry_run:
+                _say(repair.look(options.since, options.wait))
+            else:
+                _say(repair.run(options.since, options.wait, _say_how_far))
+    except KafkaException as failure:
+        raise RepairFailed(f"the brokers do not answer: {failure.args[0].str()}") from failure
+    finally:
+        spark.stop()
+
+
+def _say_how_far(progress: Progress) -> None:
+    print(f"{progress.unmatched:,} rows looked at, {progress.sent:,} sent and committed", flush=True)
+
+
+def _say(progress: Progress) -> None:
+    print(f"{progress.unmatched:,} rows lack a lookup")
+    lookups = ", ".join(f"{name} {count:,}" for name, count in sorted(progress.by_lookup.items()))
+    print(f"{progress.repairable:,} of them have it by now{f': {lookups}' if lookups else ''}")
+    print(f"{progress.sent:,} sent and committed", flush=True)
+
+
+def _instant(text: str) -> datetime:
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time: write it as 2013-01-08T00:00Z") from None
+    if at.tzinfo is None:
+        raise argparse.ArgumentTypeError(f"{text!r} has no zone: write it as 2013-01-08T00:00Z")
+    return at
