@@ -23,7 +23,8 @@ from spark.settings import SparkSettings
 from tests.spark.live_query import Dimensions, events
 from tests.spark.records import ENRICHED, Topics
 
-LEASE_SECONDS = 2.0
+LEASE_SECONDS = 4.0
+"""Long enough for a busy machine to renew in time."""
 
 
 class Running:
