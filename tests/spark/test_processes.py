@@ -41,7 +41,7 @@ class Running:
 
     def last_words(self) -> str:
         """The reason that it gives when it ends by itself, with status 1."""
-        assert self.process.wait(60) == 1
+        assert self.process.wait(240) == 1
         return str(json.loads(next(line for line in self.lines() if "stopped by a failure" in line))["reason"])
 
 
@@ -115,13 +115,14 @@ def _end(processes: Sequence[Running]) -> None:
             each.process.wait()
 
 
-def until(what: str, holds: Callable[[], bool], seconds: float = 90) -> None:
+def until(what: str, holds: Callable[[], bool], seconds: float = 240) -> None:
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline, f"waited {seconds:g} s for {what}"
         time.sleep(0.1)
 
 
+@pytest.mark.timeout(900)
 def test_of_several_processes_one_runs_at_a_time_and_nothing_is_lost_or_doubled(place: Place) -> None:
     place.depart(20)
     rivals = [place.start("live"), place.start("live")]
