@@ -147,11 +147,17 @@ def test(
     unit: Annotated[bool, typer.Option("--unit", help="Only the quick part, without processes.")] = False,
     images: Annotated[bool, typer.Option("--images", help="Only the container images: build and run them.")] = False,
     expression: Annotated[str | None, typer.Option("-k", help="Only tests whose names match, as in pytest.")] = None,
-    arguments: Annotated[list[str] | None, typer.Argument(help="For pytest, after `--`.")] = None,
+    faults: Annotated[
+        bool, typer.Option("--faults", help="Only the fault campaign, or the faults named; finished ones are kept.")
+    ] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Of the fault campaign's chance.")] = 1,
+    arguments: Annotated[list[str] | None, typer.Argument(help="For pytest, after `--`; or names of faults.")] = None,
 ) -> None:
     """Run the tests: the quick ones, then those on a real stack of their own."""
-    from deploy.local.checks import run_tests
+    from deploy.local.checks import run_faults, run_tests
 
+    if faults:
+        raise typer.Exit(run_faults(arguments or (), seed))
     raise typer.Exit(run_tests(unit=unit, images=images, expression=expression, arguments=arguments or ()))
 
 

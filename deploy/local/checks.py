@@ -36,3 +36,9 @@ def run_tests(*, unit: bool, images: bool, expression: str | None, arguments: Se
         else:
             worst = max(worst, code)
     return int(pytest.ExitCode.NO_TESTS_COLLECTED) if nothing == len(parts) else worst
+
+
+def run_faults(names: Sequence[str], seed: int) -> int:
+    """Run the fault campaign of `tests/faults`, or the named faults of it; returns its exit code."""
+    command = [sys.executable, "-m", "tests.faults", "--seed", str(seed), *names]
+    return subprocess.run(command, cwd=ROOT, check=False).returncode

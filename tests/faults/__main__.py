@@ -1,0 +1,57 @@
+"""`python -m tests.faults [NAME…] --seed N`: the fault campaign; `headrace test --faults` calls it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tests.faults.campaign import AFTERWARDS, Campaign, Kept
+from tests.faults.disk import in_own_namespace
+from tests.faults.kinds.every import FAULTS
+from tests.faults.report import report
+from tests.faults.stage import Stage
+
+RESULTS = Path(__file__).parent.parent.parent / "fault-results"
+_REPEATS = 4
+
+
+def run(names: Sequence[str], seed: int) -> int:
+    """Run the named faults, or those that have not passed with this seed; print the report. The exit status."""
+    known = {fault.name: fault for fault in FAULTS}
+    if unknown := set(names) - known.keys():
+        _say(f"there is no fault {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+        return 2
+    kept = Kept(RESULTS / f"seed-{seed}.jsonl")
+    done = {name for name, outcome in kept.outcomes().items() if outcome.passed}
+    chosen = [known[name] for name in names] or [fault for fault in FAULTS if fault.name not in done]
+    if chosen:
+        with (
+            TemporaryDirectory(prefix="headrace-faults-") as folder,
+            Stage(Path(folder) / "stack", repeats=_REPEATS, say=_say) as stage,
+        ):
+            for outcome in Campaign(stage, seed, _say).run(chosen):
+                kept.add(outcome)
+    outcomes = kept.outcomes()
+    print("\n".join(report(seed, [outcomes[name] for name in [*known, AFTERWARDS] if name in outcomes])))
+    return 0 if all(name in outcomes and outcomes[name].passed for name in [*(names or known), AFTERWARDS]) else 1
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="; ".join(fault.name for fault in FAULTS))
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    status = in_own_namespace(["-m", "tests.faults", *sys.argv[1:]])
+    return status if status is not None else run(arguments.names, arguments.seed)
+
+
+def _say(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

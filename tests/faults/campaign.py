@@ -1,0 +1,147 @@
+"""`Campaign`: faults one after another on one stage, each followed by recovery, the ledger, the oracle and the audit."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from tests.faults.fault import Fault, Shown
+from tests.faults.stage import Stage
+from tests.faults.witness import Found, Witness
+
+AFTERWARDS = "afterwards"
+
+_WARM_UP_SECONDS = 3.0
+"""Load between two faults, so that each meets a system at work."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one fault. `recovered_seconds`: from its end until nothing that was sent before waited any more."""
+
+    fault: str
+    sentence: str
+    shown: str
+    events: int
+    sent_again: int
+    written_again: int
+    restarts: int
+    lost: int
+    doubled: int
+    wrong: int
+    lasted_seconds: float
+    recovered_seconds: float
+    peak_mb: dict[str, int]
+    trouble: list[str] = field(default_factory=list)
+    """Everything that is wrong, in words; none is a success."""
+
+    @property
+    def passed(self) -> bool:
+        """Nothing is wrong."""
+        return not self.trouble
+
+
+class Campaign:
+    """Runs faults of one seed; `keep`, if given, holds the outcomes, a line each, so that a later run leaves out what passed."""
+
+    def __init__(self, stage: Stage, seed: int, say: Callable[[str], None]) -> None:
+        self._stage, self._seed, self._say = stage, seed, say
+        self._witness = Witness(stage)
+
+    def run(self, faults: Iterable[Fault]) -> Iterable[Outcome]:
+        """Each fault's outcome as soon as it is there; a fault that fails does not end the campaign."""
+        before = self._witness.look(120)
+        if before.lost or before.doubled or before.wrong:
+            raise AssertionError(f"something is wrong before any fault: {before}")
+        for fault in faults:
+            self._say(f"{fault.name}: {fault.sentence}")
+            yield self._run(fault)
+        self._stage.end_load()
+        yield self._run(
+            Fault(
+                AFTERWARDS, "No fault: all records, rows and alerts once more from the beginning.", self._nothing, 120
+            ),
+            full=True,
+        )
+
+    def _nothing(self, stage: Stage, chance: random.Random) -> Shown:
+        return Shown(stage.acknowledged(), "events acknowledged in all")
+
+    def _run(self, fault: Fault, *, full: bool = False) -> Outcome:
+        stage = self._stage
+        time.sleep(_WARM_UP_SECONDS)
+        stage.forgive()
+        stage.peaks.clear()
+        restarts, began, trouble = stage.restarts(), time.monotonic(), list[str]()
+        shown = "not shown"
+        try:
+            proof = fault.act(stage, random.Random(f"{self._seed}/{fault.name}"))
+            shown = str(proof)
+            if not proof.times:
+                trouble.append(f"the fault was not shown to act: {proof}")
+        except Exception as error:  # noqa: BLE001  whatever it is, the others are still to run
+            trouble.append(f"the fault itself failed: {type(error).__name__}: {error}")
+        healed, found = time.monotonic(), Found()
+        try:
+            found = self._witness.look(fault.seconds)
+        except Exception as error:  # noqa: BLE001
+            trouble.append(f"no recovery: {type(error).__name__}: {error}")
+        recovered = time.monotonic()
+        if full:
+            found += self._witness.look_at_everything()
+        trouble += [*found.lost, *found.doubled, *found.wrong, *self._audit(*(["--full"] if full else []))]
+        outcome = Outcome(
+            fault=fault.name,
+            sentence=fault.sentence,
+            shown=shown,
+            events=found.events,
+            sent_again=found.sent_again,
+            written_again=found.written_again,
+            restarts=stage.restarts() - restarts,
+            lost=len(found.lost),
+            doubled=len(found.doubled),
+            wrong=len(found.wrong),
+            lasted_seconds=round(healed - began, 1),
+            recovered_seconds=round(recovered - healed, 1),
+            peak_mb={name: peak // 1_000_000 for name, peak in sorted(stage.peaks.items())},
+            trouble=trouble,
+        )
+        self._say(
+            f"{fault.name}: {'passed' if outcome.passed else 'FAILED'}: {shown}; {recovered - healed:.0f} s to recover"
+        )
+        for each in trouble[:5]:
+            self._say(f"    {each[:400]}")
+        return outcome
+
+    def _audit(self, *options: str) -> list[str]:
+        done = self._stage.audit("--json", "--wait", "60", *options)
+        if done.returncode == 0:
+            return []
+        if done.returncode == 1:
+            findings = json.loads(done.stdout)["findings"]
+            return [f"audit: {each['kind']}: {each['coordinate']}: {each['detail']}" for each in findings]
+        return [f"audit: no verdict: {done.stderr.strip()[-500:]}"]
+
+
+class Kept:
+    """The outcomes of a seed, in a file that survives the campaign."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def outcomes(self) -> dict[str, Outcome]:
+        """The last of each fault, by its name."""
+        if not self._path.exists():
+            return {}
+        lines = self._path.read_text(encoding="utf-8").splitlines()
+        return {each["fault"]: Outcome(**each) for each in map(json.loads, lines)}
+
+    def add(self, outcome: Outcome) -> None:
+        """Keep one more."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(asdict(outcome)) + "\n")

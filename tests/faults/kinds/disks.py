@@ -1,0 +1,30 @@
+"""Disks that are full. They are small file systems of their own (see `tests/faults/disk.py`)."""
+
+from __future__ import annotations
+
+import random
+import time
+
+from tests.faults.disk import filled
+from tests.faults.fault import Shown, fault
+from tests.faults.stage import Stage
+
+
+@fault("The broker's disk is full for 20 s.")
+def broker_disk_full(stage: Stage, chance: random.Random) -> Shown:
+    before = stage.restarts()
+    with filled(stage.directory / "kafka"):
+        stage.wait("the broker to fail for want of space", lambda: stage.restarts() > before, 60)
+        time.sleep(20)
+    stage.forgive()
+    return Shown(stage.log_of("kafka").count("No space left on device"), "times that the broker found no space")
+
+
+@fault("Spark's disk is full for 20 s, and live is started on it.")
+def spark_disk_full(stage: Stage, chance: random.Random) -> Shown:
+    with filled(stage.scratch):
+        stage.kill("live")
+        time.sleep(20)
+    stage.forgive()
+    found = sum(stage.log_of(name).count("No space left on device") for name in ("live", "lake"))
+    return Shown(found, "times that Spark found no space")

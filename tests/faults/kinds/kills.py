@@ -1,0 +1,124 @@
+"""Processes that die, or that others take the place of."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import psutil
+
+from tests.faults.fault import Shown, fault
+from tests.faults.moments import (
+    after_the_lake_commits,
+    before_the_lake_commits,
+    between_its_commits,
+    in_a_transaction,
+    strike_often,
+    until_it_works,
+)
+from tests.faults.positions import Positions
+from tests.faults.stage import Stage, text_of
+
+_TIMES_ALL_DIE = 5
+
+
+@fault("kill -9 of live at moments of chance.")
+def live_killed(stage: Stage, chance: random.Random) -> Shown:
+    positions, killed = Positions(stage), 0
+    for _ in range(stage.repeats):
+        stage.forgive()
+        until_it_works(stage, positions, "live")
+        time.sleep(chance.uniform(0, 2))
+        killed += bool(stage.kill("live"))
+    return Shown(killed, "kills")
+
+
+@fault("kill -9 of live, its Python driver or its JVM, while it has a Kafka transaction open.")
+def live_killed_in_a_transaction(stage: Stage, chance: random.Random) -> Shown:
+    positions = Positions(stage)
+    met = strike_often(stage, chance, "live", lambda victims: in_a_transaction(stage, positions, victims))
+    return Shown(met, "kills with a transaction open")
+
+
+@fault("kill -9 of live, its Python driver or its JVM, between the transaction's commit and the checkpoint's.")
+def live_killed_between_its_commits(stage: Stage, chance: random.Random) -> Shown:
+    positions = Positions(stage)
+    met = strike_often(stage, chance, "live", lambda victims: between_its_commits(stage, positions, victims))
+    return Shown(met, "kills after Kafka's commit and before the checkpoint's")
+
+
+@fault("kill -9 of lake, its Python driver or its JVM, between writing files and committing them.")
+def lake_killed_before_its_commit(stage: Stage, chance: random.Random) -> Shown:
+    positions = Positions(stage)
+    met = strike_often(stage, chance, "lake", lambda victims: before_the_lake_commits(stage, positions, victims))
+    return Shown(met, "kills with files written and not committed")
+
+
+@fault("kill -9 of lake, its Python driver or its JVM, between the table's commit and the checkpoint's.")
+def lake_killed_after_its_commit(stage: Stage, chance: random.Random) -> Shown:
+    positions = Positions(stage)
+    met = strike_often(stage, chance, "lake", lambda victims: after_the_lake_commits(stage, positions, victims))
+    return Shown(met, "kills after the table's commit and before the checkpoint's")
+
+
+@fault("kill -9 of the Python workers of live in the middle of a task.")
+def live_workers_killed(stage: Stage, chance: random.Random) -> Shown:
+    positions, killed = Positions(stage), 0
+    for _ in range(stage.repeats):
+        stage.forgive()
+        stage.wait("a transaction to be open", lambda: positions.open_records() > 0)
+        workers = _workers(stage.family("live"))
+        for worker in workers:
+            worker.kill()
+        killed += len(workers)
+        time.sleep(chance.uniform(0.5, 2))
+    return Shown(killed, "workers killed, each time with a transaction open")
+
+
+@fault("A second live is started on the same query, and runs beside the first for a while.")
+def second_live(stage: Stage, chance: random.Random) -> Shown:
+    before = stage.restarts()
+    other = stage.second("live")
+    stage.wait("the second live to write", lambda: '"started"' in text_of(other.log) or other.exit_code() is not None)
+    time.sleep(chance.uniform(8, 12))
+    ended = other.exit_code()
+    other.stop(grace_seconds=30)
+    fenced = stage.restarts() - before + (ended is not None)
+    return Shown(fenced, "times that one of the two was fenced and ended")
+
+
+@fault("A second lake is started on the same tables.")
+def second_lake(stage: Stage, chance: random.Random) -> Shown:
+    other = stage.second("lake")
+    stage.wait("the second lake to end", lambda: other.exit_code() is not None)
+    refused = "holds the lease" in text_of(other.log) or "TableTaken" in text_of(other.log) or other.exit_code() == 1
+    other.stop(grace_seconds=10)
+    return Shown(int(refused), "refusal")
+
+
+@fault("lake is frozen (SIGSTOP) past its lease, another takes over, and the first wakes beside it.")
+def lake_frozen(stage: Stage, chance: random.Random) -> Shown:
+    before = stage.process("lake")
+    with stage.frozen("lake"):
+        other = stage.second("lake")
+        stage.wait("the second lake to take over", lambda: '"started"' in text_of(other.log))
+        time.sleep(chance.uniform(3, 6))
+    stage.wait("the first lake to end", lambda: not before.is_running() or before.status() == psutil.STATUS_ZOMBIE)
+    other.stop(grace_seconds=60)
+    return Shown(1, "takeover; the first one ended when it woke")
+
+
+@fault("Every process is killed at once (kill -9), five times in a row.", seconds=240)
+def everything_killed(stage: Stage, chance: random.Random) -> Shown:
+    names = ("kafka", "registry", "s3", "live", "lake", "alerting", "dimensions")
+    killed = 0
+    for _ in range(_TIMES_ALL_DIE):
+        killed += len(stage.kill(*names))
+        time.sleep(chance.uniform(5, 15))
+    return Shown(killed, "processes killed")
+
+
+def _workers(family: list[psutil.Process]) -> list[psutil.Process]:
+    """Those that Spark's daemon has forked."""
+    daemons = [each for each in family if "pyspark.daemon" in " ".join(each.cmdline())]
+    return [each for each in daemons if each.parent() in daemons]

@@ -1,0 +1,102 @@
+"""Records that nobody can read, and more of them than there should be."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from contracts import topics
+from contracts.catalog import load_catalog
+from contracts.codec import Codec
+from contracts.registry import Registry
+from tests.faults.fault import Shown, fault
+from tests.faults.load import departures
+from tests.faults.stage import Stage
+
+_RAW = topics.FLIGHTS_DEPARTED.name
+_NOBODYS_ID = 2_000_000_000
+_MAX_BYTES = 1_000_000
+"""A little less than Kafka lets a record be by default."""
+
+
+@fault("Records that can't be read, of every kind, among the good ones.")
+def poison_records(stage: Stage, chance: random.Random) -> Shown:
+    kinds = _kinds(stage, chance)
+    for value in kinds.values():
+        _send(stage, [value], headers=[])
+    good = kinds["with bytes after its end"]
+    # The value is good; the headers hold no UTF-8, so they can't be a reason to set it aside.
+    _send(stage, [good], headers=[("ce_id", b"\xff\xfe"), ("traceparent", b"\xc3\x28"), ("ce_source", None)])
+    refused = _refused(stage, chance.randbytes(10 << 20))
+    return Shown(len(kinds) + 1, f"records sent; one of 10 MB was refused by the broker: {refused}")
+
+
+@fault("Records with a schema id that the registry has never given.")
+def unknown_schema_id(stage: Stage, chance: random.Random) -> Shown:
+    return Shown(send_unknown_schema_id(stage, count=20), "records sent")
+
+
+def send_unknown_schema_id(stage: Stage, *, count: int) -> int:
+    """Send records of a schema id that nobody knows; returns how many the brokers have."""
+    return _send(stage, [_NOBODYS_ID.to_bytes(5, "big") + b"\x02x"] * count, headers=[])
+
+
+def _kinds(stage: Stage, chance: random.Random) -> dict[str, bytes | None]:
+    with Registry(stage.stack.settings().registry) as registry:
+        schema_id = registry.latest(f"{_RAW}-value").id
+        nested = registry.register("nested-value", _nested_schema(100))
+        codec = Codec({schema_id: load_catalog().schema(_RAW)}.__getitem__)
+    prefix = schema_id.to_bytes(5, "big")
+    whole = codec.encode(schema_id, vars(next(departures())))
+    return {
+        "tombstone": None,
+        "empty": b"",
+        "one byte": b"\x00",
+        "header alone": prefix,
+        "wrong magic": b"\x01" + whole[1:],
+        "truncated": whole[: chance.randint(6, len(whole) - 1)],
+        "random": chance.randbytes(chance.randint(6, 400)),
+        "random behind a header": prefix + chance.randbytes(200),
+        "as large as may be": prefix + chance.randbytes(_MAX_BYTES),
+        "a string of 2 GiB, it says": prefix + b"\xfe\xff\xff\xff\x0f" + b"x" * 20,
+        "a string that is no UTF-8": prefix + b"\x06\xff\xfe\xfd" + whole[8:],
+        "nested a hundred deep": nested.to_bytes(5, "big") + b"\x02x",
+        "text": b'{"flight_id": "not Avro"}',
+        "with bytes after its end": whole + b"\x00" * 7,
+    }
+
+
+def _nested_schema(depth: int) -> str:
+    kind: object = "string"
+    for level in range(depth):
+        kind = {"type": "record", "name": f"Level{level}", "fields": [{"name": "inner", "type": kind}]}
+    return json.dumps(kind)
+
+
+def _send(stage: Stage, values: Sequence[bytes | None], headers: list[tuple[str, str | bytes | None]]) -> int:
+    """To the brokers directly, past the contract; raises what they refuse."""
+    failures: list[KafkaError] = []
+
+    def delivered(failure: KafkaError | None, message: Message) -> None:
+        if failure is not None:
+            failures.append(failure)
+
+    producer = Producer({"bootstrap.servers": stage.stack.kafka.bootstrap_servers, "message.max.bytes": 20 << 20})
+    for number, value in enumerate(values):
+        producer.produce(_RAW, value, f"poison{number}", headers=headers, on_delivery=delivered)
+    left = producer.flush(60)
+    producer.close()
+    if failures:
+        raise KafkaException(failures[0])
+    return len(values) - left
+
+
+def _refused(stage: Stage, value: bytes) -> str:
+    try:
+        _send(stage, [value], headers=[])
+    except KafkaException as refusal:
+        return str(refusal.args[0].name())
+    raise AssertionError("the broker took a record of 10 MB")

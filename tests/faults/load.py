@@ -1,0 +1,89 @@
+"""The load: real departures at a steady rate, with an external ledger. A process of its own, so that it can be killed.
+
+`python -m tests.faults.load LEDGER --rate 200`: for the stack that the environment's `HEADRACE_` variables name, until
+SIGTERM. An event's id is its flight's with the ledger's name and a number, so each event is sent once by intent.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from contracts import topics
+from contracts.catalog import load_catalog
+from contracts.errors import DeliveryError
+from contracts.events import FlightDeparted
+from contracts.publisher import Delivered, Publisher
+from contracts.registry import Registry
+from contracts.settings import Settings, read_settings
+from services.departures.event import event_of
+from services.replay.table import read_table
+from tests.faults.ledger import LedgerWriter
+
+FLIGHTS = 20_000
+"""How many rows of the data set are sent, again and again: some three weeks."""
+
+_STEP_SECONDS = 0.02
+
+
+def flight_of(event_id: str) -> str:
+    """The flight that an event is about."""
+    return event_id.split("#", 1)[0]
+
+
+def departures() -> Iterator[FlightDeparted]:
+    """Every departed flight among the first rows."""
+    for row in itertools.islice(read_table("flights"), FLIGHTS):
+        event = event_of(row)
+        if isinstance(event, FlightDeparted):
+            yield event
+
+
+def send(settings: Settings, ledger: Path, rate: float, stopping: threading.Event) -> None:
+    """Publish at `rate` events per second until `stopping`. What a full queue has held up is sent as soon as it goes on."""
+    written, name = LedgerWriter(ledger), ledger.stem
+    events = itertools.cycle(list(departures()))
+
+    def delivered(event_id: str, outcome: Delivered | DeliveryError) -> None:
+        if isinstance(outcome, Delivered):
+            written.acknowledged(event_id, outcome.coordinate)
+
+    with (
+        Registry(settings.registry) as registry,
+        Publisher(
+            settings, load_catalog(), registry, service="departures", topics=[topics.FLIGHTS_DEPARTED]
+        ) as publisher,
+    ):
+        began, sent = time.monotonic(), 0
+        while not stopping.wait(_STEP_SECONDS):
+            while sent < (time.monotonic() - began) * rate and not stopping.is_set():
+                event = next(events)
+                event_id = f"{event.flight_id}#{name}-{sent}"
+                written.attempted(event_id)
+                publisher.publish(
+                    topics.FLIGHTS_DEPARTED, event, event_id=event_id, on_delivery=partial(delivered, event_id)
+                )
+                sent += 1
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.faults.load", description=__doc__)
+    parser.add_argument("ledger", type=Path)
+    parser.add_argument("--rate", type=float, required=True)
+    arguments = parser.parse_args()
+    stopping = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopping.set())
+    send(read_settings(Settings), arguments.ledger, arguments.rate, stopping)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

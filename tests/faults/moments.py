@@ -1,0 +1,108 @@
+"""Strikes a process at a chosen moment, found by watching from outside: no stop point stands in the code that is struck."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+import psutil
+
+from contracts.errors import HeadraceError
+from tests.faults.positions import LIVE_CHECKPOINT, TABLE, Positions
+from tests.faults.stage import Stage
+
+_TRIES_SECONDS = 120.0
+
+Sign = Callable[[], object]
+"""A state that is asked for again and again; the moment may have come when it changes."""
+
+
+def strike(stage: Stage, name: str, sign: Sign, holds: Callable[[], bool], victims: str) -> bool:
+    """Freeze a process each time that `sign` changes; if `holds` then, kill it, else let it go on and wait again.
+
+    `victims`: `all` that it has started, the `driver` (the Python process) or the `jvm` alone. The others go on,
+    as on a host where one process of several was killed. False if the moment did not come.
+    """
+    until = time.monotonic() + _TRIES_SECONDS
+    before = sign()
+    while time.monotonic() < until:
+        if (now := sign()) == before:
+            continue
+        before = now
+        with stage.frozen(name) as family:
+            if holds():
+                chosen = [each for each in family if victims == "all" or _is(each, victims, family[-1])]
+                for each in chosen:
+                    with suppress(psutil.NoSuchProcess):
+                        each.kill()
+                return True
+    return False
+
+
+def until_it_works(stage: Stage, positions: Positions, name: str) -> None:
+    """Until `live` or `lake` commits something, after it was started again perhaps."""
+    look = {"live": positions.taken, "lake": positions.versions}[name]
+    before = look()
+    stage.wait(f"{name} to commit something", lambda: look() != before)
+
+
+def strike_often(stage: Stage, chance: random.Random, name: str, once: Callable[[str], bool]) -> int:
+    """`once`, as often as the stage's faults strike, each time with other victims; how often the moment was met."""
+    met = 0
+    for _ in range(stage.repeats):
+        stage.forgive()
+        before = stage.process(name)
+        if once(chance.choice(["all", "driver", "jvm"])):
+            met += 1
+            stage.wait_for_another(name, before)
+    return met
+
+
+def in_a_transaction(stage: Stage, positions: Positions, victims: str) -> bool:
+    """`live`, while a Kafka transaction of it is open."""
+    return strike(stage, "live", lambda: positions.open_records() > 0, lambda: positions.open_records() > 0, victims)
+
+
+def between_its_commits(stage: Stage, positions: Positions, victims: str) -> bool:
+    """`live`, when a transaction has moved the group's offset and Spark's checkpoint does not know yet."""
+    return strike(stage, "live", positions.taken, lambda: _is_behind(positions, LIVE_CHECKPOINT), victims)
+
+
+def before_the_lake_commits(stage: Stage, positions: Positions, victims: str) -> bool:
+    """`lake`, when it has written files and not committed them."""
+    version = [positions.versions()]
+
+    def files() -> int:
+        # Of before the listing: a commit that comes while it runs is seen by `holds`.
+        version[0] = positions.versions()
+        return sum(name.endswith(".parquet") for name in positions.names(f"lake/{TABLE}/"))
+
+    return strike(stage, "lake", files, lambda: positions.versions() == version[0], victims)
+
+
+def after_the_lake_commits(stage: Stage, positions: Positions, victims: str) -> bool:
+    """`lake`, when it has committed a version and its checkpoint does not know yet."""
+
+    def holds() -> bool:
+        folder = f"checkpoints/lake/{TABLE}/"
+        epoch = max(int(name.split("/")[0]) for name in positions.names(folder))
+        return _is_behind(positions, f"{folder}{epoch}")
+
+    return strike(stage, "lake", positions.versions, holds, victims)
+
+
+def _is_behind(positions: Positions, checkpoint: str) -> bool:
+    """Whether a batch is planned that is not done."""
+    with suppress(HeadraceError):
+        return positions.newest(f"{checkpoint}/offsets/") > positions.newest(f"{checkpoint}/commits/")
+    return False
+
+
+def _is(process: psutil.Process, victims: str, driver: psutil.Process) -> bool:
+    if victims == "driver":
+        return process == driver
+    with suppress(psutil.NoSuchProcess):
+        return process.name() == "java"
+    return False

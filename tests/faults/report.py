@@ -1,0 +1,50 @@
+"""The campaign's report: one page, a line for each fault."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tests.faults.campaign import Outcome
+
+_COLUMNS = (
+    "fault",
+    "shown by",
+    "events",
+    "sent again",
+    "written again",
+    "restarts",
+    "lost",
+    "doubled",
+    "wrong",
+    "recovered",
+)
+
+
+def report(seed: int, outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """`events`: raw records since the fault before; `sent again`: enriched records whose first sending was aborted;
+    `written again`: rows that the lake wrote into files and never committed; `recovered`: seconds until nothing waited.
+    """
+    yield f"seed {seed}: {sum(each.passed for each in outcomes)} of {len(outcomes)} faults passed"
+    rows = [_COLUMNS, *map(_cells, outcomes)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
+    for row in rows:
+        yield "  ".join(
+            cell.ljust(width) if column < 2 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+    for outcome in outcomes:
+        for each in outcome.trouble[:3]:
+            yield f"{outcome.fault}: {each[:300]}"
+
+
+def _cells(outcome: Outcome) -> tuple[str, ...]:
+    counts = (
+        outcome.events,
+        outcome.sent_again,
+        outcome.written_again,
+        outcome.restarts,
+        outcome.lost,
+        outcome.doubled,
+        outcome.wrong,
+    )
+    return (outcome.fault, outcome.shown, *(f"{count:,}" for count in counts), f"{outcome.recovered_seconds:.0f} s")

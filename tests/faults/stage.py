@@ -1,0 +1,290 @@
+"""`Stage`: the whole of Headrace as it runs, under load, where faults happen one after another."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import psutil
+
+from contracts.catalog import load_catalog
+from deploy.local.deployable import LIVE, READERS, ROOT
+from deploy.local.landing import upload_dimensions
+from deploy.local.ports import HOST
+from deploy.local.process import Process, resident_bytes
+from deploy.local.stack import BUCKET, LocalStack
+from deploy.local.supervisor import Supervisor
+from services.alerting.settings import AlertingSettings
+from tests.alerting.endpoint import Endpoint
+from tests.faults.disk import mount, unmount
+from tests.faults.ledger import Ledger
+from tests.faults.proxy import Proxy
+
+RATE = 100.0
+"""Events per second of the steady load."""
+
+_COMPRESSED = {
+    "HEADRACE_LIVE__TRIGGER_SECONDS": "0.5",
+    # Commits come often, so that a fault finds one to strike at; leases and sessions end soon.
+    "HEADRACE_LAKE__TRIGGER_SECONDS": "3",
+    "HEADRACE_LAKE__LEASE_SECONDS": "6",
+    "HEADRACE_SESSION_TIMEOUT_SECONDS": "6",
+    "HEADRACE_STALL_SECONDS": "20",
+}
+_KAFKA_MB = 3_000
+_SCRATCH_MB = 300
+_START_SECONDS = 180.0
+_LOOK_SECONDS = 0.25
+
+
+class Stage:
+    """Broker, registry and S3, `live`, `lake`, alerting and dimensions, supervised as `headrace up` does; a load with a ledger;
+    a proxy before the registry, S3 and a webhook.
+
+    `repeats`: how often a fault that strikes at moments strikes. `live` runs with whatever `HEADRACE_LIVE__` settings the
+    environment has.
+    """
+
+    def __init__(self, directory: Path, *, repeats: int, say: Callable[[str], None]) -> None:
+        self.directory, self.repeats, self.say = directory.resolve(), repeats, say
+        self.stack = LocalStack(directory, say=say)
+        self.ledger = Ledger(self.directory / "ledgers")
+        self.peaks: dict[str, int] = {}
+        """The most resident bytes of each process, with its children, since this was last emptied."""
+        self._supervisor = Supervisor(self._log)
+        self._lock = threading.RLock()
+        self._ended = threading.Event()
+        self._exits = ExitStack()
+        self._loads = 0
+        self._producer: Process | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop everything; the data stay."""
+        self._ended.set()
+        self.end_load()
+        with self._lock:
+            others = [name for name in self._supervisor.processes if name not in ("kafka", "registry", "s3")]
+            self._supervisor.stop(*others, grace_seconds=20)
+            self.stack.stop()
+        self._exits.close()
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The settings of every service: through the proxies."""
+        return {
+            **self.stack.settings_env(),
+            **_COMPRESSED,
+            "HEADRACE_S3__ENDPOINT": f"http://{HOST}:{self.s3.port}",
+            "HEADRACE_REGISTRY__URL": self.stack.registry.url.replace(
+                str(self.stack.ports.registry), str(self.registry.port)
+            ),
+            "HEADRACE_RULES_FILE": str(self.rules_file),
+            "HEADRACE_RECEIVERS_FILE": str(self._receivers_file),
+            # Where Spark and S3A keep what they can't hold in memory.
+            "SPARK_LOCAL_DIRS": str(self.scratch),
+            "LOCAL_DIRS": str(self.scratch),
+        }
+
+    @property
+    def scratch(self) -> Path:
+        """Spark's folder for what it can't hold in memory."""
+        return self.directory / "scratch"
+
+    def process(self, name: str) -> psutil.Process:
+        """A process that runs now; waits until the supervisor has started it again."""
+        return self._alive(name)
+
+    def family(self, name: str) -> list[psutil.Process]:
+        """A process and all that it has started, the youngest first."""
+        parent = self._alive(name)
+        return [*reversed(parent.children(recursive=True)), parent]
+
+    def kill(self, *names: str) -> list[int]:
+        """kill -9 of these with all that they have started, at once; returns the pids of those that died of it."""
+        victims = [each for name in names for each in self.family(name)]
+        for victim in victims:
+            with suppress(psutil.NoSuchProcess):
+                victim.kill()
+        psutil.wait_procs(victims, timeout=10)
+        return [victim.pid for victim in victims if not victim.is_running()]
+
+    @contextmanager
+    def frozen(self, name: str) -> Iterator[list[psutil.Process]]:
+        """SIGSTOP to a process and all that it has started; SIGCONT at the end, to those that are left."""
+        family = self.family(name)
+        for each in family:
+            with suppress(psutil.NoSuchProcess):
+                each.send_signal(signal.SIGSTOP)
+        try:
+            yield family
+        finally:
+            for each in reversed(family):
+                with suppress(psutil.NoSuchProcess):
+                    each.send_signal(signal.SIGCONT)
+
+    def restarts(self) -> int:
+        """How often the supervisor has started something again."""
+        return sum(each.restarts for each in self._supervisor.processes.values())
+
+    def forgive(self) -> None:
+        """Whoever dies next is taken for settled: its restart waits only the first pause."""
+        with self._lock:
+            for each in self._supervisor.processes.values():
+                each.pause_seconds = 1.0
+
+    def second(self, name: str, **settings: str) -> Process:
+        """One more of a deployable, started, on a free port and not supervised; the caller stops it."""
+        deployable = next(each for each in (LIVE, *READERS) if each.name == name)
+        process = deployable.process(self.directory, self.stack.ports, {**self.env, **settings})
+        env = {**process.env, "HEADRACE_HTTP__PORT": "0"}
+        self._loads += 1
+        other = Process(f"{name}-{self._loads}", process.argv, directory=self.directory, env=env)
+        other.start()
+        return other
+
+    def load(self, rate: float = RATE) -> Process:
+        """One more producer with a ledger of its own, started; the caller stops it."""
+        self._loads += 1
+        name = f"load{self._loads}"
+        ledger = self.ledger.folder / f"{name}.ledger"
+        argv = [sys.executable, "-m", "tests.faults.load", str(ledger), "--rate", str(rate)]
+        process = Process(name, argv, directory=self.directory, env=self.env | {"PYTHONPATH": str(ROOT)})
+        process.start()
+        return process
+
+    def end_load(self) -> None:
+        """Stop the steady load, if it was started; what it has queued is delivered first."""
+        if self._producer is not None:
+            self._producer.stop(grace_seconds=30)
+
+    def log_of(self, name: str) -> str:
+        """All that a process of that name has logged."""
+        return text_of(self.directory / "logs" / f"{name}.log")
+
+    def acknowledged(self) -> int:
+        """How many events of the load the brokers have acknowledged until now."""
+        self.ledger.renew()
+        return len(self.ledger.acknowledged)
+
+    def told(self) -> set[str]:
+        """The ids of the alerts that the webhook was told of."""
+        return {str(post["alert"]["alert_id"]) for post in self._webhook.posts}
+
+    def healthy(self, name: str) -> bool:
+        """Whether a deployable says so itself."""
+        import httpx
+
+        try:
+            return httpx.get(f"http://{HOST}:{getattr(self.stack.ports, name)}/health", timeout=2).status_code == 200
+        except httpx.HTTPError:
+            return False
+
+    def wait(self, what: str, condition: Callable[[], Any], seconds: float = _START_SECONDS) -> None:
+        """Until `condition()`; raises TimeoutError that says what was waited for."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"waited {seconds:.0f} s for {what}")
+            time.sleep(_LOOK_SECONDS)
+
+    def wait_for_another(self, name: str, before: psutil.Process) -> None:
+        """Until the supervisor has started a process in the place of `before`."""
+        self.wait(f"{name} to be started again", lambda: self.process(name) != before)
+
+    def audit(self, *options: str) -> subprocess.CompletedProcess[str]:
+        """`headrace audit` of everything that runs."""
+        command = [sys.executable, "-m", "services.audit", *options]
+        env = {**os.environ, **self.env, "PYTHONPATH": str(ROOT)}
+        return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+
+    def _start(self) -> None:
+        for folder in (self.ledger.folder, self.scratch):
+            folder.mkdir(parents=True, exist_ok=True)
+        for disk, megabytes in ((self.directory / "kafka", _KAFKA_MB), (self.scratch, _SCRATCH_MB)):
+            self._exits.callback(unmount, disk)
+            if not mount(disk, megabytes):
+                self.say(f"{disk.name} is no disk of its own: faults that fill it can't be run")
+        self.stack.start()
+        self.stack.bootstrap()
+        self.s3 = self._exits.enter_context(Proxy(self.stack.ports.s3))
+        self.registry = self._exits.enter_context(Proxy(self.stack.ports.registry))
+        self._webhook = self._exits.enter_context(Endpoint())
+        self.webhook = self._exits.enter_context(Proxy(int(self._webhook.url.rsplit(":")[-1].split("/")[0])))
+        self._write_files()
+        upload_dimensions(self.stack.s3, BUCKET, load_catalog())
+        for component in (self.stack.kafka, self.stack.registry, self.stack.s3):
+            self._supervisor.watch(component.process, start=component.start)
+        for deployable in (LIVE, *READERS):
+            self._supervisor.start(deployable.process(self.directory, self.stack.ports, self.env))
+        threading.Thread(target=self._supervise, name="supervisor", daemon=True).start()
+        self._producer = self.load()
+        self.say("everything is started; waiting until it flows")
+        for name in ("live", "lake", "alerting"):
+            self.wait(f"{name} to be healthy", partial(self.healthy, name))
+
+    def _write_files(self) -> None:
+        """Rules without cooldowns, so that every alert is told; the one receiver."""
+        self.rules_file = self.directory / "rules.yaml"
+        shipped = AlertingSettings.model_fields["rules_file"].default.read_text(encoding="utf-8")
+        self.rules_file.write_text(re.sub(r"cooldown: \w+", "cooldown: 0s", shipped), encoding="utf-8")
+        self._receivers_file = self.directory / "receivers.yaml"
+        receiver = f"receivers:\n  - name: webhook\n    url: http://{HOST}:{self.webhook.port}/hook\n"
+        self._receivers_file.write_text(receiver, encoding="utf-8")
+
+    def _supervise(self) -> None:
+        while not self._ended.wait(_LOOK_SECONDS):
+            with self._lock:
+                if self._ended.is_set():
+                    return
+                self._supervisor.check()
+            for name, each in self._supervisor.processes.items():
+                if each.state == "running" and each.process.pid is not None:
+                    with suppress(psutil.NoSuchProcess):
+                        resident = resident_bytes(psutil.Process(each.process.pid))
+                        self.peaks[name] = max(self.peaks.get(name, 0), resident)
+
+    def _alive(self, name: str) -> psutil.Process:
+        found: list[psutil.Process] = []
+
+        def runs() -> bool:
+            with self._lock:
+                supervised = self._supervisor.processes[name]
+                if supervised.state == "running" and supervised.process.exit_code() is None:
+                    found.append(psutil.Process(supervised.process.pid))
+            return bool(found)
+
+        self.wait(f"{name} to run", runs)
+        return found[-1]
+
+    def _log(self, text: str) -> None:
+        with (self.directory / "supervisor.log").open("a") as file:
+            file.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+
+
+def text_of(log: Path) -> str:
+    """What is in a log; nothing if there is none yet."""
+    return log.read_text(errors="replace") if log.exists() else ""

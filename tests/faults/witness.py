@@ -1,0 +1,244 @@
+"""`Witness`: reads every hop anew, compares it with ledger and oracle, and counts what was sent or written twice."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow.parquet as pq
+from confluent_kafka import Consumer, Message, TopicPartition
+
+from contracts.dead_letters.headers import ERRORS
+from contracts.registry import Registry
+from spark.live import SOURCE as RAW
+from spark.live import TARGET as ENRICHED
+from tests.faults.load import flight_of
+from tests.faults.positions import TABLE, Offsets, Positions, added_files
+from tests.faults.stage import Stage
+from tests.system.oracle import enriched_flights
+from tests.system.verify import ALERTS, coordinate, decoded, expected_alerts, lake_rows
+
+_DEAD = f"{RAW}.dlq"
+_LANDED = {TABLE: ENRICHED, "flights_departed": RAW}
+_FLIGHTS_UNTIL = datetime(2013, 2, 1, tzinfo=UTC)
+"""Later than all that the load sends."""
+_SILENCE_SECONDS = 20.0
+
+
+@dataclass
+class Found:
+    """What is wrong, in words, since the last look; and how much was looked at."""
+
+    events: int = 0
+    sent_again: int = 0
+    written_again: int = 0
+    lost: list[str] = field(default_factory=list)
+    doubled: list[str] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+
+    def __add__(self, other: Found) -> Found:
+        return Found(**{each.name: getattr(self, each.name) + getattr(other, each.name) for each in fields(self)})
+
+
+class Witness:
+    """Looks again and again, each time at what came since. `foreign`: coordinates of records that are not of the load,
+    and whether they are good ones; the others must be dead letters.
+    """
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage, self._ledger = stage, stage.ledger
+        self._positions = Positions(stage)
+        self._settings = self._positions.settings
+        self._registry = Registry(self._settings.registry)
+        self._oracle = enriched_flights(_FLIGHTS_UNTIL)
+        self._schemas: dict[int, Any] = {}
+        self._next: dict[tuple[str, str], dict[int, int]] = {}
+        self._raw: dict[str, str | None] = {}  # event id by coordinate; None: not of the load
+        self._event_ids: set[str] = set()
+        self._acknowledged: set[str] = set()  # event ids that were found in the topic
+        self._open: set[str] = set()  # coordinates of raw records of which nothing was made yet
+        self._made: set[str] = set()
+        self._ahead: dict[str, dict[str, Any]] = {}  # enriched events by coordinate, not compared yet
+        self._tried: set[str] = set()
+        self._alerts: set[str] = set()
+        self._versions = dict.fromkeys(_LANDED, -1)
+        self._files: dict[str, set[str]] = {table: set() for table in _LANDED}  # counted or committed
+
+    def look(self, seconds: float) -> Found:
+        """Wait until all that follows has come as far as the raw topic is now, and compare. Raises TimeoutError."""
+        found, positions, stage = Found(), self._positions, self._stage
+        raw_ends = positions.ends(RAW)
+        written = {table: self._data_files(table) for table in _LANDED}
+        stage.wait("live to catch up", lambda: positions.reached(raw_ends, "live", RAW), seconds)
+        raw = self._read_raw(found)
+        enriched = self._read_enriched(found)
+        stage.wait("alerting to catch up", lambda: positions.reached(enriched, "alerting", ENRICHED), seconds)
+        stage.wait(f"the table {TABLE} to catch up", lambda: self._landed(TABLE, enriched), seconds)
+        stage.wait("the table flights_departed to catch up", lambda: self._landed("flights_departed", raw), seconds)
+        self._read_alerts()
+        stage.wait("every alert to be told", lambda: self._alerts <= stage.told(), seconds)
+        self._compare(found, raw_ends)
+        for table in _LANDED:
+            found.written_again += self._written_in_vain(table, written[table])
+        return found
+
+    def look_at_everything(self) -> Found:
+        """The lake's rows and the alerts, all of them, against the oracle; nothing may be on its way any more."""
+        found = Found()
+        rows: Counter[str] = Counter()
+        good = {at: event for at, event in self._raw.items() if event is not None}
+        for row in lake_rows(self._settings, TABLE):
+            at = str(row["coordinate"])
+            rows[at] += 1
+            if at in good:
+                self._check(found, f"lake {at}", row | {"flight_date": str(row["flight_date"])}, good[at])
+        found.lost += [f"{at} is not in the lake" for at in good.keys() - rows.keys()]
+        found.doubled += [f"{at} is in the lake {count} times" for at, count in rows.items() if count > 1]
+        raised = [decoded(m, self._registry, self._schemas) for m in self._new_records(ALERTS, "all")]
+        ids = {(str(each["rule"]), str(each["coordinate"])) for each in raised}
+        expected = set(expected_alerts(self._settings, self._registry, self._schemas))
+        found.lost += [f"no alert of {rule} for {at}" for rule, at in expected - ids]
+        found.wrong += [f"an alert of {rule} for {at} that nothing asks for" for rule, at in ids - expected]
+        return found
+
+    def _read_raw(self, found: Found) -> Offsets:
+        for message in self._new_records(RAW, "read_committed"):
+            at, event_id = coordinate(message), _header(message, "ce_id")
+            of_load = event_id is not None and "#" in event_id
+            self._raw[at] = event_id if of_load else None
+            self._open.add(at)
+            found.events += 1
+            if event_id is not None and of_load:
+                if event_id in self._event_ids:
+                    found.doubled.append(f"the event {event_id} is in the raw topic again, at {at}")
+                self._event_ids.add(event_id)
+        self._ledger.renew()
+        found.wrong += [f"{each} was never sent" for each in self._event_ids - self._ledger.attempted]
+        return self._next[RAW, "read_committed"]
+
+    def _read_enriched(self, found: Found) -> Offsets:
+        """The offset after the last record of each partition."""
+        for message in self._new_records(ENRICHED, "read_committed"):
+            at = str(_header(message, "ce_id"))
+            self._take(found, at)
+            self._ahead[at] = decoded(message, self._registry, self._schemas)
+        # Some may be of raw records that came after those that were read: the next look checks them.
+        for at in self._ahead.keys() & self._raw.keys():
+            event, event_id = self._ahead.pop(at), self._raw[at]
+            if event_id is not None:
+                self._check(found, f"enriched {at}", event, event_id)
+        for message in self._new_records(_DEAD, "read_committed"):
+            if _header(message, f"{ERRORS}connector.name") == "live":
+                at = str(_header(message, "ce_id"))
+                self._take(found, at)
+                if self._raw.get(at) is not None:
+                    found.lost.append(
+                        f"{at} is good and among the dead letters: {_header(message, f'{ERRORS}exception.message')}"
+                    )
+        for message in self._new_records(ENRICHED, "read_uncommitted"):
+            at = str(_header(message, "ce_id"))
+            found.sent_again += at in self._tried
+            self._tried.add(at)
+        return self._next[ENRICHED, "read_committed"]
+
+    def _read_alerts(self) -> None:
+        for message in self._new_records(ALERTS, "read_committed"):
+            self._alerts.add(str(decoded(message, self._registry, self._schemas)["alert_id"]))
+
+    def _take(self, found: Found, at: str) -> None:
+        if at in self._made:
+            found.doubled.append(f"{at} was made into something twice")
+        self._made.add(at)
+        self._open.discard(at)
+
+    def _compare(self, found: Found, ends: Offsets) -> None:
+        """What was acknowledged is in the raw topic, where the brokers said; what is there was made into something."""
+        for event_id in self._ledger.acknowledged.keys() - self._acknowledged:
+            at = self._ledger.acknowledged[event_id]
+            if at in self._raw:
+                self._acknowledged.add(event_id)
+                if self._raw[at] != event_id:
+                    found.lost.append(f"{event_id} was acknowledged at {at}, where {self._raw[at]} is")
+            elif _is_before(at, ends):
+                found.lost.append(f"{event_id} was acknowledged at {at}, where nothing is")
+        # A record that was made into something before the raw topic was read so far is taken off at the next look.
+        self._open -= self._made
+        found.lost += [f"{at} was made into nothing" for at in self._open if _is_before(at, ends)]
+
+    def _check(self, found: Found, what: str, event: Mapping[str, Any], event_id: str) -> None:
+        expected = self._oracle[flight_of(event_id)]
+        if what.startswith("lake"):
+            expected = expected | {"flight_date": str(expected["flight_date"])}
+        different = {name: (event.get(name), value) for name, value in expected.items() if event.get(name) != value}
+        if different:
+            found.wrong.append(f"{what}: (found, expected) differ: {different}")
+
+    def _landed(self, table: str, ends: Offsets) -> bool:
+        taken = self._positions.landed(table, _LANDED[table], ends)
+        return all(taken.get(partition, 0) >= end for partition, end in ends.items())
+
+    def _data_files(self, table: str) -> set[str]:
+        return {name for name in self._positions.names(f"lake/{table}/") if name.endswith(".parquet")} - {
+            name for name in self._positions.names(f"lake/{table}/_delta_log/")
+        }
+
+    def _written_in_vain(self, table: str, files: set[str]) -> int:
+        """Rows in those files that no version has taken in: they were written again."""
+        newest = self._positions.versions(table)
+        for version in range(self._versions[table] + 1, newest + 1):
+            log = self._positions.read(f"lake/{table}/_delta_log/{version:020}.json")
+            self._files[table] |= {unquote(path) for path in added_files(log)}
+        self._versions[table] = newest
+        rows = 0
+        for name in {each for each in files if "_delta_log" not in each} - self._files[table]:
+            rows += pq.ParquetFile(io.BytesIO(self._positions.read(f"lake/{table}/{name}"))).metadata.num_rows
+            self._files[table].add(name)
+        return rows
+
+    def _new_records(self, topic: str, isolation: str) -> Iterator[Message]:
+        """What came since this was asked for last, up to the end now; `all` begins at the first record each time."""
+        starts = {} if isolation == "all" else self._next.setdefault((topic, isolation), {})
+        consumer = Consumer(
+            self._settings.kafka.client_config()
+            | {
+                "group.id": "witness",
+                "isolation.level": "read_committed" if isolation == "all" else isolation,
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+            }
+        )
+        try:
+            partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+            consumer.assign([TopicPartition(topic, each, starts.get(each, 0)) for each in partitions])
+            left = set(partitions)
+            while left:
+                message = consumer.poll(_SILENCE_SECONDS)
+                if message is None:
+                    raise TimeoutError(f"{topic}: the broker sent nothing for {_SILENCE_SECONDS:.0f} s")
+                error = message.error()
+                if error is None:
+                    starts[message.partition() or 0] = (message.offset() or 0) + 1
+                    yield message
+                elif error.name() == "_PARTITION_EOF":
+                    left.discard(message.partition() or 0)
+                elif not error.retriable():
+                    raise TimeoutError(f"{topic}: {error}")
+        finally:
+            consumer.close()
+
+
+def _header(message: Message, name: str) -> str | None:
+    for key, value in list(message.headers() or []):
+        if key == name and value is not None:
+            return value.decode(errors="replace") if isinstance(value, bytes) else value
+    return None
+
+
+def _is_before(at: str, ends: Offsets) -> bool:
+    _, partition, offset = at.rsplit("/", 2)
+    return int(offset) < ends.get(int(partition), 0)
