@@ -13,6 +13,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -161,13 +162,16 @@ def stop_leftovers(directory: Path, *, order: Sequence[str], grace_seconds: floa
     names = sorted(processes, key=lambda name: order.index(name) if name in order else -1)
     for name in names:
         say(f"stopping {name} (pid {processes[name].pid}), left running")
-        processes[name].terminate()
+        with suppress(psutil.NoSuchProcess):
+            processes[name].terminate()
         _, alive = psutil.wait_procs([processes[name]], timeout=grace_seconds)
         for process in alive:
-            process.kill()
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
     orphans = list(_orphans(directory))
     for process in orphans:
-        process.kill()
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
     psutil.wait_procs(orphans, timeout=grace_seconds)
     for file in (directory / "run").glob("*.json"):
         file.unlink()
