@@ -12,6 +12,7 @@ from pyspark.sql.avro.functions import from_avro
 
 from spark.evolution import reading
 from spark.schemas import WriterSchemas
+from spark.text import is_text
 
 HEADER_BYTES = 5
 """The Confluent wire format's header: the byte 0x00 and a schema id of 4 bytes, most significant first."""
@@ -27,7 +28,7 @@ def decode(raw: DataFrame, schemas: WriterSchemas) -> DataFrame:
 
     `raw` has the columns of Spark's Kafka source, headers included. The result:
 
-    * `event`: struct, in `schemas.reader`; null, or all its fields are, for a bad record
+    * `event`: struct, in `schemas.reader`; null for a bad record
     * `reason`: null for a good record, else EmptyBody, TooShort, WrongMagic, UnknownSchemaId or Undecodable
     * `error`: what is wrong in words, null for a good record
     * `record`: struct of coordinate ("topic/partition/offset"), topic, partition, offset, timestamp, key, value, headers
@@ -50,7 +51,9 @@ def _columns(subject: str, reader: str, writers: tuple[tuple[int, str], ...]) ->
     """The two selects of `decode`. Kept, because making them is hundreds of calls into the JVM: too many for each batch."""
     body = F.col("record.value")
     # from_avro gives a struct of nulls where it fails, so a field that can't be null tells.
-    good = F.col(f"event.{_required_field(reader)}").isNotNull()
+    fits = F.col(f"event.{_required_field(reader)}").isNotNull()
+    text = is_text(F.col("event"), json.loads(reader))
+    good = fits if text is None else fits & text
     schema_id = F.conv(F.hex(F.substring(body, 2, HEADER_BYTES - 1)), 16, 10)
     faults = [
         ("EmptyBody", body.isNull() | (F.length(body) == 0), F.lit("the record has no value")),
@@ -61,10 +64,11 @@ def _columns(subject: str, reader: str, writers: tuple[tuple[int, str], ...]) ->
             ~_is_known(body, [schema_id for schema_id, _ in writers]),
             F.concat(F.lit(f"{subject} has no version with schema id "), schema_id),
         ),
+        ("Undecodable", fits, F.lit("a text in the body is not UTF-8")),
         ("Undecodable", F.lit(True), F.concat(F.lit("the body does not fit its schema, id "), schema_id)),
     ]
     return [_event(reader, writers).alias("event"), _record().alias("record")], [
-        F.col("event"),
+        F.when(good, F.col("event")).alias("event"),
         F.when(~good, _first([(is_so, F.lit(reason)) for reason, is_so, _ in faults])).alias("reason"),
         F.when(~good, _first([(is_so, error) for _, is_so, error in faults])).alias("error"),
         F.col("record"),

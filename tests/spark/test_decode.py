@@ -101,6 +101,7 @@ BAD: dict[str, tuple[bytes | None, str]] = {
     "json": (json.dumps({"flight_id": "UA1"}).encode(), "WrongMagic"),
     "unknown id": (framed(8, body(a_departure())), "UnknownSchemaId"),
     "truncated": (GOOD[:-3], "Undecodable"),
+    "text that is no UTF-8": (GOOD.replace(b"N14228", b"N142\xff8"), "Undecodable"),
     "random": (framed(7, bytes(range(255, 0, -1))), "Undecodable"),
     # zigzag varint of 2^31 - 1: "a string of 2 GiB follows"
     "claims two gibibytes": (framed(7, b"\xfe\xff\xff\xff\x0f" + b"x" * 20), "Undecodable"),
@@ -112,7 +113,7 @@ def test_every_bad_record_gets_its_reason_and_good_ones_beside_it_pass(spark: Sp
     rows = decoded(spark, GOOD, *values, GOOD)
     assert [row.reason for row in rows] == [None, *[reason for _, reason in BAD.values()], None]
     for value, row in zip(values, rows[1:-1], strict=True):
-        assert row.event is None or not any(row.event)
+        assert row.event is None
         assert row.error
         assert row.record.value == value
     assert "8" in rows[1 + list(BAD).index("unknown id")].error
@@ -121,3 +122,28 @@ def test_every_bad_record_gets_its_reason_and_good_ones_beside_it_pass(spark: Sp
 def test_without_any_schema_every_framed_record_is_of_an_unknown_one(spark: SparkSession) -> None:
     rows = decoded(spark, GOOD, schemas=WriterSchemas(SCHEMAS.subject, SCHEMA, {}))
     assert [row.reason for row in rows] == ["UnknownSchemaId"]
+
+
+NESTED: dict[str, tuple[Any, Any]] = {
+    "optional": (["null", "string"], "hello"),
+    "array": ({"type": "array", "items": "string"}, ["fine", "hello"]),
+    "array of optional": ({"type": "array", "items": ["null", "string"]}, [None, "hello"]),
+    "key of a map": ({"type": "map", "values": "long"}, {"hello": 1}),
+    "value of a map": ({"type": "map", "values": "string"}, {"fine": "hello"}),
+    "record": (
+        {"type": "record", "name": "Inner", "fields": [{"name": "inner", "type": "string"}]},
+        {"inner": "hello"},
+    ),
+    "one of several": (["null", "long", "string"], "hello"),
+}
+
+
+@pytest.mark.parametrize("where", NESTED)
+def test_text_that_is_no_utf_8_is_found_wherever_it_is(spark: SparkSession, where: str) -> None:
+    kind, value = NESTED[where]
+    schema = schema_with({"name": "extra", "type": kind})
+    schemas = WriterSchemas(SCHEMAS.subject, schema, {7: schema})
+    good = framed(7, body(a_departure(extra=value), schema))
+    rows = decoded(spark, good, good.replace(b"hello", b"hel\xff\xfe"), schemas=schemas)
+    assert [row.reason for row in rows] == [None, "Undecodable"]
+    assert rows[1].error == "a text in the body is not UTF-8"
