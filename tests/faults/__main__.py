@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -16,10 +17,9 @@ from tests.faults.report import report
 from tests.faults.stage import Stage
 
 RESULTS = Path(__file__).parent.parent.parent / "fault-results"
-_REPEATS = 4
 
 
-def run(names: Sequence[str], seed: int) -> int:
+def run(names: Sequence[str], seed: int, strikes: int) -> int:
     """Run the named faults, or those that have not passed with this seed; print the report. The exit status."""
     known = {fault.name: fault for fault in FAULTS}
     if unknown := set(names) - known.keys():
@@ -31,7 +31,7 @@ def run(names: Sequence[str], seed: int) -> int:
     if chosen:
         with (
             TemporaryDirectory(prefix="headrace-faults-") as folder,
-            Stage(Path(folder) / "stack", repeats=_REPEATS, say=_say) as stage,
+            Stage(Path(folder) / "stack", repeats=strikes, say=_say) as stage,
         ):
             for outcome in Campaign(stage, seed, _say).run(chosen):
                 kept.add(outcome)
@@ -44,9 +44,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="; ".join(fault.name for fault in FAULTS))
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--strikes", type=int, default=4, help="how often a fault strikes that is about a moment; five are (default: 4)"
+    )
     arguments = parser.parse_args()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # Also where a shell has made a background job deaf to SIGINT.
+        signal.signal(number, signal.default_int_handler)
     status = in_own_namespace(["-m", "tests.faults", *sys.argv[1:]])
-    return status if status is not None else run(arguments.names, arguments.seed)
+    return status if status is not None else run(arguments.names, arguments.seed, arguments.strikes)
 
 
 def _say(text: str) -> None:

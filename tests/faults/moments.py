@@ -43,7 +43,8 @@ def strike(stage: Stage, name: str, sign: Sign, holds: Callable[[], bool], victi
 
 def until_it_works(stage: Stage, positions: Positions, name: str) -> None:
     """Until `live` or `lake` commits something, after it was started again perhaps."""
-    look = {"live": positions.taken, "lake": positions.versions}[name]
+    looks: dict[str, Sign] = {"live": positions.taken, "lake": positions.versions}
+    look = looks[name]
     before = look()
     stage.wait(f"{name} to commit something", lambda: look() != before)
 

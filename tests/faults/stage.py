@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import psutil
+from confluent_kafka import Producer
 
 from contracts.catalog import load_catalog
 from deploy.local.deployable import LIVE, READERS, ROOT
@@ -124,13 +125,14 @@ class Stage:
         return [*reversed(parent.children(recursive=True)), parent]
 
     def kill(self, *names: str) -> list[int]:
-        """kill -9 of these with all that they have started, at once; returns the pids of those that died of it."""
+        """kill -9 of these with all that they have started, at once; returns their pids."""
         victims = [each for name in names for each in self.family(name)]
         for victim in victims:
             with suppress(psutil.NoSuchProcess):
                 victim.kill()
-        psutil.wait_procs(victims, timeout=10)
-        return [victim.pid for victim in victims if not victim.is_running()]
+        # Not by psutil's wait: it would take the exit code away from the supervisor.
+        self.wait("the killed to be dead", lambda: all(map(is_dead, victims)), 10)
+        return [victim.pid for victim in victims]
 
     @contextmanager
     def frozen(self, name: str) -> Iterator[list[psutil.Process]]:
@@ -180,6 +182,10 @@ class Stage:
         """Stop the steady load, if it was started; what it has queued is delivered first."""
         if self._producer is not None:
             self._producer.stop(grace_seconds=30)
+
+    def producer(self) -> Producer:
+        """A producer of any bytes, past every contract; the caller closes it."""
+        return Producer({"bootstrap.servers": self.stack.kafka.bootstrap_servers, "message.max.bytes": 20 << 20})
 
     def log_of(self, name: str) -> str:
         """All that a process of that name has logged."""
@@ -283,6 +289,14 @@ class Stage:
     def _log(self, text: str) -> None:
         with (self.directory / "supervisor.log").open("a") as file:
             file.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+
+
+def is_dead(process: psutil.Process) -> bool:
+    """Whether a process has ended, though its parent may not know yet."""
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def text_of(log: Path) -> str:

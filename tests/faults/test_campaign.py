@@ -2,25 +2,69 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
 
-from tests.faults.campaign import Campaign
+from spark.live import TARGET
+from tests.faults.campaign import AFTERWARDS, Campaign, Kept, Outcome
+from tests.faults.fault import Shown, fault
 from tests.faults.kinds.every import FAULTS, SHORT
 from tests.faults.report import report
 from tests.faults.stage import Stage
+from tests.system.verify import records
 
 _SEED = 1
+
+
+@fault("An enriched record is sent once more, behind live's back.")
+def doubled_by_hand(stage: Stage, chance: random.Random) -> Shown:
+    record = next(records(stage.stack.settings(), TARGET))
+    producer = stage.producer()
+    producer.produce(TARGET, record.value(), record.key(), headers=record.headers())
+    producer.flush(30)
+    producer.close()
+    return Shown(1, "record sent again")
+
+
+@fault("Nothing happens.")
+def nothing(stage: Stage, chance: random.Random) -> Shown:
+    return Shown(0, "things that happened")
+
+
+def an_outcome(name: str, *trouble: str) -> Outcome:
+    return Outcome(name, "It happens.", "1 kill", 100, 3, 0, 1, 0, 0, 0, 2.0, 3.0, {"live": 900}, list(trouble))
 
 
 def test_every_fault_has_a_name_of_its_own() -> None:
     assert len({fault.name for fault in FAULTS}) == len(FAULTS)
 
 
+def test_the_last_outcome_of_each_fault_is_kept(tmp_path: Path) -> None:
+    kept = Kept(tmp_path / "results" / "seed-1.jsonl")
+    for outcome in (an_outcome("one", "it was lost"), an_outcome("two"), an_outcome("one")):
+        kept.add(outcome)
+    assert kept.outcomes() == {"one": an_outcome("one"), "two": an_outcome("two")}
+    assert kept.outcomes()["one"].passed
+
+
+def test_the_report_has_a_line_for_each_fault_and_says_what_is_wrong() -> None:
+    lines = list(report(7, [an_outcome("one"), an_outcome("two", "a/0/1 was made into nothing")]))
+    assert lines[0] == "seed 7: 1 of 2 faults passed"
+    assert [line.split()[0] for line in lines[1:]] == ["fault", "one", "two", "two:"]
+    assert lines[-1] == "two: a/0/1 was made into nothing"
+
+
 @pytest.mark.system
 @pytest.mark.timeout(600)
-def test_nothing_is_lost_or_doubled_or_silent_under_a_few_faults(tmp_path: Path) -> None:
+def test_nothing_is_lost_or_doubled_under_a_few_faults_and_what_is_would_be_found(tmp_path: Path) -> None:
     with Stage(tmp_path / "stack", repeats=1, say=print) as stage:
-        outcomes = list(Campaign(stage, _SEED, print).run(SHORT))
-    assert all(outcome.passed for outcome in outcomes), "\n".join(report(_SEED, outcomes))
+        campaign = Campaign(stage, _SEED, print)
+        outcomes = list(campaign.run(SHORT))
+        assert [outcome.fault for outcome in outcomes] == [*[fault.name for fault in SHORT], AFTERWARDS]
+        assert all(outcome.passed for outcome in outcomes), "\n".join(report(_SEED, outcomes))
+        inert, planted, _ = campaign.run([nothing, doubled_by_hand])
+    assert inert.trouble == ["the fault was not shown to act: 0 things that happened"]
+    assert planted.doubled == 1
+    assert any(each.startswith("audit: doubled") for each in planted.trouble)

@@ -6,7 +6,7 @@ import json
 import random
 from collections.abc import Sequence
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from contracts import topics
 from contracts.catalog import load_catalog
@@ -62,7 +62,7 @@ def _kinds(stage: Stage, chance: random.Random) -> dict[str, bytes | None]:
         "random behind a header": prefix + chance.randbytes(200),
         "as large as may be": prefix + chance.randbytes(_MAX_BYTES),
         "a string of 2 GiB, it says": prefix + b"\xfe\xff\xff\xff\x0f" + b"x" * 20,
-        "a string that is no UTF-8": prefix + b"\x06\xff\xfe\xfd" + whole[8:],
+        "a string that is no UTF-8": whole[:6] + b"\xff\xfe" + whole[8:],
         "nested a hundred deep": nested.to_bytes(5, "big") + b"\x02x",
         "text": b'{"flight_id": "not Avro"}',
         "with bytes after its end": whole + b"\x00" * 7,
@@ -84,7 +84,7 @@ def _send(stage: Stage, values: Sequence[bytes | None], headers: list[tuple[str,
         if failure is not None:
             failures.append(failure)
 
-    producer = Producer({"bootstrap.servers": stage.stack.kafka.bootstrap_servers, "message.max.bytes": 20 << 20})
+    producer = stage.producer()
     for number, value in enumerate(values):
         producer.produce(_RAW, value, f"poison{number}", headers=headers, on_delivery=delivered)
     left = producer.flush(60)
