@@ -26,12 +26,12 @@ def strike(stage: Stage, name: str, sign: Sign, holds: Callable[[], bool], victi
     as on a host where one process of several was killed. False if the moment did not come.
     """
     until = time.monotonic() + _TRIES_SECONDS
-    before = sign()
+    family, before = stage.family(name), sign()
     while time.monotonic() < until:
         if (now := sign()) == before:
             continue
         before = now
-        with stage.frozen(name) as family:
+        with stage.frozen(name, family) as family:
             if holds():
                 chosen = [each for each in family if victims == "all" or _is(each, victims, family[-1])]
                 for each in chosen:
@@ -41,57 +41,62 @@ def strike(stage: Stage, name: str, sign: Sign, holds: Callable[[], bool], victi
     return False
 
 
-def until_it_works(stage: Stage, positions: Positions, name: str) -> None:
+def until_it_works(stage: Stage, name: str) -> None:
     """Until `live` or `lake` commits something, after it was started again perhaps."""
-    looks: dict[str, Sign] = {"live": positions.taken, "lake": positions.versions}
+    positions = stage.positions
+    looks: dict[str, Sign] = {"live": positions.taken, "lake": positions.version}
     look = looks[name]
     before = look()
     stage.wait(f"{name} to commit something", lambda: look() != before)
 
 
-def strike_often(stage: Stage, chance: random.Random, name: str, once: Callable[[str], bool]) -> int:
+def strike_often(stage: Stage, chance: random.Random, name: str, once: Callable[[Stage, str], bool]) -> int:
     """`once`, as often as the stage's faults strike, each time with other victims; how often the moment was met."""
     met = 0
     for _ in range(stage.repeats):
         stage.forgive()
         before = stage.process(name)
-        if once(chance.choice(["all", "driver", "jvm"])):
+        if once(stage, chance.choice(["all", "driver", "jvm"])):
             met += 1
             stage.wait_for_another(name, before)
     return met
 
 
-def in_a_transaction(stage: Stage, positions: Positions, victims: str) -> bool:
+def in_a_transaction(stage: Stage, victims: str) -> bool:
     """`live`, while a Kafka transaction of it is open."""
+    positions = stage.positions
     return strike(stage, "live", lambda: positions.open_records() > 0, lambda: positions.open_records() > 0, victims)
 
 
-def between_its_commits(stage: Stage, positions: Positions, victims: str) -> bool:
+def between_its_commits(stage: Stage, victims: str) -> bool:
     """`live`, when a transaction has moved the group's offset and Spark's checkpoint does not know yet."""
+    positions = stage.positions
     return strike(stage, "live", positions.taken, lambda: _is_behind(positions, LIVE_CHECKPOINT), victims)
 
 
-def before_the_lake_commits(stage: Stage, positions: Positions, victims: str) -> bool:
+def before_the_lake_commits(stage: Stage, victims: str) -> bool:
     """`lake`, when it has written files and not committed them."""
-    version = [positions.versions()]
+    positions = stage.positions
+    version = [positions.version()]
 
     def files() -> int:
         # Of before the listing: a commit that comes while it runs is seen by `holds`.
-        version[0] = positions.versions()
-        return sum(name.endswith(".parquet") for name in positions.names(f"lake/{TABLE}/"))
+        version[0] = positions.version()
+        return len(positions.data_files())
 
-    return strike(stage, "lake", files, lambda: positions.versions() == version[0], victims)
+    return strike(stage, "lake", files, lambda: positions.version() == version[0], victims)
 
 
-def after_the_lake_commits(stage: Stage, positions: Positions, victims: str) -> bool:
+def after_the_lake_commits(stage: Stage, victims: str) -> bool:
     """`lake`, when it has committed a version and its checkpoint does not know yet."""
+    positions = stage.positions
 
     def holds() -> bool:
         folder = f"checkpoints/lake/{TABLE}/"
         epoch = max(int(name.split("/")[0]) for name in positions.names(folder))
         return _is_behind(positions, f"{folder}{epoch}")
 
-    return strike(stage, "lake", positions.versions, holds, victims)
+    return strike(stage, "lake", positions.version, holds, victims)
 
 
 def _is_behind(positions: Positions, checkpoint: str) -> bool:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 
-from confluent_kafka import KafkaException
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from contracts.settings import Settings
+from deploy.local.stack import LocalStack
 from services.audit.broker import Broker
 from services.audit.errors import CouldNotAudit
 from services.audit.lake_table import LakeTable
 from spark.live import SOURCE, TARGET
 from spark.resume import CheckpointOffsets
-from tests.faults.stage import Stage
+from spark.transaction import committed_offsets
 
 Offsets = Mapping[int, int]
 LIVE_CHECKPOINT = f"checkpoints/live/{TARGET}"
@@ -24,33 +26,39 @@ TABLE = "flights_departed_enriched"
 class Positions:
     """Cheap enough to be asked some hundred times a second."""
 
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
-        self.settings: Settings = stage.stack.settings()
+    def __init__(self, stack: LocalStack) -> None:
+        self.settings: Settings = stack.settings()
         self.broker = Broker(self.settings.kafka.client_config())
-        self._s3 = stage.stack.s3.client()
+        kafka = self.settings.kafka.client_config()
+        self._group = Consumer({**kafka, "group.id": "live"})
+        self._committed = Consumer({**kafka, "group.id": "witness", "isolation.level": "read_committed"})
+        self._all = Consumer({**kafka, "group.id": "witness", "isolation.level": "read_uncommitted"})
+        self._partitions = sorted(self._all.list_topics(TARGET, timeout=30).topics[TARGET].partitions)
+        self._s3 = stack.s3.client()
         self._bucket = self.settings.s3.bucket
+        self._data = stack.directory / "s3" / "data" / self._bucket
+
+    def close(self) -> None:
+        """Close the clients."""
+        for client in (self._group, self._committed, self._all):
+            client.close()
 
     def taken(self) -> Offsets:
         """The offsets that the group `live` has committed."""
-        return self.broker.taken_in("live", SOURCE)
+        return {p: at or 0 for p, at in committed_offsets(self._group, SOURCE, self._partitions).items()}
 
-    def ends(self, topic: str) -> Offsets:
-        """The offsets after the last records; while the broker is away, this waits for it."""
-        found: list[Offsets] = []
-
-        def answers() -> bool:
-            with suppress(CouldNotAudit, KafkaException):
-                found.append(self.broker.ends(topic, stable=False))
-            return bool(found)
-
-        self._stage.wait("the broker to answer", answers)
-        return found[0]
+    def answers(self) -> bool:
+        """Whether the broker does."""
+        with suppress(CouldNotAudit, KafkaException):
+            return bool(self.broker.ends(SOURCE))
+        return False
 
     def open_records(self) -> int:
         """Offsets of the enriched topic that belong to open transactions."""
-        stable, all_ = self.broker.ends(TARGET), self.broker.ends(TARGET, stable=False)
-        return sum(all_[partition] - stable[partition] for partition in all_)
+        places = [TopicPartition(TARGET, partition) for partition in self._partitions]
+        # A reader of committed records is told the end of what is stable.
+        stable = [self._committed.get_watermark_offsets(each, timeout=10)[1] for each in places]
+        return sum(self._all.get_watermark_offsets(each, timeout=10)[1] for each in places) - sum(stable)
 
     def newest(self, prefix: str) -> int:
         """The greatest number that names an object under `prefix`; -1 if none does."""
@@ -78,10 +86,15 @@ class Positions:
         """The offsets up to which live's checkpoint says that batches are done."""
         return CheckpointOffsets(self.settings.s3, LIVE_CHECKPOINT).committed(SOURCE)
 
-    def versions(self, table: str = TABLE) -> int:
+    def version(self, table: str = TABLE) -> int:
         """The newest version of a lake table."""
-        names = (name.removesuffix(".json") for name in self.names(f"lake/{table}/_delta_log/"))
-        return max((int(name) for name in names if name.isdigit()), default=-1)
+        return max((int(path.stem) for path in (self._folder(table) / "_delta_log").glob("*.json")), default=-1)
+
+    def data_files(self, table: str = TABLE) -> set[str]:
+        """The data files of a lake table, committed or not, as paths below it."""
+        folder = self._folder(table)
+        found = {str(path.relative_to(folder)) for path in folder.rglob("*.parquet")}
+        return {path for path in found if not path.startswith("_delta_log/")}
 
     def landed(self, table: str, topic: str, partitions: Offsets) -> Offsets:
         """The offsets up to which a lake table has taken a topic in."""
@@ -94,6 +107,10 @@ class Positions:
         except (CouldNotAudit, KafkaException):
             return False
         return all(found.get(partition, 0) >= offset for partition, offset in offsets.items())
+
+    def _folder(self, table: str) -> Path:
+        # In the S3 server's own folder: asking the server takes longer than what is to be caught.
+        return self._data / "lake" / table
 
 
 def added_files(log: bytes) -> list[str]:

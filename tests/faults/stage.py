@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -30,6 +30,7 @@ from services.alerting.settings import AlertingSettings
 from tests.alerting.endpoint import Endpoint
 from tests.faults.disk import mount, unmount
 from tests.faults.ledger import Ledger
+from tests.faults.positions import Positions
 from tests.faults.proxy import Proxy
 
 RATE = 100.0
@@ -135,16 +136,21 @@ class Stage:
         return [victim.pid for victim in victims]
 
     @contextmanager
-    def frozen(self, name: str) -> Iterator[list[psutil.Process]]:
-        """SIGSTOP to a process and all that it has started; SIGCONT at the end, to those that are left."""
-        family = self.family(name)
-        for each in family:
-            with suppress(psutil.NoSuchProcess):
-                each.send_signal(signal.SIGSTOP)
+    def frozen(self, name: str, family: Sequence[psutil.Process] = ()) -> Iterator[list[psutil.Process]]:
+        """SIGSTOP to a process and all that it has started; SIGCONT at the end, to those that are left.
+
+        `family`: what is known of them already; it is frozen at once, before the others are looked for.
+        """
+        frozen: list[psutil.Process] = []
         try:
-            yield family
+            for look in (lambda: reversed(family), lambda: self.family(name)):
+                for each in look():
+                    frozen.append(each)
+                    with suppress(psutil.NoSuchProcess):
+                        each.send_signal(signal.SIGSTOP)
+            yield self.family(name)
         finally:
-            for each in reversed(family):
+            for each in frozen:
                 with suppress(psutil.NoSuchProcess):
                     each.send_signal(signal.SIGCONT)
 
@@ -236,6 +242,8 @@ class Stage:
                 self.say(f"{disk.name} is no disk of its own: faults that fill it can't be run")
         self.stack.start()
         self.stack.bootstrap()
+        self.positions = Positions(self.stack)
+        self._exits.callback(self.positions.close)
         self.s3 = self._exits.enter_context(Proxy(self.stack.ports.s3))
         self.registry = self._exits.enter_context(Proxy(self.stack.ports.registry))
         self._webhook = self._exits.enter_context(Endpoint())

@@ -18,7 +18,7 @@ from contracts.registry import Registry
 from spark.live import SOURCE as RAW
 from spark.live import TARGET as ENRICHED
 from tests.faults.load import flight_of
-from tests.faults.positions import TABLE, Offsets, Positions, added_files
+from tests.faults.positions import TABLE, Offsets, added_files
 from tests.faults.stage import Stage
 from tests.system.oracle import enriched_flights
 from tests.system.verify import ALERTS, coordinate, decoded, expected_alerts, lake_rows
@@ -52,7 +52,7 @@ class Witness:
 
     def __init__(self, stage: Stage) -> None:
         self._stage, self._ledger = stage, stage.ledger
-        self._positions = Positions(stage)
+        self._positions = stage.positions
         self._settings = self._positions.settings
         self._registry = Registry(self._settings.registry)
         self._oracle = enriched_flights(_FLIGHTS_UNTIL)
@@ -72,8 +72,9 @@ class Witness:
     def look(self, seconds: float) -> Found:
         """Wait until all that follows has come as far as the raw topic is now, and compare. Raises TimeoutError."""
         found, positions, stage = Found(), self._positions, self._stage
-        raw_ends = positions.ends(RAW)
-        written = {table: self._data_files(table) for table in _LANDED}
+        stage.wait("the broker to answer", positions.answers)
+        raw_ends = positions.broker.ends(RAW)
+        written = {table: positions.data_files(table) for table in _LANDED}
         stage.wait("live to catch up", lambda: positions.reached(raw_ends, "live", RAW), seconds)
         raw = self._read_raw(found)
         enriched = self._read_enriched(found)
@@ -182,20 +183,15 @@ class Witness:
         taken = self._positions.landed(table, _LANDED[table], ends)
         return all(taken.get(partition, 0) >= end for partition, end in ends.items())
 
-    def _data_files(self, table: str) -> set[str]:
-        return {name for name in self._positions.names(f"lake/{table}/") if name.endswith(".parquet")} - {
-            name for name in self._positions.names(f"lake/{table}/_delta_log/")
-        }
-
     def _written_in_vain(self, table: str, files: set[str]) -> int:
         """Rows in those files that no version has taken in: they were written again."""
-        newest = self._positions.versions(table)
+        newest = self._positions.version(table)
         for version in range(self._versions[table] + 1, newest + 1):
             log = self._positions.read(f"lake/{table}/_delta_log/{version:020}.json")
             self._files[table] |= {unquote(path) for path in added_files(log)}
         self._versions[table] = newest
         rows = 0
-        for name in {each for each in files if "_delta_log" not in each} - self._files[table]:
+        for name in files - self._files[table]:
             rows += pq.ParquetFile(io.BytesIO(self._positions.read(f"lake/{table}/{name}"))).metadata.num_rows
             self._files[table].add(name)
         return rows

@@ -55,7 +55,7 @@ def live_checkpoint_old(stage: Stage, chance: random.Random) -> Shown:
 
 @fault("live's checkpoint is wiped while live runs, and live goes on with it.")
 def live_checkpoint_wiped_running(stage: Stage, chance: random.Random) -> Shown:
-    wiped = _wipe(Positions(stage), LIVE_CHECKPOINT)
+    wiped = _wipe(stage.positions, LIVE_CHECKPOINT)
     time.sleep(chance.uniform(3, 6))
     return Shown(wiped, "files deleted")
 
@@ -81,12 +81,11 @@ def lake_checkpoints_truncated(stage: Stage, chance: random.Random) -> Shown:
 
 
 def _damaged(stage: Stage, chance: random.Random, name: str, damage: Callable[[Positions], int], what: str) -> Shown:
-    positions = Positions(stage)
-    until_it_works(stage, positions, name)
+    until_it_works(stage, name)
     time.sleep(chance.uniform(0, 1))
     before = stage.process(name)
     with stage.frozen(name) as family:
-        times = damage(positions)
+        times = damage(stage.positions)
         for each in family:
             each.kill()
     stage.wait_for_another(name, before)

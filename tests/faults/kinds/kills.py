@@ -16,7 +16,6 @@ from tests.faults.moments import (
     strike_often,
     until_it_works,
 )
-from tests.faults.positions import Positions
 from tests.faults.stage import Stage, is_dead, text_of
 
 _TIMES_ALL_DIE = 5
@@ -24,10 +23,10 @@ _TIMES_ALL_DIE = 5
 
 @fault("kill -9 of live at moments of chance.")
 def live_killed(stage: Stage, chance: random.Random) -> Shown:
-    positions, killed = Positions(stage), 0
+    killed = 0
     for _ in range(stage.repeats):
         stage.forgive()
-        until_it_works(stage, positions, "live")
+        until_it_works(stage, "live")
         time.sleep(chance.uniform(0, 2))
         killed += bool(stage.kill("live"))
     return Shown(killed, "kills")
@@ -35,38 +34,34 @@ def live_killed(stage: Stage, chance: random.Random) -> Shown:
 
 @fault("kill -9 of live, its Python driver or its JVM, while it has a Kafka transaction open.")
 def live_killed_in_a_transaction(stage: Stage, chance: random.Random) -> Shown:
-    positions = Positions(stage)
-    met = strike_often(stage, chance, "live", lambda victims: in_a_transaction(stage, positions, victims))
+    met = strike_often(stage, chance, "live", in_a_transaction)
     return Shown(met, "kills with a transaction open")
 
 
 @fault("kill -9 of live, its Python driver or its JVM, between the transaction's commit and the checkpoint's.")
 def live_killed_between_its_commits(stage: Stage, chance: random.Random) -> Shown:
-    positions = Positions(stage)
-    met = strike_often(stage, chance, "live", lambda victims: between_its_commits(stage, positions, victims))
+    met = strike_often(stage, chance, "live", between_its_commits)
     return Shown(met, "kills after Kafka's commit and before the checkpoint's")
 
 
 @fault("kill -9 of lake, its Python driver or its JVM, between writing files and committing them.")
 def lake_killed_before_its_commit(stage: Stage, chance: random.Random) -> Shown:
-    positions = Positions(stage)
-    met = strike_often(stage, chance, "lake", lambda victims: before_the_lake_commits(stage, positions, victims))
+    met = strike_often(stage, chance, "lake", before_the_lake_commits)
     return Shown(met, "kills with files written and not committed")
 
 
 @fault("kill -9 of lake, its Python driver or its JVM, between the table's commit and the checkpoint's.")
 def lake_killed_after_its_commit(stage: Stage, chance: random.Random) -> Shown:
-    positions = Positions(stage)
-    met = strike_often(stage, chance, "lake", lambda victims: after_the_lake_commits(stage, positions, victims))
+    met = strike_often(stage, chance, "lake", after_the_lake_commits)
     return Shown(met, "kills after the table's commit and before the checkpoint's")
 
 
 @fault("kill -9 of the Python workers of live in the middle of a task.")
 def live_workers_killed(stage: Stage, chance: random.Random) -> Shown:
-    positions, killed = Positions(stage), 0
+    killed = 0
     for _ in range(stage.repeats):
         stage.forgive()
-        stage.wait("a transaction to be open", lambda: positions.open_records() > 0)
+        stage.wait("a transaction to be open", lambda: stage.positions.open_records() > 0)
         workers = _workers(stage.family("live"))
         for worker in workers:
             worker.kill()

@@ -11,10 +11,12 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from contracts import topics
 from contracts.catalog import load_catalog
 from contracts.codec import Codec
+from contracts.dead_letters.headers import ERRORS
 from contracts.registry import Registry
 from tests.faults.fault import Shown, fault
 from tests.faults.load import departures
 from tests.faults.stage import Stage
+from tests.system.verify import header, records
 
 _RAW = topics.FLIGHTS_DEPARTED.name
 _NOBODYS_ID = 2_000_000_000
@@ -24,14 +26,18 @@ _MAX_BYTES = 1_000_000
 
 @fault("Records that can't be read, of every kind, among the good ones.")
 def poison_records(stage: Stage, chance: random.Random) -> Shown:
-    kinds = _kinds(stage, chance)
+    whole, kinds = _kinds(stage, chance)
+    before = _dead_letters(stage)
     for value in kinds.values():
         _send(stage, [value], headers=[])
-    good = kinds["with bytes after its end"]
-    # The value is good; the headers hold no UTF-8, so they can't be a reason to set it aside.
-    _send(stage, [good], headers=[("ce_id", b"\xff\xfe"), ("traceparent", b"\xc3\x28"), ("ce_source", None)])
+    # Their values are good: neither headers that hold no UTF-8 nor bytes after the end are a reason to set them aside.
+    _send(stage, [whole], headers=[("ce_id", b"\xff\xfe"), ("traceparent", b"\xc3\x28"), ("ce_source", None)])
+    _send(stage, [whole + b"\x00" * 7], headers=[])
     refused = _refused(stage, chance.randbytes(10 << 20))
-    return Shown(len(kinds) + 1, f"records sent; one of 10 MB was refused by the broker: {refused}")
+    stage.wait("a dead letter of each", lambda: _dead_letters(stage) >= before + len(kinds), 60)
+    return Shown(
+        _dead_letters(stage) - before, f"dead letters of live; the broker refused a record of 10 MB: {refused}"
+    )
 
 
 @fault("Records with a schema id that the registry has never given.")
@@ -44,14 +50,20 @@ def send_unknown_schema_id(stage: Stage, *, count: int) -> int:
     return _send(stage, [_NOBODYS_ID.to_bytes(5, "big") + b"\x02x"] * count, headers=[])
 
 
-def _kinds(stage: Stage, chance: random.Random) -> dict[str, bytes | None]:
+def _dead_letters(stage: Stage) -> int:
+    letters = records(stage.stack.settings(), f"{_RAW}.dlq")
+    return sum(header(letter, f"{ERRORS}connector.name") == "live" for letter in letters)
+
+
+def _kinds(stage: Stage, chance: random.Random) -> tuple[bytes, dict[str, bytes | None]]:
+    """A good value, and bad ones of every kind."""
     with Registry(stage.stack.settings().registry) as registry:
         schema_id = registry.latest(f"{_RAW}-value").id
         nested = registry.register("nested-value", _nested_schema(100))
         codec = Codec({schema_id: load_catalog().schema(_RAW)}.__getitem__)
     prefix = schema_id.to_bytes(5, "big")
     whole = codec.encode(schema_id, vars(next(departures())))
-    return {
+    return whole, {
         "tombstone": None,
         "empty": b"",
         "one byte": b"\x00",
@@ -65,7 +77,6 @@ def _kinds(stage: Stage, chance: random.Random) -> dict[str, bytes | None]:
         "a string that is no UTF-8": whole[:6] + b"\xff\xfe" + whole[8:],
         "nested a hundred deep": nested.to_bytes(5, "big") + b"\x02x",
         "text": b'{"flight_id": "not Avro"}',
-        "with bytes after its end": whole + b"\x00" * 7,
     }
 
 
