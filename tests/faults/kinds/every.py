@@ -45,7 +45,6 @@ FAULTS: tuple[Fault, ...] = (
 SHORT: tuple[Fault, ...] = (
     kills.live_killed_between_its_commits,
     kills.lake_killed_before_its_commit,
-    servers.s3_cut,
     records.poison_records,
 )
 """Those that run with every change: a few minutes."""

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import random
+import re
 import time
 
+import httpx
 import psutil
 
+from deploy.local.ports import HOST
+from deploy.local.process import Process
 from tests.faults.fault import Shown, fault
 from tests.faults.moments import (
     after_the_lake_commits,
@@ -72,14 +76,13 @@ def live_workers_killed(stage: Stage, chance: random.Random) -> Shown:
 
 @fault("A second live is started on the same query, and runs beside the first for a while.")
 def second_live(stage: Stage, chance: random.Random) -> Shown:
-    before = stage.restarts()
     other = stage.second("live")
-    stage.wait("the second live to write", lambda: '"started"' in text_of(other.log) or other.exit_code() is not None)
+    stage.wait("the second live to take records in, or to end", lambda: _rows(other) or other.exit_code() is not None)
     time.sleep(chance.uniform(8, 12))
-    ended = other.exit_code()
+    rows, ended = _rows(other), other.exit_code() is not None
     other.stop(grace_seconds=30)
-    fenced = stage.restarts() - before + (ended is not None)
-    return Shown(fenced, "times that one of the two was fenced and ended")
+    fenced = " and then ended, fenced by the first" if ended else ""
+    return Shown(int(rows) + ended, f"records that the second one took{fenced}")
 
 
 @fault("A second lake is started on the same tables.")
@@ -120,3 +123,17 @@ def _workers(family: list[psutil.Process]) -> list[psutil.Process]:
     """Those that Spark's daemon has forked."""
     daemons = [each for each in family if "pyspark.daemon" in " ".join(each.cmdline())]
     return [each for each in daemons if each.parent() in daemons]
+
+
+def _rows(other: Process) -> float:
+    """How many records a second Spark deployable has taken into its batches; 0 while it can't be asked."""
+    port = re.search(r'"port": (\d+)', text_of(other.log))
+    if port is None:
+        return 0.0
+    try:
+        found = re.search(
+            r"^headrace_rows_total\S* (\S+)$", httpx.get(f"http://{HOST}:{port[1]}/metrics").text, re.MULTILINE
+        )
+    except httpx.HTTPError:
+        return 0.0
+    return float(found[1]) if found else 0.0
