@@ -54,7 +54,7 @@ class Campaign:
 
     def run(self, faults: Iterable[Fault]) -> Iterable[Outcome]:
         """Each fault's outcome as soon as it is there; a fault that fails does not end the campaign."""
-        before = self._witness.look(120)
+        before = self._witness.look(240)
         if before.lost or before.doubled or before.wrong:
             raise AssertionError(f"something is wrong before any fault: {before}")
         for fault in faults:

@@ -34,6 +34,6 @@ class Fault:
     seconds: float
 
 
-def fault(sentence: str, *, seconds: float = 120) -> Callable[[Act], Fault]:
+def fault(sentence: str, *, seconds: float = 240) -> Callable[[Act], Fault]:
     """Make a function the fault of its name."""
     return lambda act: Fault(act.__name__, sentence, act, seconds)

@@ -109,7 +109,7 @@ def lake_frozen(stage: Stage, chance: random.Random) -> Shown:
     return Shown(ends, "times that the first one found its lease gone when it woke, and ended")
 
 
-@fault("Every process is killed at once (kill -9), five times in a row.", seconds=240)
+@fault("Every process is killed at once (kill -9), five times in a row.", seconds=400)
 def everything_killed(stage: Stage, chance: random.Random) -> Shown:
     names = ("kafka", "registry", "s3", "live", "lake", "alerting", "dimensions")
     killed = 0

@@ -13,7 +13,7 @@ _MOST_MB = {"live": 2_500, "lake": 2_500, "alerting": 400, "kafka": 900, "s3": 7
 """What each may take with its children at its worst."""
 
 
-@fault("Ten times the load for two minutes; memory stays bounded.", seconds=120)
+@fault("Ten times the load for two minutes; memory stays bounded.")
 def load_spike(stage: Stage, chance: random.Random) -> Shown:
     attempted = stage.acknowledged()
     extra = stage.load(rate=9 * RATE)
