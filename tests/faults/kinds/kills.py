@@ -103,10 +103,8 @@ def lake_frozen(stage: Stage, chance: random.Random) -> Shown:
         time.sleep(chance.uniform(3, 6))
     stage.wait("the first lake to end", lambda: is_dead(before))
     other.stop(grace_seconds=60)
-    ends = stage.log_of("lake").count("has taken leases/lake/") + stage.log_of("lake").count(
-        "has not renewed its lease"
-    )
-    return Shown(ends, "times that the first one found its lease gone when it woke, and ended")
+    taken = text_of(other.log).count('"lease taken"')
+    return Shown(taken, "leases taken over; the first one found out when it woke, and ended")
 
 
 @fault("Every process is killed at once (kill -9), five times in a row.", seconds=400)
