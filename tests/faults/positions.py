@@ -9,6 +9,7 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from contracts.s3 import s3_client
 from contracts.settings import Settings
 from deploy.local.stack import LocalStack
 from services.audit.broker import Broker
@@ -34,7 +35,7 @@ class Positions:
         self._committed = Consumer({**kafka, "group.id": "witness", "isolation.level": "read_committed"})
         self._all = Consumer({**kafka, "group.id": "witness", "isolation.level": "read_uncommitted"})
         self._partitions = sorted(self._all.list_topics(TARGET, timeout=30).topics[TARGET].partitions)
-        self._s3 = stack.s3.client()
+        self._s3 = s3_client(self.settings.s3)
         self._bucket = self.settings.s3.bucket
         self._data = stack.directory / "s3" / "data" / self._bucket
 

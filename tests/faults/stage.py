@@ -24,7 +24,7 @@ from deploy.local.deployable import LIVE, READERS, ROOT
 from deploy.local.landing import upload_dimensions
 from deploy.local.ports import HOST
 from deploy.local.process import Process, resident_bytes
-from deploy.local.stack import BUCKET, LocalStack
+from deploy.local.stack import LocalStack
 from deploy.local.supervisor import Supervisor
 from services.alerting.settings import AlertingSettings
 from tests.alerting.endpoint import Endpoint
@@ -249,7 +249,7 @@ class Stage:
         self._webhook = self._exits.enter_context(Endpoint())
         self.webhook = self._exits.enter_context(Proxy(int(self._webhook.url.rsplit(":")[-1].split("/")[0])))
         self._write_files()
-        upload_dimensions(self.stack.s3, BUCKET, load_catalog())
+        upload_dimensions(self.stack.settings().s3, load_catalog())
         for component in (self.stack.kafka, self.stack.registry, self.stack.s3):
             self._supervisor.watch(component.process, start=component.start)
         for deployable in (LIVE, *READERS):
