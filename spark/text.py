@@ -34,6 +34,10 @@ def is_text(value: Column, kind: Any) -> Column | None:
 
 
 def _every(values: Column, kind: Any) -> Column | None:
+    if kind in ("string", ["null", "string"], ["string", "null"]):
+        # Together, since a lambda for each would keep Spark from compiling the whole. The comma keeps half a letter at the
+        # end of one from being made whole by the next.
+        return is_text(F.array_join(values, ","), "string")
     if is_text(F.lit(None), kind) is None:
         return None
     return F.coalesce(F.forall(values, lambda each: _known(is_text(each, kind))), F.lit(True))

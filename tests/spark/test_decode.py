@@ -128,6 +128,10 @@ NESTED: dict[str, tuple[Any, Any]] = {
     "optional": (["null", "string"], "hello"),
     "array": ({"type": "array", "items": "string"}, ["fine", "hello"]),
     "array of optional": ({"type": "array", "items": ["null", "string"]}, [None, "hello"]),
+    "array of records": (
+        {"type": "array", "items": {"type": "record", "name": "Item", "fields": [{"name": "text", "type": "string"}]}},
+        [{"text": "fine"}, {"text": "hello"}],
+    ),
     "key of a map": ({"type": "map", "values": "long"}, {"hello": 1}),
     "value of a map": ({"type": "map", "values": "string"}, {"fine": "hello"}),
     "record": (
@@ -147,3 +151,11 @@ def test_text_that_is_no_utf_8_is_found_wherever_it_is(spark: SparkSession, wher
     rows = decoded(spark, good, good.replace(b"hello", b"hel\xff\xfe"), schemas=schemas)
     assert [row.reason for row in rows] == [None, "Undecodable"]
     assert rows[1].error == "a text in the body is not UTF-8"
+
+
+def test_halves_of_a_letter_in_two_texts_are_no_letter(spark: SparkSession) -> None:
+    schema = schema_with({"name": "extra", "type": {"type": "array", "items": "string"}})
+    value = framed(7, body(a_departure(extra=["one", "two"]), schema))
+    halves = value.replace(b"one", b"on\xc3").replace(b"two", b"\xa9wo")
+    (row,) = decoded(spark, halves, schemas=WriterSchemas(SCHEMAS.subject, schema, {7: schema}))
+    assert row.reason == "Undecodable"
