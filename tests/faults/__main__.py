@@ -19,7 +19,7 @@ from tests.faults.stage import Stage
 RESULTS = Path(__file__).parent.parent.parent / "fault-results"
 
 
-def run(names: Sequence[str], seed: int, strikes: int) -> int:
+def run(names: Sequence[str], seed: int, strikes: int, *, exactly_once: bool) -> int:
     """Run the named faults, or those that have not passed with this seed; print the report. The exit status."""
     known = {fault.name: fault for fault in FAULTS}
     if unknown := set(names) - known.keys():
@@ -31,12 +31,14 @@ def run(names: Sequence[str], seed: int, strikes: int) -> int:
     if chosen:
         with (
             TemporaryDirectory(prefix="headrace-faults-") as folder,
-            Stage(Path(folder) / "stack", repeats=strikes, say=_say) as stage,
+            Stage(Path(folder) / "stack", strikes=strikes, say=_say) as stage,
         ):
-            for outcome in Campaign(stage, seed, _say).run(chosen):
+            for outcome in Campaign(stage, seed, _say, exactly_once=exactly_once).run(chosen):
                 kept.add(outcome)
     outcomes = kept.outcomes()
-    print("\n".join(report(seed, [outcomes[name] for name in [*known, AFTERWARDS] if name in outcomes])))
+    page = "\n".join(report(seed, [outcomes[name] for name in [*known, AFTERWARDS] if name in outcomes]))
+    (RESULTS / f"seed-{seed}.txt").write_text(page + "\n", encoding="utf-8")
+    print(page)
     return 0 if all(name in outcomes and outcomes[name].passed for name in [*(names or known), AFTERWARDS]) else 1
 
 
@@ -45,14 +47,23 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help="; ".join(fault.name for fault in FAULTS))
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
-        "--strikes", type=int, default=4, help="how often a fault strikes that is about a moment; five are (default: 4)"
+        "--strikes", type=int, default=4, help="how often a fault strikes that is about a moment (default: 4)"
+    )
+    parser.add_argument(
+        "--at-least-once",
+        action="store_true",
+        help="live runs in a mode in which it may repeat records (chosen by HEADRACE_LIVE__ variables): don't take them for a failure",
     )
     arguments = parser.parse_args()
     for number in (signal.SIGTERM, signal.SIGINT):
         # Also where a shell has made a background job deaf to SIGINT.
         signal.signal(number, signal.default_int_handler)
     status = in_own_namespace(["-m", "tests.faults", *sys.argv[1:]])
-    return status if status is not None else run(arguments.names, arguments.seed, arguments.strikes)
+    return (
+        status
+        if status is not None
+        else run(arguments.names, arguments.seed, arguments.strikes, exactly_once=not arguments.at_least_once)
+    )
 
 
 def _say(text: str) -> None:

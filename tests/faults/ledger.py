@@ -6,7 +6,6 @@ One line for each, appended by a write of its own, so that what was written befo
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -53,11 +52,6 @@ class Ledger:
     def in_doubt(self) -> int:
         """How many were attempted and never acknowledged."""
         return len(self.attempted) - len(self.acknowledged)
-
-    def snapshot(self) -> Mapping[str, str]:
-        """The coordinates acknowledged so far, by event id."""
-        self.renew()
-        return dict(self.acknowledged)
 
     def _take(self, words: list[str]) -> None:
         if words[0] == "attempted":

@@ -53,7 +53,7 @@ def until_it_works(stage: Stage, name: str) -> None:
 def strike_often(stage: Stage, chance: random.Random, name: str, once: Callable[[Stage, str], bool]) -> int:
     """`once`, as often as the stage's faults strike, each time with other victims; how often the moment was met."""
     met = 0
-    for _ in range(stage.repeats):
+    for _ in range(stage.strikes):
         stage.forgive()
         before = stage.process(name)
         if once(stage, chance.choice(["all", "driver", "jvm"])):

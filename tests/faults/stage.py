@@ -54,12 +54,12 @@ class Stage:
     """Broker, registry and S3, `live`, `lake`, alerting and dimensions, supervised as `headrace up` does; a load with a ledger;
     a proxy before the registry, S3 and a webhook.
 
-    `repeats`: how often a fault that strikes at moments strikes. `live` runs with whatever `HEADRACE_LIVE__` settings the
+    `strikes`: how often a fault that is about a moment strikes. `live` runs with whatever `HEADRACE_LIVE__` settings the
     environment has.
     """
 
-    def __init__(self, directory: Path, *, repeats: int, say: Callable[[str], None]) -> None:
-        self.directory, self.repeats, self.say = directory.resolve(), repeats, say
+    def __init__(self, directory: Path, *, strikes: int, say: Callable[[str], None]) -> None:
+        self.directory, self.strikes, self.say = directory.resolve(), strikes, say
         self.stack = LocalStack(directory, say=say)
         self.ledger = Ledger(self.directory / "ledgers")
         self.peaks: dict[str, int] = {}
@@ -68,7 +68,7 @@ class Stage:
         self._lock = threading.RLock()
         self._ended = threading.Event()
         self._exits = ExitStack()
-        self._loads = 0
+        self._started = 0
         self._producer: Process | None = None
 
     def __enter__(self) -> Self:
@@ -169,15 +169,15 @@ class Stage:
         deployable = next(each for each in (LIVE, *READERS) if each.name == name)
         process = deployable.process(self.directory, self.stack.ports, {**self.env, **settings})
         env = {**process.env, "HEADRACE_HTTP__PORT": "0"}
-        self._loads += 1
-        other = Process(f"{name}-{self._loads}", process.argv, directory=self.directory, env=env)
+        self._started += 1
+        other = Process(f"{name}-{self._started}", process.argv, directory=self.directory, env=env)
         other.start()
         return other
 
     def load(self, rate: float = RATE) -> Process:
         """One more producer with a ledger of its own, started; the caller stops it."""
-        self._loads += 1
-        name = f"load{self._loads}"
+        self._started += 1
+        name = f"load{self._started}"
         ledger = self.ledger.folder / f"{name}.ledger"
         argv = [sys.executable, "-m", "tests.faults.load", str(ledger), "--rate", str(rate)]
         process = Process(name, argv, directory=self.directory, env=self.env | {"PYTHONPATH": str(ROOT)})
@@ -238,8 +238,8 @@ class Stage:
             folder.mkdir(parents=True, exist_ok=True)
         for disk, megabytes in ((self.directory / "kafka", _KAFKA_MB), (self.scratch, _SCRATCH_MB)):
             self._exits.callback(unmount, disk)
-            if not mount(disk, megabytes):
-                self.say(f"{disk.name} is no disk of its own: faults that fill it can't be run")
+            # Where that is not allowed, the faults that fill it say so.
+            mount(disk, megabytes)
         self.stack.start()
         self.stack.bootstrap()
         self.positions = Positions(self.stack)

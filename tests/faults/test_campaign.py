@@ -59,7 +59,7 @@ def test_the_report_has_a_line_for_each_fault_and_says_what_is_wrong() -> None:
 @pytest.mark.system
 @pytest.mark.timeout(600)
 def test_nothing_is_lost_or_doubled_under_a_few_faults_and_what_is_would_be_found(tmp_path: Path) -> None:
-    with Stage(tmp_path / "stack", repeats=1, say=print) as stage:
+    with Stage(tmp_path / "stack", strikes=1, say=print) as stage:
         campaign = Campaign(stage, _SEED, print)
         outcomes = list(campaign.run(SHORT))
         assert [outcome.fault for outcome in outcomes] == [*[fault.name for fault in SHORT], AFTERWARDS]

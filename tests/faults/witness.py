@@ -46,12 +46,10 @@ class Found:
 
 
 class Witness:
-    """Looks again and again, each time at what came since. `foreign`: coordinates of records that are not of the load,
-    and whether they are good ones; the others must be dead letters.
-    """
+    """Looks again and again, each time at what came since. Without `exactly_once`, what `live` repeats is only counted."""
 
-    def __init__(self, stage: Stage) -> None:
-        self._stage, self._ledger = stage, stage.ledger
+    def __init__(self, stage: Stage, *, exactly_once: bool) -> None:
+        self._stage, self._ledger, self._exactly_once = stage, stage.ledger, exactly_once
         self._positions = stage.positions
         self._settings = self._positions.settings
         self._registry = Registry(self._settings.registry)
@@ -152,7 +150,7 @@ class Witness:
             self._alerts.add(str(decoded(message, self._registry, self._schemas)["alert_id"]))
 
     def _take(self, found: Found, at: str) -> None:
-        if at in self._made:
+        if at in self._made and self._exactly_once:
             found.doubled.append(f"{at} was made into something twice")
         self._made.add(at)
         self._open.discard(at)

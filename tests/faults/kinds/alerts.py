@@ -14,7 +14,7 @@ from tests.faults.stage import Stage
 @fault("kill -9 of alerting, again and again.")
 def alerting_killed(stage: Stage, chance: random.Random) -> Shown:
     killed = 0
-    for _ in range(stage.repeats):
+    for _ in range(stage.strikes):
         stage.forgive()
         killed += len(stage.kill("alerting"))
         time.sleep(chance.uniform(4, 8))

@@ -28,7 +28,7 @@ _TIMES_ALL_DIE = 5
 @fault("kill -9 of live at moments of chance.")
 def live_killed(stage: Stage, chance: random.Random) -> Shown:
     killed = 0
-    for _ in range(stage.repeats):
+    for _ in range(stage.strikes):
         stage.forgive()
         until_it_works(stage, "live")
         time.sleep(chance.uniform(0, 2))
@@ -63,7 +63,7 @@ def lake_killed_after_its_commit(stage: Stage, chance: random.Random) -> Shown:
 @fault("kill -9 of the Python workers of live in the middle of a task.")
 def live_workers_killed(stage: Stage, chance: random.Random) -> Shown:
     killed = 0
-    for _ in range(stage.repeats):
+    for _ in range(stage.strikes):
         stage.forgive()
         stage.wait("a transaction to be open", lambda: stage.positions.open_records() > 0)
         workers = _workers(stage.family("live"))

@@ -20,11 +20,12 @@ def load_spike(stage: Stage, chance: random.Random) -> Shown:
     time.sleep(_SPIKE_SECONDS)
     extra.stop(grace_seconds=60)
     sent = stage.acknowledged() - attempted
-    over = {name: peak // 1_000_000 for name, peak in stage.peaks.items() if peak / 1e6 > _MOST_MB.get(name, 500)}
-    if over:
+    peaks = {name: peak // 1_000_000 for name, peak in sorted(stage.peaks.items())}
+    if over := {name: peak for name, peak in peaks.items() if peak > _MOST_MB.get(name, 500)}:
         raise AssertionError(f"more memory than {_MOST_MB} MB: {over}")
     usual = RATE * _SPIKE_SECONDS
-    return Shown(int(sent > 8 * usual) * sent, f"events acknowledged, where {usual:,.0f} are usual")
+    memory = ", ".join(f"{name} {peaks.get(name, 0):,} MB" for name in ("live", "lake", "alerting"))
+    return Shown(int(sent > 8 * usual) * sent, f"events, where {usual:,.0f} are usual; at most {memory}")
 
 
 @fault("A producer is killed (kill -9) with a full queue, while the broker hangs.")

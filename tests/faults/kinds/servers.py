@@ -13,7 +13,7 @@ from tests.faults.stage import Stage
 @fault("The broker is killed (kill -9) under load and started again.")
 def broker_killed(stage: Stage, chance: random.Random) -> Shown:
     killed = 0
-    for _ in range(stage.repeats):
+    for _ in range(stage.strikes):
         stage.forgive()
         killed += len(stage.kill("kafka"))
         time.sleep(chance.uniform(8, 12))
