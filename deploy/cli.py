@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from services.audit.hop import HOPS, Hop
+from spark.mode import Mode
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Headrace: events under contract, on one machine.")
 bench_app = typer.Typer(no_args_is_help=True, help="Measure Headrace on this machine.")
@@ -191,6 +192,23 @@ def bench_sinks(
     from tests.bench.sinks import run
 
     report("sinks", run(events, typer.echo), typer.echo)
+
+
+@bench_app.command("latency")
+def bench_latency(
+    mode: Annotated[
+        list[Mode] | None, typer.Option(help="Of live; may be given more than once. All but at-least-once by default.")
+    ] = None,
+    rate: Annotated[
+        list[int] | None, typer.Option(min=100, help="Events per second; 1,000 and 10,000 by default.")
+    ] = None,
+    seconds: Annotated[float, typer.Option(min=30, help="How long each load lasts; 20 s of it are left out.")] = 600.0,
+    interval: Annotated[float, typer.Option(min=5, help="The real-time mode's interval in seconds.")] = 60.0,
+) -> None:
+    """Raw → enriched as a polling consumer sees it, under evenly paced load, in each mode; as long as the loads take."""
+    from tests.bench.latency import MODES, RATES, report, run
+
+    report(run(mode or MODES, rate or RATES, seconds, interval, typer.echo), typer.echo)
 
 
 @bench_app.command("alerting")

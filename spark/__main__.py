@@ -24,6 +24,8 @@ from spark.lease import Lease
 from spark.lifecycle import Lifecycle
 from spark.live import Live, route
 from spark.metrics import Progress
+from spark.mode import GUARANTEES, Mode
+from spark.real_time import RealTime
 from spark.session import start_session
 from spark.settings import SparkSettings
 from spark.sink import Sink
@@ -41,6 +43,8 @@ def main() -> int:
     options = _parser().parse_args()
     name: str = options.deployable
     settings = read_settings(SparkSettings)
+    if name == "live" and options.mode is not None:
+        settings = settings.model_copy(update={"live": settings.live.model_copy(update={"mode": Mode(options.mode)})})
     configure_logging(settings, service=name)
     # It tells of every call, and of every failure again, with its stack.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
@@ -58,7 +62,9 @@ def main() -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m spark", description="Headrace's Spark deployables.")
     commands = parser.add_subparsers(dest="deployable", required=True)
-    commands.add_parser("live", help="enrich departed flights as they come, exactly once (HEADRACE_LIVE__GUARANTEE)")
+    live = commands.add_parser("live", help="enrich departed flights as they come (--mode, HEADRACE_LIVE__MODE)")
+    guarantees = "; ".join(f"{mode}: {guarantee}" for mode, guarantee in GUARANTEES.items())
+    live.add_argument("--mode", choices=[mode.value for mode in Mode], help=guarantees)
     commands.add_parser("lake", help="copy every topic whose contract asks for it into its Delta table, exactly once")
     what = "enrich rows again whose dimension row came late, and send each once as its next revision"
     repair_command.add_options(commands.add_parser("repair", help=what, description=f"{what.capitalize()}."))
@@ -76,9 +82,13 @@ def run(name: str, settings: SparkSettings, catalog: Catalog) -> None:
         lifecycle.listen()
         spark.streams.addListener(progress)
 
+        real_time = name == "live" and settings.live.mode == Mode.REAL_TIME
+        # In real-time mode Spark tells of its progress at an interval's end.
+        limit = settings.stalled_after_seconds + (settings.live.interval_seconds if real_time else 0.0)
+
         def healthy() -> str | None:
             silent = progress.silent_seconds()
-            return f"no progress for {silent:.0f} s" if silent > settings.stalled_after_seconds else None
+            return f"no progress for {silent:.0f} s" if silent > limit else None
 
         ending.enter_context(serve_health(settings.http, service=name, healthy=healthy))
         registry = ending.enter_context(
@@ -86,6 +96,9 @@ def run(name: str, settings: SparkSettings, catalog: Catalog) -> None:
         )
         if acquired is not None:
             acquired.result()
+        if real_time:
+            RealTime(spark, settings, catalog, registry, lifecycle).run()
+        elif name == "live":
             sink = _live_sink(settings, catalog, lifecycle)
             query = Live(spark, settings, catalog, registry, sink, lifecycle).start()
             lifecycle.run([query] if query is not None else [])
@@ -106,7 +119,7 @@ def _acquire(lifecycle: Lifecycle, settings: SparkSettings, catalog: Catalog, en
 
 
 def _live_sink(settings: SparkSettings, catalog: Catalog, lifecycle: Lifecycle) -> Sink:
-    if settings.live.guarantee == "at-least-once":
+    if settings.live.mode == Mode.AT_LEAST_ONCE:
         return AtLeastOnceSink(settings.kafka, route(catalog))
     sink = ExactlyOnceSink(settings.kafka, route(catalog), settings.live)
     threading.Thread(target=sink.keep_offsets, args=[lifecycle.stopping], name="keep-offsets", daemon=True).start()

@@ -29,9 +29,10 @@ class AtLeastOnceSink:
 
     def write(self, rows: DataFrame, ranges: Sequence[OffsetRange]) -> None:
         """Write the rows; returns when the brokers have them all."""
-        write_records(self._kafka, self._records(rows))
+        write_records(self._kafka, self.records(rows))
 
-    def _records(self, rows: DataFrame) -> DataFrame:
+    def records(self, rows: DataFrame) -> DataFrame:
+        """Rows of `spark.sink.outgoing` as columns of Spark's Kafka writer: topic, key, value and headers."""
         good = F.col("reason").isNull()
         source = F.lit(self._route.source)
         coordinate = F.concat_ws("/", source, F.col("partition").cast("string"), F.col("offset").cast("string"))

@@ -41,9 +41,13 @@ def decode(raw: DataFrame, schemas: WriterSchemas) -> DataFrame:
 
 def has_other_ids(raw: DataFrame, schemas: WriterSchemas) -> bool:
     """Whether a record of `raw` names a schema id that is not among the `schemas`. Reads the records: a job."""
-    value = F.col("value")
+    return not raw.where(has_other_id(F.col("value"), schemas.writers)).isEmpty()
+
+
+def has_other_id(value: Column, schema_ids: Iterable[int]) -> Column:
+    """Whether a record's value names a schema id that is not among these."""
     framed = (F.substring(value, 1, 1) == F.lit(b"\x00")) & (F.length(value) > HEADER_BYTES)
-    return not raw.where(framed & ~_is_known(value, schemas.writers)).isEmpty()
+    return framed & ~_is_known(value, schema_ids)
 
 
 @functools.lru_cache(maxsize=32)

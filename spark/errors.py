@@ -21,6 +21,10 @@ class SinkRefused(HeadraceError):
     """Writing the batch would lose or double records, or drain a topic into its dead letters; none of it was written."""
 
 
+class TooFewSlots(HeadraceError):
+    """Spark has fewer task slots than the query needs at once; the text says how to give it more."""
+
+
 class TableTaken(HeadraceError):
     """Another process writes the table, or runs the query, or may do so because this one was silent for too long; the text
     names it.

@@ -18,7 +18,15 @@ from spark.offsets import OffsetRange
 from spark.resume import CheckpointOffsets, find_positions, resume
 from spark.settings import LiveSettings
 from spark.sink import Route
-from spark.transaction import RESULT, Plan, committed_offsets, position_reader, send, transactional_producer
+from spark.tail import Taken, not_taken, read_tail
+from spark.transaction import (
+    RESULT,
+    Plan,
+    committed_positions,
+    position_reader,
+    send,
+    transactional_producer,
+)
 
 SKIPPED = Counter("headrace_replayed_records", "Records of a repeated batch that were committed before.", ["query"])
 
@@ -27,13 +35,18 @@ _log = structlog.get_logger(__name__)
 
 
 class ExactlyOnceSink:
-    """The group's committed offset is the position: what lies below it is in the target topic, once."""
+    """The group's committed offset is the position: what lies below it is in the target topic, once.
+
+    Real-time mode commits positions later than records. What its records tell beyond them is skipped once.
+    """
 
     def __init__(self, kafka: KafkaSettings, route: Route, live: LiveSettings) -> None:
+        self._settings = kafka
         self._kafka = kafka.client_config()
         self._route = route
         self._live = live
         self._writing = threading.Lock()
+        self._taken: dict[int, Taken] = {}
 
     def starting_offsets(self, checkpoint: CheckpointOffsets) -> str:
         """The group's. Fences whoever else writes, so that nobody moves them any more."""
@@ -43,13 +56,22 @@ class ExactlyOnceSink:
             partitions = _partitions(reader, topic)
             for partition in partitions:
                 transactional_producer(self._kafka, self._route, partition).close()
-            group = committed_offsets(reader, topic, partitions)
+            committed = committed_positions(reader, topic, partitions)
+            self._taken = read_tail(self._settings, self._route, committed)
+            group = {
+                partition: self._taken[partition].position if partition in committed else None
+                for partition in partitions
+            }
             found = find_positions(reader, topic, group, checkpoint.committed(topic))
             positions = resume(found, topic, self._live.resume_from, self._live.on_data_loss)
             if any(at.checkpoint is not None and at.checkpoint != positions[p] for p, at in found.items()):
                 checkpoint.remove()
                 _log.info("checkpoint removed: the group leads", goes_on_at=positions)
-            moved = [TopicPartition(topic, p, at) for p, at in positions.items() if found[p].group != at]
+            moved = [
+                TopicPartition(topic, p, at, self._taken[p].metadata if p in committed else "")
+                for p, at in positions.items()
+                if p not in committed or committed[p].offset != at
+            ]
             if moved:
                 reader.commit(offsets=moved, asynchronous=False)
         finally:
@@ -58,9 +80,11 @@ class ExactlyOnceSink:
 
     def write(self, rows: DataFrame, ranges: Sequence[OffsetRange]) -> None:
         """Raises SinkRefused if a task found that writing would lose or double records."""
-        plan = Plan(self._kafka, self._route, tuple(ranges), self._live.dead_letter_limit)
+        late = {at.partition: self._taken[at.partition] for at in ranges if at.start <= self._last_taken(at.partition)}
+        metadata = {partition: each.metadata for partition, each in late.items()}
+        plan = Plan(self._kafka, self._route, tuple(ranges), self._live.dead_letter_limit, metadata=metadata)
         with self._writing:
-            found = rows.mapInArrow(functools.partial(send, plan), RESULT).collect()
+            found = not_taken(rows, late).mapInArrow(functools.partial(send, plan), RESULT).collect()
         results = [json.loads(row["result"]) for row in found]
         skipped = sum(result["skipped"] for result in results)
         if skipped:
@@ -69,6 +93,10 @@ class ExactlyOnceSink:
         refusals = [result["refused"] for result in results if result["refused"] is not None]
         if refusals:
             raise SinkRefused("; ".join(refusals))
+
+    def _last_taken(self, partition: int) -> int:
+        """The last record that real-time mode wrote ahead of its position; -1 if there is none."""
+        return max(self._taken[partition].beyond, default=-1) if partition in self._taken else -1
 
     def keep_offsets(self, stopping: threading.Event) -> None:
         """Commit the positions again every hour, until `stopping`: brokers forget those that nobody renews for days."""
@@ -84,9 +112,8 @@ class ExactlyOnceSink:
         try:
             for partition in _partitions(consumer, topic):
                 producer = transactional_producer(self._kafka, self._route, partition)
-                offset = committed_offsets(consumer, topic, [partition])[partition]
-                if offset is not None:
-                    position = TopicPartition(topic, partition, offset)
+                position = committed_positions(consumer, topic, [partition]).get(partition)
+                if position is not None:
                     producer.begin_transaction()
                     producer.send_offsets_to_transaction([position], consumer.consumer_group_metadata(), 30)
                     producer.commit_transaction(30)

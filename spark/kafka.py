@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from contracts.producer_config import MAX_DEAD_LETTER_BYTES
 from contracts.settings import KafkaSettings
 
-_PRODUCER = {
+PRODUCER = {
     "kafka.acks": "all",
     "kafka.enable.idempotence": "true",
     "kafka.compression.type": "lz4",
@@ -41,16 +41,17 @@ def read_topic(
     topic: str,
     *,
     starting_offsets: str,
-    max_offsets_per_trigger: int,
+    max_offsets_per_trigger: int | None,
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """The topic's committed records as a stream, headers included; lost records stop the query."""
     stream = spark.readStream.format("kafka").options(**kafka_options(kafka), **(options or {}))
+    if max_offsets_per_trigger is not None:
+        stream = stream.option("maxOffsetsPerTrigger", str(max_offsets_per_trigger))
     return stream.options(
         **{
             "subscribe": topic,
             "startingOffsets": starting_offsets,
-            "maxOffsetsPerTrigger": str(max_offsets_per_trigger),
             "includeHeaders": "true",
             "failOnDataLoss": "true",
             "kafka.isolation.level": "read_committed",
@@ -65,7 +66,7 @@ def write_records(kafka: KafkaSettings, records: DataFrame) -> None:
 
     At-least-once: a job that fails and runs again writes again.
     """
-    options = kafka_options(kafka) | _PRODUCER
+    options = kafka_options(kafka) | PRODUCER
     records.write.format("kafka").mode("append").options(**options, includeHeaders="true").save()
 
 

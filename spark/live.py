@@ -38,6 +38,14 @@ def route(catalog: Catalog) -> Route:
     return Route("live", source.name, target.name, source.dead_letter_topic)
 
 
+def target_value(catalog: Catalog, registry: Registry) -> Column:
+    """The value of an enriched record. Raises NotAProducer if the enriched topic's contract does not list `live`."""
+    target = catalog.topic(TARGET)
+    if "live" not in target.producers:
+        raise NotAProducer(f"live is no producer of {target.name}; its contract lists {', '.join(target.producers)}")
+    return wire_value(catalog.schema(TARGET), registry.register(target.subject, catalog.schema(TARGET)))
+
+
 class Live:
     """Departed flights → decode → enrich → `sink`, batch by batch."""
 
@@ -52,10 +60,6 @@ class Live:
     ) -> None:
         """Raises NotAProducer if the enriched topic's contract does not list `live`."""
         source, target = catalog.topic(SOURCE), catalog.topic(TARGET)
-        if "live" not in target.producers:
-            raise NotAProducer(
-                f"live is no producer of {target.name}; its contract lists {', '.join(target.producers)}"
-            )
         self._spark = spark
         self._settings = settings
         self._sink = sink
@@ -63,7 +67,7 @@ class Live:
         self._schemas = TopicSchemas(registry, source, catalog.schema(SOURCE))
         self._dimensions = Dimensions(spark, settings.s3, [catalog.dimension(name) for name in DIMENSIONS])
         self._source, self._target = source, target
-        self._value = wire_value(catalog.schema(TARGET), registry.register(target.subject, catalog.schema(TARGET)))
+        self._value = target_value(catalog, registry)
 
     def start(self) -> StreamingQuery | None:
         """Start the query when the dimensions are published; None if asked to stop before.
@@ -95,7 +99,7 @@ class Live:
         enriched = enriched_rows(batch, schemas, self._dimensions.newest())
         # Of the rows on their way out, which are narrow: observing the enriched ones would copy each once more.
         rows = outgoing(enriched, self._value, F.expr("if(reason IS NULL, unmatched, NULL) AS unmatched"))
-        self._sink.write(rows.observe(seen, *_observed()), offset_ranges(batch))
+        self._sink.write(rows.observe(seen, *observed()), offset_ranges(batch))
         count_batch("live", seen.get)
 
 
@@ -113,7 +117,7 @@ def enriched_rows(batch: DataFrame, schemas: WriterSchemas, dimensions: Mapping[
 
 
 @functools.cache
-def _observed() -> list[Column]:
+def observed() -> list[Column]:
     """What is counted while the rows pass, at no further job."""
     return [
         F.count("reason").alias("dead_letters"),

@@ -29,6 +29,7 @@ LATENCY = Gauge(
 )
 DEAD_LETTERS = Counter("headrace_dead_letters", "Records that could not be decoded.", ["query"])
 UNMATCHED = Counter("headrace_unmatched_rows", "Lookups that had no row.", ["query", "lookup"])
+RESTARTS = Counter("headrace_query_restarts", "Times that a query failed and was started again.", ["query"])
 REGISTRY_AWAY = Gauge("headrace_registry_unavailable", "1 while the schema registry does not answer.", ["subject"])
 REGISTRY_WAITING = Gauge(
     "headrace_registry_waiting",
@@ -64,19 +65,24 @@ class Progress(StreamingQueryListener):
         self._heard_at[str(event.id)] = time.monotonic()
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """Its owner sees that."""
+        self._heard_at.pop(str(event.id), None)  # its owner sees that it ended
 
     def silent_seconds(self) -> float:
         """How long ago the query was heard of that has been silent longest; 0 before the first has started."""
         return time.monotonic() - min(self._heard_at.values(), default=time.monotonic())
 
 
-def count_batch(query: str, seen: Mapping[str, int]) -> None:
-    """Take in what `spark.live` observed in a batch that has just been written. Times are milliseconds since 1970."""
+def count_rows(query: str, seen: Mapping[str, int]) -> None:
+    """Take in what `spark.live` observed, without the times."""
     DEAD_LETTERS.labels(query).inc(seen["dead_letters"])
     for name, count in seen.items():
         if name.startswith("unmatched."):
             UNMATCHED.labels(query, name.removeprefix("unmatched.")).inc(count)
+
+
+def count_batch(query: str, seen: Mapping[str, int]) -> None:
+    """Take in what `spark.live` observed in a batch that has just been written. Times are milliseconds since 1970."""
+    count_rows(query, seen)
     if seen["oldest_ms"] is not None:
         now_ms = time.time() * 1000
         LATENCY.labels(query, "max").set((now_ms - seen["oldest_ms"]) / 1000)
@@ -89,7 +95,11 @@ def _lags(progress: StreamingQueryProgress) -> list[tuple[str, str, int]]:
         read, latest = _offsets(source.endOffset), _offsets(source.latestOffset)
         for topic, ends in latest.items():
             for partition, end in ends.items():
-                lags.append((topic, partition, end - read.get(topic, {}).get(partition, 0)))
+                lag = end - read.get(topic, {}).get(partition, 0)
+                if (
+                    lag >= 0
+                ):  # in real-time mode `end` is of the interval's beginning, and spark.real_time_meter knows better
+                    lags.append((topic, partition, lag))
     return lags
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import BaseModel, ConfigDict, Field
 
 from contracts.settings import Settings
+from spark.mode import Mode
 from spark.resume import OnDataLoss, ResumeFrom
 
 
@@ -29,16 +28,18 @@ class Cluster(_Part):
 class LiveSettings(_Part):
     """The live enrichment: how often it looks for records (seconds), and how many it takes at once.
 
-    `guarantee`: exactly-once writes rows and consumer group offsets in Kafka transactions; at-least-once repeats what
-    was under way when it was killed, with the same coordinates. `dead_letter_limit` is the share of bad records in a
-    transaction that stops the query in place of sending them to the dead letters; 1 never does. `resume_from` chooses
-    when checkpoint and consumer group contradict each other, `on_data_loss` when records are gone from the topic unread.
+    `mode`: see `spark.mode`. In real-time mode records are not taken in batches, and `interval_seconds` is the time from one
+    commit of positions to the next, each of which is a pause. `dead_letter_limit` is the share of bad records in a
+    transaction, or in the last seconds in real-time mode, that stops the query in place of sending them to the dead letters; 1 never
+    does. `resume_from` chooses when checkpoint and consumer group contradict each other, `on_data_loss` when records are
+    gone from the topic unread.
     One process runs the query, which holds a lease: after `lease_seconds` of silence another one may take over.
     """
 
     trigger_seconds: float = Field(default=0.2, ge=0)
     max_offsets_per_trigger: int = Field(default=1_000_000, gt=0)
-    guarantee: Literal["exactly-once", "at-least-once"] = "exactly-once"
+    mode: Mode = Mode.EXACTLY_ONCE
+    interval_seconds: float = Field(default=60.0, ge=5, le=3600)
     dead_letter_limit: float = Field(default=0.2, ge=0, le=1)
     resume_from: ResumeFrom = "both"
     on_data_loss: OnDataLoss = "stop"

@@ -10,7 +10,7 @@ import json
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -30,7 +30,8 @@ nothing because writing would be wrong, else null."""
 _COLUMNS = ("offset", "timestamp_ms", "reason", "error", "key", "value", "headers", *PASSED_ON)
 _TIMEOUT_SECONDS = 30.0
 _TRANSACTION_TIMEOUT_MS = 60_000
-_DEAD_LETTERS_ALLOWED = 100
+DEAD_LETTERS_ALLOWED = 100
+"""So many are let through, whatever their share."""
 
 _PRODUCER: dict[str, Any] = {
     **PRODUCER_CONFIG,
@@ -57,7 +58,8 @@ _consumers: dict[str, Consumer] = {}
 class Plan:
     """What every task of a batch needs to know; `kafka` are librdkafka properties, secrets in clear.
 
-    An open transaction holds back every reader of committed records, so a long range is cut.
+    An open transaction holds back every reader of committed records, so a long range is cut. `metadata` goes with the offset
+    of these partitions.
     """
 
     kafka: Mapping[str, str]
@@ -66,6 +68,7 @@ class Plan:
     dead_letter_limit: float
     transaction_records: int = 100_000
     transaction_seconds: float = 5.0
+    metadata: Mapping[int, str] = field(default_factory=dict)
 
 
 class Refused(Exception):
@@ -113,9 +116,15 @@ def position_reader(kafka: Mapping[str, str], route: Route) -> Consumer:
 
 def committed_offsets(consumer: Consumer, topic: str, partitions: Sequence[int]) -> dict[int, int | None]:
     """The group's offsets, None where it has none; waits while the group's coordinator moves or a transaction ends."""
+    found = committed_positions(consumer, topic, partitions)
+    return {partition: found[partition].offset if partition in found else None for partition in partitions}
+
+
+def committed_positions(consumer: Consumer, topic: str, partitions: Sequence[int]) -> dict[int, TopicPartition]:
+    """The group's offsets with their metadata, of the partitions that it has one for; waits as `committed_offsets` does."""
     asked = [TopicPartition(topic, partition) for partition in partitions]
     found = retried(lambda: consumer.committed(asked, timeout=_TIMEOUT_SECONDS))
-    return {at.partition: at.offset if at.offset >= 0 else None for at in found}
+    return {at.partition: at for at in found if at.offset >= 0}
 
 
 class _Task:
@@ -228,14 +237,15 @@ class _Task:
 
     def _commit(self, position: int) -> None:
         """Everything since `_begin` and the position, or nothing."""
-        if self._bad > max(_DEAD_LETTERS_ALLOWED, self._plan.dead_letter_limit * (self._good + self._bad)):
+        if self._bad > max(DEAD_LETTERS_ALLOWED, self._plan.dead_letter_limit * (self._good + self._bad)):
             raise Refused(
                 f"{self._bad} of {self._good + self._bad} records of {self.range.topic}/{self.range.partition} before "
                 f"offset {position} are bad, more than the share of {self._plan.dead_letter_limit:g} that is let through; none of them "
                 "was taken in: mend their producer or schema, or raise HEADRACE_LIVE__DEAD_LETTER_LIMIT to send them to "
                 f"{self._route.dead_letters}"
             )
-        offsets = [TopicPartition(self.range.topic, self.range.partition, position)]
+        metadata = self._plan.metadata.get(self.range.partition, "")
+        offsets = [TopicPartition(self.range.topic, self.range.partition, position, metadata)]
         retried(lambda: self._producer.send_offsets_to_transaction(offsets, self._group, _TIMEOUT_SECONDS))
         retried(lambda: self._producer.commit_transaction(_TIMEOUT_SECONDS))
         self.sent += self._good

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
+import itertools
 import json
 import os
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -28,6 +30,17 @@ def conditions(*packages: str) -> dict[str, Any]:
 def as_line(found: Mapping[str, Any]) -> str:
     """The conditions as they are printed."""
     return ", ".join(f"{what} {value}" for what, value in found.items())
+
+
+def save_samples(
+    name: str, columns: Sequence[str], rows: Iterable[Sequence[float]], say: Callable[[str], None]
+) -> None:
+    """Write `bench-results/<name>-<time>.csv`, one line for each sample, and say where it is."""
+    _FOLDER.mkdir(exist_ok=True)
+    path = _FOLDER / f"{name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.csv"
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows(itertools.chain([columns], rows))
+    say(f"raw samples: {path}")
 
 
 def save(name: str, content: Mapping[str, Any], say: Callable[[str], None]) -> None:

@@ -1,6 +1,6 @@
 """`headrace bench sinks`: the exactly-once sink beside Spark's own Kafka writer, over the same backlog in one run.
 
-The same raw records, the same enrichment, each in a process of its own; only `HEADRACE_LIVE__GUARANTEE` differs. What came
+The same raw records, the same enrichment, each in a process of its own; only `HEADRACE_LIVE__MODE` differs. What came
 out is counted in the enriched topic: committed records, none of the other's.
 """
 
@@ -16,16 +16,16 @@ from spark.resume import CheckpointOffsets
 from tests.bench.filled import filled_stack
 from tests.bench.hop import Hop, measure
 
-GUARANTEES = ("exactly-once", "at-least-once")
+MODES = ("exactly-once", "at-least-once")
 
 
 def run(events: int, say: Callable[[str], None]) -> list[Hop]:
-    """One hop for each guarantee, over `events` departures."""
+    """One hop for each mode, over `events` departures."""
     hops = []
     with filled_stack(events, say) as (stack, env, settings):
-        for guarantee in GUARANTEES:
-            ours = env | {"HEADRACE_LIVE__GUARANTEE": guarantee}
-            hops.append(measure(guarantee, "live", stack, ours, events, _end(settings), say))
+        for mode in MODES:
+            ours = env | {"HEADRACE_LIVE__MODE": mode}
+            hops.append(measure(mode, "live", stack, ours, events, _end(settings), say))
             CheckpointOffsets(settings.s3, f"checkpoints/live/{topics.FLIGHTS_DEPARTED_ENRICHED.name}").remove()
     return hops
 

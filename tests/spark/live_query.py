@@ -81,7 +81,7 @@ def running(
     own = dataclasses.replace(catalog, dimensions=dimensions.contracts)
     chosen = settings.live.model_copy(update=live)
     sink: Sink
-    if chosen.guarantee == "exactly-once":
+    if chosen.mode == "exactly-once":
         sink = ExactlyOnceSink(settings.kafka, route(own), chosen)
     else:
         sink = AtLeastOnceSink(settings.kafka, route(own))

@@ -30,7 +30,7 @@ def live(
     topics: Topics,
     dimensions: Dimensions,
 ) -> Iterator[StreamingQuery]:
-    with running(spark, settings, registry, topics.catalog, dimensions, guarantee=request.param) as query:
+    with running(spark, settings, registry, topics.catalog, dimensions, mode=request.param) as query:
         yield query
 
 

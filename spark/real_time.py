@@ -1,0 +1,192 @@
+"""`live` in real-time mode: every departed flight, enriched, within milliseconds.
+
+Spark's checkpoint lasts as long as one query and lies in a folder of the driver's own: where to go on is told by the
+consumer group's offsets and by the target topics themselves (`spark.tail`). So a query can be ended and started anew at any
+moment, which is how it gets a new schema or dimension version, and how it recovers.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import structlog
+from botocore.exceptions import BotoCoreError, ClientError
+from confluent_kafka import KafkaException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from contracts.catalog import Catalog
+from contracts.registry import Registry
+from spark.at_least_once import AtLeastOnceSink
+from spark.dimensions import Dimensions
+from spark.errors import QueryFailed
+from spark.lifecycle import Lifecycle, cause
+from spark.live import DIMENSIONS, enriched_rows, observed, route, target_value
+from spark.metrics import REGISTRY_WAITING, RESTARTS, count_rows
+from spark.real_time_meter import Meter
+from spark.real_time_positions import RealTimePositions
+from spark.real_time_query import check_slots, failing_on_other_ids, read, start, unknown_id
+from spark.settings import SparkSettings
+from spark.sink import outgoing
+from spark.tail import Mark, Taken, not_taken
+from spark.topic_schemas import TopicSchemas
+
+_WATCH_SECONDS = 0.1
+_LOOK_SECONDS = 1.0
+_PAUSES_SECONDS = (0.0, 1.0, 2.0, 5.0, 10.0)
+"""Before each restart after a failure; with so many in a row and no interval finished, the process ends."""
+
+_REASON_CHARACTERS = 500
+
+_FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+_FOR_DISKS = "org.apache.spark.sql.execution.streaming.checkpointing.FileContextBasedCheckpointFileManager"
+
+_log = structlog.get_logger(__name__)
+
+
+class RealTime:
+    """Runs queries one after the other, each for as long as its schemas and dimensions are the newest."""
+
+    def __init__(
+        self, spark: SparkSession, settings: SparkSettings, catalog: Catalog, registry: Registry, lifecycle: Lifecycle
+    ) -> None:
+        """Raises NotAProducer if the enriched topic's contract does not list `live`."""
+        self._spark = spark
+        self._settings = settings
+        self._lifecycle = lifecycle
+        self._route = route(catalog)
+        source = catalog.topic(self._route.source)
+        self._schemas = TopicSchemas(registry, source, catalog.schema(source.name))
+        self._dimensions = Dimensions(spark, settings.s3, [catalog.dimension(name) for name in DIMENSIONS])
+        self._value = target_value(catalog, registry)
+        self._sink = AtLeastOnceSink(settings.kafka, self._route)
+        self._positions = RealTimePositions(settings, self._route)
+        self._foreign: set[int] = set()
+        self._failures = 0
+
+    def run(self) -> None:
+        """Return when asked to stop.
+
+        Raises TooFewSlots, PositionsDisagree if it can't be told where to go on, SinkRefused when too many records are bad,
+        and QueryFailed when query after query fails.
+        """
+        if not self._dimensions.wait(self._lifecycle.stopping):
+            return
+        for_s3 = self._spark.conf.get(_FILE_MANAGER)
+        self._spark.conf.set(_FILE_MANAGER, _FOR_DISKS)
+        try:
+            while not self._lifecycle.stopping.is_set():
+                with tempfile.TemporaryDirectory(prefix="headrace-live-", ignore_cleanup_errors=True) as folder:
+                    failure = self._run_query(Path(folder))
+                if failure is not None:
+                    self._recover(failure)
+            self._positions.find()  # and commit how far it came
+        finally:
+            self._positions.close()
+            self._spark.conf.set(_FILE_MANAGER, for_s3 or _FOR_DISKS)
+
+    def _run_query(self, checkpoint: Path) -> str | None:
+        """Until it is outdated, or a stop is asked for; why it failed, if it did."""
+        self._schemas.renew()
+        versions = self._versions()
+        taken = self._positions.find()
+        positions = {partition: each.position for partition, each in taken.items()}
+        check_slots(self._spark, self._route.source, len(positions))
+        with Meter(self._settings.kafka, self._route, positions, self._settings.live.dead_letter_limit) as meter:
+            query = start(
+                self._records(taken),
+                self._settings.kafka,
+                name=self._route.query,
+                checkpoint=checkpoint,
+                interval_seconds=self._settings.live.interval_seconds,
+            )
+            _log.info("started", query=query.name, positions=positions, **versions)
+            try:
+                return self._watch(query, meter, versions)
+            finally:
+                query.stop()
+
+    def _records(self, taken: Mapping[int, Taken]) -> DataFrame:
+        raw = read(
+            self._spark, self._settings.kafka, self._route.source, {p: each.position for p, each in taken.items()}
+        )
+        known = failing_on_other_ids(not_taken(raw, taken), self._schemas.current.writers.keys() | self._foreign)
+        enriched = enriched_rows(known, self._schemas.current, self._dimensions.newest())
+        rows = outgoing(enriched, self._value, F.expr("if(reason IS NULL, unmatched, NULL) AS unmatched"))
+        return self._sink.records(rows.observe(self._route.query, *observed()))
+
+    def _versions(self) -> dict[str, object]:
+        """Of everything that a query can't be told while it runs."""
+        dimensions = self._dimensions.newest()
+        return {
+            "schemas": sorted(self._schemas.current.writers),
+            "dimensions": {name: dimensions[name].version for name in DIMENSIONS},
+        }
+
+    def _watch(self, query: StreamingQuery, meter: Meter, versions: Mapping[str, object]) -> str | None:
+        interval, before = -1, meter.ends
+        look_at = time.monotonic()
+        while not self._lifecycle.stopping.wait(_WATCH_SECONDS):
+            if not query.isActive:
+                return str(query.exception() or cause(query))
+            meter.check_dead_letters()
+            if time.monotonic() < look_at:
+                continue
+            look_at = time.monotonic() + _LOOK_SECONDS
+            try:
+                ends = meter.look()
+                interval = self._commit_interval(query, interval, before)
+                before = ends
+                self._schemas.renew()
+                if self._versions() != versions:
+                    _log.info("renewing the query", query=query.name, **self._versions())
+                    return None
+            except (KafkaException, BotoCoreError, ClientError) as error:
+                # The query itself waits for brokers, and needs the store only when it starts.
+                _log.warning("no look at topics and versions", query=query.name, error=str(error))
+        return None
+
+    def _commit_interval(self, query: StreamingQuery, interval: int, before: Mark) -> int:
+        """Commit the last interval that has ended; `before` is of a look when it hadn't. Its number."""
+        progress = query.lastProgress
+        if progress is None or progress.batchId == interval:
+            return interval
+        (source,) = progress.sources
+        positions = json.loads(source.endOffset)[self._route.source]
+        self._positions.commit({int(partition): offset for partition, offset in positions.items()}, before)
+        count_rows(self._route.query, progress.observedMetrics[self._route.query].asDict())
+        self._failures = 0
+        return progress.batchId
+
+    def _recover(self, failure: str) -> None:
+        """Wait until it is worth trying again. Raises QueryFailed when it isn't any more."""
+        RESTARTS.labels(self._route.query).inc()
+        schema_id = unknown_id(failure)
+        if schema_id is not None:
+            self._look_up(schema_id)
+            return
+        reason = failure.strip().splitlines()[0][:_REASON_CHARACTERS]
+        if self._failures == len(_PAUSES_SECONDS):
+            raise QueryFailed(f"query {self._route.query} failed {self._failures + 1} times in a row: {reason}")
+        pause = _PAUSES_SECONDS[self._failures]
+        self._failures += 1
+        _log.error("query failed, and is started again", query=self._route.query, reason=reason, pause_seconds=pause)
+        self._lifecycle.stopping.wait(pause)
+
+    def _look_up(self, schema_id: int) -> None:
+        """Ask the registry about an id until it answers; one that it doesn't have makes dead letters from now on."""
+        waiting = REGISTRY_WAITING.labels(self._schemas.current.subject)
+        _log.info("a record names a schema id not known yet", query=self._route.query, id=schema_id)
+        waiting.set(1)
+        while not self._schemas.renew():
+            if self._lifecycle.stopping.wait(_WATCH_SECONDS):
+                break
+        else:
+            if schema_id not in self._schemas.current.writers:
+                self._foreign.add(schema_id)
+        waiting.set(0)

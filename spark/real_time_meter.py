@@ -1,0 +1,141 @@
+"""Lag, latency and dead letters of a query in real-time mode, read from the topics: `Meter`.
+
+While an interval lasts, Spark says nothing of it. The newest record of each target partition names its raw record, which
+says how far the query is and how long it took.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Self
+
+from confluent_kafka import Consumer, Message, TopicPartition
+
+from contracts.settings import KafkaSettings
+from spark.errors import SinkRefused
+from spark.metrics import LAG, LATENCY
+from spark.sink import Route
+from spark.tail import Mark, mark, source_offset
+from spark.transaction import DEAD_LETTERS_ALLOWED
+
+_WINDOW_SECONDS = 5.0
+"""Over how long the share of dead letters counts."""
+_TIMEOUT_SECONDS = 10.0
+_SAMPLE_SECONDS = 0.3
+
+
+class Meter:
+    """Looks when it is told to; each look costs the brokers a few records. `ends` are the target topics' at the last one."""
+
+    def __init__(
+        self, kafka: KafkaSettings, route: Route, positions: Mapping[int, int], dead_letter_limit: float
+    ) -> None:
+        """`positions` is where the query starts, by source partition."""
+        config = kafka.client_config() | {
+            "group.id": route.query,
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "log_level": 0,
+        }
+        self._route = route
+        self._limit = dead_letter_limit
+        self._positions = dict(positions)
+        self._sampler = Consumer(config | {"fetch.wait.max.ms": 100})
+        self._letters = Consumer(config)
+        self.ends = mark(self._sampler, route)
+        self._letters.assign(
+            [TopicPartition(route.dead_letters, p, end) for p, end in enumerate(self.ends.ends[route.dead_letters])]
+        )
+        self._began = time.monotonic()
+        self._good = self._bad = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._sampler.close()
+        self._letters.close()
+
+    def look(self) -> Mark:
+        """Set the gauges; the target topics' ends of now. Raises SinkRefused if too many of the last records are dead letters."""
+        ends = mark(self._sampler, self._route)
+        self._count(ends)
+        newest = self._sampled(self._moved(ends))
+        self.ends = ends
+        self._measure(newest)
+        return ends
+
+    def check_dead_letters(self) -> None:
+        """Raise SinkRefused if too many of the last records are dead letters: more than the share that is let through."""
+        while messages := self._letters.consume(1000, 0):
+            self._bad += sum(source_offset(each, self._route) is not None for each in messages if each.error() is None)
+            if len(messages) < 1000:
+                break
+        if self._bad > max(DEAD_LETTERS_ALLOWED, self._limit * (self._good + self._bad)):
+            raise SinkRefused(
+                f"{self._bad} of the last {self._good + self._bad} records of {self._route.source} are bad, more than the share of "
+                f"{self._limit:g} that is let through: mend their producer or schema, or raise "
+                f"HEADRACE_LIVE__DEAD_LETTER_LIMIT to send all such records to {self._route.dead_letters}"
+            )
+
+    def _count(self, ends: Mark) -> None:
+        if time.monotonic() - self._began > _WINDOW_SECONDS:
+            self._began = time.monotonic()
+            self._good = self._bad = 0
+        before, now = self.ends.ends[self._route.target], ends.ends[self._route.target]
+        self._good += sum(now) - sum(before)
+        self.check_dead_letters()
+
+    def _moved(self, ends: Mark) -> list[TopicPartition]:
+        return [
+            TopicPartition(topic, partition, end - 1)
+            for topic, found in ends.ends.items()
+            for partition, (end, before) in enumerate(zip(found, self.ends.ends[topic], strict=True))
+            if end > before
+        ]
+
+    def _sampled(self, places: Iterable[TopicPartition]) -> dict[int, tuple[int, int]]:
+        """By source partition, the highest offset among the records at these places, and when it was written (ms)."""
+        newest: dict[int, tuple[int, int]] = {}
+        for message in self._at(places):
+            found = source_offset(message, self._route)
+            if found is not None:
+                newest[found[0]] = max(newest.get(found[0], (-1, 0)), (found[1], message.timestamp()[1]))
+        return newest
+
+    def _measure(self, newest: Mapping[int, tuple[int, int]]) -> None:
+        source, query = self._route.source, self._route.query
+        delays = []
+        for message in self._at([TopicPartition(source, p, offset) for p, (offset, _) in newest.items()]):
+            offset, written_ms = newest[message.partition() or 0]
+            if message.offset() == offset:
+                delays.append((written_ms - message.timestamp()[1]) / 1000)
+        if delays:
+            LATENCY.labels(query, "max").set(max(delays))
+            LATENCY.labels(query, "mean").set(sum(delays) / len(delays))
+        for partition, position in self._positions.items():
+            if partition in newest:
+                position = self._positions[partition] = max(position, newest[partition][0] + 1)
+            at = TopicPartition(source, partition)
+            _, end = self._sampler.get_watermark_offsets(at, timeout=_TIMEOUT_SECONDS)
+            LAG.labels(query, source, str(partition)).set(max(0, end - position))
+
+    def _at(self, places: Iterable[TopicPartition]) -> list[Message]:
+        """The records at these places; not those that are gone, or no records."""
+        wanted = {(at.topic, at.partition): at for at in places}
+        found = []
+        if wanted:
+            self._sampler.assign(list(wanted.values()))
+            until = time.monotonic() + _SAMPLE_SECONDS
+            while wanted and time.monotonic() < until:
+                message = self._sampler.poll(0.05)
+                if message is None or message.error() is not None:
+                    continue
+                if wanted.pop((str(message.topic()), message.partition() or 0), None) is not None:
+                    found.append(message)
+            self._sampler.unassign()
+        return found

@@ -1,0 +1,78 @@
+"""The plan of `live` in Spark's Real-Time Mode, and its start.
+
+One query for a fixed set of schemas and dimension versions: Spark plans and broadcasts anew at each interval's end what it
+runs, but it can't be told of others while it runs.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from contracts.settings import KafkaSettings
+from spark.decode import has_other_id, wire_header
+from spark.errors import TooFewSlots
+from spark.kafka import PRODUCER, kafka_options, read_topic
+
+_UNKNOWN = "headrace: schema id not known to the running query: "
+
+_SOURCE = {
+    # After a seek the consumer first waits for the answer to what it asked before: at each interval's end.
+    "kafka.fetch.max.wait.ms": "50",
+}
+_SINK = {**PRODUCER, "kafka.linger.ms": "0"}
+
+
+def check_slots(spark: SparkSession, topic: str, partitions: int) -> None:
+    """Raise TooFewSlots unless every partition can have a task of its own, which holds its slot for the whole interval."""
+    context = spark.sparkContext
+    slots = context.defaultParallelism
+    if slots < partitions:
+        raise TooFewSlots(
+            f"{topic} has {partitions} partitions, and in real-time mode each one's task holds a slot for good, but "
+            f"{context.master} has {slots}: give Spark {partitions} cores (HEADRACE_SPARK__MASTER=local[{partitions}] on one machine)"
+        )
+
+
+def read(spark: SparkSession, kafka: KafkaSettings, topic: str, positions: Mapping[int, int]) -> DataFrame:
+    """The topic's records from these positions on."""
+    starting = json.dumps({topic: {str(partition): offset for partition, offset in positions.items()}})
+    return read_topic(spark, kafka, topic, starting_offsets=starting, max_offsets_per_trigger=None, options=_SOURCE)
+
+
+def failing_on_other_ids(raw: DataFrame, known: Collection[int]) -> DataFrame:
+    """`raw`, whose task fails on the first record with a schema id that is not `known`."""
+    other = has_other_id(F.col("value"), known)
+    schema_id = F.conv(F.hex(F.substring("value", 2, len(wire_header(0)) - 1)), 16, 10)
+    fail = F.raise_error(F.concat(F.lit(_UNKNOWN), schema_id)).cast("boolean")
+    return raw.where(F.when(other, fail).otherwise(F.lit(True)))
+
+
+def unknown_id(failure: str) -> int | None:
+    """The schema id that failed a task of `failing_on_other_ids`; None if it failed of something else."""
+    found = re.search(re.escape(_UNKNOWN) + r"(\d+)", failure)
+    return int(found[1]) if found else None
+
+
+def start(
+    records: DataFrame, kafka: KafkaSettings, *, name: str, checkpoint: Path, interval_seconds: float
+) -> StreamingQuery:
+    """Start writing `records` (topic, key, value, headers) as they come; `checkpoint` is a folder of the driver's own."""
+    writer = (
+        records.writeStream.queryName(name)
+        .format("kafka")
+        .outputMode("update")
+        .options(**kafka_options(kafka), **_SINK, includeHeaders="true", checkpointLocation=checkpoint.as_uri())
+    )
+    # Spark 4.1 has this trigger, but its Python API doesn't.
+    jvm = records.sparkSession._jvm
+    assert jvm is not None
+    trigger = jvm.org.apache.spark.sql.streaming.Trigger
+    writer._jwrite.trigger(trigger.RealTime(round(interval_seconds * 1000)))
+    return writer.start()

@@ -1,0 +1,183 @@
+"""What the target topics hold already of source records that no committed position tells of: `read_tail`.
+
+In real-time mode positions are committed now and then, after the records. What was written since then is found in the
+topics themselves: each enriched record and each dead letter names its raw record's coordinate. Where to begin to read
+stands in the metadata of the group's offsets: `Mark`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Self
+
+import structlog
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from contracts.dead_letters.headers import ERRORS
+from contracts.dead_letters.log import wait_for_open_transactions
+from contracts.settings import KafkaSettings
+from spark.sink import Route
+
+_TIMEOUT_SECONDS = 30.0
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Ends of the target topics' partitions, by topic, at a moment before anything behind a position was written."""
+
+    ends: Mapping[str, tuple[int, ...]]
+
+    def as_metadata(self) -> str:
+        """As the metadata of a committed offset; brokers take 4,096 bytes, which are some 150 partitions."""
+        return json.dumps({topic: list(ends) for topic, ends in self.ends.items()}, separators=(",", ":"))
+
+    @classmethod
+    def of(cls, metadata: str | None) -> Self | None:
+        """None if it isn't ours: who committed it wrote records and position together."""
+        try:
+            found = json.loads(metadata or "null")
+            return cls({str(topic): tuple(map(int, ends)) for topic, ends in found.items()})
+        except (ValueError, TypeError, AttributeError):
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Of one source partition: all records below `position` are in the target topics, and of the later ones these.
+
+    `metadata` is to be committed with every position up to the last of `beyond`, so that they are found again.
+    """
+
+    position: int
+    beyond: frozenset[int] = frozenset()
+    metadata: str = ""
+
+
+def mark(consumer: Consumer, route: Route) -> Mark:
+    """The ends of now."""
+    return Mark({topic: tuple(_ends(consumer, topic)) for topic in (route.target, route.dead_letters)})
+
+
+def read_tail(kafka: KafkaSettings, route: Route, committed: Mapping[int, TopicPartition]) -> dict[int, Taken]:
+    """How far each source partition is taken, by the group's offsets and by the records since their marks.
+
+    `committed` has the partitions for which the group has an offset. Nobody may write to the target topics meanwhile.
+    """
+    marks = {partition: Mark.of(at.metadata) for partition, at in committed.items()}
+    found: dict[int, set[int]] = {partition: set() for partition, each in marks.items() if each is not None}
+    if not found:
+        return {partition: Taken(at.offset) for partition, at in committed.items()}
+    for partition, offset in _coordinates(kafka, route, [each for each in marks.values() if each is not None]):
+        if partition in found and offset >= committed[partition].offset:
+            found[partition].add(offset)
+    taken = {partition: _taken(kafka, route, at, found.get(partition, set())) for partition, at in committed.items()}
+    ahead = {partition: each.position - committed[partition].offset for partition, each in taken.items()}
+    if any(ahead.values()):
+        beyond_count = sum(len(each.beyond) for each in taken.values())
+        _log.info("found more than was committed", query=route.query, ahead=ahead, beyond=beyond_count)
+    return taken
+
+
+def not_taken(rows: DataFrame, taken: Mapping[int, Taken]) -> DataFrame:
+    """`rows`, which have `partition` and `offset`, without those that were taken ahead of the positions."""
+    for partition, each in taken.items():
+        if each.beyond:
+            rows = rows.where((F.col("partition") != partition) | ~F.col("offset").isin(sorted(each.beyond)))
+    return rows
+
+
+def source_offset(message: Message, route: Route) -> tuple[int, int] | None:
+    """Partition and offset of the source record that a record of the target topics comes from; None if `route` didn't write it."""
+    headers = dict(message.headers() or [])
+    if message.topic() == route.dead_letters and headers.get(f"{ERRORS}connector.name") != route.query.encode():
+        return None
+    coordinate = headers.get("ce_id")
+    topic, _, rest = (coordinate.decode(errors="replace") if isinstance(coordinate, bytes) else "").partition("/")
+    partition, _, offset = rest.partition("/")
+    return (int(partition), int(offset)) if topic == route.source and partition.isdigit() and offset.isdigit() else None
+
+
+def _taken(kafka: KafkaSettings, route: Route, at: TopicPartition, there: set[int]) -> Taken:
+    position = _first_missing(there, at.offset)
+    while there and position < max(there):
+        # Markers of transactions are offsets, but no records.
+        record = _next_record(kafka, route, TopicPartition(route.source, at.partition, position))
+        if record == position:
+            break
+        position = _first_missing(there, record)
+    beyond = frozenset(offset for offset in there if offset > position)
+    return Taken(position, beyond, at.metadata or "" if beyond else "")
+
+
+def _first_missing(there: set[int], start: int) -> int:
+    return next(offset for offset in itertools.count(start) if offset not in there)
+
+
+def _next_record(kafka: KafkaSettings, route: Route, at: TopicPartition) -> int:
+    consumer = _consumer(kafka, route)
+    try:
+        consumer.assign([at])
+        message = consumer.poll(_TIMEOUT_SECONDS)
+        if message is None:
+            raise TimeoutError(f"{at.topic}/{at.partition}: nothing to read at {at.offset} in {_TIMEOUT_SECONDS:.0f} s")
+        return message.offset() or 0
+    finally:
+        consumer.close()
+
+
+def _coordinates(kafka: KafkaSettings, route: Route, marks: list[Mark]) -> Iterator[tuple[int, int]]:
+    consumer = _consumer(kafka, route)
+    try:
+        left: dict[tuple[str, int], int] = {}
+        starts = []
+        for topic in (route.target, route.dead_letters):
+            known = [each.ends.get(topic, ()) for each in marks]
+            wait_for_open_transactions(
+                kafka, topic, len(consumer.list_topics(topic, _TIMEOUT_SECONDS).topics[topic].partitions)
+            )
+            for partition, end in enumerate(_ends(consumer, topic)):
+                start = min(ends[partition] if partition < len(ends) else 0 for ends in known)
+                if start < end:
+                    left[topic, partition] = end
+                    starts.append(TopicPartition(topic, partition, start))
+        consumer.assign(starts)
+        while left:
+            messages = consumer.consume(1000, 0.05)
+            for message in messages:
+                where = (str(message.topic()), message.partition() or 0)
+                error = message.error()
+                if error is not None and not error.retriable() and error.code() != KafkaError._PARTITION_EOF:
+                    raise KafkaException(error)
+                if error is None and (coordinate := source_offset(message, route)) is not None:
+                    yield coordinate
+                if where in left and (message.offset() or 0) + (error is None) >= left[where]:
+                    del left[where]
+    finally:
+        consumer.close()
+
+
+def _consumer(kafka: KafkaSettings, route: Route) -> Consumer:
+    return Consumer(
+        kafka.client_config()
+        | {
+            "group.id": route.query,
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+            "log_level": 0,
+        }
+    )
+
+
+def _ends(consumer: Consumer, topic: str) -> list[int]:
+    partitions = sorted(consumer.list_topics(topic, timeout=_TIMEOUT_SECONDS).topics[topic].partitions)
+    return [
+        consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_TIMEOUT_SECONDS)[1]
+        for partition in partitions
+    ]

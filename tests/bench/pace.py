@@ -1,0 +1,63 @@
+"""Evenly paced load: records sent at a rate, each with the moment of its sending and its number in the trace id.
+
+`python -m tests.bench.pace RATE SECONDS`: departures for the stack that the environment's `HEADRACE_` variables name, from a
+process of its own, so that whoever measures does not hold it up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import time
+from collections.abc import Sequence
+
+from confluent_kafka import Producer
+
+from contracts import topics
+from contracts.registry import Registry
+from contracts.settings import Settings, read_settings
+from tests.bench.backlog import Record, constant_headers, departures
+
+_FLIGHTS = 50_000
+"""Different records; the load repeats them."""
+
+
+def pace(settings: Settings, topic: str, records: Sequence[Record], rate: int, seconds: float) -> None:
+    """Send `rate` records a second for so many seconds, and wait until the broker has them all."""
+    producer = Producer(settings.kafka.client_config() | {"linger.ms": 0, "partitioner": "murmur2_random"})
+    began = time.perf_counter()
+    for number, (key, value, headers) in enumerate(itertools.islice(itertools.cycle(records), int(rate * seconds))):
+        due = began + number / rate
+        while (left := due - time.perf_counter()) > 0:
+            time.sleep(min(left, 0.001))
+        producer.produce(topic, key=key, value=value, headers=[*headers, ("traceparent", stamp(number))])
+        producer.poll(0)
+    if producer.flush(30):
+        raise TimeoutError(f"the broker did not take all records of {topic} in 30 s")
+
+
+def stamp(number: int) -> bytes:
+    """A W3C traceparent that says when (nanoseconds since 1970) and as which record it was sent, from 0 on."""
+    return f"00-{time.time_ns():032x}-{number + 1:016x}-01".encode()
+
+
+def read_stamp(traceparent: bytes) -> tuple[int, int]:
+    """When and as which a stamped record was sent."""
+    return int(traceparent[3:35], 16), int(traceparent[36:52], 16) - 1
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("rate", type=int)
+    parser.add_argument("seconds", type=float)
+    arguments = parser.parse_args()
+    found = read_settings(Settings)
+    topic = topics.FLIGHTS_DEPARTED.name
+    with Registry(found.registry) as registry:
+        schema_id = registry.latest(f"{topic}-value").id
+    constant = constant_headers(topic, "/services/departures")
+    flights: list[Record] = [
+        (key, value, [("ce_id", key), ("ce_time", occurred_at), *constant])
+        for key, value, occurred_at in itertools.islice(departures(schema_id), _FLIGHTS)
+    ]
+    pace(found, topic, flights, arguments.rate, arguments.seconds)

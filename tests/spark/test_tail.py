@@ -1,0 +1,139 @@
+"""Records that real-time mode wrote ahead of its positions, and what the exactly-once sink makes of them."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from spark.decode import decode
+from spark.exactly_once import ExactlyOnceSink
+from spark.kafka import kafka_options
+from spark.offsets import OffsetRange
+from spark.resume import CheckpointOffsets
+from spark.schemas import WriterSchemas
+from spark.settings import SparkSettings
+from spark.sink import Route, outgoing
+from spark.tail import Mark, Taken, mark, read_tail
+from spark.transaction import committed_positions, position_reader
+from tests.spark.records import DEPARTED, SCHEMA, Topics
+
+
+class Takeover:
+    """A group whose positions lag behind the records that were written: raw partition 0 of this test's topics."""
+
+    def __init__(self, spark: SparkSession, settings: SparkSettings, topics: Topics) -> None:
+        departed = topics.departed
+        self.route = Route(f"q-{uuid.uuid4().hex[:8]}", departed.name, topics.enriched.name, departed.dead_letter_topic)
+        self._spark = spark
+        self._settings = settings
+        self._topics = topics
+
+    def commit(self, position: int) -> None:
+        """As real-time mode does at an interval's end, with the target topics' ends of now."""
+        reader = position_reader(self._settings.kafka.client_config(), self.route)
+        metadata = mark(reader, self.route).as_metadata()
+        reader.commit(offsets=[TopicPartition(self.route.source, 0, position, metadata)], asynchronous=False)
+        reader.close()
+
+    def write(self, *offsets: int, topic: str | None = None, writer: str | None = None) -> None:
+        """As a real-time query does: a record for each of these raw ones, in no transaction."""
+        producer = Producer(self._settings.kafka.client_config())
+        name = [("__connect.errors.connector.name", writer or self.route.query)] if topic else []
+        for offset in offsets:
+            headers: list[tuple[str, str | bytes | None]] = [("ce_id", f"{self.route.source}/0/{offset}"), *name]
+            producer.produce(topic or self.route.target, b"written", headers=headers)
+        assert producer.flush(30) == 0
+
+    def taken(self) -> Taken:
+        reader = position_reader(self._settings.kafka.client_config(), self.route)
+        try:
+            return read_tail(self._settings.kafka, self.route, committed_positions(reader, self.route.source, [0]))[0]
+        finally:
+            reader.close()
+
+    def take_over(self, end: int) -> ExactlyOnceSink:
+        """Write exactly once, from where its sink says to `end`."""
+        sink = ExactlyOnceSink(self._settings.kafka, self.route, self._settings.live)
+        sink.starting_offsets(CheckpointOffsets(self._settings.s3, f"checkpoints/{self.route.query}"))
+        start = self.position()
+        raw = self._spark.read.format("kafka").options(
+            **kafka_options(self._settings.kafka),
+            assign=f'{{"{self.route.source}": [0]}}',
+            startingOffsets=f'{{"{self.route.source}": {{"0": {start}}}}}',
+            endingOffsets=f'{{"{self.route.source}": {{"0": {end}}}}}',
+            includeHeaders="true",
+        )
+        topics = self._topics
+        schemas = WriterSchemas(topics.departed.subject, SCHEMA, {topics.schema_ids[DEPARTED]: SCHEMA})
+        rows = outgoing(decode(raw.load(), schemas), F.col("record.value"))
+        sink.write(rows, [OffsetRange(self.route.source, 0, start, end)])
+        return sink
+
+    def position(self) -> int:
+        reader = position_reader(self._settings.kafka.client_config(), self.route)
+        try:
+            return committed_positions(reader, self.route.source, [0])[0].offset
+        finally:
+            reader.close()
+
+    def written(self) -> list[int]:
+        """The raw offsets in the target topic, lowest first."""
+        ids = [dict(m.headers() or [])["ce_id"] for m in self._topics.read(self.route.target)]
+        return sorted(int(str(found).strip("b'").rpartition("/")[2]) for found in ids)
+
+
+@pytest.fixture
+def takeover(spark: SparkSession, settings: SparkSettings, topics: Topics) -> Takeover:
+    return Takeover(spark, settings, topics)
+
+
+def test_what_is_written_counts_up_to_the_first_gap_and_beyond(takeover: Takeover, topics: Topics) -> None:
+    topics.send_departures(*"abcdef")
+    takeover.write(0)
+    takeover.commit(1)
+    takeover.write(1, 3, 4)
+    takeover.write(2, topic=takeover.route.dead_letters, writer="another")
+    taken = takeover.taken()
+    assert (taken.position, taken.beyond) == (2, frozenset({3, 4}))
+    assert Mark.of(taken.metadata) is not None
+    takeover.write(2, topic=takeover.route.dead_letters)
+    assert takeover.taken() == Taken(5)
+
+
+def test_markers_of_transactions_are_no_gap(takeover: Takeover, topics: Topics, settings: SparkSettings) -> None:
+    topics.send_departures("a")
+    producer = Producer(settings.kafka.client_config() | {"transactional.id": f"t-{uuid.uuid4()}"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topics.departed.name, b"in a transaction", partition=0)
+    producer.commit_transaction(30)
+    topics.send_departures("c")
+    takeover.commit(0)
+    takeover.write(0, 1, 3)
+    assert takeover.taken() == Taken(4)
+
+
+def test_exactly_once_takes_over_without_loss_or_repeat(takeover: Takeover, topics: Topics) -> None:
+    topics.send_departures(*"abcdef")
+    takeover.commit(0)
+    takeover.write(0, 1, 3)
+    takeover.take_over(4)
+    assert (takeover.written(), takeover.position()) == ([0, 1, 2, 3], 4)
+    takeover.take_over(6)
+    assert (takeover.written(), takeover.position()) == ([0, 1, 2, 3, 4, 5], 6)
+
+
+def test_a_take_over_that_is_killed_before_the_gap_is_filled_still_repeats_nothing(
+    takeover: Takeover, topics: Topics
+) -> None:
+    topics.send_departures(*"abcdef")
+    takeover.commit(0)
+    takeover.write(0, 2, 4)
+    takeover.take_over(2)
+    assert (takeover.written(), takeover.position()) == ([0, 1, 2, 4], 2)
+    takeover.take_over(6)
+    assert (takeover.written(), takeover.position()) == ([0, 1, 2, 3, 4, 5], 6)
