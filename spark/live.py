@@ -38,6 +38,11 @@ def route(catalog: Catalog) -> Route:
     return Route("live", source.name, target.name, source.dead_letter_topic)
 
 
+def checkpoint_folder(target: str) -> str:
+    """Where in the bucket the modes that take batches keep their checkpoint."""
+    return f"checkpoints/live/{target}"
+
+
 def target_value(catalog: Catalog, registry: Registry) -> Column:
     """The value of an enriched record. Raises NotAProducer if the enriched topic's contract does not list `live`."""
     target = catalog.topic(TARGET)
@@ -76,7 +81,7 @@ class Live:
         """
         if not self._dimensions.wait(self._lifecycle.stopping):
             return None
-        checkpoint = f"checkpoints/live/{self._target.name}"
+        checkpoint = checkpoint_folder(self._target.name)
         raw = read_topic(
             self._spark,
             self._settings.kafka,

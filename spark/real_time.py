@@ -26,11 +26,12 @@ from spark.at_least_once import AtLeastOnceSink
 from spark.dimensions import Dimensions
 from spark.errors import QueryFailed
 from spark.lifecycle import Lifecycle, cause
-from spark.live import DIMENSIONS, enriched_rows, observed, route, target_value
+from spark.live import DIMENSIONS, SOURCE, checkpoint_folder, enriched_rows, observed, route, target_value
 from spark.metrics import REGISTRY_WAITING, RESTARTS, count_rows
 from spark.real_time_meter import Meter
 from spark.real_time_positions import RealTimePositions
 from spark.real_time_query import check_slots, failing_on_other_ids, read, start, unknown_id
+from spark.resume import CheckpointOffsets
 from spark.settings import SparkSettings
 from spark.sink import outgoing
 from spark.tail import Mark, Taken, not_taken
@@ -60,12 +61,14 @@ class RealTime:
         self._settings = settings
         self._lifecycle = lifecycle
         self._route = route(catalog)
-        source = catalog.topic(self._route.source)
-        self._schemas = TopicSchemas(registry, source, catalog.schema(source.name))
+        source = catalog.topic(SOURCE)
+        self._schemas = TopicSchemas(registry, source, catalog.schema(SOURCE))
         self._dimensions = Dimensions(spark, settings.s3, [catalog.dimension(name) for name in DIMENSIONS])
         self._value = target_value(catalog, registry)
         self._sink = AtLeastOnceSink(settings.kafka, self._route)
-        self._positions = RealTimePositions(settings, self._route)
+        self._positions = RealTimePositions(
+            settings, self._route, CheckpointOffsets(settings.s3, checkpoint_folder(self._route.target))
+        )
         self._foreign: set[int] = set()
         self._failures = 0
 
@@ -82,10 +85,16 @@ class RealTime:
         try:
             while not self._lifecycle.stopping.is_set():
                 with tempfile.TemporaryDirectory(prefix="headrace-live-", ignore_cleanup_errors=True) as folder:
-                    failure = self._run_query(Path(folder))
+                    try:
+                        failure = self._run_query(Path(folder))
+                    except KafkaException as error:
+                        failure = f"the brokers don't answer as they should: {error}"
                 if failure is not None:
                     self._recover(failure)
-            self._positions.find()  # and commit how far it came
+            self._positions.find()  # and commit how far it came, for those who watch the group
+        except KafkaException as error:
+            # The next start finds it in the topics as well.
+            _log.warning("positions not committed", query=self._route.query, error=str(error))
         finally:
             self._positions.close()
             self._spark.conf.set(_FILE_MANAGER, for_s3 or _FOR_DISKS)

@@ -48,8 +48,9 @@ class Meter:
         self._letters.assign(
             [TopicPartition(route.dead_letters, p, end) for p, end in enumerate(self.ends.ends[route.dead_letters])]
         )
-        self._began = time.monotonic()
-        self._good = self._bad = 0
+        self._window_ends_at = 0.0
+        self._bad = self._good_before = 0
+        self._begin_window()
 
     def __enter__(self) -> Self:
         return self
@@ -61,34 +62,36 @@ class Meter:
         self._letters.close()
 
     def look(self) -> Mark:
-        """Set the gauges; the target topics' ends of now. Raises SinkRefused if too many of the last records are dead letters."""
+        """Set the gauges; the target topics' ends of now. Raises SinkRefused as `check_dead_letters` does."""
         ends = mark(self._sampler, self._route)
-        self._count(ends)
         newest = self._sampled(self._moved(ends))
         self.ends = ends
         self._measure(newest)
+        self.check_dead_letters()
+        if time.monotonic() > self._window_ends_at:
+            self._begin_window()
         return ends
 
     def check_dead_letters(self) -> None:
-        """Raise SinkRefused if too many of the last records are dead letters: more than the share that is let through."""
+        """Raise SinkRefused if of the records of the last seconds more than the share that is let through are dead letters."""
         while messages := self._letters.consume(1000, 0):
             self._bad += sum(source_offset(each, self._route) is not None for each in messages if each.error() is None)
-            if len(messages) < 1000:
-                break
-        if self._bad > max(DEAD_LETTERS_ALLOWED, self._limit * (self._good + self._bad)):
+        if self._bad <= DEAD_LETTERS_ALLOWED:
+            return
+        seen = self._bad + self._good() - self._good_before
+        if self._bad > self._limit * seen:
             raise SinkRefused(
-                f"{self._bad} of the last {self._good + self._bad} records of {self._route.source} are bad, more than the share of "
-                f"{self._limit:g} that is let through: mend their producer or schema, or raise "
-                f"HEADRACE_LIVE__DEAD_LETTER_LIMIT to send all such records to {self._route.dead_letters}"
+                f"{self._bad} of the last {seen} records of {self._route.source} are bad, more than the share of {self._limit:g} that is "
+                "let through: mend their producer or schema, or raise HEADRACE_LIVE__DEAD_LETTER_LIMIT to send all such records "
+                f"to {self._route.dead_letters}"
             )
 
-    def _count(self, ends: Mark) -> None:
-        if time.monotonic() - self._began > _WINDOW_SECONDS:
-            self._began = time.monotonic()
-            self._good = self._bad = 0
-        before, now = self.ends.ends[self._route.target], ends.ends[self._route.target]
-        self._good += sum(now) - sum(before)
-        self.check_dead_letters()
+    def _begin_window(self) -> None:
+        self._window_ends_at = time.monotonic() + _WINDOW_SECONDS
+        self._bad, self._good_before = 0, self._good()
+
+    def _good(self) -> int:
+        return sum(mark(self._sampler, self._route).ends[self._route.target])
 
     def _moved(self, ends: Mark) -> list[TopicPartition]:
         return [

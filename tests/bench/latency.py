@@ -7,6 +7,7 @@ delay between two moments an interval apart is the pause at the interval's end, 
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 import subprocess
@@ -29,7 +30,8 @@ from spark.mode import Mode
 from tests.bench.filled import filled_stack
 from tests.bench.meter import Meter, Usage
 from tests.bench.pace import read_stamp
-from tests.bench.results import as_line, conditions, save, save_samples
+from tests.bench.plot import delays_svg
+from tests.bench.results import as_line, conditions, save, save_samples, save_text
 
 TARGET = topics.FLIGHTS_DEPARTED_ENRICHED.name
 MODES: tuple[Mode, ...] = (Mode.EXACTLY_ONCE, Mode.REAL_TIME)
@@ -77,6 +79,14 @@ class Latency:
             worst[interval] = max(worst.get(interval, 0.0), delay / 1e6)
         whole = int((self.seconds - _WARM_UP_SECONDS) // self.interval_seconds)
         return [worst[interval] for interval in range(whole) if interval in worst]
+
+    def worst_ms(self) -> list[float]:
+        """The worst delay of each second; 0 where nothing was sent."""
+        worst = [0.0] * math.ceil(self.seconds + 1)
+        for _, sent_at, delay in self.samples:
+            second = min(int(self._second(sent_at)), len(worst) - 1)
+            worst[second] = max(worst[second], delay / 1e6)
+        return worst
 
     def figures(self) -> dict[str, float]:
         """Percentiles in ms, and the pause in the median where there are intervals."""
@@ -136,6 +146,9 @@ def report(latencies: Sequence[Latency], say: Callable[[str], None]) -> None:
         name = f"latency-{each.mode}-{each.rate}"
         save_samples(name, ("number", "sent_at_ns", "delay_ns"), each.samples, say)
         results.append({"mode": each.mode, "rate": each.rate, "seconds": each.seconds, "figures": figures})
+    for rate in sorted({each.rate for each in latencies}):
+        lines = {each.mode.value: each.worst_ms() for each in latencies if each.rate == rate}
+        save_text(f"latency-{rate}", "svg", delays_svg(f"raw → enriched at {rate:,} events/s", lines), say)
     save("latency", {"conditions": found, "results": results}, say)
 
 

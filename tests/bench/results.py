@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import itertools
 import json
 import os
@@ -33,19 +32,21 @@ def as_line(found: Mapping[str, Any]) -> str:
 
 
 def save_samples(
-    name: str, columns: Sequence[str], rows: Iterable[Sequence[float]], say: Callable[[str], None]
+    name: str, columns: Sequence[str], rows: Iterable[Sequence[object]], say: Callable[[str], None]
 ) -> None:
     """Write `bench-results/<name>-<time>.csv`, one line for each sample, and say where it is."""
-    _FOLDER.mkdir(exist_ok=True)
-    path = _FOLDER / f"{name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.csv"
-    with path.open("w", newline="") as file:
-        csv.writer(file).writerows(itertools.chain([columns], rows))
-    say(f"raw samples: {path}")
+    lines = (",".join(map(str, row)) for row in itertools.chain([columns], rows))
+    save_text(name, "csv", "\n".join(lines) + "\n", say)
 
 
 def save(name: str, content: Mapping[str, Any], say: Callable[[str], None]) -> None:
     """Write `bench-results/<name>-<time>.json`, and say where it is."""
+    save_text(name, "json", json.dumps(content, indent=1), say)
+
+
+def save_text(name: str, suffix: str, text: str, say: Callable[[str], None]) -> None:
+    """Write `bench-results/<name>-<time>.<suffix>`, and say where it is."""
     _FOLDER.mkdir(exist_ok=True)
-    path = _FOLDER / f"{name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.json"
-    path.write_text(json.dumps(content, indent=1))
-    say(f"raw samples: {path}")
+    path = _FOLDER / f"{name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.{suffix}"
+    path.write_text(text)
+    say(f"results: {path}")

@@ -1,0 +1,27 @@
+"""Each mode's guarantee is told to whoever chooses."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from spark.mode import GUARANTEES, Mode
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def test_every_mode_has_a_guarantee() -> None:
+    assert set(GUARANTEES) == set(Mode)
+
+
+def test_help_and_readme_say_what_each_mode_guarantees() -> None:
+    told = subprocess.run(
+        [sys.executable, "-m", "spark", "--help"], cwd=ROOT, capture_output=True, check=True, text=True
+    )
+    shown = told.stdout.replace("-\n", "-").split()
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for mode, guarantee in GUARANTEES.items():
+        assert "".join(guarantee.split()) in "".join(shown)
+        assert f"| `{mode}`" in readme
+        assert guarantee.removeprefix("each record ") in readme
