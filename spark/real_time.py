@@ -43,6 +43,8 @@ _PAUSES_SECONDS = (0.0, 1.0, 2.0, 5.0, 10.0)
 """Before each restart after a failure; with so many in a row and no interval finished, the process ends."""
 
 _REASON_CHARACTERS = 500
+_OUTAGES = (KafkaException, BotoCoreError, ClientError)
+"""Of the brokers, or of the object store."""
 
 _FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 _FOR_DISKS = "org.apache.spark.sql.execution.streaming.checkpointing.FileContextBasedCheckpointFileManager"
@@ -87,8 +89,8 @@ class RealTime:
                 with tempfile.TemporaryDirectory(prefix="headrace-live-", ignore_cleanup_errors=True) as folder:
                     try:
                         failure = self._run_query(Path(folder))
-                    except KafkaException as error:
-                        failure = f"the brokers don't answer as they should: {error}"
+                    except _OUTAGES as error:
+                        failure = f"an outage, {type(error).__name__}: {error}"
                 if failure is not None:
                     self._recover(failure)
             self._positions.find()  # and commit how far it came, for those who watch the group
@@ -155,7 +157,7 @@ class RealTime:
                 if self._versions() != versions:
                     _log.info("renewing the query", query=query.name, **self._versions())
                     return None
-            except (KafkaException, BotoCoreError, ClientError) as error:
+            except _OUTAGES as error:
                 # The query itself waits for brokers, and needs the store only when it starts.
                 _log.warning("no look at topics and versions", query=query.name, error=str(error))
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from confluent_kafka import TopicPartition
 
@@ -22,7 +22,7 @@ class RealTimePositions:
         self._route = route
         self._reader = position_reader(settings.kafka.client_config(), route)
         self._checkpoint = checkpoint
-        self._fenced = False
+        self._alone = False
 
     def close(self) -> None:
         """Close the connections."""
@@ -35,15 +35,14 @@ class RealTimePositions:
         """
         topic = self._route.source
         partitions = sorted(self._reader.list_topics(topic, timeout=30).topics[topic].partitions)
-        if not self._fenced:
-            for partition in partitions:
-                transactional_producer(self._settings.kafka.client_config(), self._route, partition).close()
-            self._fenced = True
+        checkpoint = {} if self._alone else self._take_over(partitions)
+        # Before reading the tail: what a query that has just ended still sends lies behind this mark.
+        before = mark(self._reader, self._route).as_metadata()
         committed = committed_positions(self._reader, topic, partitions)
         taken = read_tail(self._settings.kafka, self._route, committed)
         group = {partition: taken[partition].position if partition in taken else None for partition in partitions}
         live = self._settings.live
-        found = find_positions(self._reader, topic, group, self._checkpoint.committed(topic))
+        found = find_positions(self._reader, topic, group, checkpoint)
         positions = resume(found, topic, live.resume_from, live.on_data_loss)
         result = {
             partition: taken[partition]
@@ -51,14 +50,20 @@ class RealTimePositions:
             else Taken(position)
             for partition, position in positions.items()
         }
-        now = mark(self._reader, self._route).as_metadata()
-        self._commit(positions, {partition: each.metadata or now for partition, each in result.items()})
-        self._checkpoint.remove()
+        self._commit(positions, {partition: each.metadata or before for partition, each in result.items()})
+        if not self._alone:
+            self._checkpoint.remove()
+            self._alone = True
         return result
 
     def commit(self, positions: Mapping[int, int], before: Mark) -> None:
         """Commit the end of an interval; `before` is of a moment when the interval hadn't ended yet."""
         self._commit(positions, dict.fromkeys(positions, before.as_metadata()))
+
+    def _take_over(self, partitions: Sequence[int]) -> dict[int, int]:
+        for partition in partitions:
+            transactional_producer(self._settings.kafka.client_config(), self._route, partition).close()
+        return self._checkpoint.committed(self._route.source)
 
     def _commit(self, positions: Mapping[int, int], metadata: Mapping[int, str]) -> None:
         offsets = [
