@@ -79,7 +79,7 @@ class Lifecycle:
                 look_at = time.monotonic() + _LEASE_SECONDS
             for query in queries:
                 if not query.isActive:
-                    raise QueryFailed(cause(query))
+                    raise QueryFailed(_cause(query))
         _log.info("stopping", queries=[query.name for query in queries])
         deadline = time.monotonic() + _GRACE_SECONDS
         for query in queries:
@@ -102,8 +102,7 @@ def _stop_between_batches(query: StreamingQuery, deadline: float) -> None:
     query.stop()
 
 
-def cause(query: StreamingQuery) -> str:
-    """Why a query ended, in a line."""
+def _cause(query: StreamingQuery) -> str:
     error = query.exception()
     if error is None:
         return f"query {query.name} ended"

@@ -25,12 +25,12 @@ from contracts.registry import Registry
 from spark.at_least_once import AtLeastOnceSink
 from spark.dimensions import Dimensions
 from spark.errors import QueryFailed
-from spark.lifecycle import Lifecycle, cause
+from spark.lifecycle import Lifecycle
 from spark.live import DIMENSIONS, SOURCE, checkpoint_folder, enriched_rows, observed, route, target_value
 from spark.metrics import REGISTRY_WAITING, RESTARTS, count_rows
 from spark.real_time_meter import Meter
 from spark.real_time_positions import RealTimePositions
-from spark.real_time_query import check_slots, failing_on_other_ids, read, start, unknown_id
+from spark.real_time_query import check_slots, failing_on_other_ids, failure_of, read, start, unknown_id
 from spark.resume import CheckpointOffsets
 from spark.settings import SparkSettings
 from spark.sink import outgoing
@@ -144,7 +144,7 @@ class RealTime:
         look_at = time.monotonic()
         while not self._lifecycle.stopping.wait(_WATCH_SECONDS):
             if not query.isActive:
-                return str(query.exception() or cause(query))
+                return failure_of(query)
             meter.check_dead_letters()
             if time.monotonic() < look_at:
                 continue
@@ -167,8 +167,9 @@ class RealTime:
         progress = query.lastProgress
         if progress is None or progress.batchId == interval:
             return interval
-        (source,) = progress.sources
-        positions = json.loads(source.endOffset)[self._route.source]
+        # Not `progress.sources`, whose offsets are Python's text of what JSON says.
+        (source,) = json.loads(progress.json)["sources"]
+        positions = source["endOffset"][self._route.source]
         self._positions.commit({int(partition): offset for partition, offset in positions.items()}, before)
         count_rows(self._route.query, progress.observedMetrics[self._route.query].asDict())
         self._failures = 0

@@ -54,6 +54,17 @@ def failing_on_other_ids(raw: DataFrame, known: Collection[int]) -> DataFrame:
     return raw.where(F.when(other, fail).otherwise(F.lit(True)))
 
 
+def failure_of(query: StreamingQuery) -> str:
+    """Why a query ended: the message of each exception, the innermost, which is the task's own, first."""
+    found = query._jsq.exception()
+    messages = []
+    error = found.get() if found.isDefined() else None
+    while error is not None:
+        messages.append(str(error.getMessage()))
+        error = error.getCause()
+    return "\n".join(reversed(messages)) or "it ended without an error"
+
+
 def unknown_id(failure: str) -> int | None:
     """The schema id that failed a task of `failing_on_other_ids`; None if it failed of something else."""
     found = re.search(re.escape(_UNKNOWN) + r"(\d+)", failure)
