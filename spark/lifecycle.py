@@ -67,6 +67,17 @@ class Lifecycle:
 
         return guarded
 
+    def check_lease(self) -> None:
+        """Raise TableTaken when the lease is lost; an object store that doesn't answer says nothing of it."""
+        if self.lease is None:
+            return
+        try:
+            self.lease.check()
+        except (BotoCoreError, ClientError) as error:
+            _log.warning(
+                "object store in trouble: nobody knows whether another process has taken over", error=str(error)
+            )
+
     def run(self, queries: Sequence[StreamingQuery]) -> None:
         """Return when asked to stop and no batch is half done. Raises QueryFailed when a query ends by itself, TableTaken when
         the lease is lost.
@@ -74,8 +85,8 @@ class Lifecycle:
         _log.info("started", queries=[query.name for query in queries])
         look_at = time.monotonic()
         while not self.stopping.wait(_LOOK_SECONDS):
-            if self.lease is not None and time.monotonic() >= look_at:
-                _check(self.lease)
+            if time.monotonic() >= look_at:
+                self.check_lease()
                 look_at = time.monotonic() + _LEASE_SECONDS
             for query in queries:
                 if not query.isActive:
@@ -84,13 +95,6 @@ class Lifecycle:
         deadline = time.monotonic() + _GRACE_SECONDS
         for query in queries:
             _stop_between_batches(query, deadline)
-
-
-def _check(lease: Lease) -> None:
-    try:
-        lease.check()
-    except (BotoCoreError, ClientError) as error:
-        _log.warning("object store in trouble: nobody knows whether another process has taken over", error=str(error))
 
 
 def _stop_between_batches(query: StreamingQuery, deadline: float) -> None:

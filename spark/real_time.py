@@ -149,6 +149,7 @@ class RealTime:
             if time.monotonic() < look_at:
                 continue
             look_at = time.monotonic() + _LOOK_SECONDS
+            self._lifecycle.check_lease()
             try:
                 ends = meter.look()
                 interval = self._commit_interval(query, interval, before)
