@@ -18,8 +18,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whatever uses the stack is a system test. The longest comes first: beside it the others run."""
-    items.sort(key=lambda item: "tests/system/" not in item.nodeid)
+    """Whatever uses the stack is a system test."""
     for item in items:
         if "stack" in getattr(item, "fixturenames", ()):
             item.add_marker("system")

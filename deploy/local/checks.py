@@ -20,16 +20,12 @@ def run_tests(*, unit: bool, images: bool, expression: str | None, arguments: Se
     """
     worst = 0
     nothing = 0
-    parts = ["images"] if images else ["not system"] if unit else ["not system", "system"]
-    # Two files at a time, each on a stack of its worker's; what is chosen by hand runs one by one.
-    side_by_side = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
-    chosen = bool(expression or arguments)
+    quick = "not system and not campaign"
+    parts = ["images"] if images else [quick] if unit else [quick, "system and not campaign"]
     for part in parts:
         command = [sys.executable, "-m", "pytest", "-m", part, "--durations=10", "--durations-min=1", *arguments]
         if expression is not None:
             command += ["-k", expression]
-        if not chosen and not images:
-            command += side_by_side
         code = subprocess.run(command, cwd=ROOT, check=False).returncode
         if code == pytest.ExitCode.NO_TESTS_COLLECTED:
             nothing += 1

@@ -19,6 +19,7 @@ from contracts.topic import TopicContract
 from services.alerting import metrics
 from services.alerting.assigned import Assigned, Records
 from services.alerting.evaluate import FilterFailed, evaluate
+from services.alerting.hand_over import hand_over
 from services.alerting.membership import Membership
 from services.alerting.record import Record, coordinate_of
 from services.alerting.rules_in_force import RulesInForce
@@ -158,7 +159,7 @@ class Intake:
         metrics.DEAD_LETTERS.labels(self._topic, reason).inc()
         _log.warning("dead letter", coordinate=_place(record), reason=reason, error=str(error))
 
-    def _send(self, hand_over: Callable[[OnDelivery], None]) -> asyncio.Future[None]:
+    def _send(self, send: Callable[[OnDelivery], None]) -> asyncio.Future[None]:
         """A future that the delivery settles. A delivery that fails stops the worker, too."""
         loop = asyncio.get_running_loop()
         arrived: asyncio.Future[None] = loop.create_future()
@@ -173,10 +174,10 @@ class Intake:
                 self._fail(error)
 
         def on_delivery(outcome: Delivered | DeliveryError) -> None:  # in the publisher's thread
-            loop.call_soon_threadsafe(settle, outcome if isinstance(outcome, DeliveryError) else None)
+            hand_over(loop, settle, outcome if isinstance(outcome, DeliveryError) else None)
 
         try:
-            hand_over(on_delivery)
+            send(on_delivery)
         except (EncodeError, DecodeError):
             raise
         except Exception as error:  # noqa: BLE001

@@ -14,6 +14,7 @@ from contracts.errors import DeliveryError
 from contracts.events import RulesActivated
 from contracts.publisher import Delivered, Publisher
 from services.alerting.assigned import Assigned
+from services.alerting.hand_over import hand_over
 from services.alerting.rules_in_force import RulesInForce
 
 _log = structlog.get_logger(__name__)
@@ -71,7 +72,7 @@ class RulesTakeover:
                 arrived.set_result(outcome)
 
         def on_delivery(outcome: Delivered | DeliveryError) -> None:  # in the publisher's thread
-            loop.call_soon_threadsafe(settle, outcome)
+            hand_over(loop, settle, outcome)
 
         self._publisher.publish(topics.RULES_ACTIVATED, event, event_id=str(uuid4()), on_delivery=on_delivery)
         outcome = await arrived

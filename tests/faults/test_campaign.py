@@ -1,4 +1,4 @@
-"""A short selection of the fault campaign, with every change; `headrace test --faults` runs all of it."""
+"""A short selection of the fault campaign (`pytest -m campaign`); `headrace test --faults` runs all of it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_the_report_has_a_line_for_each_fault_and_says_what_is_wrong() -> None:
     assert lines[-1] == "two: a/0/1 was made into nothing"
 
 
-@pytest.mark.system
+@pytest.mark.campaign
 @pytest.mark.timeout(600)
 def test_nothing_is_lost_or_doubled_under_a_few_faults_and_what_is_would_be_found(tmp_path: Path) -> None:
     with Stage(tmp_path / "stack", strikes=1, say=print) as stage:

@@ -122,6 +122,7 @@ def until(what: str, holds: Callable[[], bool], seconds: float = 240) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.campaign
 @pytest.mark.timeout(900)
 def test_of_several_processes_one_runs_at_a_time_and_nothing_is_lost_or_doubled(place: Place) -> None:
     place.depart(20)

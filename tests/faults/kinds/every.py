@@ -47,4 +47,4 @@ SHORT: tuple[Fault, ...] = (
     kills.lake_killed_before_its_commit,
     records.poison_records,
 )
-"""Those that run with every change: a few minutes."""
+"""Those of the short selection: a few minutes."""
