@@ -22,6 +22,7 @@ from contracts.s3 import s3_client
 from contracts.topic import TopicContract
 from spark.dead_letters import dead_letters
 from spark.decode import decode
+from spark.errors import QueryFailed
 from spark.headers import header
 from spark.kafka import read_topic, write_records
 from spark.lake_checkpoint import new_checkpoint
@@ -109,6 +110,10 @@ class LakeTable:
         except BaseException:
             self._lease.release()
             raise
+
+    def check(self) -> None:
+        """Raise TableTaken if this process may not write the table any more."""
+        self._lease.check()
 
     def close(self) -> None:
         """Give the lease back, when the query has ended."""
@@ -233,7 +238,13 @@ def run_lake(tables: Sequence[LakeTable], lifecycle: Lifecycle) -> None:
         # All at once: each may have to watch a holder that was killed, for as long as its lease lasts.
         with ThreadPoolExecutor(len(tables)) as pool:
             list(pool.map(LakeTable.acquire, tables))
-        lifecycle.run([table.start() for table in tables])
+        try:
+            lifecycle.run([table.start() for table in tables])
+        except QueryFailed:
+            # A successor takes the checkpoint away: what Spark says then is not why.
+            for table in tables:
+                table.check()
+            raise
 
 
 def _write(rows: DataFrame, plan: FilePlan) -> _Written:
