@@ -67,7 +67,7 @@ class Table:
         )
         plan = FilePlan(self.s3, self.prefix, DEPARTED, ["origin", "at"], ["origin"], STATISTICS)
         (result,) = write_files(plan, iter([batch]))
-        return [TableFile(**file) for file in json.loads(result.column("files")[0].as_py())]
+        return [TableFile(**file) for file in json.loads(result.column("done")[0].as_py())["files"]]
 
     def read(self, version: int | None = None) -> Counter[tuple[str | None, int]]:
         table = DeltaTable(f"s3://{self.s3.bucket}/{self.prefix}", version, self.s3.delta_options())
