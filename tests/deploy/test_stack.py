@@ -30,7 +30,7 @@ def a_sleeper(directory: Path, name: str = "sleeper", *, code: str = "import tim
 def test_a_bootstrapped_stack_has_topics_bucket_and_three_processes(stack: LocalStack) -> None:
     topics = AdminClient({"bootstrap.servers": stack.kafka.bootstrap_servers}).list_topics(timeout=10).topics
     assert {"flights.departed.v1", "flights.departed.v1.dlq"} <= set(topics)
-    assert [bucket["Name"] for bucket in s3_client(stack.settings().s3).list_buckets()["Buckets"]] == [BUCKET]
+    assert BUCKET in {bucket["Name"] for bucket in s3_client(stack.settings().s3).list_buckets()["Buckets"]}
     assert set(running(stack.directory)) == {"kafka", "registry", "s3"}
 
 
