@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from spark.errors import RepairFailed
 from spark.sink import Route
-from spark.transaction import close, retried, transactional_producer
+from spark.transaction import abort, close, retried, transactional_producer
 
 _TIMEOUT_SECONDS = 30.0
 _TRANSACTION_TIMEOUT_MS = 15_000
@@ -58,12 +58,12 @@ class Emission:
             retried(lambda: self._producer.commit_transaction(_TIMEOUT_SECONDS))
         except KafkaException as failure:
             error: KafkaError = failure.args[0]
-            self._abort()
+            abort(self._producer)
             if error.code() in _FENCED:
                 raise RepairFailed("another repair began, which goes on from what this one has committed") from failure
             raise RepairFailed(f"the brokers refuse: {error.str()}; run it again, nothing is sent twice") from failure
         except BaseException:
-            self._abort()
+            abort(self._producer)
             raise
 
     def _produce(self, record: Outgoing) -> None:
@@ -74,10 +74,3 @@ class Emission:
                 return self._producer.produce(self._route.target, record.value, record.key, headers=headers)
             except BufferError:
                 self._producer.poll(0.05)
-
-    def _abort(self) -> None:
-        try:
-            self._producer.abort_transaction(_TIMEOUT_SECONDS)
-        except KafkaException:
-            # Fenced, or no broker: the next one's init_transactions, or the timeout, ends it.
-            self._producer.purge()

@@ -43,11 +43,13 @@ def checkpoint_folder(target: str) -> str:
     return f"checkpoints/live/{target}"
 
 
-def target_value(catalog: Catalog, registry: Registry) -> Column:
-    """The value of an enriched record. Raises NotAProducer if the enriched topic's contract does not list `live`."""
+def target_value(catalog: Catalog, registry: Registry, producer: str = "live") -> Column:
+    """The value of an enriched record. Raises NotAProducer if the enriched topic's contract does not list `producer`."""
     target = catalog.topic(TARGET)
-    if "live" not in target.producers:
-        raise NotAProducer(f"live is no producer of {target.name}; its contract lists {', '.join(target.producers)}")
+    if producer not in target.producers:
+        raise NotAProducer(
+            f"{producer} is no producer of {target.name}; its contract lists {', '.join(target.producers)}"
+        )
     return wire_value(catalog.schema(TARGET), registry.register(target.subject, catalog.schema(TARGET)))
 
 
@@ -102,9 +104,7 @@ class Live:
         schemas = self._schemas.covering(batch, self._lifecycle.stopping)
         seen = Observation()
         enriched = enriched_rows(batch, schemas, self._dimensions.newest())
-        # Of the rows on their way out, which are narrow: observing the enriched ones would copy each once more.
-        rows = outgoing(enriched, self._value, F.expr("if(reason IS NULL, unmatched, NULL) AS unmatched"))
-        self._sink.write(rows.observe(seen, *observed()), offset_ranges(batch))
+        self._sink.write(observed_rows(enriched, self._value, seen), offset_ranges(batch))
         count_batch("live", seen.get)
 
 
@@ -121,8 +121,15 @@ def enriched_rows(batch: DataFrame, schemas: WriterSchemas, dimensions: Mapping[
     return enrich(departures, *[dimensions[name].frame for name in DIMENSIONS])
 
 
+def observed_rows(enriched: DataFrame, value: Column, seen: Observation | str) -> DataFrame:
+    """Rows of `spark.sink.outgoing`, counted into `seen` while they pass."""
+    # Of the rows on their way out, which are narrow: observing the enriched ones would copy each once more.
+    rows = outgoing(enriched, value, F.expr("if(reason IS NULL, unmatched, NULL) AS unmatched"))
+    return rows.observe(seen, *_observed())
+
+
 @functools.cache
-def observed() -> list[Column]:
+def _observed() -> list[Column]:
     """What is counted while the rows pass, at no further job."""
     return [
         F.count("reason").alias("dead_letters"),

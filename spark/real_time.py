@@ -17,7 +17,6 @@ import structlog
 from botocore.exceptions import BotoCoreError, ClientError
 from confluent_kafka import KafkaException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from contracts.catalog import Catalog
@@ -26,14 +25,13 @@ from spark.at_least_once import AtLeastOnceSink
 from spark.dimensions import Dimensions
 from spark.errors import QueryFailed
 from spark.lifecycle import Lifecycle
-from spark.live import DIMENSIONS, SOURCE, checkpoint_folder, enriched_rows, observed, route, target_value
+from spark.live import DIMENSIONS, SOURCE, checkpoint_folder, enriched_rows, observed_rows, route, target_value
 from spark.metrics import REGISTRY_WAITING, RESTARTS, count_rows
 from spark.real_time_meter import Meter
 from spark.real_time_positions import RealTimePositions
 from spark.real_time_query import check_slots, failing_on_other_ids, failure_of, read, start, unknown_id
 from spark.resume import CheckpointOffsets
 from spark.settings import SparkSettings
-from spark.sink import outgoing
 from spark.tail import Mark, Taken, not_taken
 from spark.topic_schemas import TopicSchemas
 
@@ -128,8 +126,7 @@ class RealTime:
         )
         known = failing_on_other_ids(not_taken(raw, taken), self._schemas.current.writers.keys() | self._foreign)
         enriched = enriched_rows(known, self._schemas.current, self._dimensions.newest())
-        rows = outgoing(enriched, self._value, F.expr("if(reason IS NULL, unmatched, NULL) AS unmatched"))
-        return self._sink.records(rows.observe(self._route.query, *observed()))
+        return self._sink.records(observed_rows(enriched, self._value, self._route.query))
 
     def _versions(self) -> dict[str, object]:
         """Of everything that a query can't be told while it runs."""

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Self
 
-from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import Message, TopicPartition
 
 from contracts.settings import KafkaSettings
 from spark.errors import SinkRefused
 from spark.metrics import LAG, LATENCY
 from spark.sink import Route
-from spark.tail import Mark, mark, source_offset
+from spark.tail import Mark, mark, reader, source_offset
 from spark.transaction import DEAD_LETTERS_ALLOWED
 
 _WINDOW_SECONDS = 5.0
@@ -33,17 +33,11 @@ class Meter:
         self, kafka: KafkaSettings, route: Route, positions: Mapping[int, int], dead_letter_limit: float
     ) -> None:
         """`positions` is where the query starts, by source partition."""
-        config = kafka.client_config() | {
-            "group.id": route.query,
-            "isolation.level": "read_committed",
-            "enable.auto.commit": False,
-            "log_level": 0,
-        }
         self._route = route
         self._limit = dead_letter_limit
         self._positions = dict(positions)
-        self._sampler = Consumer(config | {"fetch.wait.max.ms": 100})
-        self._letters = Consumer(config)
+        self._sampler = reader(kafka, route, {"fetch.wait.max.ms": 100})
+        self._letters = reader(kafka, route)
         self.ends = mark(self._sampler, route)
         self._letters.assign(
             [TopicPartition(route.dead_letters, p, end) for p, end in enumerate(self.ends.ends[route.dead_letters])]

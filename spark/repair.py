@@ -16,17 +16,16 @@ from pyspark.sql import Column, Row, SparkSession
 from pyspark.sql import functions as F
 
 from contracts.catalog import Catalog
-from contracts.errors import ContractError, NotAProducer
+from contracts.errors import ContractError
 from contracts.registry import Registry
 from spark.dimensions import Dimensions, stamped_versions
 from spark.emission import Emission, Outgoing
 from spark.enrich import DEPARTURE, enrich
 from spark.errors import RepairFailed
 from spark.latest import LATEST
-from spark.live import DIMENSIONS, SOURCE, TARGET
+from spark.live import DIMENSIONS, SOURCE, TARGET, target_value
 from spark.settings import SparkSettings
 from spark.sink import Route
-from spark.wire import wire_value
 
 _LOOK_SECONDS = 0.5
 _TIMEOUT_SECONDS = 30.0
@@ -58,10 +57,7 @@ class Repair:
     def __init__(self, spark: SparkSession, settings: SparkSettings, catalog: Catalog, registry: Registry) -> None:
         """Raises NotAProducer if the topic's contract does not list `repair`, ContractError if it asks for no Delta table."""
         source, target = catalog.topic(SOURCE), catalog.topic(TARGET)
-        if "repair" not in target.producers:
-            raise NotAProducer(
-                f"repair is no producer of {target.name}; its contract lists {', '.join(target.producers)}"
-            )
+        self._value = target_value(catalog, registry, "repair")
         if target.lake is None or target.lake.format != "delta":
             raise ContractError(f"the contract of {target.name} asks for no Delta table, whose rows could be repaired")
         self._spark = spark
@@ -70,7 +66,6 @@ class Repair:
         self._target = target
         self._route = Route("repair", source.name, target.name, target.dead_letter_topic)
         self._table = f"{settings.s3.bucket}/lake/{target.lake.table}"
-        self._value = wire_value(catalog.schema(TARGET), registry.register(target.subject, catalog.schema(TARGET)))
         self._dimensions = Dimensions(spark, settings.s3, [catalog.dimension(name) for name in DIMENSIONS])
 
     def look(self, since: datetime | None, wait_seconds: float) -> Progress:

@@ -11,7 +11,8 @@ import itertools
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Self
+from types import MappingProxyType
+from typing import Any, Self
 
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -24,6 +25,7 @@ from contracts.settings import KafkaSettings
 from spark.sink import Route
 
 _TIMEOUT_SECONDS = 30.0
+_TO_THE_END = {"enable.partition.eof": True}
 _log = structlog.get_logger(__name__)
 
 
@@ -57,6 +59,12 @@ class Taken:
     position: int
     beyond: frozenset[int] = frozenset()
     metadata: str = ""
+
+
+def reader(kafka: KafkaSettings, route: Route, options: Mapping[str, Any] = MappingProxyType({})) -> Consumer:
+    """Reads committed records where it is told to; never subscribes, and commits nothing. `options` are librdkafka's."""
+    own = {"group.id": route.query, "isolation.level": "read_committed", "enable.auto.commit": False, "log_level": 0}
+    return Consumer({**kafka.client_config(), **own, **options})
 
 
 def mark(consumer: Consumer, route: Route) -> Mark:
@@ -120,7 +128,7 @@ def _first_missing(there: set[int], start: int) -> int:
 
 
 def _next_record(kafka: KafkaSettings, route: Route, at: TopicPartition) -> int:
-    consumer = _consumer(kafka, route)
+    consumer = reader(kafka, route, _TO_THE_END)
     try:
         consumer.assign([at])
         message = consumer.poll(_TIMEOUT_SECONDS)
@@ -132,7 +140,7 @@ def _next_record(kafka: KafkaSettings, route: Route, at: TopicPartition) -> int:
 
 
 def _coordinates(kafka: KafkaSettings, route: Route, marks: list[Mark]) -> Iterator[tuple[int, int]]:
-    consumer = _consumer(kafka, route)
+    consumer = reader(kafka, route, _TO_THE_END)
     try:
         left: dict[tuple[str, int], int] = {}
         starts = []
@@ -160,19 +168,6 @@ def _coordinates(kafka: KafkaSettings, route: Route, marks: list[Mark]) -> Itera
                     del left[where]
     finally:
         consumer.close()
-
-
-def _consumer(kafka: KafkaSettings, route: Route) -> Consumer:
-    return Consumer(
-        kafka.client_config()
-        | {
-            "group.id": route.query,
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-            "enable.auto.commit": False,
-            "log_level": 0,
-        }
-    )
 
 
 def _ends(consumer: Consumer, topic: str) -> list[int]:

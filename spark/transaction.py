@@ -103,6 +103,15 @@ def transactional_producer(kafka: Mapping[str, str], route: Route, partition: in
     return producer
 
 
+def abort(producer: Producer) -> None:
+    """End the open transaction; what it has sent is never seen."""
+    try:
+        producer.abort_transaction(_TIMEOUT_SECONDS)
+    except KafkaException:
+        # Fenced, or no broker: the next one's init_transactions, or the timeout, ends it.
+        producer.purge()
+
+
 def close(producer: Producer) -> None:
     """Close a producer that may have been fenced: that it can't abort its transaction then is no news."""
     with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
@@ -169,7 +178,7 @@ class _Task:
             # The range's end, not the last row's: markers of transactions are offsets too.
             self._commit(self.range.end)
         except BaseException:
-            self._abort()
+            abort(self._producer)
             raise
 
     def _send(self, batch: pa.RecordBatch, taken: int) -> None:
@@ -250,13 +259,6 @@ class _Task:
         retried(lambda: self._producer.commit_transaction(_TIMEOUT_SECONDS))
         self.sent += self._good
         self.dead_letters += self._bad
-
-    def _abort(self) -> None:
-        try:
-            self._producer.abort_transaction(_TIMEOUT_SECONDS)
-        except KafkaException:
-            # Fenced, or no broker: the next task's init_transactions, or the timeout, ends it.
-            self._producer.purge()
 
 
 def retried(call: Callable[[], T]) -> T:
