@@ -26,7 +26,7 @@ from spark.live import Live, route
 from spark.metrics import Progress
 from spark.mode import GUARANTEES, Mode
 from spark.real_time import RealTime
-from spark.session import start_session
+from spark.session import start_session, stop_session
 from spark.settings import SparkSettings
 from spark.sink import Sink
 
@@ -104,7 +104,7 @@ def run(name: str, settings: SparkSettings, catalog: Catalog) -> None:
             lifecycle.run([query] if query is not None else [])
         else:
             run_lake(lake_tables(spark, settings, catalog, registry, lifecycle), lifecycle)
-        spark.stop()
+        stop_session(spark)
 
 
 def _acquire(lifecycle: Lifecycle, settings: SparkSettings, catalog: Catalog, ending: ExitStack) -> Future[None]:

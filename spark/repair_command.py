@@ -11,7 +11,7 @@ from contracts.catalog import load_catalog
 from contracts.registry import Registry
 from spark.errors import RepairFailed
 from spark.repair import Progress, Repair
-from spark.session import start_session
+from spark.session import start_session, stop_session
 from spark.settings import SparkSettings
 
 
@@ -37,7 +37,7 @@ def run(settings: SparkSettings, options: argparse.Namespace) -> None:
     except KafkaException as failure:
         raise RepairFailed(f"the brokers do not answer: {failure.args[0].str()}") from failure
     finally:
-        spark.stop()
+        stop_session(spark)
 
 
 def _say_how_far(progress: Progress) -> None:

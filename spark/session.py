@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -36,6 +37,7 @@ _COMPILER = " ".join(
     )
 )
 
+_JVM_SECONDS = 60.0
 
 _DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -61,6 +63,8 @@ def start_session(settings: SparkSettings, name: str, *, delta: bool = False) ->
         f"-XX:+UseSerialGC -XX:-DontCompileHugeMethods {_COMPILER} -Xss4m "
         f"-Dlog4j2.configurationFile={_LOG4J.as_uri()} {_AVRO_LIMITS}"
     )
+    if settings.spark.class_archives:
+        java_options += _class_archive(Path(settings.spark.class_archives), name)
     conf: dict[str, bool | float | int | str | None] = {
         "spark.driver.memory": settings.spark.driver_memory,
         "spark.driver.extraJavaOptions": java_options,
@@ -104,6 +108,22 @@ def start_session(settings: SparkSettings, name: str, *, delta: bool = False) ->
     for option, value in _s3a(settings.s3).items():
         hadoop.set(option, value)
     return spark
+
+
+def stop_session(spark: SparkSession) -> None:
+    """Stop Spark, and wait for the JVM's end: it may be writing its class archive."""
+    gateway = spark.sparkContext._gateway
+    spark.stop()
+    jvm: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    if jvm is not None and jvm.stdin is not None:
+        jvm.stdin.close()
+        jvm.wait(_JVM_SECONDS)
+
+
+def _class_archive(folder: Path, name: str) -> str:
+    folder.mkdir(parents=True, exist_ok=True)
+    # The JVM itself finds out whether the archive is of these jars, and writes it anew as it ends when it isn't.
+    return f' -XX:+AutoCreateSharedArchive "-XX:SharedArchiveFile={folder / name}.jsa" -Xlog:cds*=off'
 
 
 def _s3a(s3: S3Settings) -> dict[str, str]:

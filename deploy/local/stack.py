@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -16,13 +14,13 @@ from contracts.provision import create_topics, register_contracts
 from contracts.registry import Registry
 from contracts.settings import KafkaSettings, RegistrySettings, S3Settings, Settings
 from deploy.local.jars import ensure_jars, say_on_stderr
-from deploy.local.java import java_home
 from deploy.local.kafka import KafkaBroker
 from deploy.local.landing import create_bucket
 from deploy.local.ports import Ports
 from deploy.local.process import stop_leftovers
 from deploy.local.registry import SchemaRegistry
 from deploy.local.s3 import S3Server
+from deploy.local.spark_env import spark_env
 
 BUCKET = "headrace"
 STOP_ORDER = (S3Server.name, SchemaRegistry.name, KafkaBroker.name)
@@ -47,7 +45,6 @@ class LocalStack:
         self.ports = ports or Ports.free()
         self._say = say
         jars = ensure_jars(say=say)
-        self._spark_jars = [jars["spark"], jars["spark-s3a"]]
         self.kafka = KafkaBroker(self.directory, self.ports, jars["broker"])
         self.registry = SchemaRegistry(self.directory, self.ports, jars["registry"])
         self.s3 = S3Server(self.directory, self.ports, jars["s3proxy"])
@@ -93,9 +90,7 @@ class LocalStack:
             "HEADRACE_S3__ACCESS_KEY": self.s3.access_key,
             "HEADRACE_S3__SECRET_KEY": self.s3.secret_key,
             "HEADRACE_S3__BUCKET": BUCKET,
-            "HEADRACE_SPARK__JARS": os.pathsep.join(str(folder) for folder in self._spark_jars),
-            "JAVA_HOME": str(java_home()),
-            "PYSPARK_PYTHON": sys.executable,
+            **spark_env(),
         }
 
     def settings(self) -> Settings:

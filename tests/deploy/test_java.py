@@ -23,6 +23,21 @@ def test_the_module_that_spark_asks_for_is_left_out() -> None:
     assert 'openjdk version "21' in finished.stderr
 
 
+def test_spark_s_class_path_is_one_by_which_java_takes_an_archive() -> None:
+    """Without the folder that isn't there, and with no jar named twice."""
+    spark = "/clone with space/pyspark"
+    given = f"/cache/jars/*:{spark}/conf:{spark}/jars/slf4j-api-2.0.17.jar:{spark}/jars/*"
+    command = [java_command(), "-cp", given, "-XshowSettings:properties", "-version"]
+    finished = subprocess.run(command, capture_output=True, text=True, check=True)
+    shown = finished.stderr.partition("java.class.path = ")[2].splitlines()
+    assert [shown[0].strip(), shown[1].strip()] == ["/cache/jars/*", f"{spark}/jars/*"]
+
+
+def test_java_has_an_archive_of_its_own_classes() -> None:
+    command = [java_command(), "-Xshare:on", "-version"]
+    subprocess.run(command, capture_output=True, check=True)
+
+
 def test_java_home_stays_the_same() -> None:
     assert java_home() == java_home()
 

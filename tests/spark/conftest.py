@@ -12,8 +12,7 @@ from pyspark.sql import SparkSession
 from contracts.catalog import Catalog, load_catalog
 from contracts.registry import Registry
 from contracts.settings import read_settings
-from deploy.local.jars import ensure_jars
-from deploy.local.java import java_home
+from deploy.local.spark_env import spark_env
 from deploy.local.stack import LocalStack
 from spark.session import start_session
 from spark.settings import Cluster, SparkSettings
@@ -23,10 +22,9 @@ from tests.spark.records import Topics
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    os.environ["JAVA_HOME"] = str(java_home())
-    jars = ensure_jars()
-    folders: list[Path] = [jars["spark"], jars["spark-s3a"]]
-    cluster = Cluster(jars=os.pathsep.join(map(str, folders)))
+    env = spark_env()
+    os.environ["JAVA_HOME"] = env["JAVA_HOME"]
+    cluster = Cluster(jars=env["HEADRACE_SPARK__JARS"])
     session = start_session(SparkSettings(spark=cluster), "tests", delta=True)
     yield session
     session.stop()
