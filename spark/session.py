@@ -73,6 +73,7 @@ def start_session(settings: SparkSettings, name: str, *, delta: bool = False) ->
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        "spark.python.daemon.module": "spark.python_daemon",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
         # Plans that never shuffle have nothing to adapt; looking for it costs each small batch 50 ms.
