@@ -38,6 +38,8 @@ _PRODUCER: dict[str, Any] = {
     "batch.size": 256 << 10,
     "queue.buffering.max.kbytes": 65_536,
     "transaction.timeout.ms": _TRANSACTION_TIMEOUT_MS,
+    # Connects at once, not when the first request has waited for 50 ms; the coordinator may be any broker.
+    "enable.sparse.connections": False,
 }
 
 _PASSING = (
@@ -97,7 +99,6 @@ def transactional_producer(kafka: Mapping[str, str], route: Route, partition: in
     """The one producer that may write for a source partition from now on: earlier ones are fenced."""
     producer = Producer({**_PRODUCER, **kafka, "transactional.id": f"{route.query}/{route.source}/{partition}"})
     # With connections to all brokers up, init_transactions takes milliseconds; without, a timer of half a second.
-    producer.list_topics(timeout=_TIMEOUT_SECONDS)
     producer.list_topics(timeout=_TIMEOUT_SECONDS)
     producer.init_transactions(_TIMEOUT_SECONDS)
     return producer
