@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+import functools
+
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 DEPARTURE = (
@@ -18,6 +20,14 @@ DEPARTURE = (
     "departure_delay_minutes",
     "distance_miles",
 )
+KEYS = {
+    "airline": ("carrier", "carrier"),
+    "origin": ("origin", "airport"),
+    "destination": ("destination", "airport"),
+    "plane": ("tail_number", "tail_number"),
+}
+"""By which field of the departure, and by which column of its dimension, each is looked up."""
+
 LOOKUPS = {
     "airlines": "airline.carrier",
     "airports.origin": "origin.airport",
@@ -55,22 +65,24 @@ def enrich(departures: DataFrame, airlines: DataFrame, airports: DataFrame, plan
     departure without tail number included.
     """
     carried = [name for name in departures.columns if name not in DEPARTURE]
-    joined = (
-        departures.alias("departure")
-        .join(F.broadcast(airlines.alias("airline")), F.expr("departure.carrier = airline.carrier"), how="left")
-        .join(F.broadcast(airports.alias("origin")), F.expr("departure.origin = origin.airport"), how="left")
-        .join(
-            F.broadcast(airports.alias("destination")),
-            F.expr("departure.destination = destination.airport"),
-            how="left",
-        )
-        .join(F.broadcast(planes.alias("plane")), F.expr("departure.tail_number = plane.tail_number"), how="left")
-    )
+    joined = departures.alias("departure")
+    for alias, table in (("airline", airlines), ("origin", airports), ("destination", airports), ("plane", planes)):
+        joined = joined.join(F.broadcast(table.alias(alias)), _same_key(alias), how="left")
+    return joined.select(*_enriched(), *[F.col(f"departure.{name}") for name in carried])
+
+
+@functools.cache
+def _same_key(alias: str) -> Column:
+    return F.expr(f"departure.{KEYS[alias][0]} = {alias}.{KEYS[alias][1]}")
+
+
+@functools.cache
+def _enriched() -> list[Column]:
+    """The fields that each departure gets. Kept, like the keys: parsing them would be a tenth of a small batch."""
     # Not filter(): a lambda would take the whole stage out of Spark's code generation.
     missing = ", ".join(f"if({key} IS NULL, '{lookup}', '')" for lookup, key in LOOKUPS.items())
-    return joined.selectExpr(
-        *[f"departure.{name}" for name in DEPARTURE],
-        *[f"{source} AS {name}" for name, source in LOOKED_UP.items()],
-        f"array_remove(array({missing}), '') AS unmatched",
-        *[f"departure.{name}" for name in carried],
-    )
+    return [
+        *[F.col(f"departure.{name}") for name in DEPARTURE],
+        *[F.col(source).alias(name) for name, source in LOOKED_UP.items()],
+        F.expr(f"array_remove(array({missing}), '') AS unmatched"),
+    ]

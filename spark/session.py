@@ -73,6 +73,8 @@ def start_session(settings: SparkSettings, name: str, *, delta: bool = False) ->
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        # Dimensions are collected by a job each, of so many tasks.
+        "spark.sql.leafNodeDefaultParallelism": "1",
         # Each broadcast dimension takes at least a page, and waits for the collector: by default 4 MiB for 16 airlines.
         "spark.buffer.pageSize": "256k",
         "spark.python.daemon.module": "spark.python_daemon",
