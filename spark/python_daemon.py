@@ -1,7 +1,7 @@
-"""PySpark's daemon for Python workers, without the zip files on its path.
+"""PySpark's daemon for Python workers, without archives on its path.
 
-Spark puts its own Python sources there as zip files, whose directories every worker reads again before each task: 50 ms of
-computing, for packages that are installed besides. And what every worker needs is loaded once, before they are forked.
+Spark puts its own Python sources there as zip files, and a jar, whose tables of contents every worker reads again before each
+task: 50 ms of computing, for packages that are installed besides. And what every worker needs is loaded once, before they are forked.
 `spark.session` names this module in `spark.python.daemon.module`.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import sys
 
-sys.path[:] = [entry for entry in sys.path if not entry.endswith(".zip")]
+sys.path[:] = [entry for entry in sys.path if not entry.endswith((".zip", ".jar"))]
 sys.path_importer_cache.clear()
 
 import confluent_kafka  # noqa: F401
