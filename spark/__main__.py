@@ -23,7 +23,6 @@ from spark.lake import lake_tables, run_lake
 from spark.lease import Lease
 from spark.lifecycle import Lifecycle
 from spark.live import Live, route
-from spark.metrics import Progress
 from spark.mode import GUARANTEES, Mode
 from spark.real_time import RealTime
 from spark.session import start_session, stop_session
@@ -73,21 +72,20 @@ def _parser() -> argparse.ArgumentParser:
 
 def run(name: str, settings: SparkSettings, catalog: Catalog) -> None:
     """Run `live` or `lake` until asked to stop. Raises what ends it: TableTaken, QueryFailed, PositionsDisagree and others."""
-    lifecycle, progress = Lifecycle(), Progress()
+    lifecycle = Lifecycle()
     lifecycle.listen()
     with ExitStack() as ending:
         # A last holder that was killed is watched while Spark starts, which takes as long.
         acquired = _acquire(lifecycle, settings, catalog, ending) if name == "live" else None
         spark = start_session(settings, f"headrace-{name}")
         lifecycle.listen()
-        spark.streams.addListener(progress)
 
         real_time = name == "live" and settings.live.mode == Mode.REAL_TIME
         # In real-time mode Spark tells of its progress at an interval's end.
         limit = settings.stalled_after_seconds + (settings.live.interval_seconds if real_time else 0.0)
 
         def healthy() -> str | None:
-            silent = progress.silent_seconds()
+            silent = lifecycle.progress.silent_seconds()
             return f"no progress for {silent:.0f} s" if silent > limit else None
 
         ending.enter_context(serve_health(settings.http, service=name, healthy=healthy))

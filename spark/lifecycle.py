@@ -16,10 +16,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from spark.errors import QueryFailed, StopRequested
 from spark.lease import Lease
+from spark.metrics import Progress
 
 _log = structlog.get_logger(__name__)
 
 _LOOK_SECONDS = 0.1
+_PROGRESS_SECONDS = 1.0
 _LEASE_SECONDS = 2.0
 """How often to ask the object store whether somebody has taken over."""
 
@@ -37,6 +39,7 @@ class Lifecycle:
     def __init__(self) -> None:
         self.stopping = threading.Event()
         self.lease: Lease | None = None
+        self.progress = Progress()
 
     def listen(self) -> None:
         """Take the signals. Call it before Spark starts, and again afterwards: Spark takes SIGINT for itself."""
@@ -83,14 +86,19 @@ class Lifecycle:
         the lease is lost.
         """
         _log.info("started", queries=[query.name for query in queries])
-        look_at = time.monotonic()
+        check_at = look_at = time.monotonic()
         while not self.stopping.wait(_LOOK_SECONDS):
-            if time.monotonic() >= look_at:
+            now = time.monotonic()
+            if now >= check_at:
                 self.check_lease()
-                look_at = time.monotonic() + _LEASE_SECONDS
+                check_at = now + _LEASE_SECONDS
             for query in queries:
                 if not query.isActive:
                     raise QueryFailed(_cause(query))
+            if now >= look_at:
+                for query in queries:
+                    self.progress.look(query)
+                look_at = now + _PROGRESS_SECONDS
         _log.info("stopping", queries=[query.name for query in queries])
         deadline = time.monotonic() + _GRACE_SECONDS
         for query in queries:

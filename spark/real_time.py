@@ -119,6 +119,7 @@ class RealTime:
                 return self._watch(query, meter, versions)
             finally:
                 query.stop()
+                self._lifecycle.progress.forget(query)
 
     def _records(self, taken: Mapping[int, Taken]) -> DataFrame:
         raw = read(
@@ -147,6 +148,7 @@ class RealTime:
                 continue
             look_at = time.monotonic() + _LOOK_SECONDS
             self._lifecycle.check_lease()
+            self._lifecycle.progress.look(query)
             try:
                 ends = meter.look()
                 interval = self._commit_interval(query, interval, before)
