@@ -95,6 +95,8 @@ def start_session(settings: SparkSettings, name: str, *, delta: bool = False) ->
             "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
         ),
         "spark.sql.streaming.minBatchesToRetain": "20",
+        # More than a query has between two looks at them.
+        "spark.sql.streaming.numRecentProgressUpdates": "20",
         # One more object on S3 for each file of the checkpoint, for a check that S3 does itself.
         "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
     }
