@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -55,7 +56,12 @@ class _Look:
 
 def stamped_versions(dimensions: Mapping[str, Dimension]) -> Column:
     """The version of each, by name, as an enriched record carries them."""
-    parts = [part for name, each in dimensions.items() for part in (F.lit(name), F.lit(each.version).cast("long"))]
+    return _stamp(tuple((name, each.version) for name, each in dimensions.items()))
+
+
+@functools.lru_cache(maxsize=8)
+def _stamp(versions: tuple[tuple[str, int], ...]) -> Column:
+    parts = [part for name, version in versions for part in (F.lit(name), F.lit(version).cast("long"))]
     return F.create_map(*parts)
 
 

@@ -68,7 +68,7 @@ def enrich(departures: DataFrame, airlines: DataFrame, airports: DataFrame, plan
     joined = departures.alias("departure")
     for alias, table in (("airline", airlines), ("origin", airports), ("destination", airports), ("plane", planes)):
         joined = joined.join(F.broadcast(table.alias(alias)), _same_key(alias), how="left")
-    return joined.select(*_enriched(), *[F.col(f"departure.{name}") for name in carried])
+    return joined.select(*_enriched(), *[f"departure.{name}" for name in carried])
 
 
 @functools.cache

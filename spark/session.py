@@ -86,6 +86,9 @@ def start_session(settings: SparkSettings, name: str, *, delta: bool = False) ->
         "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "headrace-warehouse"),
         # Small enough to stay in the processor's caches on its way to Python; 10,000 costs twice the time.
         "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
+        # By which line of ours each column was made: found out by walking the stack, for every column of every batch.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
+        "spark.sql.dataFrameQueryContext.enabled": "false",
         # Plans of a few hundred expressions are written out for every batch, for nobody.
         "spark.sql.maxPlanStringLength": "1000",
         # All but Kafka: through its older interface, observed metrics of a write never arrive.
