@@ -76,6 +76,7 @@ class KafkaBroker:
                 "-Xms128m",
                 "-Xmx384m",
                 "-XX:+UseSerialGC",
+                "-XX:TieredStopAtLevel=1",
                 "-XX:+ExitOnOutOfMemoryError",
                 f"-Dlog4j2.configurationFile={self._logging}",
                 "-cp",
