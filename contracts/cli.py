@@ -78,7 +78,7 @@ def _stop_on_problems() -> None:
 
 
 def _report(verb: str, done: Iterable[object], *, nothing: str) -> None:
-    lines = [f"{verb} {item}".strip() for item in done]
+    lines = [f"{verb} {item}" for item in done]
     typer.echo("\n".join(lines) or nothing)
 
 

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from deploy.options import DEFAULT_DIRECTORY, RunningStack
 from services.audit.hop import HOPS, Hop
 from spark.mode import Mode
 
@@ -24,12 +25,11 @@ def _bench() -> None:
 
 Directory = Annotated[Path, typer.Option("--dir", help="Where the stack keeps data and logs.")]
 PortOffset = Annotated[int, typer.Option(help="Added to every default port, for a second stack.")]
-_DEFAULT_DIRECTORY = Path(".headrace")
 
 
 @app.command()
 def up(
-    directory: Directory = _DEFAULT_DIRECTORY,
+    directory: Directory = DEFAULT_DIRECTORY,
     fresh: Annotated[bool, typer.Option("--fresh", help="Delete the stack's data first.")] = False,
     speed: Annotated[
         float | None,
@@ -61,7 +61,7 @@ def up(
 
 @app.command()
 def status(
-    directory: Directory = _DEFAULT_DIRECTORY,
+    directory: Directory = DEFAULT_DIRECTORY,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """Print once what `up` shows; exit 1 when no stack runs."""
@@ -72,7 +72,7 @@ def status(
 
 
 @app.command()
-def down(directory: Directory = _DEFAULT_DIRECTORY) -> None:
+def down(directory: Directory = DEFAULT_DIRECTORY) -> None:
     """Stop a stack that was left running; its data stay."""
     from deploy.local.once import down as stop
 
@@ -81,7 +81,7 @@ def down(directory: Directory = _DEFAULT_DIRECTORY) -> None:
 
 @app.command()
 def audit(
-    directory: Directory = _DEFAULT_DIRECTORY,
+    directory: Directory = DEFAULT_DIRECTORY,
     full: Annotated[
         bool, typer.Option("--full", help="Everything that is there, not only what came since the last clean audit.")
     ] = False,
@@ -122,7 +122,7 @@ def audit(
 
 @app.command()
 def repair(
-    directory: Directory = _DEFAULT_DIRECTORY,
+    directory: RunningStack = DEFAULT_DIRECTORY,
     since: Annotated[
         str | None, typer.Option(metavar="TIME", help="Only rows of this event time or later, e.g. 2013-01-08T00:00Z.")
     ] = None,

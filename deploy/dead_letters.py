@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from deploy.options import DEFAULT_DIRECTORY, RunningStack
+
 if TYPE_CHECKING:
     from contracts.dead_letters.selection import Selection
     from contracts.dead_letters.topic import DeadLetterTopic
@@ -21,9 +23,6 @@ dlq_app = typer.Typer(
     help="Dead letters: records that could not be handled, with the reason; list them, send them back, give them up.",
 )
 
-Directory = Annotated[
-    Path, typer.Option("--dir", help="The running stack's folder; HEADRACE_KAFKA__BOOTSTRAP_SERVERS goes before it.")
-]
 TopicName = Annotated[str | None, typer.Argument(help="A topic, with or without .dlq; default: every topic.")]
 Reason = Annotated[str | None, typer.Option(help="Only those with this reason, e.g. UnknownSchemaId.")]
 Since = Annotated[
@@ -31,7 +30,6 @@ Since = Annotated[
 ]
 Until = Annotated[str | None, typer.Option(help="Only those whose record is older than this.")]
 AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
-_DEFAULT_DIRECTORY = Path(".headrace")
 _REGISTRY_SECONDS = 3.0
 _NAMED = 20
 """How many dead letters of each verdict are named; all are counted."""
@@ -45,7 +43,7 @@ def list_letters(
     until: Until = None,
     limit: Annotated[int, typer.Option(min=0, help="How many of the newest to show.")] = 20,
     as_json: AsJson = False,
-    directory: Directory = _DEFAULT_DIRECTORY,
+    directory: RunningStack = DEFAULT_DIRECTORY,
 ) -> None:
     """Count dead letters by topic and reason, and show the newest, decoded as far as possible.
 
@@ -81,7 +79,7 @@ def list_letters(
 def show(
     coordinate: Annotated[str, typer.Argument(help="topic/partition/offset of the dead letter, or of its record.")],
     as_json: AsJson = False,
-    directory: Directory = _DEFAULT_DIRECTORY,
+    directory: RunningStack = DEFAULT_DIRECTORY,
 ) -> None:
     """Show everything about the dead letters of one coordinate: one record may have become several. Exit 1: there is none."""
     from contracts.dead_letters.decoded import Decoder
@@ -120,7 +118,7 @@ def redrive(
         bool, typer.Option("--again", help="Also those that failed again after a redrive, because of another fix.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go back.")] = False,
-    directory: Directory = _DEFAULT_DIRECTORY,
+    directory: RunningStack = DEFAULT_DIRECTORY,
 ) -> None:
     """Send the records of dead letters back to where they came from, after the fix: each once.
 
@@ -167,7 +165,7 @@ def purge(
     ] = None,
     settled: Annotated[bool, typer.Option("--settled", help="Those whose record was sent back.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Don't ask.")] = False,
-    directory: Directory = _DEFAULT_DIRECTORY,
+    directory: RunningStack = DEFAULT_DIRECTORY,
 ) -> None:
     """Give dead letters up: write each into the ledger (deadletters.settled.v1), then delete them for ever.
 

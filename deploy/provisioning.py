@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from contracts.cli import contracts_app
+from deploy.options import DEFAULT_DIRECTORY, RunningStack
 
 topics_app = typer.Typer(no_args_is_help=True, help="The Kafka topics that the contracts ask for.")
-
-Directory = Annotated[
-    Path, typer.Option("--dir", help="The running stack's folder; HEADRACE_KAFKA__BOOTSTRAP_SERVERS goes before it.")
-]
-_DEFAULT_DIRECTORY = Path(".headrace")
 
 
 @topics_app.callback()
@@ -24,7 +18,7 @@ def _group() -> None:
 
 
 @contracts_app.command("register")
-def register(directory: Directory = _DEFAULT_DIRECTORY) -> None:
+def register(directory: RunningStack = DEFAULT_DIRECTORY) -> None:
     """Register every schema version at the registry, oldest first; refuse an incompatible one."""
     from contracts.catalog import load_catalog
     from contracts.provision import register_contracts
@@ -36,7 +30,7 @@ def register(directory: Directory = _DEFAULT_DIRECTORY) -> None:
 
 
 @topics_app.command("create")
-def create(directory: Directory = _DEFAULT_DIRECTORY) -> None:
+def create(directory: RunningStack = DEFAULT_DIRECTORY) -> None:
     """Create the topics and dead-letter topics that are missing; bring partitions and retention up to the contracts."""
     from confluent_kafka import KafkaException
 

@@ -82,9 +82,7 @@ def wait_for_open_transactions(kafka: KafkaSettings, topic: str, partitions: int
         if all(stable[partition] >= end for partition, end in held.items()):
             return
         if not told:
-            _log.warning(
-                "%s: waiting for another redrive's open transaction; one that was killed ends in a minute", topic
-            )
+            _log.warning("%s: waiting for an open transaction; one whose producer was killed ends in a minute", topic)
             told = True
         if time.monotonic() > deadline:
             raise ConsumeError(f"{topic}: a transaction has been open for {_OPEN_TRANSACTION_SECONDS:.0f} s: try again")

@@ -89,6 +89,12 @@ class Process:
                 raise ProcessFailed(f"{self.name}: waited {timeout_seconds:.0f} s for {what}; {self._log_tail()}")
             time.sleep(_POLL_SECONDS)
 
+    def check_running(self) -> None:
+        """Raise ProcessFailed with its last log lines if it has ended."""
+        code = self.exit_code()
+        if code is not None:
+            raise ProcessFailed(f"{self.name} ended with {describe_exit(code)}; {self._log_tail()}")
+
     def ask_to_stop(self) -> None:
         """Send SIGTERM to the process itself; it stops its own children."""
         if self._child and self._child.poll() is None:

@@ -31,7 +31,7 @@ from contracts.codec import Codec
 from contracts.registry import Registry
 from contracts.settings import KafkaSettings, RegistrySettings, Settings
 from deploy.errors import ProcessFailed
-from deploy.local.process import Process, describe_exit
+from deploy.local.process import Process
 from deploy.local.stack import LocalStack
 from tests.bench.backlog import Record, constant_headers, publish
 from tests.bench.meter import Meter, Usage
@@ -154,9 +154,7 @@ def _throughput(events: int, stack: LocalStack, service: Process, say: Callable[
     with Meter({each: pid for each, pid in pids.items() if pid is not None}) as meter, httpx.Client() as client:
         while samples[-1][1] < events:
             time.sleep(_POLL_SECONDS)
-            if (code := service.exit_code()) is not None:
-                lines = [f"alerting ended with {describe_exit(code)}:", *service.last_log_lines()]
-                raise ProcessFailed("\n".join(lines))
+            service.check_running()
             at = time.monotonic() - began
             if at > _LIMIT_SECONDS:
                 raise TimeoutError(f"{samples[-1][1]:,.0f} of {events:,} after {_LIMIT_SECONDS} s; see {service.log}")

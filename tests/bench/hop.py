@@ -18,8 +18,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from contracts import topics
 from contracts.settings import S3Settings, Settings
-from deploy.errors import ProcessFailed
-from deploy.local.process import Process, describe_exit
+from deploy.local.process import Process
 from deploy.local.stack import LocalStack
 from spark.transaction import committed_offsets
 from tests.bench.meter import Meter, Usage
@@ -89,10 +88,7 @@ def measure(
         with Meter({each: pid for each, pid in pids.items() if pid is not None}) as meter:
             while samples[-1][1] < events:
                 time.sleep(_POLL_SECONDS)
-                if (code := process.exit_code()) is not None:
-                    raise ProcessFailed(
-                        "\n".join([f"{process.name} ended with {describe_exit(code)}:", *process.last_log_lines()])
-                    )
+                process.check_running()
                 at, rows = time.monotonic() - began, rows_out()
                 if at // 5 > samples[-1][0] // 5:
                     say(f"{name}: {rows:,} of {events:,} after {at:.0f} s")

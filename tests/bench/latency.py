@@ -24,7 +24,7 @@ from contracts import topics
 from contracts.settings import Settings
 from deploy.errors import ProcessFailed
 from deploy.local.deployable import ROOT
-from deploy.local.process import Process, describe_exit
+from deploy.local.process import Process
 from deploy.local.stack import LocalStack
 from spark.mode import Mode
 from tests.bench.filled import filled_stack
@@ -171,8 +171,7 @@ def _wait(consumer: Consumer, live: Process) -> None:
     """Until the departures of before have come out."""
     left, deadline = _FIRST, time.monotonic() + _START_SECONDS
     while left:
-        if (code := live.exit_code()) is not None:
-            raise ProcessFailed("\n".join([f"live ended with {describe_exit(code)}:", *live.last_log_lines()]))
+        live.check_running()
         if time.monotonic() > deadline:
             raise TimeoutError(f"live enriched nothing in {_START_SECONDS:.0f} s; see {live.log}")
         message = consumer.poll(0.5)

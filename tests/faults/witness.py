@@ -21,7 +21,7 @@ from tests.faults.load import flight_of
 from tests.faults.positions import TABLE, Offsets, added_files
 from tests.faults.stage import Stage
 from tests.system.oracle import enriched_flights
-from tests.system.verify import ALERTS, coordinate, decoded, expected_alerts, lake_rows
+from tests.system.verify import ALERTS, coordinate, decoded, expected_alerts, lake_rows, records
 
 _DEAD = f"{RAW}.dlq"
 _LANDED = {TABLE: ENRICHED, "flights_departed": RAW}
@@ -98,7 +98,7 @@ class Witness:
                 self._check(found, f"lake {at}", row | {"flight_date": str(row["flight_date"])}, good[at])
         found.lost += [f"{at} is not in the lake" for at in good.keys() - rows.keys()]
         found.doubled += [f"{at} is in the lake {count} times" for at, count in rows.items() if count > 1]
-        raised = [decoded(m, self._registry, self._schemas) for m in self._new_records(ALERTS, "all")]
+        raised = [decoded(m, self._registry, self._schemas) for m in records(self._settings, ALERTS)]
         ids = {(str(each["rule"]), str(each["coordinate"])) for each in raised}
         expected = set(expected_alerts(self._settings, self._registry, self._schemas))
         found.lost += [f"no alert of {rule} for {at}" for rule, at in expected - ids]
@@ -195,13 +195,13 @@ class Witness:
         return rows
 
     def _new_records(self, topic: str, isolation: str) -> Iterator[Message]:
-        """What came since this was asked for last, up to the end now; `all` begins at the first record each time."""
-        starts = {} if isolation == "all" else self._next.setdefault((topic, isolation), {})
+        """What came since this was asked for last, up to the end now."""
+        starts = self._next.setdefault((topic, isolation), {})
         consumer = Consumer(
             self._settings.kafka.client_config()
             | {
                 "group.id": "witness",
-                "isolation.level": "read_committed" if isolation == "all" else isolation,
+                "isolation.level": isolation,
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
             }

@@ -1,0 +1,62 @@
+"""What the session does for workers and for the next start."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from deploy.local.spark_env import spark_env
+
+_START = """
+import sys
+from contracts.settings import read_settings
+from spark.session import start_session, stop_session
+from spark.settings import SparkSettings
+
+spark = start_session(read_settings(SparkSettings), "a name")
+print(spark.range(3).count())
+jvm = spark.sparkContext._gateway.proc.pid
+print(sum("a name.jsa" in line for line in open(f"/proc/{jvm}/maps")))
+stop_session(spark)
+try:
+    open(f"/proc/{jvm}/maps")
+except FileNotFoundError:
+    print("ended")
+"""
+
+
+def test_a_second_start_takes_the_classes_from_the_archive_of_the_first(tmp_path: Path) -> None:
+    archives = tmp_path / "class archives"
+    first, second = _run(archives), _run(archives)
+    assert [path.name for path in archives.iterdir()] == ["a name.jsa"]
+    assert (first[0], first[1], first[2]) == ("3", "0", "ended")
+    assert second[0] == "3"
+    assert int(second[1]) > 0
+    assert second[2] == "ended"
+
+
+def test_workers_have_no_archives_on_their_path(spark: SparkSession) -> None:
+    """Each would be read again before each task."""
+
+    def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            found = json.dumps({"path": sys.path, "kept": list(sys.path_importer_cache), "loaded": list(sys.modules)})
+            yield pa.RecordBatch.from_pydict({"found": [found]})
+
+    (row,) = spark.range(0, 1, 1, 1).mapInArrow(look, "found string").collect()
+    found = json.loads(row["found"])
+    assert [entry for entry in found["path"] + found["kept"] if entry.endswith((".zip", ".jar"))] == []
+    assert {"pyarrow", "confluent_kafka"} <= set(found["loaded"])
+
+
+def _run(archives: Path) -> list[str]:
+    env = os.environ | spark_env() | {"HEADRACE_SPARK__CLASS_ARCHIVES": str(archives)}
+    done = subprocess.run([sys.executable, "-c", _START], env=env, capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()
