@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -45,7 +45,7 @@ def test_a_second_start_takes_the_classes_from_the_archive_of_the_first(tmp_path
 def test_workers_have_no_archives_on_their_path(spark: SparkSession) -> None:
     """Each would be read again before each task."""
 
-    def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def look(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             found = json.dumps({"path": sys.path, "kept": list(sys.path_importer_cache), "loaded": list(sys.modules)})
             yield pa.RecordBatch.from_pydict({"found": [found]})
