@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -127,7 +128,8 @@ def stop_session(spark: SparkSession) -> None:
     jvm: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
     if jvm is not None and jvm.stdin is not None:
         jvm.stdin.close()
-        jvm.wait(_JVM_SECONDS)
+        with suppress(subprocess.TimeoutExpired):
+            jvm.wait(_JVM_SECONDS)
 
 
 def _class_archive(folder: Path, name: str) -> str:
