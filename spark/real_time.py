@@ -151,7 +151,7 @@ class RealTime:
             self._lifecycle.progress.look(query)
             try:
                 ends = meter.look()
-                interval = self._commit_interval(query, interval, before)
+                interval = self._commit_interval(query, meter, interval, before)
                 before = ends
                 self._schemas.renew()
                 if self._versions() != versions:
@@ -162,15 +162,16 @@ class RealTime:
                 _log.warning("no look at topics and versions", query=query.name, error=str(error))
         return None
 
-    def _commit_interval(self, query: StreamingQuery, interval: int, before: Mark) -> int:
+    def _commit_interval(self, query: StreamingQuery, meter: Meter, interval: int, before: Mark) -> int:
         """Commit the last interval that has ended; `before` is of a look when it hadn't. Its number."""
         progress = query.lastProgress
         if progress is None or progress.batchId == interval:
             return interval
         # Not `progress.sources`, whose offsets are Python's text of what JSON says.
         (source,) = json.loads(progress.json)["sources"]
-        positions = source["endOffset"][self._route.source]
-        self._positions.commit({int(partition): offset for partition, offset in positions.items()}, before)
+        positions = {int(partition): at for partition, at in source["endOffset"][self._route.source].items()}
+        meter.reached(positions)
+        self._positions.commit(positions, before)
         count_rows(self._route.query, progress.observedMetrics[self._route.query].asDict())
         self._failures = 0
         return progress.batchId

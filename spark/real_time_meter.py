@@ -66,6 +66,11 @@ class Meter:
             self._begin_window()
         return ends
 
+    def reached(self, positions: Mapping[int, int]) -> None:
+        """Take in an interval's end. The newest records alone may not tell: those of a source partition may all lie behind another's."""
+        for partition, position in positions.items():
+            self._positions[partition] = max(position, self._positions.get(partition, 0))
+
     def check_dead_letters(self) -> None:
         """Raise SinkRefused if of the records of the last seconds more than the share that is let through are dead letters."""
         while messages := self._letters.consume(1000, 0):
