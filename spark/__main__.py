@@ -102,7 +102,7 @@ def run(name: str, settings: SparkSettings, catalog: Catalog) -> None:
             lifecycle.run([query] if query is not None else [])
         else:
             run_lake(lake_tables(spark, settings, catalog, registry, lifecycle), lifecycle)
-        stop_session(spark)
+        stop_session(spark, settings, has_worked=lifecycle.progress.has_rows)
 
 
 def _acquire(lifecycle: Lifecycle, settings: SparkSettings, catalog: Catalog, ending: ExitStack) -> Future[None]:

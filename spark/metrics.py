@@ -44,6 +44,8 @@ class Progress:
     def __init__(self) -> None:
         self._seen: dict[str, str] = {}  # by query, the timestamp of the newest progress
         self._heard_at: dict[str, float] = {}
+        self.has_rows = False
+        """Whether any query has taken any in."""
 
     def look(self, query: StreamingQuery) -> None:
         """Set the metrics of a query that runs."""
@@ -56,7 +58,9 @@ class Progress:
         if newest is None or not moved:
             return
         self._seen[name] = newest.timestamp
-        ROWS.labels(name).inc(sum(each.numInputRows for each in query.recentProgress if each.timestamp > seen))
+        rows = sum(each.numInputRows for each in query.recentProgress if each.timestamp > seen)
+        self.has_rows |= rows > 0
+        ROWS.labels(name).inc(rows)
         INPUT_RATE.labels(name).set(_number(newest.inputRowsPerSecond))
         PROCESSING_RATE.labels(name).set(_number(newest.processedRowsPerSecond))
         BATCH_DURATION.labels(name).set(newest.batchDuration / 1000)

@@ -27,6 +27,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(settings: SparkSettings, options: argparse.Namespace) -> None:
     """Repair, or only look. Raises RepairFailed, RegistryError, ContractError or DimensionUnreadable."""
     spark = start_session(settings, "headrace-repair")
+    done = False
     try:
         with Registry(settings.registry, retry_seconds=2.0) as registry:
             repair = Repair(spark, settings, load_catalog(), registry)
@@ -34,10 +35,11 @@ def run(settings: SparkSettings, options: argparse.Namespace) -> None:
                 _say(repair.look(options.since, options.wait))
             else:
                 _say(repair.run(options.since, options.wait, _say_how_far))
+                done = True
     except KafkaException as failure:
         raise RepairFailed(f"the brokers do not answer: {failure.args[0].str()}") from failure
     finally:
-        stop_session(spark)
+        stop_session(spark, settings, has_worked=done)
 
 
 def _say_how_far(progress: Progress) -> None:

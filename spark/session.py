@@ -65,7 +65,10 @@ def start_session(settings: SparkSettings, name: str, *, delta: bool = False) ->
         f"-Dlog4j2.configurationFile={_LOG4J.as_uri()} {_AVRO_LIMITS}"
     )
     if settings.spark.class_archives:
-        java_options += _class_archive(Path(settings.spark.class_archives), name)
+        archive = _class_archive(settings, name)
+        archive.parent.mkdir(parents=True, exist_ok=True)
+        # The JVM itself finds out whether the archive is of these jars, and writes it anew as it ends when it isn't.
+        java_options += f' -XX:+AutoCreateSharedArchive "-XX:SharedArchiveFile={archive}" -Xlog:cds*=off'
     conf: dict[str, bool | float | int | str | None] = {
         "spark.driver.memory": settings.spark.driver_memory,
         "spark.driver.extraJavaOptions": java_options,
@@ -121,21 +124,27 @@ def start_session(settings: SparkSettings, name: str, *, delta: bool = False) ->
     return spark
 
 
-def stop_session(spark: SparkSession) -> None:
-    """Stop Spark, and wait for the JVM's end: it may be writing its class archive."""
-    gateway = spark.sparkContext._gateway
+def stop_session(spark: SparkSession, settings: SparkSettings, *, has_worked: bool) -> None:
+    """Stop Spark, and wait for the JVM's end: it may be writing its class archive, which is kept if it `has_worked`.
+
+    Of one that was stopped before its first rows the archive would lack most classes, and stay.
+    """
+    context = spark.sparkContext
+    gateway, began, name = context._gateway, context.startTime / 1000, str(context.appName)
     spark.stop()
     jvm: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
     if jvm is not None and jvm.stdin is not None:
         jvm.stdin.close()
         with suppress(subprocess.TimeoutExpired):
             jvm.wait(_JVM_SECONDS)
+    if settings.spark.class_archives and not has_worked:
+        archive = _class_archive(settings, name)
+        if archive.exists() and archive.stat().st_mtime > began:
+            archive.unlink()
 
 
-def _class_archive(folder: Path, name: str) -> str:
-    folder.mkdir(parents=True, exist_ok=True)
-    # The JVM itself finds out whether the archive is of these jars, and writes it anew as it ends when it isn't.
-    return f' -XX:+AutoCreateSharedArchive "-XX:SharedArchiveFile={folder / name}.jsa" -Xlog:cds*=off'
+def _class_archive(settings: SparkSettings, name: str) -> Path:
+    return Path(settings.spark.class_archives) / f"{name}.jsa"
 
 
 def _s3a(s3: S3Settings) -> dict[str, str]:

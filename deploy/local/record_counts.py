@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
 from contracts.settings import KafkaSettings
 
@@ -30,6 +30,7 @@ class RecordCounts:
                 "group.id": "headrace-view",
                 "enable.auto.commit": False,
                 "isolation.level": "read_committed",
+                "enable.partition.eof": True,
                 "queued.max.messages.kbytes": 4096,
                 "log_level": 0,
             }
@@ -45,14 +46,18 @@ class RecordCounts:
         if new:
             self._known += new
             self._consumer.incremental_assign([TopicPartition(p.topic, p.partition, OFFSET_BEGINNING) for p in new])
+        # A first count that broke off early would show as so many events per second.
+        left = {(each.topic, each.partition) for each in new}
         until = time.monotonic() + _BUDGET_SECONDS
         while self._known and time.monotonic() < until:
-            messages = self._consumer.consume(_AT_ONCE, timeout=0.5 if new else _PAUSE_SECONDS)
+            messages = self._consumer.consume(_AT_ONCE, timeout=_PAUSE_SECONDS)
             for message in messages:
-                topic = message.topic()
-                if message.error() is None and topic is not None:
+                topic, partition, error = str(message.topic()), message.partition() or 0, message.error()
+                if error is None:
                     self._counts[topic] += 1
-                    self.ends[TopicPartition(topic, message.partition() or 0)] = (message.offset() or 0) + 1
-            if not messages:
+                    self.ends[TopicPartition(topic, partition)] = (message.offset() or 0) + 1
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    left.discard((topic, partition))
+            if not messages and not left:
                 break
         return dict(self._counts)

@@ -20,11 +20,12 @@ from contracts.settings import read_settings
 from spark.session import start_session, stop_session
 from spark.settings import SparkSettings
 
-spark = start_session(read_settings(SparkSettings), "a name")
+settings = read_settings(SparkSettings)
+spark = start_session(settings, "a name")
 print(spark.range(3).count())
 jvm = spark.sparkContext._gateway.proc.pid
 print(sum("a name.jsa" in line for line in open(f"/proc/{jvm}/maps")))
-stop_session(spark)
+stop_session(spark, settings, has_worked=sys.argv[1] == "worked")
 try:
     open(f"/proc/{jvm}/maps")
 except FileNotFoundError:
@@ -32,9 +33,13 @@ except FileNotFoundError:
 """
 
 
-def test_a_second_start_takes_the_classes_from_the_archive_of_the_first(tmp_path: Path) -> None:
+def test_a_later_start_takes_the_classes_from_the_archive_of_one_that_worked(tmp_path: Path) -> None:
     archives = tmp_path / "class archives"
-    first, second = _run(archives), _run(archives)
+    _run(archives, "idle")
+    assert list(archives.iterdir()) == []
+    first = _run(archives, "worked")
+    assert [path.name for path in archives.iterdir()] == ["a name.jsa"]
+    second = _run(archives, "idle")
     assert [path.name for path in archives.iterdir()] == ["a name.jsa"]
     assert (first[0], first[1], first[2]) == ("3", "0", "ended")
     assert second[0] == "3"
@@ -56,7 +61,7 @@ def test_workers_have_no_archives_on_their_path(spark: SparkSession) -> None:
     assert {"pyarrow", "confluent_kafka"} <= set(found["loaded"])
 
 
-def _run(archives: Path) -> list[str]:
+def _run(archives: Path, how: str) -> list[str]:
     env = os.environ | spark_env() | {"HEADRACE_SPARK__CLASS_ARCHIVES": str(archives)}
-    done = subprocess.run([sys.executable, "-c", _START], env=env, capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", _START, how], env=env, capture_output=True, text=True, check=True)
     return done.stdout.splitlines()
