@@ -20,14 +20,6 @@ DEPARTURE = (
     "departure_delay_minutes",
     "distance_miles",
 )
-KEYS = {
-    "airline": ("carrier", "carrier"),
-    "origin": ("origin", "airport"),
-    "destination": ("destination", "airport"),
-    "plane": ("tail_number", "tail_number"),
-}
-"""By which field of the departure, and by which column of its dimension, each is looked up."""
-
 LOOKUPS = {
     "airlines": "airline.carrier",
     "airports.origin": "origin.airport",
@@ -65,20 +57,29 @@ def enrich(departures: DataFrame, airlines: DataFrame, airports: DataFrame, plan
     departure without tail number included.
     """
     carried = [name for name in departures.columns if name not in DEPARTURE]
-    joined = departures.alias("departure")
-    for alias, table in (("airline", airlines), ("origin", airports), ("destination", airports), ("plane", planes)):
-        joined = joined.join(F.broadcast(table.alias(alias)), _same_key(alias), how="left")
+    joined = (
+        departures.alias("departure")
+        .join(F.broadcast(airlines.alias("airline")), _parsed("departure.carrier = airline.carrier"), how="left")
+        .join(F.broadcast(airports.alias("origin")), _parsed("departure.origin = origin.airport"), how="left")
+        .join(
+            F.broadcast(airports.alias("destination")),
+            _parsed("departure.destination = destination.airport"),
+            how="left",
+        )
+        .join(F.broadcast(planes.alias("plane")), _parsed("departure.tail_number = plane.tail_number"), how="left")
+    )
     return joined.select(*_enriched(), *[f"departure.{name}" for name in carried])
 
 
 @functools.cache
-def _same_key(alias: str) -> Column:
-    return F.expr(f"departure.{KEYS[alias][0]} = {alias}.{KEYS[alias][1]}")
+def _parsed(condition: str) -> Column:
+    """Kept, like the fields: parsing them would be a tenth of a small batch."""
+    return F.expr(condition)
 
 
 @functools.cache
 def _enriched() -> list[Column]:
-    """The fields that each departure gets. Kept, like the keys: parsing them would be a tenth of a small batch."""
+    """The fields of an enriched departure."""
     # Not filter(): a lambda would take the whole stage out of Spark's code generation.
     missing = ", ".join(f"if({key} IS NULL, '{lookup}', '')" for lookup, key in LOOKUPS.items())
     return [

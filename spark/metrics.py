@@ -6,6 +6,7 @@ import json
 import math
 import time
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from prometheus_client import Counter, Gauge
 from pyspark.sql.streaming.listener import StreamingQueryProgress
@@ -76,6 +77,12 @@ class Progress:
         return time.monotonic() - min(self._heard_at.values(), default=time.monotonic())
 
 
+def sources_of(progress: StreamingQueryProgress) -> list[dict[str, Any]]:
+    """As JSON has them: the offsets of `progress.sources` are Python's text of it."""
+    found: list[dict[str, Any]] = json.loads(progress.json)["sources"]
+    return found
+
+
 def count_rows(query: str, seen: Mapping[str, int]) -> None:
     """Take in what `spark.live` observed, without the times."""
     DEAD_LETTERS.labels(query).inc(seen["dead_letters"])
@@ -94,8 +101,7 @@ def count_batch(query: str, seen: Mapping[str, int]) -> None:
 
 
 def _lags(progress: StreamingQueryProgress) -> Iterator[tuple[str, str, int]]:
-    # Not `progress.sources`, whose offsets are Python's text of what JSON says.
-    for source in json.loads(progress.json)["sources"]:
+    for source in sources_of(progress):
         read = source["endOffset"] or {}
         for topic, ends in (source["latestOffset"] or {}).items():
             for partition, end in ends.items():

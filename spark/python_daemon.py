@@ -14,7 +14,7 @@ sys.path[:] = [entry for entry in sys.path if not entry.endswith((".zip", ".jar"
 sys.path_importer_cache.clear()
 
 import confluent_kafka  # noqa: F401
-import pyarrow as pa  # noqa: F401
+import pyarrow  # noqa: F401
 from pyspark.daemon import manager
 
 if __name__ == "__main__":

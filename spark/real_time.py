@@ -7,7 +7,6 @@ moment, which is how it gets a new schema or dimension version, and how it recov
 
 from __future__ import annotations
 
-import json
 import tempfile
 import time
 from collections.abc import Mapping
@@ -26,7 +25,7 @@ from spark.dimensions import Dimensions
 from spark.errors import QueryFailed
 from spark.lifecycle import Lifecycle
 from spark.live import DIMENSIONS, SOURCE, checkpoint_folder, enriched_rows, observed_rows, route, target_value
-from spark.metrics import REGISTRY_WAITING, RESTARTS, count_rows
+from spark.metrics import REGISTRY_WAITING, RESTARTS, count_rows, sources_of
 from spark.real_time_meter import Meter
 from spark.real_time_positions import RealTimePositions
 from spark.real_time_query import check_slots, failing_on_other_ids, failure_of, read, start, unknown_id
@@ -167,8 +166,7 @@ class RealTime:
         progress = query.lastProgress
         if progress is None or progress.batchId == interval:
             return interval
-        # Not `progress.sources`, whose offsets are Python's text of what JSON says.
-        (source,) = json.loads(progress.json)["sources"]
+        (source,) = sources_of(progress)
         positions = {int(partition): at for partition, at in source["endOffset"][self._route.source].items()}
         meter.reached(positions)
         self._positions.commit(positions, before)
