@@ -11,19 +11,23 @@ import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 
+_SIDE_BY_SIDE = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
+"""Two files at a time, each half with a stack of its own: one leaves half of two cores idle, waiting for Kafka and Spark."""
+
 
 def run_tests(*, unit: bool, images: bool, expression: str | None, arguments: Sequence[str]) -> int:
     """Run the tests without processes, then, unless `unit`, those on the local stack; with `images` only those of the
     container images. Returns the worse exit code.
 
-    `expression` is pytest's `-k`; `arguments` go to pytest as they are.
+    `expression` is pytest's `-k`; `arguments` go to pytest as they are (`-n 0`: one test after another).
     """
     worst = 0
     nothing = 0
     quick = "not system and not campaign"
     parts = ["images"] if images else [quick] if unit else [quick, "system and not campaign"]
     for part in parts:
-        command = [sys.executable, "-m", "pytest", "-m", part, "--durations=10", "--durations-min=1", *arguments]
+        command = [sys.executable, "-m", "pytest", "-m", part, "--durations=10", "--durations-min=1"]
+        command += [*(() if images else _SIDE_BY_SIDE), *arguments]
         if expression is not None:
             command += ["-k", expression]
         code = subprocess.run(command, cwd=ROOT, check=False).returncode
