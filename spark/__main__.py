@@ -78,6 +78,7 @@ def run(name: str, settings: SparkSettings, catalog: Catalog) -> None:
         # A last holder that was killed is watched while Spark starts, which takes as long.
         acquired = _acquire(lifecycle, settings, catalog, ending) if name == "live" else None
         spark = start_session(settings, f"headrace-{name}")
+        ending.callback(lambda: stop_session(spark, settings, has_worked=lifecycle.progress.has_rows))
         lifecycle.listen()
 
         real_time = name == "live" and settings.live.mode == Mode.REAL_TIME
@@ -102,7 +103,6 @@ def run(name: str, settings: SparkSettings, catalog: Catalog) -> None:
             lifecycle.run([query] if query is not None else [])
         else:
             run_lake(lake_tables(spark, settings, catalog, registry, lifecycle), lifecycle)
-        stop_session(spark, settings, has_worked=lifecycle.progress.has_rows)
 
 
 def _acquire(lifecycle: Lifecycle, settings: SparkSettings, catalog: Catalog, ending: ExitStack) -> Future[None]:

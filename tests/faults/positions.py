@@ -15,12 +15,12 @@ from deploy.local.stack import LocalStack
 from services.audit.broker import Broker
 from services.audit.errors import CouldNotAudit
 from services.audit.lake_table import LakeTable
-from spark.live import SOURCE, TARGET
+from spark.live import SOURCE, TARGET, checkpoint_folder
 from spark.resume import CheckpointOffsets
 from spark.transaction import committed_offsets
 
 Offsets = Mapping[int, int]
-LIVE_CHECKPOINT = f"checkpoints/live/{TARGET}"
+LIVE_CHECKPOINT = checkpoint_folder(TARGET)
 TABLE = "flights_departed_enriched"
 
 
