@@ -183,6 +183,20 @@ def bench_enrich(
     report("enrich", run(events, typer.echo), typer.echo)
 
 
+@bench_app.command("throughput")
+def bench_throughput(
+    events: Annotated[
+        list[int] | None,
+        typer.Option(min=1000, help="How many departures the backlog holds; 1,000,000 and 5,000,000 by default."),
+    ] = None,
+) -> None:
+    """Every hop alone over backlogs, one publisher process and alerting included; about ten minutes."""
+    from tests.bench.hop import report
+    from tests.bench.throughput import SIZES, run
+
+    report("throughput", run(events or SIZES, typer.echo), typer.echo)
+
+
 @bench_app.command("sinks")
 def bench_sinks(
     events: Annotated[int, typer.Option(min=1000, help="How many departures the backlog holds.")] = 1_000_000,

@@ -1,4 +1,4 @@
-"""A local stack of its own, with the dimensions published and a backlog of real departures in the raw topic."""
+"""A local stack of its own, with the dimensions published and, if asked for, a backlog of real departures in the raw topic."""
 
 from __future__ import annotations
 
@@ -22,6 +22,15 @@ from tests.bench.backlog import fill
 
 @contextmanager
 def filled_stack(events: int, say: Callable[[str], None]) -> Iterator[tuple[LocalStack, dict[str, str], Settings]]:
+    """`empty_stack` with a backlog."""
+    with empty_stack(say) as (stack, env, settings):
+        say(f"filling {topics.FLIGHTS_DEPARTED.name} with {events:,} departures")
+        fill(settings, events)
+        yield stack, env, settings
+
+
+@contextmanager
+def empty_stack(say: Callable[[str], None]) -> Iterator[tuple[LocalStack, dict[str, str], Settings]]:
     """The stack, the environment of its clients, and the same as settings; gone at the end."""
     with TemporaryDirectory(prefix="headrace-bench-") as folder, LocalStack(Path(folder), say=say) as stack:
         stack.bootstrap()
@@ -29,8 +38,6 @@ def filled_stack(events: int, say: Callable[[str], None]) -> Iterator[tuple[Loca
         settings = settings_of(env)
         say("publishing the dimensions")
         _publish_dimensions(stack, env)
-        say(f"filling {topics.FLIGHTS_DEPARTED.name} with {events:,} departures")
-        fill(settings, events)
         yield stack, env, settings
 
 
