@@ -197,6 +197,25 @@ def bench_throughput(
     report("throughput", run(events or SIZES, typer.echo), typer.echo)
 
 
+@bench_app.command("growth")
+def bench_growth(
+    axes: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="partitions, dimension-rows, event-bytes, schema-versions, rules; all by default.", metavar="[AXIS…]"
+        ),
+    ] = None,
+    events: Annotated[int, typer.Option(min=1000, help="How many records each point's backlog holds.")] = 500_000,
+) -> None:
+    """Throughput against what grows, with a plot each; a minute for each of twenty points."""
+    from tests.bench.growth import AXES, report, run
+
+    known = {axis.name: axis for axis in AXES}
+    if unknown := set(axes or ()) - known.keys():
+        raise typer.BadParameter(f"there is no axis {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+    report(run([known[name] for name in axes] if axes else AXES, events, typer.echo), typer.echo)
+
+
 @bench_app.command("sinks")
 def bench_sinks(
     events: Annotated[int, typer.Option(min=1000, help="How many departures the backlog holds.")] = 1_000_000,

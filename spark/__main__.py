@@ -10,6 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 
 import structlog
+from py4j.protocol import Py4JError, Py4JJavaError
 
 from contracts.catalog import Catalog, load_catalog
 from contracts.errors import HeadraceError
@@ -54,6 +55,11 @@ def main() -> int:
             run(name, settings, load_catalog())
     except HeadraceError as error:
         _log.error("stopped by a failure", reason=str(error))
+        return 1
+    except Py4JJavaError:
+        raise
+    except Py4JError:
+        _log.error("stopped by a failure", reason="Spark's Java process ended: what it said last stands above")
         return 1
     return 0
 
