@@ -151,12 +151,15 @@ def test(
     faults: Annotated[
         bool, typer.Option("--faults", help="Only the fault campaign, or the faults named; finished ones are kept.")
     ] = False,
+    short: Annotated[bool, typer.Option("--short", help="With --faults: the few of them that CI runs.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Of the fault campaign's chance.")] = 1,
     arguments: Annotated[list[str] | None, typer.Argument(help="For pytest, after `--`; or names of faults.")] = None,
 ) -> None:
     """Run the tests: the quick ones, then those on a real stack of their own."""
-    from deploy.local.checks import run_faults, run_tests
+    from deploy.local.checks import run_faults, run_short_faults, run_tests
 
+    if short:
+        raise typer.Exit(run_short_faults(arguments or ()))
     if faults:
         raise typer.Exit(run_faults(arguments or (), seed))
     raise typer.Exit(run_tests(unit=unit, images=images, expression=expression, arguments=arguments or ()))

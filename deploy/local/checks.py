@@ -38,6 +38,12 @@ def run_tests(*, unit: bool, images: bool, expression: str | None, arguments: Se
     return int(pytest.ExitCode.NO_TESTS_COLLECTED) if nothing == len(parts) else worst
 
 
+def run_short_faults(arguments: Sequence[str]) -> int:
+    """Run the tests that put a few faults of the campaign on whole processes; returns pytest's exit code."""
+    command = [sys.executable, "-m", "pytest", "-m", "campaign", *_SIDE_BY_SIDE, *arguments]
+    return subprocess.run(command, cwd=ROOT, check=False).returncode
+
+
 def run_faults(names: Sequence[str], seed: int) -> int:
     """Run the fault campaign of `tests/faults`, or the named faults of it; returns its exit code."""
     command = [sys.executable, "-m", "tests.faults", "--seed", str(seed), *names]
