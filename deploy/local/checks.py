@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ def run_tests(*, unit: bool, images: bool, expression: str | None, arguments: Se
         command += [*(() if images else _SIDE_BY_SIDE), *arguments]
         if expression is not None:
             command += ["-k", expression]
-        code = subprocess.run(command, cwd=ROOT, check=False).returncode
+        code = _run(command)
         if code == pytest.ExitCode.NO_TESTS_COLLECTED:
             nothing += 1
         else:
@@ -41,10 +42,18 @@ def run_tests(*, unit: bool, images: bool, expression: str | None, arguments: Se
 def run_short_faults(arguments: Sequence[str]) -> int:
     """Run the tests that put a few faults of the campaign on whole processes; returns pytest's exit code."""
     command = [sys.executable, "-m", "pytest", "-m", "campaign", *_SIDE_BY_SIDE, *arguments]
-    return subprocess.run(command, cwd=ROOT, check=False).returncode
+    return _run(command)
 
 
 def run_faults(names: Sequence[str], seed: int) -> int:
     """Run the fault campaign of `tests/faults`, or the named faults of it; returns its exit code."""
     command = [sys.executable, "-m", "tests.faults", "--seed", str(seed), *names]
-    return subprocess.run(command, cwd=ROOT, check=False).returncode
+    return _run(command)
+
+
+def _run(command: Sequence[str]) -> int:
+    """The exit code. Ctrl-C is the command's own to take, which has a stack to stop."""
+    with subprocess.Popen(command, cwd=ROOT) as process:
+        while True:
+            with suppress(KeyboardInterrupt):
+                return process.wait()
