@@ -211,6 +211,31 @@ def bench_latency(
     report(run(mode or MODES, rate or RATES, seconds, interval, typer.echo), typer.echo)
 
 
+@bench_app.command("peers")
+def bench_peers(
+    events: Annotated[
+        int, typer.Option(min=0, help="How many departures the backlog holds; 0: no backlog.")
+    ] = 1_000_000,
+    rate: Annotated[int, typer.Option(min=100, help="Events per second of the paced load.")] = 1_000,
+    seconds: Annotated[
+        float, typer.Option(min=0, help="How long each paced load lasts; 20 s of it are left out; 0: no latencies.")
+    ] = 120.0,
+    only: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this contender; may be given more than once.")
+    ] = None,
+) -> None:
+    """Headrace beside Apache Flink, Quix Streams and textbook Spark: the same enrichment by each, in turn, its rows compared first.
+
+    A backlog, then the latency under evenly paced load. About forty minutes for all, with defaults; ten of them for the backlogs. The
+    first run downloads the packages of Flink (300 MB) and Quix (30 MB) into environments of their own and five jars (37 MB), all
+    into ~/.cache/headrace, by locks with checksums. Names: headrace-exactly-once, headrace-at-least-once, headrace-real-time (latency
+    only), spark-textbook, flink-exactly-once, flink-at-least-once, quix-exactly-once, quix-at-least-once.
+    """
+    from tests.bench.peers.run import report, run
+
+    report(run(events, rate, seconds, only or [], typer.echo), typer.echo)
+
+
 @bench_app.command("alerting")
 def bench_alerting(
     events: Annotated[int, typer.Option(min=1000, help="How many enriched departures the backlog holds.")] = 2_000_000,

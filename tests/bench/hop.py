@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, TopicPartition
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
@@ -45,13 +45,17 @@ class Hop:
         return (last_rows - first_rows) / (last_at - first_at) if last_at > first_at else self.overall
 
     @property
+    def cpu_seconds_per_million(self) -> float:
+        """Of all processes together, broker and S3 server included."""
+        return sum(usage.cpu_seconds for usage in self.usage.values()) * 1e6 / self.events
+
+    @property
     def overall(self) -> float:
         """Rows per second since the process was started."""
         return self.events / self.samples[-1][0]
 
     def lines(self) -> list[str]:
         """What is printed of it."""
-        cpu = sum(usage.cpu_seconds for usage in self.usage.values()) * 1e6 / self.events
         rss = ", ".join(f"{name} {usage.peak_rss_mib:.0f}" for name, usage in self.usage.items())
         per_process = ", ".join(
             f"{name} {usage.cpu_seconds * 1e6 / self.events:.1f}" for name, usage in self.usage.items()
@@ -61,7 +65,7 @@ class Hop:
                 f"{self.name}: {self.sustained:,.0f} events/s sustained, {self.overall:,.0f} events/s with the process's start "
                 f"({self.events:,} in {self.samples[-1][0]:.1f} s)"
             ),
-            f"  CPU-seconds per million, start included: {cpu:.1f} ({per_process})",
+            f"  CPU-seconds per million, start included: {self.cpu_seconds_per_million:.1f} ({per_process})",
             f"  peak RSS in MiB: {rss}",
         ]
 
@@ -80,36 +84,60 @@ def measure(
     Raises ProcessFailed if it ends before, TimeoutError if it takes more than five minutes.
     """
     process = Process(deployable, [sys.executable, "-m", "spark", deployable], directory=stack.directory, env=dict(env))
+    try:
+        return run_through(name, process, stack, events, rows_out, say)
+    finally:
+        process.stop(grace_seconds=30)
+
+
+def run_through(
+    name: str,
+    process: Process,
+    stack: LocalStack,
+    events: int,
+    rows_out: Callable[[], int],
+    say: Callable[[str], None],
+) -> Hop:
+    """Start a process, and watch it until `events` rows are out; it is left running. Raises as `measure` does."""
     process.start()
     began = time.monotonic()
     pids = {process.name: process.pid, "broker": stack.kafka.process.pid, "s3": stack.s3.process.pid}
     samples = [(0.0, 0)]
-    try:
-        with Meter({each: pid for each, pid in pids.items() if pid is not None}) as meter:
-            while samples[-1][1] < events:
-                time.sleep(_POLL_SECONDS)
-                process.check_running()
-                at, rows = time.monotonic() - began, rows_out()
-                if at // 5 > samples[-1][0] // 5:
-                    say(f"{name}: {rows:,} of {events:,} after {at:.0f} s")
-                samples.append((at, rows))
-                if at > _LIMIT_SECONDS:
-                    raise TimeoutError(f"{name}: {rows:,} of {events:,} after {_LIMIT_SECONDS} s; see {process.log}")
-    finally:
-        process.stop(grace_seconds=30)
+    with Meter({each: pid for each, pid in pids.items() if pid is not None}) as meter:
+        while samples[-1][1] < events:
+            time.sleep(_POLL_SECONDS)
+            process.check_running()
+            at, rows = time.monotonic() - began, rows_out()
+            if at // 5 > samples[-1][0] // 5:
+                say(f"{name}: {rows:,} of {events:,} after {at:.0f} s")
+            samples.append((at, rows))
+            if at > _LIMIT_SECONDS:
+                raise TimeoutError(f"{name}: {rows:,} of {events:,} after {_LIMIT_SECONDS} s; see {process.log}")
     return Hop(name, events, meter.usage, samples)
 
 
-def taken_in(settings: Settings) -> Callable[[], int]:
+def taken_in(settings: Settings, group: str = "live") -> Callable[[], int]:
     """The group's offsets, which are committed with the rows; every record of the backlog is good."""
     topic = topics.FLIGHTS_DEPARTED.name
-    consumer = Consumer(settings.kafka.client_config() | {"group.id": "live"})
+    consumer = Consumer(settings.kafka.client_config() | {"group.id": group})
     partitions = sorted(consumer.list_topics(topic, 10).topics[topic].partitions)
 
     def rows() -> int:
         return sum(offset or 0 for offset in committed_offsets(consumer, topic, partitions).values())
 
     return rows
+
+
+def grown(settings: Settings, topic: str) -> Callable[[], int]:
+    """How much further a topic's committed records go than now; markers of transactions count too."""
+    consumer = Consumer(settings.kafka.client_config() | {"group.id": "bench", "isolation.level": "read_committed"})
+    partitions = [TopicPartition(topic, each) for each in consumer.list_topics(topic, 10).topics[topic].partitions]
+
+    def end() -> int:
+        return sum(consumer.get_watermark_offsets(each, timeout=10)[1] for each in partitions)
+
+    before = end()
+    return lambda: end() - before
 
 
 def table_size(s3: S3Settings, table: str) -> Callable[[], int]:
