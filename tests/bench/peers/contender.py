@@ -60,14 +60,16 @@ class Contender:
         return ENRICHED if self.mode else f"peers.{self.name}.v1"
 
     def process(self, stage: Stage, *, low_latency: bool) -> Process:
-        """It as a process, not yet started; its topic is there, and all that it needs. Raises PeerUnavailable, JarsUnavailable."""
+        """It as a process, not yet started; its topic is there, and all that it needs. Raises what `fetch` does."""
         if self.mode is not None:
             env = stage.env | {"HEADRACE_LIVE__MODE": self.mode}
             return Process(self.name, [sys.executable, "-m", "spark", "live"], directory=stage.stack.directory, env=env)
         _create_topic(stage.settings, self.target)
         work = stage.folder / self.name
         work.mkdir()
-        python, jars = _PREPARE[self.program](stage, work)
+        python, jars = _FETCH[self.program](stage.say)
+        if self.program == "flink_sql":
+            make_lookup_database(work / "dimensions", dimension_folder(stage), jars)
         task = Task(
             brokers=stage.settings.kafka.bootstrap_servers,
             registry=str(stage.settings.registry.url),
@@ -86,6 +88,11 @@ class Contender:
         command = [str(python), "-m", f"tests.bench.peers.{self.program}", task.argument()]
         env = {"PYTHONPATH": str(ROOT), "JAVA_HOME": str(java_home()), "FLINK_LOG_DIR": str(work)}
         return Process(self.name, command, directory=stage.stack.directory, env=env)
+
+    def fetch(self, say: Callable[[str], None]) -> None:
+        """Have everything that must be downloaded for it. Raises PeerUnavailable, JarsUnavailable."""
+        if self.program:
+            _FETCH[self.program](say)
 
     def rows_out(self, stage: Stage) -> Callable[[], int]:
         """How many rows of its are out: by the group's offsets where they are committed with the rows, else by its topic's growth.
@@ -139,27 +146,25 @@ def dimension_folder(stage: Stage) -> Path:
     return folder
 
 
-def _spark(stage: Stage, work: Path) -> tuple[Path, list[str]]:
-    return Path(sys.executable), [f"{ensure_jars(['spark'], say=stage.say)['spark']}/*"]
+def _spark(say: Callable[[str], None]) -> tuple[Path, list[str]]:
+    return Path(sys.executable), [f"{ensure_jars(['spark'], say=say)['spark']}/*"]
 
 
-def _flink(stage: Stage, work: Path) -> tuple[Path, list[str]]:
-    folders = ensure_jars(["flink", "derby"], lock=JARS, say=stage.say)
-    derby = sorted(folders["derby"].glob("*.jar"))
-    make_lookup_database(work / "dimensions", dimension_folder(stage), derby)
-    return peer_python("flink", stage.say), [str(jar) for jar in (*sorted(folders["flink"].glob("*.jar")), *derby)]
+def _flink(say: Callable[[str], None]) -> tuple[Path, list[str]]:
+    folders = ensure_jars(["flink", "derby"], lock=JARS, say=say)
+    return peer_python("flink", say), [str(jar) for folder in folders.values() for jar in sorted(folder.glob("*.jar"))]
 
 
-def _quix(stage: Stage, work: Path) -> tuple[Path, list[str]]:
-    return peer_python("quix", stage.say), []
+def _quix(say: Callable[[str], None]) -> tuple[Path, list[str]]:
+    return peer_python("quix", say), []
 
 
-_PREPARE: dict[str, Callable[[Stage, Path], tuple[Path, list[str]]]] = {
+_FETCH: dict[str, Callable[[Callable[[str], None]], tuple[Path, list[str]]]] = {
     "spark_textbook": _spark,
     "flink_sql": _flink,
     "quix_dataframe": _quix,
 }
-"""What each program needs, and its Python and jars."""
+"""The Python of each program, and its jars."""
 
 
 def _create_topic(settings: Settings, topic: str) -> None:

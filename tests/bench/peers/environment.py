@@ -24,7 +24,8 @@ LOCKS = Path(__file__).parent / "locks"
 def peer_python(peer: str, say: Callable[[str], None]) -> Path:
     """The Python of a peer's environment, made if need be. Raises PeerUnavailable, after removing what is half-made."""
     lock = LOCKS / f"{peer}.txt"
-    ours = f"{sys.version} {sys.executable}"
+    # Not the interpreter of this clone: environments are made from the one below it.
+    ours = f"{sys.version} {sys.base_prefix}"
     name = hashlib.sha256(lock.read_bytes() + ours.encode()).hexdigest()[:12]
     folder = cache_dir() / "peers" / f"{peer}-{name}"
     folder.parent.mkdir(exist_ok=True)

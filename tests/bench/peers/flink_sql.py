@@ -4,19 +4,19 @@
 
 Which settings, and who advises them:
 
-* Dimensions by lookup join (`FOR SYSTEM_TIME AS OF proctime`) with the connector's cache: Flink's documentation, "Joins", where the lookup
-  join is the one to "enrich a table with data that is queried from an external system", and "JDBC SQL Connector", "Lookup
-  Cache". The database is Derby within the JVM, of that page's list of drivers, so a miss costs no way over a network; the cache
-  is larger than any dimension and never expires, so each key is asked for once. Not a regular join, whose state "might infinitely
-  grow" and which shuffles the stream four times.
-* `pipeline.object-reuse`: Flink's documentation, "Execution Configuration" (no copies between chained operators).
-* Parallelism: as many as the topic has partitions and the machine has cores.
-* Checkpoints once a second in both guarantees; the at-least-once sink needs them too ("Kafka SQL Connector", "Consistency
-  guarantees"). `sink.transaction-naming-strategy` POOLING: that option's own description (INCREMENTING "wastes memory of the Kafka broker").
-* `transaction.timeout.ms`: the same page's "Fault Tolerance"; the broker allows no more than 15 minutes.
-* For a backlog `linger.ms`, `batch.size`, `compression.type`: what `live` has; Kafka's documentation of its producer.
-* For low latency `execution.buffer-timeout.interval` 0 ("triggers flushing every record thus minimizing latency": "Configuration") and
-  `linger.ms` 0 (Kafka's documentation of its producer, whose default is 5 since Kafka 4).
+* Dimensions by lookup join (`FOR SYSTEM_TIME AS OF proctime`) with the connector's cache: Flink's documentation, "Joins" (the lookup
+  join "is typically used to enrich a table with data that is queried from an external system", its example has the JDBC connector), and
+  "JDBC SQL Connector", "Lookup Cache". The database is Derby within the JVM, one of that page's drivers, so a miss costs no way over a
+  network; the cache is larger than any dimension and never expires, so each key is asked for once. Not a regular join: "Joins" says that
+  its state "might grow infinitely", and it shuffles the stream four times.
+* `pipeline.object-reuse`: Flink's documentation, "Configuration" (no copies between chained operators).
+* Parallelism: as many as the topic has partitions.
+* Checkpoints once a second with both guarantees: the at-least-once sink needs them too ("Kafka SQL Connector", "Consistency
+  guarantees"). `sink.transaction-naming-strategy` POOLING: the description of that option (INCREMENTING, the default, "wastes memory of the
+  Kafka broker"). `transaction.timeout.ms`: "Apache Kafka Connector", "Fault Tolerance"; the broker allows no more than 15 minutes.
+* For a backlog `linger.ms`, `batch.size`, `compression.type` of the producer: as `live` has them.
+* For low latency `execution.buffer-timeout.interval` 0 ("triggers flushing after every record thus minimizing latency": "Configuration"),
+  and `linger.ms` 0, which is 5 by default since Kafka 4 (Kafka's documentation, "Producer Configs").
 """
 
 from __future__ import annotations

@@ -18,11 +18,11 @@ _ROWS = 200
 """Of one statement: Derby compiles each into a class."""
 
 
-def make_lookup_database(path: Path, dimensions: Path, jars: Sequence[Path]) -> None:
+def make_lookup_database(path: Path, dimensions: Path, jars: Sequence[str]) -> None:
     """Make the database folder `path` from a folder of JSON lines; raises ProcessFailed with what `ij` said."""
     contracts = load_catalog().dimensions.values()
     script = "\n".join(line for contract in contracts for line in _statements(contract, dimensions))
-    command = [java_command(), "-cp", ":".join(map(str, jars)), f"-Dderby.stream.error.file={path}.log"]
+    command = [java_command(), "-cp", ":".join(jars), f"-Dderby.stream.error.file={path}.log"]
     finished = subprocess.run(
         [*command, "org.apache.derby.tools.ij"],
         input=f"CONNECT 'jdbc:derby:{path};create=true';\n{script}\nDISCONNECT;\nEXIT;\n",

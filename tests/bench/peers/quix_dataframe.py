@@ -4,14 +4,15 @@
 
 Which settings, and who advises them:
 
-* One process for each partition, in one consumer group: Quix' documentation, "Processing" and "Introduction" (a Python process has one core;
-  "scale by starting more instances").
-* Avro with the registry's serializers: Quix' documentation, "Schema Registry". Headers are carried on, which it does unasked.
-* Small static dimensions as dictionaries: a lookup that needs no state store, as in its documentation of `StreamingDataFrame.apply`.
-* `commit_interval` of one second with exactly-once, since it is "the maximum amount of time before a produced message can be read"
-  ("Configuration", "Processing Guarantees"); the same of both, as Flink has its checkpoints.
-* For a backlog `linger.ms`, `batch.size`, `compression.type`: what `live` has; librdkafka's introduction, "Performance", "High throughput".
-* For low latency `linger.ms` 0 and `fetch.queue.backoff.ms` 1: the same, "Low latency", and librdkafka's list of properties.
+* One process for each partition, in one consumer group: a Python process has one core. Quix' documentation, "Introduction", has
+  applications scale by more containers.
+* Avro by the registry's serializers: Quix' documentation, "Schema Registry". Headers are carried on unasked: "Processing", "Timestamps and
+  Headers of Produced Messages".
+* Small static dimensions as dictionaries, in `apply`: they need no state store.
+* `commit_interval` of one second: with exactly-once it is "the maximum amount of time before a produced message can be read"
+  ("Configuration", "Exactly-Once producer buffering"); the same with at-least-once, as Flink has its checkpoints.
+* For a backlog `linger.ms`, `batch.size`, `compression.type` of the producer: as `live` has them.
+* For low latency `linger.ms` 0 and `fetch.queue.backoff.ms` 1: librdkafka's "Introduction", "Low latency", and its list of properties.
 """
 
 from __future__ import annotations

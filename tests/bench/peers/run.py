@@ -50,6 +50,8 @@ def run(events: int, rate: int, seconds: float, only: Sequence[str], say: Callab
     Raises UnknownContender, PeerUnavailable, JarsUnavailable; PeerDiffers when a contender's rows are wrong.
     """
     contenders = chosen(only)
+    for each in contenders:
+        each.fetch(say)
     hops = _backlogs([each for each in contenders if each.mode != Mode.REAL_TIME], events, say) if events else []
     latencies = [_latency(each, rate, seconds, say) for each in contenders] if seconds else []
     return Figures(events, hops, latencies)
