@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 from uuid import uuid4
 
@@ -152,7 +152,8 @@ def report_one(each: Latency, say: Callable[[str], None]) -> dict[str, Any]:
     say(f"  cores busy: {cpu}; peak RSS in MiB: {rss}")
     save_samples(f"latency-{each.mode}-{each.rate}", ("number", "sent_at_ns", "delay_ns"), each.samples, say)
     kept = {"mode": each.mode, "rate": each.rate, "seconds": each.seconds, "figures": figures}
-    return kept | {"lost": each.lost, "repeated": each.repeated}
+    usage = {name: asdict(used) for name, used in each.usage.items()}
+    return kept | {"lost": each.lost, "repeated": each.repeated, "usage": usage}
 
 
 def listen(settings: Settings, topic: str) -> Consumer:

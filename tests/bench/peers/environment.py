@@ -21,9 +21,9 @@ from tests.bench.peers.errors import PeerUnavailable
 LOCKS = Path(__file__).parent / "locks"
 
 
-def peer_python(peer: str, say: Callable[[str], None]) -> Path:
+def peer_python(peer: str, say: Callable[[str], None], *, locks: Path = LOCKS) -> Path:
     """The Python of a peer's environment, made if need be. Raises PeerUnavailable, after removing what is half-made."""
-    lock = LOCKS / f"{peer}.txt"
+    lock = locks / f"{peer}.txt"
     # Not the interpreter of this clone: environments are made from the one below it.
     ours = f"{sys.version} {sys.base_prefix}"
     name = hashlib.sha256(lock.read_bytes() + ours.encode()).hexdigest()[:12]
