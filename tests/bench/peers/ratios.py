@@ -14,9 +14,16 @@ def ratios(hops: Sequence[Hop]) -> list[str]:
     ours = next((hop for hop in hops if hop.name == _US), None)
     if ours is None:
         return []
-    return [
-        f"{_US} / {hop.name}: {ours.sustained / hop.sustained:.2f} of its events/s sustained, {ours.overall / hop.overall:.2f} with the "
-        f"start, {ours.cpu_seconds_per_million / hop.cpu_seconds_per_million:.2f} of its CPU-seconds per million"
-        for hop in hops
-        if hop is not ours
-    ]
+    return [_line(ours, hop) for hop in hops if hop is not ours]
+
+
+def _line(ours: Hop, theirs: Hop) -> str:
+    rates = ours.sustained / theirs.sustained, ours.overall / theirs.overall
+    costs = (
+        ours.cpu_seconds_per_million_sustained / theirs.cpu_seconds_per_million_sustained,
+        ours.cpu_seconds_per_million / theirs.cpu_seconds_per_million,
+    )
+    return (
+        f"{ours.name} / {theirs.name}, after the first rows and with the start: "
+        f"{rates[0]:.2f} and {rates[1]:.2f} of its events/s, {costs[0]:.2f} and {costs[1]:.2f} of its CPU-seconds per million"
+    )

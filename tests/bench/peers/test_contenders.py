@@ -20,9 +20,11 @@ from tests.bench.peers.task import dimension_file
 
 
 def a_hop(name: str, seconds: float = 20.0, cpu_seconds: float = 30.0) -> Hop:
-    """1,000 rows of 2,000 are out after half the time."""
+    """1,000 rows of 2,000 are out after half the time, when three quarters of the cost are made."""
     samples = [(0.0, 0), (seconds / 2, 1000), (seconds, 2000)]
-    return Hop(name, 2000, {"it": Usage(cpu_seconds, 100.0), "broker": Usage(10.0, 100.0)}, samples)
+    used = cpu_seconds + 10.0
+    usage = {"it": Usage(cpu_seconds, 100.0), "broker": Usage(10.0, 100.0)}
+    return Hop(name, 2000, usage, samples, [0.0, used * 0.75, used])
 
 
 def test_all_take_part_unless_some_are_named() -> None:
@@ -41,14 +43,18 @@ def test_nobody_writes_into_the_topic_of_another() -> None:
     assert len({*peers, ENRICHED}) == len(peers) + 1
 
 
+def test_a_cost_is_told_with_and_without_the_start() -> None:
+    hop = a_hop("flink-exactly-once", cpu_seconds=30.0)
+    assert hop.cpu_seconds_per_million == 20_000
+    assert hop.cpu_seconds_per_million_sustained == 10_000
+
+
 def test_exactly_once_is_set_beside_each_of_the_others() -> None:
     hops = [a_hop("headrace-exactly-once"), a_hop("flink-exactly-once", seconds=40.0, cpu_seconds=70.0)]
-    assert ratios(hops) == [
-        (
-            "headrace-exactly-once / flink-exactly-once: 2.00 of its events/s sustained, 2.00 with the start, "
-            "0.50 of its CPU-seconds per million"
-        )
-    ]
+    (line,) = ratios(hops)
+    assert line.startswith("headrace-exactly-once / flink-exactly-once, ")
+    assert "2.00 and 2.00 of its events/s" in line
+    assert "0.50 and 0.50 of its CPU-seconds per million" in line
 
 
 def test_without_exactly_once_there_is_nothing_to_set_beside() -> None:
