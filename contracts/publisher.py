@@ -34,6 +34,10 @@ _CONFIG = {
 _CLOSE_SECONDS = 30.0
 """How long `close` waits for brokers that are away; the records given up then are the youngest, and are reported."""
 
+_SERVED_EVERY = 1000
+"""So many records are handed over before their sender serves delivery reports: a thread of its own would fight it for Python's
+lock over each of them."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -52,7 +56,7 @@ class Delivered:
 
 
 OnDelivery: TypeAlias = Callable[[Delivered | DeliveryError], None]
-"""Called once for each record, from the publisher's own thread."""
+"""Called once for each record, from the publisher's own thread or from one that publishes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +92,9 @@ class Outlet:
         if self.nested:
             fields = _plain(event)
         value = self.codec.encode(self.schema_id, fields)
-        time = at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        if at.tzinfo is not UTC:
+            at = at.astimezone(UTC)
+        time = at.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
         return key, value, [("ce_id", event_id), ("ce_time", time), *self.headers]
 
 
@@ -123,11 +129,12 @@ class Publisher:
             for contract in contracts
         }
         self._failure: Exception | None = None
+        self._unserved = 0
         self._closing = threading.Event()
         self._producer = Producer(
             {**_CONFIG, **settings.kafka.client_config(), "client.id": service, "linger.ms": linger_ms}, logger=_log
         )
-        # Delivery reports come only while somebody polls.
+        # Delivery reports come only while somebody polls; a sender that pauses doesn't.
         self._poller = threading.Thread(target=self._poll, name="publisher", daemon=True)
         self._poller.start()
 
@@ -231,31 +238,29 @@ class Publisher:
         on_delivery: OnDelivery | None,
         timestamp_ms: int = 0,
     ) -> None:
-        self._raise_failure()
+        if self._failure is not None:
+            self._raise_failure()
         if self._closing.is_set():
             raise DeliveryError(topic, None, "_STATE", "the publisher is closed")
-        report = partial(self._report, event_id, on_delivery)
+        report = (
+            partial(self._keep_failure, event_id) if on_delivery is None else partial(_report, event_id, on_delivery)
+        )
         while True:
             try:
                 self._producer.produce(topic, value, key, headers=headers, timestamp=timestamp_ms, on_delivery=report)
-                return
+                break
             except BufferError:
-                self._producer.poll(0.1)
+                self._serve(0.1)
             except KafkaException as failure:
                 raise _delivery_error(topic, event_id, failure.args[0]) from failure
+        self._unserved += 1
+        if self._unserved >= _SERVED_EVERY:
+            self._unserved = 0
+            self._serve(0)
 
-    def _report(
-        self, event_id: str | None, on_delivery: OnDelivery | None, failure: KafkaError | None, message: Message
-    ) -> None:
-        topic = message.topic() or ""
+    def _keep_failure(self, event_id: str | None, failure: KafkaError | None, message: Message) -> None:
         if failure is not None:
-            error = _delivery_error(topic, event_id, failure)
-            if on_delivery is None:
-                self._failure = error
-            else:
-                on_delivery(error)
-        elif on_delivery is not None:
-            on_delivery(Delivered(topic, message.partition() or 0, message.offset() or 0))
+            self._failure = _delivery_error(message.topic() or "", event_id, failure)
 
     def _raise_failure(self) -> None:
         failure, self._failure = self._failure, None
@@ -264,11 +269,22 @@ class Publisher:
 
     def _poll(self) -> None:
         while not self._closing.is_set():
-            try:
-                self._producer.poll(0.1)
-            except Exception as error:  # noqa: BLE001
-                # A caller's on_delivery raised: this thread must live on, and the caller must hear of it.
-                self._failure = error
+            self._serve(0.1)
+
+    def _serve(self, timeout_seconds: float) -> None:
+        try:
+            self._producer.poll(timeout_seconds)
+        except Exception as error:  # noqa: BLE001
+            # A caller's on_delivery raised: who serves it must go on, and the caller must hear of it.
+            self._failure = error
+
+
+def _report(event_id: str | None, on_delivery: OnDelivery, failure: KafkaError | None, message: Message) -> None:
+    topic = message.topic() or ""
+    if failure is not None:
+        on_delivery(_delivery_error(topic, event_id, failure))
+    else:
+        on_delivery(Delivered(topic, message.partition() or 0, message.offset() or 0))
 
 
 def _delivery_error(topic: str, event_id: str | None, failure: KafkaError) -> DeliveryError:

@@ -151,12 +151,15 @@ def test(
     faults: Annotated[
         bool, typer.Option("--faults", help="Only the fault campaign, or the faults named; finished ones are kept.")
     ] = False,
+    short: Annotated[bool, typer.Option("--short", help="With --faults: the few of them that CI runs.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Of the fault campaign's chance.")] = 1,
     arguments: Annotated[list[str] | None, typer.Argument(help="For pytest, after `--`; or names of faults.")] = None,
 ) -> None:
     """Run the tests: the quick ones, then those on a real stack of their own."""
-    from deploy.local.checks import run_faults, run_tests
+    from deploy.local.checks import run_faults, run_short_faults, run_tests
 
+    if short:
+        raise typer.Exit(run_short_faults(arguments or ()))
     if faults:
         raise typer.Exit(run_faults(arguments or (), seed))
     raise typer.Exit(run_tests(unit=unit, images=images, expression=expression, arguments=arguments or ()))
@@ -181,6 +184,39 @@ def bench_enrich(
     from tests.bench.hop import report
 
     report("enrich", run(events, typer.echo), typer.echo)
+
+
+@bench_app.command("throughput")
+def bench_throughput(
+    events: Annotated[
+        list[int] | None,
+        typer.Option(min=1000, help="How many departures the backlog holds; 1,000,000 and 5,000,000 by default."),
+    ] = None,
+) -> None:
+    """Every hop alone over backlogs, one publisher process and alerting included; about ten minutes."""
+    from tests.bench.hop import report
+    from tests.bench.throughput import SIZES, run
+
+    report("throughput", run(events or SIZES, typer.echo), typer.echo)
+
+
+@bench_app.command("growth")
+def bench_growth(
+    axes: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="partitions, dimension-rows, event-bytes, schema-versions, rules; all by default.", metavar="[AXIS…]"
+        ),
+    ] = None,
+    events: Annotated[int, typer.Option(min=1000, help="How many records each point's backlog holds.")] = 500_000,
+) -> None:
+    """Throughput against what grows, with a plot each; a minute for each of twenty points."""
+    from tests.bench.growth import AXES, report, run
+
+    known = {axis.name: axis for axis in AXES}
+    if unknown := set(axes or ()) - known.keys():
+        raise typer.BadParameter(f"there is no axis {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+    report(run([known[name] for name in axes] if axes else AXES, events, typer.echo), typer.echo)
 
 
 @bench_app.command("sinks")

@@ -10,6 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 
 import structlog
+from py4j.protocol import Py4JError, Py4JJavaError
 
 from contracts.catalog import Catalog, load_catalog
 from contracts.errors import HeadraceError
@@ -55,6 +56,11 @@ def main() -> int:
     except HeadraceError as error:
         _log.error("stopped by a failure", reason=str(error))
         return 1
+    except Py4JJavaError:
+        raise
+    except Py4JError:
+        _log.error("stopped by a failure", reason="Spark's Java process ended: what it said last stands above")
+        return 1
     return 0
 
 
@@ -78,6 +84,7 @@ def run(name: str, settings: SparkSettings, catalog: Catalog) -> None:
         # A last holder that was killed is watched while Spark starts, which takes as long.
         acquired = _acquire(lifecycle, settings, catalog, ending) if name == "live" else None
         spark = start_session(settings, f"headrace-{name}")
+        ending.callback(lambda: stop_session(spark, settings, has_worked=lifecycle.progress.has_rows))
         lifecycle.listen()
 
         real_time = name == "live" and settings.live.mode == Mode.REAL_TIME
@@ -102,7 +109,6 @@ def run(name: str, settings: SparkSettings, catalog: Catalog) -> None:
             lifecycle.run([query] if query is not None else [])
         else:
             run_lake(lake_tables(spark, settings, catalog, registry, lifecycle), lifecycle)
-        stop_session(spark, settings, has_worked=lifecycle.progress.has_rows)
 
 
 def _acquire(lifecycle: Lifecycle, settings: SparkSettings, catalog: Catalog, ending: ExitStack) -> Future[None]:

@@ -6,17 +6,20 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from contracts.dead_letters.headers import CAUSE, ERRORS, TIMESTAMP
-from spark.headers import HEADERS_TYPE, header_array
+from spark.headers import HEADERS_TYPE, coordinate, header_array
 
 
 def dead_letter_headers(connector: str, record: Column, reason: Column, error: Column) -> Column:
-    """The headers of a dead letter, as `contracts.dead_letters.headers.dead_letter_headers` makes them, and the timestamp."""
+    """The headers of a dead letter, as `contracts.dead_letters.headers.dead_letter_headers` makes them, and the timestamp.
+
+    `record` is that of `spark.decode`, of which key and value are not asked for.
+    """
     original = F.coalesce(record["headers"], F.array().cast(HEADERS_TYPE))
     return F.concat(
         F.transform(original, _renamed).cast(HEADERS_TYPE),
         header_array(
             {
-                "ce_id": record["coordinate"],
+                "ce_id": coordinate(record["topic"], record["partition"], record["offset"]),
                 f"{ERRORS}topic": record["topic"],
                 f"{ERRORS}partition": record["partition"].cast("string"),
                 f"{ERRORS}offset": record["offset"].cast("string"),

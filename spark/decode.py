@@ -31,7 +31,7 @@ def decode(raw: DataFrame, schemas: WriterSchemas) -> DataFrame:
     * `event`: struct, in `schemas.reader`; null for a bad record
     * `reason`: null for a good record, else EmptyBody, TooShort, WrongMagic, UnknownSchemaId or Undecodable
     * `error`: what is wrong in words, null for a good record
-    * `record`: struct of coordinate ("topic/partition/offset"), topic, partition, offset, timestamp, key, value, headers
+    * `record`: struct of topic, partition, offset, timestamp, key, value, headers
 
     Bytes after a complete body pass unseen: Spark's from_avro doesn't look at them.
     """
@@ -122,9 +122,7 @@ def _narrow(value: Column, kind: str | None) -> Column:
 
 
 def _record() -> Column:
-    coordinate = F.concat_ws("/", F.col("topic"), F.col("partition").cast("string"), F.col("offset").cast("string"))
-    columns = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
-    return F.struct(coordinate.alias("coordinate"), *columns)
+    return F.struct("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 
 
 def _first(cases: list[tuple[Column, Column]]) -> Column:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 import json
 import threading
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+import prometheus_client
 import structlog
 from confluent_kafka import Consumer, TopicPartition
-from prometheus_client import Counter
 from pyspark.sql import DataFrame
 
 from contracts.settings import KafkaSettings
@@ -17,7 +19,7 @@ from spark.errors import SinkRefused
 from spark.offsets import OffsetRange
 from spark.resume import CheckpointOffsets, find_positions, resume
 from spark.settings import LiveSettings
-from spark.sink import Route
+from spark.sink import Route, Written
 from spark.tail import Taken, not_taken, read_tail
 from spark.transaction import (
     RESULT,
@@ -28,7 +30,9 @@ from spark.transaction import (
     transactional_producer,
 )
 
-SKIPPED = Counter("headrace_replayed_records", "Records of a repeated batch that were committed before.", ["query"])
+SKIPPED = prometheus_client.Counter(
+    "headrace_replayed_records", "Records of a repeated batch that were committed before.", ["query"]
+)
 
 _KEEP_SECONDS = 3600.0
 _log = structlog.get_logger(__name__)
@@ -78,7 +82,7 @@ class ExactlyOnceSink:
             reader.close()
         return json.dumps({topic: {str(partition): at for partition, at in positions.items()}})
 
-    def write(self, rows: DataFrame, ranges: Sequence[OffsetRange]) -> None:
+    def write(self, rows: DataFrame, ranges: Sequence[OffsetRange]) -> Written:
         """Raises SinkRefused if a task found that writing would lose or double records."""
         late = {at.partition: self._taken[at.partition] for at in ranges if at.start <= self._last_taken(at.partition)}
         metadata = {partition: each.metadata for partition, each in late.items()}
@@ -93,6 +97,7 @@ class ExactlyOnceSink:
         refusals = [result["refused"] for result in results if result["refused"] is not None]
         if refusals:
             raise SinkRefused("; ".join(refusals))
+        return _together(results)
 
     def _last_taken(self, partition: int) -> int:
         """The last record that real-time mode wrote ahead of its position; -1 if there is none."""
@@ -120,6 +125,19 @@ class ExactlyOnceSink:
                 producer.close()
         finally:
             consumer.close()
+
+
+def _together(results: Sequence[Mapping[str, Any]]) -> Written:
+    rows = sum(result["sent"] + result["dead_letters"] for result in results)
+    unmatched: Counter[str] = Counter()
+    for result in results:
+        unmatched.update(result["unmatched"])
+    return Written(
+        sum(result["dead_letters"] for result in results),
+        min((result["oldest_ms"] for result in results if result["oldest_ms"] is not None), default=None),
+        sum(result["sum_ms"] for result in results) / rows if rows else None,
+        unmatched,
+    )
 
 
 def _partitions(consumer: Consumer, topic: str) -> list[int]:

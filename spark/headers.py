@@ -10,6 +10,11 @@ from pyspark.sql import functions as F
 HEADERS_TYPE = "array<struct<key:string,value:binary>>"
 
 
+def coordinate(topic: Column, partition: Column, offset: Column) -> Column:
+    """`topic/partition/offset`, as the header `ce_id` of what comes of a record names it."""
+    return F.concat_ws("/", topic, partition.cast("string"), offset.cast("string"))
+
+
 def header(headers: Column, key: str) -> Column:
     """The value, as bytes, of the first header with this key; null if there is none."""
     return F.get(headers["value"], (F.array_position(headers["key"], F.lit(key)) - 1).cast("int"))

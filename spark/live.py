@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -15,7 +14,7 @@ from contracts.errors import NotAProducer
 from contracts.registry import Registry
 from spark.decode import decode
 from spark.dimensions import Dimension, Dimensions, stamped_versions
-from spark.enrich import LOOKUPS, enrich
+from spark.enrich import enrich
 from spark.kafka import read_topic
 from spark.lifecycle import Lifecycle
 from spark.metrics import count_batch
@@ -102,10 +101,8 @@ class Live:
     def write(self, batch: DataFrame, batch_id: int) -> None:
         """Enrich one batch of raw records into the sink, the bad ones as dead letters. One Spark job."""
         schemas = self._schemas.covering(batch, self._lifecycle.stopping)
-        seen = Observation()
         enriched = enriched_rows(batch, schemas, self._dimensions.newest())
-        self._sink.write(observed_rows(enriched, self._value, seen), offset_ranges(batch))
-        count_batch("live", seen.get)
+        count_batch("live", self._sink.write(outgoing_rows(enriched, self._value), offset_ranges(batch)))
 
 
 def enriched_rows(batch: DataFrame, schemas: WriterSchemas, dimensions: Mapping[str, Dimension]) -> DataFrame:
@@ -121,19 +118,6 @@ def enriched_rows(batch: DataFrame, schemas: WriterSchemas, dimensions: Mapping[
     return enrich(departures, *[dimensions[name].frame for name in DIMENSIONS])
 
 
-def observed_rows(enriched: DataFrame, value: Column, seen: Observation | str) -> DataFrame:
-    """Rows of `spark.sink.outgoing`, counted into `seen` while they pass."""
-    # Of the rows on their way out, which are narrow: observing the enriched ones would copy each once more.
-    rows = outgoing(enriched, value, F.expr("if(reason IS NULL, unmatched, NULL) AS unmatched"))
-    return rows.observe(seen, *_observed())
-
-
-@functools.cache
-def _observed() -> list[Column]:
-    """What is counted while the rows pass, at no further job."""
-    return [
-        F.count("reason").alias("dead_letters"),
-        F.min("timestamp_ms").alias("oldest_ms"),
-        F.avg("timestamp_ms").alias("mean_ms"),
-        *[F.count_if(F.array_contains("unmatched", name)).alias(f"unmatched.{name}") for name in LOOKUPS],
-    ]
+def outgoing_rows(enriched: DataFrame, value: Column) -> DataFrame:
+    """`enriched_rows` as rows of `spark.sink.outgoing`."""
+    return outgoing(enriched, value, F.array_join("unmatched", ","))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from prometheus_client import Counter, Gauge
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
+
+from spark.sink import Written
 
 INPUT_RATE = Gauge("headrace_input_rows_per_second", "Records that arrive.", ["query"])
 PROCESSING_RATE = Gauge("headrace_processed_rows_per_second", "Records that the last batch handled.", ["query"])
@@ -83,21 +85,20 @@ def sources_of(progress: StreamingQueryProgress) -> list[dict[str, Any]]:
     return found
 
 
-def count_rows(query: str, seen: Mapping[str, int]) -> None:
-    """Take in what `spark.live` observed, without the times."""
-    DEAD_LETTERS.labels(query).inc(seen["dead_letters"])
-    for name, count in seen.items():
-        if name.startswith("unmatched."):
-            UNMATCHED.labels(query, name.removeprefix("unmatched.")).inc(count)
+def count_rows(query: str, written: Written) -> None:
+    """Take in what `live` has written, without the times."""
+    DEAD_LETTERS.labels(query).inc(written.dead_letters)
+    for name, count in written.unmatched.items():
+        UNMATCHED.labels(query, name).inc(count)
 
 
-def count_batch(query: str, seen: Mapping[str, int]) -> None:
-    """Take in what `spark.live` observed in a batch that has just been written. Times are milliseconds since 1970."""
-    count_rows(query, seen)
-    if seen["oldest_ms"] is not None:
-        now_ms = time.time() * 1000
-        LATENCY.labels(query, "max").set((now_ms - seen["oldest_ms"]) / 1000)
-        LATENCY.labels(query, "mean").set((now_ms - seen["mean_ms"]) / 1000)
+def count_batch(query: str, written: Written) -> None:
+    """Take in what `live` has written just now."""
+    count_rows(query, written)
+    now_ms = time.time() * 1000
+    for which, sent_ms in (("max", written.oldest_ms), ("mean", written.mean_ms)):
+        if sent_ms is not None:
+            LATENCY.labels(query, which).set((now_ms - sent_ms) / 1000)
 
 
 def _lags(progress: StreamingQueryProgress) -> Iterator[tuple[str, str, int]]:

@@ -20,11 +20,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from contracts.catalog import Catalog
 from contracts.registry import Registry
-from spark.at_least_once import AtLeastOnceSink
+from spark.at_least_once import AtLeastOnceSink, observed, written
 from spark.dimensions import Dimensions
 from spark.errors import QueryFailed
 from spark.lifecycle import Lifecycle
-from spark.live import DIMENSIONS, SOURCE, checkpoint_folder, enriched_rows, observed_rows, route, target_value
+from spark.live import DIMENSIONS, SOURCE, checkpoint_folder, enriched_rows, outgoing_rows, route, target_value
 from spark.metrics import REGISTRY_WAITING, RESTARTS, count_rows, sources_of
 from spark.real_time_meter import Meter
 from spark.real_time_positions import RealTimePositions
@@ -126,7 +126,7 @@ class RealTime:
         )
         known = failing_on_other_ids(not_taken(raw, taken), self._schemas.current.writers.keys() | self._foreign)
         enriched = enriched_rows(known, self._schemas.current, self._dimensions.newest())
-        return self._sink.records(observed_rows(enriched, self._value, self._route.query))
+        return self._sink.records(observed(outgoing_rows(enriched, self._value), self._route.query))
 
     def _versions(self) -> dict[str, object]:
         """Of everything that a query can't be told while it runs."""
@@ -170,7 +170,7 @@ class RealTime:
         positions = {int(partition): at for partition, at in source["endOffset"][self._route.source].items()}
         meter.reached(positions)
         self._positions.commit(positions, before)
-        count_rows(self._route.query, progress.observedMetrics[self._route.query].asDict())
+        count_rows(self._route.query, written(progress.observedMetrics[self._route.query].asDict()))
         self._failures = 0
         return progress.batchId
 

@@ -6,9 +6,11 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from contextlib import suppress
 from pathlib import Path
 
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from contracts.settings import S3Settings
@@ -39,6 +41,8 @@ _COMPILER = " ".join(
 )
 
 _JVM_SECONDS = 60.0
+_BEGAN = time.time()
+"""Before the JVM of this process."""
 
 _DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -130,8 +134,10 @@ def stop_session(spark: SparkSession, settings: SparkSettings, *, has_worked: bo
     Of one that was stopped before its first rows the archive would lack most classes, and stay.
     """
     context = spark.sparkContext
-    gateway, began, name = context._gateway, context.startTime / 1000, str(context.appName)
-    spark.stop()
+    gateway, name = context._gateway, str(context.appName)
+    # Whatever ended the process may have ended the JVM first.
+    with suppress(Py4JError, OSError):
+        spark.stop()
     jvm: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
     if jvm is not None and jvm.stdin is not None:
         jvm.stdin.close()
@@ -139,7 +145,7 @@ def stop_session(spark: SparkSession, settings: SparkSettings, *, has_worked: bo
             jvm.wait(_JVM_SECONDS)
     if settings.spark.class_archives and not has_worked:
         archive = _class_archive(settings, name)
-        if archive.exists() and archive.stat().st_mtime > began:
+        if archive.exists() and archive.stat().st_mtime > _BEGAN:
             archive.unlink()
 
 

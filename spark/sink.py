@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -40,6 +40,18 @@ class Route:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What became of a batch's rows, as far as metrics tell. `oldest_ms` and `mean_ms` are of the raw records' timestamps,
+    milliseconds since 1970, None without any; `unmatched` counts by lookup.
+    """
+
+    dead_letters: int
+    oldest_ms: int | None
+    mean_ms: float | None
+    unmatched: Mapping[str, int]
+
+
 class Sink(Protocol):
     """Takes everything of a batch, or raises."""
 
@@ -49,11 +61,11 @@ class Sink(Protocol):
         A checkpoint that the sink's own position contradicts is refused (PositionsDisagree) or removed.
         """
 
-    def write(self, rows: DataFrame, ranges: Sequence[OffsetRange]) -> None:
+    def write(self, rows: DataFrame, ranges: Sequence[OffsetRange]) -> Written:
         """Write rows of `outgoing`; `ranges` are the raw offsets that they come from, one for each task, in order."""
 
 
-def outgoing(enriched: DataFrame, value: Column, *observed: Column) -> DataFrame:
+def outgoing(enriched: DataFrame, value: Column, unmatched: Column) -> DataFrame:
     """Flat rows, cheap to hand to Python: columns of `spark.decode` and the fields of `value` in, these out.
 
     * `partition` int, `offset` bigint: the raw record's; `timestamp_ms` bigint: its timestamp, since 1970
@@ -61,7 +73,7 @@ def outgoing(enriched: DataFrame, value: Column, *observed: Column) -> DataFrame
     * `key` binary; `value` binary: `value` of a good record, the original bytes of a bad one
     * one binary column for each of `PASSED_ON`
     * `headers`: the original ones of a bad record, null for a good one
-    * `observed`, which no sink writes
+    * `unmatched` string: the lookups that had no row, with commas between; null for a bad record. No sink writes it
     """
     return enriched.select(
         "record.partition",
@@ -73,7 +85,7 @@ def outgoing(enriched: DataFrame, value: Column, *observed: Column) -> DataFrame
         F.when(F.expr("reason IS NULL"), value).otherwise(F.col("record.value")).alias("value"),
         *_passed_on(),
         F.expr("if(reason IS NOT NULL, record.headers, NULL) AS headers"),
-        *observed,
+        F.when(F.expr("reason IS NULL"), unmatched).alias("unmatched"),
     )
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import time
 import warnings
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -24,8 +26,9 @@ from spark.offsets import OffsetRange
 from spark.sink import PASSED_ON, Route
 
 RESULT = "result string"
-"""What a task says of itself, a JSON object: partition, sent, dead_letters, skipped, and refused, a sentence when it wrote
-nothing because writing would be wrong, else null."""
+"""What a task says of itself, a JSON object: partition, sent, dead_letters, skipped; of what it wrote oldest_ms and sum_ms of
+the timestamps and unmatched, counts by lookup; and refused, a sentence when it wrote nothing because writing would be wrong,
+else null."""
 
 _COLUMNS = ("offset", "timestamp_ms", "reason", "error", "key", "value", "headers", *PASSED_ON)
 _TIMEOUT_SECONDS = 30.0
@@ -90,8 +93,7 @@ def send(plan: Plan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBat
         # What Spark still has for us must be taken, or it says only that the pipe broke.
         for _ in batches:
             pass
-    counts = {"partition": task.range.partition, "sent": task.sent, "dead_letters": task.dead_letters}
-    done = text(json.dumps(counts | {"skipped": task.skipped, "refused": refused}))
+    done = text(json.dumps(task.result() | {"refused": refused}))
     yield pa.RecordBatch.from_arrays([done], names=[RESULT.split()[0]])
 
 
@@ -148,6 +150,25 @@ class _Task:
         self._good = self._bad = 0  # in the open transaction
         self._began = 0.0
         self._constant = [(name, text.encode()) for name, text in plan.route.constant_headers.items()]
+        self._oldest_ms: int | None = None
+        self._sum_ms = 0
+        self._unmatched: Counter[str | None] = Counter()
+
+    def result(self) -> dict[str, Any]:
+        """`RESULT`, but for refused."""
+        unmatched: Counter[str] = Counter()
+        for names, count in self._unmatched.items():
+            for name in names.split(",") if names else ():
+                unmatched[name] += count
+        return {
+            "partition": self.range.partition,
+            "sent": self.sent,
+            "dead_letters": self.dead_letters,
+            "skipped": self.skipped,
+            "oldest_ms": self._oldest_ms,
+            "sum_ms": self._sum_ms,
+            "unmatched": unmatched,
+        }
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> None:
         """Raises Refused before anything wrong is committed."""
@@ -187,10 +208,11 @@ class _Task:
         target, constant, coordinate = self._route.target, self._constant, f"{self.range.topic}/{self.range.partition}/"
         produce = self._producer.produce
         columns = [batch.column(name).to_pylist() for name in _COLUMNS]
+        if skipped := bisect_left(columns[0], taken):
+            self.skipped += skipped
+            columns = [column[skipped:] for column in columns]
+        self._count(columns[1], batch.column("unmatched").to_pylist()[skipped:])
         for offset, timestamp_ms, reason, error, key, value, headers, *passed_on in zip(*columns, strict=True):
-            if offset < taken:
-                self.skipped += 1
-                continue
             if reason is None:
                 topic, timestamp_ms = target, 0
                 sent: list[Any] = [("ce_id", coordinate + str(offset)), *constant]
@@ -215,6 +237,13 @@ class _Task:
                     break
                 except BufferError:
                     self._producer.poll(0.05)
+
+    def _count(self, timestamps_ms: list[int], unmatched: list[str | None]) -> None:
+        if timestamps_ms:
+            oldest = min(timestamps_ms)
+            self._oldest_ms = oldest if self._oldest_ms is None else min(self._oldest_ms, oldest)
+            self._sum_ms += sum(timestamps_ms)
+            self._unmatched.update(unmatched)
 
     def _taken(self, consumer: Consumer) -> int:
         """The offset up to which the group has taken this partition in."""

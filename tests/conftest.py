@@ -1,4 +1,4 @@
-"""What tests of every area share: one real local stack per run, on free ports."""
+"""What tests of every area share: one real local stack for each of the two processes of a run, on free ports."""
 
 from __future__ import annotations
 
@@ -7,6 +7,17 @@ from collections.abc import Iterator
 import pytest
 
 from deploy.local.stack import LocalStack
+
+_LONGEST = (
+    "tests/system/",
+    "tests/services/test_replay.py",
+    "tests/deploy/test_up.py",
+    "tests/spark/test_session.py",
+    "tests/spark/test_lake.py",
+    "tests/alerting/test_from_record_to_alert.py",
+    "tests/alerting/test_shipped_rules.py",
+)
+"""These begin first, so that two files at a time end at about the same time."""
 
 
 @pytest.fixture(scope="session")
@@ -18,7 +29,10 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whatever uses the stack is a system test."""
+    """Whatever uses the stack is a system test; the longest come first."""
     for item in items:
         if "stack" in getattr(item, "fixturenames", ()):
             item.add_marker("system")
+    items.sort(
+        key=lambda item: next((at for at, file in enumerate(_LONGEST) if item.nodeid.startswith(file)), len(_LONGEST))
+    )

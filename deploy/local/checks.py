@@ -5,28 +5,33 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 
+_SIDE_BY_SIDE = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
+"""Two files at a time, each half with a stack of its own: one leaves half of two cores idle, waiting for Kafka and Spark."""
+
 
 def run_tests(*, unit: bool, images: bool, expression: str | None, arguments: Sequence[str]) -> int:
     """Run the tests without processes, then, unless `unit`, those on the local stack; with `images` only those of the
     container images. Returns the worse exit code.
 
-    `expression` is pytest's `-k`; `arguments` go to pytest as they are.
+    `expression` is pytest's `-k`; `arguments` go to pytest as they are (`-n 0`: one test after another).
     """
     worst = 0
     nothing = 0
     quick = "not system and not campaign"
     parts = ["images"] if images else [quick] if unit else [quick, "system and not campaign"]
     for part in parts:
-        command = [sys.executable, "-m", "pytest", "-m", part, "--durations=10", "--durations-min=1", *arguments]
+        command = [sys.executable, "-m", "pytest", "-m", part, "--durations=10", "--durations-min=1"]
+        command += [*(() if images else _SIDE_BY_SIDE), *arguments]
         if expression is not None:
             command += ["-k", expression]
-        code = subprocess.run(command, cwd=ROOT, check=False).returncode
+        code = _run(command)
         if code == pytest.ExitCode.NO_TESTS_COLLECTED:
             nothing += 1
         else:
@@ -34,7 +39,21 @@ def run_tests(*, unit: bool, images: bool, expression: str | None, arguments: Se
     return int(pytest.ExitCode.NO_TESTS_COLLECTED) if nothing == len(parts) else worst
 
 
+def run_short_faults(arguments: Sequence[str]) -> int:
+    """Run the tests that put a few faults of the campaign on whole processes; returns pytest's exit code."""
+    command = [sys.executable, "-m", "pytest", "-m", "campaign", *_SIDE_BY_SIDE, *arguments]
+    return _run(command)
+
+
 def run_faults(names: Sequence[str], seed: int) -> int:
     """Run the fault campaign of `tests/faults`, or the named faults of it; returns its exit code."""
     command = [sys.executable, "-m", "tests.faults", "--seed", str(seed), *names]
-    return subprocess.run(command, cwd=ROOT, check=False).returncode
+    return _run(command)
+
+
+def _run(command: Sequence[str]) -> int:
+    """The exit code. Ctrl-C is the command's own to take, which has a stack to stop."""
+    with subprocess.Popen(command, cwd=ROOT) as process:
+        while True:
+            with suppress(KeyboardInterrupt):
+                return process.wait()

@@ -39,9 +39,9 @@ class Gauges:
         self._settings = settings
         self._ports = ports
         self._catalog = catalog
-        quiet: dict[str, str | int | float | bool] = {**settings.kafka.client_config(), "log_level": 0}
-        self._admin = AdminClient(quiet)
-        self._alerts = Consumer({**quiet, "group.id": "headrace-view", "enable.auto.commit": False})
+        self._quiet: dict[str, str | int | float | bool] = {**settings.kafka.client_config(), "log_level": 0}
+        self._admin = AdminClient(self._quiet)
+        self._alerts = Consumer({**self._quiet, "group.id": "headrace-view", "enable.auto.commit": False})
         # One client: each httpx.get would read the certificate authorities anew, for plain HTTP on the loopback address.
         self._http = httpx.Client(timeout=_TIMEOUT_SECONDS, trust_env=False, verify=False)
         self._registry = Registry(settings.registry, retry_seconds=_TIMEOUT_SECONDS)
@@ -71,6 +71,8 @@ class Gauges:
             snapshot.alerts.extend(self._latest_alerts(ends))
         except KafkaException as error:
             unavailable.append(f"kafka: {error.args[0].str()}")
+            # A client that saw a group's coordinator go may wait for it for good (confluentinc/librdkafka#5511).
+            self._admin = AdminClient(self._quiet)
         except RegistryError as error:
             unavailable.append(f"registry: {error}")
         for name in _MEASURED:

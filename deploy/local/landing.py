@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from contracts.catalog import Catalog
 from contracts.s3 import s3_client
 from contracts.settings import S3Settings
@@ -17,11 +19,13 @@ def create_bucket(s3: S3Settings) -> None:
         client.create_bucket(Bucket=s3.bucket)
 
 
-def upload_dimensions(s3: S3Settings, catalog: Catalog) -> list[str]:
-    """Upload the source file of every dimension that isn't published yet; returns their names."""
+def upload_dimensions(s3: S3Settings, catalog: Catalog, *, besides: Collection[str] = ()) -> list[str]:
+    """Upload the source file of every dimension that isn't published yet, but for those `besides`; returns their names."""
     client = s3_client(s3)
     uploaded = []
     for dimension in catalog.dimensions.values():
+        if dimension.name in besides:
+            continue
         published = client.list_objects_v2(Bucket=s3.bucket, Prefix=f"{dimension.location}/_delta_log/", MaxKeys=1)
         source = data_folder() / dimension.source
         if not published.get("KeyCount") and source.exists():

@@ -36,7 +36,8 @@ class Broker:
 
     def __init__(self, kafka: Mapping[str, str]) -> None:
         """`kafka` are librdkafka properties."""
-        self._admin = AdminClient({**kafka, "log_level": 0})
+        self._config: dict[str, str | int | float | bool] = {**kafka, "log_level": 0}
+        self._admin = AdminClient(self._config)
         self._servers = kafka["bootstrap.servers"]
 
     def topic_id(self, topic: str) -> str | None:
@@ -70,8 +71,10 @@ class Broker:
         asked = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, each) for each in self._partitions(topic)])
 
         def committed() -> dict[int, int]:
+            # A client that saw the group's coordinator go may wait for it for good (confluentinc/librdkafka#5511).
+            admin = AdminClient(self._config)
             # Not a timeout of result(): it may run out first, and says nothing of the brokers.
-            found = self._admin.list_consumer_group_offsets([asked], request_timeout=_TIMEOUT_SECONDS)[group].result()
+            found = admin.list_consumer_group_offsets([asked], request_timeout=_TIMEOUT_SECONDS)[group].result()
             return {each.partition: each.offset for each in found.topic_partitions if each.offset >= 0}
 
         return self._answer(committed)

@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable
 
 from contracts import topics
+from contracts.settings import Settings
+from deploy.local.stack import LocalStack
 from tests.bench.filled import filled_stack
 from tests.bench.hop import Hop, measure, table_size, taken_in
 
@@ -13,12 +15,18 @@ from tests.bench.hop import Hop, measure, table_size, taken_in
 def run(events: int, say: Callable[[str], None]) -> list[Hop]:
     """Fill a new stack with `events` departures, enrich them, land them in the lake."""
     with filled_stack(events, say) as (stack, env, settings):
-        enriched = measure("raw → enriched", "live", stack, env, events, taken_in(settings), say)
-        only = env | {
-            "HEADRACE_LAKE__TOPICS": json.dumps([topics.FLIGHTS_DEPARTED_ENRICHED.name]),
-            # The few records that the full batches leave over need not wait for more: it is throughput that counts.
-            "HEADRACE_LAKE__TRIGGER_SECONDS": "1",
-        }
-        rows = table_size(settings.s3, "flights_departed_enriched")
-        landed = measure("enriched → Delta", "lake", stack, only, events, rows, say)
-    return [enriched, landed]
+        return spark_hops(events, stack, env, settings, say)
+
+
+def spark_hops(
+    events: int, stack: LocalStack, env: dict[str, str], settings: Settings, say: Callable[[str], None]
+) -> list[Hop]:
+    """Enrich the `events` departures that are there, land them in the lake."""
+    enriched = measure("raw → enriched", "live", stack, env, events, taken_in(settings), say)
+    only = env | {
+        "HEADRACE_LAKE__TOPICS": json.dumps([topics.FLIGHTS_DEPARTED_ENRICHED.name]),
+        # The few records that the full batches leave over need not wait for more: it is throughput that counts.
+        "HEADRACE_LAKE__TRIGGER_SECONDS": "1",
+    }
+    rows = table_size(settings.s3, "flights_departed_enriched")
+    return [enriched, measure("enriched → Delta", "lake", stack, only, events, rows, say)]

@@ -1,11 +1,11 @@
-"""A local stack of its own, with the dimensions published and a backlog of real departures in the raw topic."""
+"""A local stack of its own, with the dimensions published and, if asked for, a backlog of real departures in the raw topic."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,16 +22,29 @@ from tests.bench.backlog import fill
 
 @contextmanager
 def filled_stack(events: int, say: Callable[[str], None]) -> Iterator[tuple[LocalStack, dict[str, str], Settings]]:
+    """`empty_stack` with a backlog."""
+    with empty_stack(say) as (stack, env, settings):
+        say(f"filling {topics.FLIGHTS_DEPARTED.name} with {events:,} departures")
+        fill(settings, events)
+        yield stack, env, settings
+
+
+@contextmanager
+def empty_stack(say: Callable[[str], None]) -> Iterator[tuple[LocalStack, dict[str, str], Settings]]:
+    """`bare_stack` with the dimensions published."""
+    with bare_stack(say) as (stack, env, settings):
+        say("publishing the dimensions")
+        publish_dimensions(stack, env)
+        yield stack, env, settings
+
+
+@contextmanager
+def bare_stack(say: Callable[[str], None]) -> Iterator[tuple[LocalStack, dict[str, str], Settings]]:
     """The stack, the environment of its clients, and the same as settings; gone at the end."""
     with TemporaryDirectory(prefix="headrace-bench-") as folder, LocalStack(Path(folder), say=say) as stack:
         stack.bootstrap()
         env = stack.settings_env()
-        settings = settings_of(env)
-        say("publishing the dimensions")
-        _publish_dimensions(stack, env)
-        say(f"filling {topics.FLIGHTS_DEPARTED.name} with {events:,} departures")
-        fill(settings, events)
-        yield stack, env, settings
+        yield stack, env, settings_of(env)
 
 
 def settings_of(env: dict[str, str]) -> Settings:
@@ -47,6 +60,7 @@ def settings_of(env: dict[str, str]) -> Settings:
     )
 
 
-def _publish_dimensions(stack: LocalStack, env: dict[str, str]) -> None:
-    upload_dimensions(stack.settings().s3, load_catalog())
+def publish_dimensions(stack: LocalStack, env: dict[str, str], *, besides: Collection[str] = ()) -> None:
+    """Publish what lies under the landing prefix, the data set's own tables with it but for those `besides`."""
+    upload_dimensions(stack.settings().s3, load_catalog(), besides=besides)
     subprocess.run([sys.executable, "-m", "services.dimensions", "--once"], env=os.environ | env, check=True)

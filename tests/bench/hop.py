@@ -26,6 +26,7 @@ from tests.bench.results import as_line, conditions, save
 
 _POLL_SECONDS = 0.25
 _LIMIT_SECONDS = 300
+"""For a million events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +93,21 @@ def measure(
 ) -> Hop:
     """Start `python -m spark <deployable>`, and stop it when `events` rows are out.
 
-    Raises ProcessFailed if it ends before, TimeoutError if it takes more than five minutes.
+    Raises ProcessFailed if it ends before, TimeoutError if it takes more than five minutes, or as long for each million.
     """
     process = Process(deployable, [sys.executable, "-m", "spark", deployable], directory=stack.directory, env=dict(env))
+    return measure_process(name, process, stack, events, rows_out, say)
+
+
+def measure_process(
+    name: str,
+    process: Process,
+    stack: LocalStack,
+    events: int,
+    rows_out: Callable[[], int],
+    say: Callable[[str], None],
+) -> Hop:
+    """Start a process, and stop it when `events` rows are out; raises as `measure` does."""
     try:
         return run_through(name, process, stack, events, rows_out, say)
     finally:
@@ -114,6 +127,7 @@ def run_through(
     began = time.monotonic()
     pids = {process.name: process.pid, "broker": stack.kafka.process.pid, "s3": stack.s3.process.pid}
     samples, cpu_seconds = [(0.0, 0)], [0.0]
+    limit = _LIMIT_SECONDS * max(1.0, events / 1_000_000)
     with Meter({each: pid for each, pid in pids.items() if pid is not None}) as meter:
         while samples[-1][1] < events:
             time.sleep(_POLL_SECONDS)
@@ -123,14 +137,13 @@ def run_through(
                 say(f"{name}: {rows:,} of {events:,} after {at:.0f} s")
             samples.append((at, rows))
             cpu_seconds.append(meter.cpu_seconds())
-            if at > _LIMIT_SECONDS:
-                raise TimeoutError(f"{name}: {rows:,} of {events:,} after {_LIMIT_SECONDS} s; see {process.log}")
+            if at > limit:
+                raise TimeoutError(f"{name}: {rows:,} of {events:,} after {limit:.0f} s; see {process.log}")
     return Hop(name, events, meter.usage, samples, cpu_seconds)
 
 
-def taken_in(settings: Settings, group: str = "live") -> Callable[[], int]:
-    """The group's offsets, which are committed with the rows; every record of the backlog is good."""
-    topic = topics.FLIGHTS_DEPARTED.name
+def taken_in(settings: Settings, topic: str = topics.FLIGHTS_DEPARTED.name, group: str = "live") -> Callable[[], int]:
+    """The group's offsets, by default those of `live`, which are committed with the rows; every record of the backlog is good."""
     consumer = Consumer(settings.kafka.client_config() | {"group.id": group})
     partitions = sorted(consumer.list_topics(topic, 10).topics[topic].partitions)
 

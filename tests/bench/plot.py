@@ -1,4 +1,4 @@
-"""A plot of delays over time as an SVG file, by hand: no plotting library is among the dependencies."""
+"""Plots as SVG files, by hand: no plotting library is among the dependencies."""
 
 from __future__ import annotations
 
@@ -30,6 +30,33 @@ def delays_svg(title: str, worst_ms: Mapping[str, Sequence[float]]) -> str:
         parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}"/>')
         parts.append(_text(_LEFT + 220 * number, _TOP + _HEIGHT + 40, name, colour))
     parts.append(_text(_LEFT, _TOP + _HEIGHT + 20, f"worst of each second, over {seconds} s"))
+    return _svg(parts)
+
+
+def growth_svg(title: str, points: Sequence[tuple[int, float]]) -> str:
+    """A rate (from 0 on) against what grows (logarithmic): points are (value, rate)."""
+    highest = max((rate for _, rate in points), default=1.0)
+    logs = [math.log10(max(value, 1)) for value, _ in points] or [0.0]
+    span = max(logs) - min(logs) or 1.0
+    places = [
+        (_LEFT + 20 + (log - min(logs)) / span * (_WIDTH - 60), _TOP + _HEIGHT * (1 - rate / highest))
+        for log, (_, rate) in zip(logs, points, strict=False)
+    ]
+    parts = [_text(_LEFT, 20, title)]
+    for part in (0.0, 0.5, 1.0):
+        y = _TOP + _HEIGHT * (1 - part)
+        parts.append(f'<line x1="{_LEFT}" x2="{_LEFT + _WIDTH}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/>')
+        parts.append(_text(4, round(y) + 4, f"{highest * part:,.0f}"))
+    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+    parts.append(f'<polyline points="{line}" fill="none" stroke="{_COLOURS[0]}"/>')
+    for (x, y), (value, rate) in zip(places, points, strict=True):
+        parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{_COLOURS[0]}"/>')
+        parts.append(_text(round(x) - 14, round(y) - 8, f"{rate:,.0f}"))
+        parts.append(_text(round(x) - 14, _TOP + _HEIGHT + 20, f"{value:,}"))
+    return _svg(parts)
+
+
+def _svg(parts: Sequence[str]) -> str:
     size = f'width="{_LEFT + _WIDTH + 20}" height="{_TOP + _HEIGHT + 60}"'
     return f'<svg xmlns="http://www.w3.org/2000/svg" {size}>{"".join(parts)}</svg>\n'
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tests.faults.campaign import AFTERWARDS, Campaign, Kept
-from tests.faults.disk import in_own_namespace
+from tests.faults.disk import enter_own_namespace
 from tests.faults.kinds.every import FAULTS
 from tests.faults.report import report
 from tests.faults.stage import Stage
@@ -58,12 +58,8 @@ def main() -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         # Also where a shell has made a background job deaf to SIGINT.
         signal.signal(number, signal.default_int_handler)
-    status = in_own_namespace(["-m", "tests.faults", *sys.argv[1:]])
-    return (
-        status
-        if status is not None
-        else run(arguments.names, arguments.seed, arguments.strikes, exactly_once=not arguments.at_least_once)
-    )
+    enter_own_namespace(["-m", "tests.faults", *sys.argv[1:]])
+    return run(arguments.names, arguments.seed, arguments.strikes, exactly_once=not arguments.at_least_once)
 
 
 def _say(text: str) -> None:

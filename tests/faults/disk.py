@@ -21,15 +21,14 @@ class NotADisk(Exception):
     """The folder is no file system of its own, so filling it would fill the machine's."""
 
 
-def in_own_namespace(arguments: list[str]) -> int | None:
-    """The exit status of this command, run again where it may mount; None if this is there already, or can't be."""
+def enter_own_namespace(arguments: list[str]) -> None:
+    """Begin this command anew in this process where it may mount; does nothing if it is there already, or can't be."""
     unshare = shutil.which("unshare")
     if _MARK in os.environ or unshare is None:
-        return None
+        return
     enter = [unshare, "--mount", "--map-root-user"]
-    if subprocess.run([*enter, "true"], capture_output=True, check=False).returncode != 0:
-        return None
-    return subprocess.run([*enter, sys.executable, *arguments], env=os.environ | {_MARK: "1"}, check=False).returncode
+    if subprocess.run([*enter, "true"], capture_output=True, check=False).returncode == 0:
+        os.execve(unshare, [*enter, sys.executable, *arguments], os.environ | {_MARK: "1"})
 
 
 def mount(folder: Path, megabytes: int) -> bool:

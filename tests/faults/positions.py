@@ -15,12 +15,12 @@ from deploy.local.stack import LocalStack
 from services.audit.broker import Broker
 from services.audit.errors import CouldNotAudit
 from services.audit.lake_table import LakeTable
-from spark.live import SOURCE, TARGET
+from spark.live import SOURCE, TARGET, checkpoint_folder
 from spark.resume import CheckpointOffsets
 from spark.transaction import committed_offsets
 
 Offsets = Mapping[int, int]
-LIVE_CHECKPOINT = f"checkpoints/live/{TARGET}"
+LIVE_CHECKPOINT = checkpoint_folder(TARGET)
 TABLE = "flights_departed_enriched"
 
 
@@ -30,7 +30,8 @@ class Positions:
     def __init__(self, stack: LocalStack) -> None:
         self.settings: Settings = stack.settings()
         self.broker = Broker(self.settings.kafka.client_config())
-        kafka = self.settings.kafka.client_config()
+        # Brokers that don't answer are what it is about, and no news.
+        kafka = {**self.settings.kafka.client_config(), "log_level": 0}
         self._group = Consumer({**kafka, "group.id": "live"})
         self._committed = Consumer({**kafka, "group.id": "witness", "isolation.level": "read_committed"})
         self._all = Consumer({**kafka, "group.id": "witness", "isolation.level": "read_uncommitted"})

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import httpx
 import psutil
 from confluent_kafka import Producer
 
@@ -208,8 +209,6 @@ class Stage:
 
     def healthy(self, name: str) -> bool:
         """Whether a deployable says so itself."""
-        import httpx
-
         try:
             return httpx.get(f"http://{HOST}:{getattr(self.stack.ports, name)}/health", timeout=2).status_code == 200
         except httpx.HTTPError:

@@ -204,6 +204,7 @@ class Witness:
                 "isolation.level": isolation,
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
+                "log_level": 0,
             }
         )
         try:

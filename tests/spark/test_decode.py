@@ -27,7 +27,7 @@ def test_an_event_comes_out_with_its_fields_types_and_coordinate(spark: SparkSes
         assert getattr(row.event, name).astimezone(UTC) == expected.pop(name)
     assert {name: row.event[name] for name in expected} == expected
     assert (row.reason, row.error) == (None, None)
-    assert row.record.coordinate == f"{DEPARTED}/0/0"
+    assert (row.record.topic, row.record.partition, row.record.offset) == (DEPARTED, 0, 0)
     assert bytes(row.record.key) == b"key"
     assert [(header.key, bytes(header.value)) for header in row.record.headers] == [("ce_id", b"the-producer's-own")]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -22,7 +23,7 @@ from spark.offsets import OffsetRange
 from spark.resume import CheckpointOffsets
 from spark.schemas import WriterSchemas
 from spark.settings import SparkSettings
-from spark.sink import Route, outgoing
+from spark.sink import Route, Written, outgoing
 from spark.transaction import RESULT, Plan, committed_offsets, position_reader, send, transactional_producer
 from tests.spark.records import DEPARTED, SCHEMA, Topics, a_departure, body, framed
 
@@ -41,8 +42,8 @@ class Hop:
     def sink(self, **live: object) -> ExactlyOnceSink:
         return ExactlyOnceSink(self.settings.kafka, self.route, self.settings.live.model_copy(update=live))
 
-    def write(self, start: int, end: int, **live: object) -> None:
-        self.sink(**live).write(self.rows(start, end), [OffsetRange(self.route.source, PARTITION, start, end)])
+    def write(self, start: int, end: int, **live: object) -> Written:
+        return self.sink(**live).write(self.rows(start, end), [OffsetRange(self.route.source, PARTITION, start, end)])
 
     def rows(self, start: int, end: int) -> DataFrame:
         source = self.route.source
@@ -54,7 +55,7 @@ class Hop:
             includeHeaders="true",
         )
         schemas = WriterSchemas(self.topics.departed.subject, SCHEMA, {self.topics.schema_ids[DEPARTED]: SCHEMA})
-        return outgoing(decode(raw.load(), schemas), F.col("record.value"))
+        return outgoing(decode(raw.load(), schemas), F.col("record.value"), F.lit("airlines,planes"))
 
     def written(self) -> list[int]:
         """The raw offsets in the target topic, in its order."""
@@ -90,6 +91,17 @@ def test_rows_and_position_are_committed_together(hop: Hop) -> None:
     hop.topics.send_departures("a", "b", "c")
     hop.write(0, 2)
     assert (hop.written(), hop.position()) == ([0, 1], 2)
+
+
+def test_what_was_written_is_counted_and_what_was_before_is_not(hop: Hop) -> None:
+    hop.topics.send_departures("a", "b")
+    hop.topics.send(b"no event")
+    hop.write(0, 1)
+    written = hop.write(0, 3)
+    assert (written.dead_letters, written.unmatched) == (1, {"airlines": 1, "planes": 1})
+    assert written.oldest_ms is not None and written.mean_ms is not None
+    assert time.time() * 1000 - 300_000 < written.oldest_ms <= written.mean_ms < time.time() * 1000
+    assert hop.write(0, 3) == Written(0, None, None, {})
 
 
 def test_a_batch_that_is_run_again_is_skipped_also_with_other_boundaries(hop: Hop) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+import psutil
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
@@ -151,3 +152,11 @@ def test_of_several_processes_one_runs_at_a_time_and_nothing_is_lost_or_doubled(
     until("the successors to go on", lambda: place.landed() == place.expected())
     assert place.enriched() == place.expected()
     assert [each.process.poll() for each in successors] == [None, None]
+    for each in successors:
+        _jvm(each).kill()
+        assert "Spark's Java process ended" in each.last_words()
+
+
+def _jvm(running: Running) -> psutil.Process:
+    family = psutil.Process(running.process.pid).children(recursive=True)
+    return next(each for each in family if each.name() == "java")

@@ -69,7 +69,7 @@ class Takeover:
         )
         topics = self._topics
         schemas = WriterSchemas(topics.departed.subject, SCHEMA, {topics.schema_ids[DEPARTED]: SCHEMA})
-        rows = outgoing(decode(raw.load(), schemas), F.col("record.value"))
+        rows = outgoing(decode(raw.load(), schemas), F.col("record.value"), F.lit(""))
         sink.write(rows, [OffsetRange(self.route.source, 0, start, end)])
         return sink
 

@@ -105,7 +105,7 @@ class Contender:
         Its topic must be there.
         """
         if self.exactly_once:
-            return taken_in(stage.settings, "live" if self.mode else self.target)
+            return taken_in(stage.settings, group="live" if self.mode else self.target)
         return grown(stage.settings, self.target)
 
     def _schema_id(self, settings: Settings) -> int:

@@ -105,7 +105,7 @@ def everything_killed(stage: Stage, chance: random.Random) -> Shown:
 
 def _workers(family: list[psutil.Process]) -> list[psutil.Process]:
     """Those that Spark's daemon has forked."""
-    daemons = [each for each in family if "pyspark.daemon" in " ".join(each.cmdline())]
+    daemons = [each for each in family if "spark.python_daemon" in each.cmdline()]
     return [each for each in daemons if each.parent() in daemons]
 
 

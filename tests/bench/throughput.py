@@ -1,0 +1,59 @@
+"""`headrace bench throughput`: every hop alone, over backlogs: publisher → raw → enriched → Delta, and enriched → alerts.
+
+One stack for each size; what a hop has written is the next one's backlog.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+
+from confluent_kafka import Consumer, TopicPartition
+
+from contracts import topics
+from contracts.settings import Settings
+from deploy.local.process import Process
+from deploy.local.stack import LocalStack
+from tests.bench.alerting import RULES
+from tests.bench.enrich import spark_hops
+from tests.bench.filled import empty_stack
+from tests.bench.hop import Hop, measure_process, taken_in
+
+SIZES = (1_000_000, 5_000_000)
+
+
+def run(sizes: Sequence[int], say: Callable[[str], None]) -> list[Hop]:
+    """The hops of each size."""
+    hops = []
+    for events in sizes:
+        with empty_stack(say) as (stack, env, settings):
+            hops.append(_published(events, stack, env, settings, say))
+            hops += spark_hops(events, stack, env, settings, say)
+            hops.append(_watched(events, stack, env, settings, say))
+    return hops
+
+
+def _published(
+    events: int, stack: LocalStack, env: dict[str, str], settings: Settings, say: Callable[[str], None]
+) -> Hop:
+    command = [sys.executable, "-m", "tests.bench.publishing", str(events)]
+    process = Process("publisher", command, directory=stack.directory, env=env)
+    return measure_process("publisher → raw", process, stack, events, _ends(settings), say)
+
+
+def _watched(
+    events: int, stack: LocalStack, env: dict[str, str], settings: Settings, say: Callable[[str], None]
+) -> Hop:
+    """With the ten rules of `bench alerting`. The end markers of transactions are offsets too, a handful."""
+    ours = env | {"HEADRACE_RULES_FILE": str(RULES)}
+    process = Process("alerting", [sys.executable, "-m", "services.alerting"], directory=stack.directory, env=ours)
+    taken = taken_in(settings, topics.FLIGHTS_DEPARTED_ENRICHED.name, "alerting")
+    return measure_process("enriched → alerts", process, stack, events, taken, say)
+
+
+def _ends(settings: Settings) -> Callable[[], int]:
+    """How many records the raw topic has."""
+    topic = topics.FLIGHTS_DEPARTED.name
+    consumer = Consumer(settings.kafka.client_config() | {"group.id": "bench"})
+    partitions = [TopicPartition(topic, each) for each in consumer.list_topics(topic, 10).topics[topic].partitions]
+    return lambda: sum(consumer.get_watermark_offsets(each, timeout=10)[1] for each in partitions)
