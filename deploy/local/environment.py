@@ -65,10 +65,17 @@ def ensure_environment(root: Path, stamp: str) -> None:
 
 
 def _install(root: Path, environment: Path, *, anew: bool) -> None:
-    lock = root / "deploy" / "locks" / "local.txt"
+    install = install_lock(environment, root / "deploy" / "locks" / "local.txt", anew=anew)
+    # hatchling is in the lock, so building the project asks for nothing more.
+    _run([*install, "--no-deps", "--no-build-isolation", "--editable", str(root)], root)
+
+
+def install_lock(environment: Path, lock: Path, *, anew: bool) -> list[str]:
+    """Make an environment what its lock says; returns the command that installs more into it. Raises InstallationFailed."""
+    root = environment.parent
     python = environment / "bin" / "python"
     uv = shutil.which("uv")
-    _say(f"making {environment} from {lock.relative_to(root)} with {'uv' if uv else 'pip'}; this takes minutes, once")
+    _say(f"making {environment} from {lock.name} with {'uv' if uv else 'pip'}; this takes minutes, once")
     free = shutil.disk_usage(root).free // 1_000_000
     if anew and free < _NEEDED_MB:
         raise InstallationFailed(
@@ -78,15 +85,12 @@ def _install(root: Path, environment: Path, *, anew: bool) -> None:
         _make_venv(environment, with_pip=not uv)
     if uv:
         _run([uv, "pip", "sync", "--require-hashes", "--python", str(python), str(lock)], root)
-        project = [uv, "pip", "install", "--python", str(python)]
-    else:
-        pip = [str(python), "-m", "pip", "--disable-pip-version-check"]
-        if subprocess.run([*pip, "--version"], capture_output=True, check=False).returncode != 0:
-            _run([str(python), "-m", "ensurepip"], root)  # it was made by uv, which isn't on PATH now
-        _run([*pip, "install", "--no-deps", "--require-hashes", "--progress-bar=off", "-r", str(lock)], root)
-        project = [*pip, "install"]
-    # hatchling is in the lock, so building the project asks for nothing more.
-    _run([*project, "--no-deps", "--no-build-isolation", "--editable", str(root)], root)
+        return [uv, "pip", "install", "--python", str(python)]
+    pip = [str(python), "-m", "pip", "--disable-pip-version-check"]
+    if subprocess.run([*pip, "--version"], capture_output=True, check=False).returncode != 0:
+        _run([str(python), "-m", "ensurepip"], root)  # it was made by uv, which isn't on PATH now
+    _run([*pip, "install", "--no-deps", "--require-hashes", "--progress-bar=off", "-r", str(lock)], root)
+    return [*pip, "install"]
 
 
 def _make_venv(environment: Path, *, with_pip: bool) -> None:

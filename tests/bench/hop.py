@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, TopicPartition
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
@@ -31,12 +31,13 @@ _LIMIT_SECONDS = 300
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """One hop's figures; `samples` are (seconds since the process started, rows out so far)."""
+    """One hop's figures; `samples` are (seconds since the process started, rows out so far), `cpu_seconds` all used at each of them."""
 
     name: str
     events: int
     usage: dict[str, Usage]
     samples: list[tuple[float, int]]
+    cpu_seconds: list[float]
 
     @property
     def sustained(self) -> float:
@@ -46,13 +47,24 @@ class Hop:
         return (last_rows - first_rows) / (last_at - first_at) if last_at > first_at else self.overall
 
     @property
+    def cpu_seconds_per_million(self) -> float:
+        """Of all processes together, broker and S3 server included."""
+        return sum(usage.cpu_seconds for usage in self.usage.values()) * 1e6 / self.events
+
+    @property
+    def cpu_seconds_per_million_sustained(self) -> float:
+        """The same after the first sight of any rows; start included where the first sight is of all."""
+        first = next(number for number, (_, rows) in enumerate(self.samples) if rows)
+        rows = self.samples[-1][1] - self.samples[first][1]
+        return (self.cpu_seconds[-1] - self.cpu_seconds[first]) * 1e6 / rows if rows else self.cpu_seconds_per_million
+
+    @property
     def overall(self) -> float:
         """Rows per second since the process was started."""
         return self.events / self.samples[-1][0]
 
     def lines(self) -> list[str]:
         """What is printed of it."""
-        cpu = sum(usage.cpu_seconds for usage in self.usage.values()) * 1e6 / self.events
         rss = ", ".join(f"{name} {usage.peak_rss_mib:.0f}" for name, usage in self.usage.items())
         per_process = ", ".join(
             f"{name} {usage.cpu_seconds * 1e6 / self.events:.1f}" for name, usage in self.usage.items()
@@ -62,7 +74,10 @@ class Hop:
                 f"{self.name}: {self.sustained:,.0f} events/s sustained, {self.overall:,.0f} events/s with the process's start "
                 f"({self.events:,} in {self.samples[-1][0]:.1f} s)"
             ),
-            f"  CPU-seconds per million, start included: {cpu:.1f} ({per_process})",
+            (
+                f"  CPU-seconds per million, start included: {self.cpu_seconds_per_million:.1f} ({per_process}); "
+                f"after the first rows {self.cpu_seconds_per_million_sustained:.1f}"
+            ),
             f"  peak RSS in MiB: {rss}",
         ]
 
@@ -93,25 +108,38 @@ def measure_process(
     say: Callable[[str], None],
 ) -> Hop:
     """Start a process, and stop it when `events` rows are out; raises as `measure` does."""
+    try:
+        return run_through(name, process, stack, events, rows_out, say)
+    finally:
+        process.stop(grace_seconds=30)
+
+
+def run_through(
+    name: str,
+    process: Process,
+    stack: LocalStack,
+    events: int,
+    rows_out: Callable[[], int],
+    say: Callable[[str], None],
+) -> Hop:
+    """Start a process, and watch it until `events` rows are out; it is left running. Raises as `measure` does."""
     process.start()
     began = time.monotonic()
     pids = {process.name: process.pid, "broker": stack.kafka.process.pid, "s3": stack.s3.process.pid}
-    samples = [(0.0, 0)]
+    samples, cpu_seconds = [(0.0, 0)], [0.0]
     limit = _LIMIT_SECONDS * max(1.0, events / 1_000_000)
-    try:
-        with Meter({each: pid for each, pid in pids.items() if pid is not None}) as meter:
-            while samples[-1][1] < events:
-                time.sleep(_POLL_SECONDS)
-                process.check_running()
-                at, rows = time.monotonic() - began, rows_out()
-                if at // 5 > samples[-1][0] // 5:
-                    say(f"{name}: {rows:,} of {events:,} after {at:.0f} s")
-                samples.append((at, rows))
-                if at > limit:
-                    raise TimeoutError(f"{name}: {rows:,} of {events:,} after {limit:.0f} s; see {process.log}")
-    finally:
-        process.stop(grace_seconds=30)
-    return Hop(name, events, meter.usage, samples)
+    with Meter({each: pid for each, pid in pids.items() if pid is not None}) as meter:
+        while samples[-1][1] < events:
+            time.sleep(_POLL_SECONDS)
+            process.check_running()
+            at, rows = time.monotonic() - began, rows_out()
+            if at // 5 > samples[-1][0] // 5:
+                say(f"{name}: {rows:,} of {events:,} after {at:.0f} s")
+            samples.append((at, rows))
+            cpu_seconds.append(meter.cpu_seconds())
+            if at > limit:
+                raise TimeoutError(f"{name}: {rows:,} of {events:,} after {limit:.0f} s; see {process.log}")
+    return Hop(name, events, meter.usage, samples, cpu_seconds)
 
 
 def taken_in(settings: Settings, topic: str = topics.FLIGHTS_DEPARTED.name, group: str = "live") -> Callable[[], int]:
@@ -123,6 +151,18 @@ def taken_in(settings: Settings, topic: str = topics.FLIGHTS_DEPARTED.name, grou
         return sum(offset or 0 for offset in committed_offsets(consumer, topic, partitions).values())
 
     return rows
+
+
+def grown(settings: Settings, topic: str) -> Callable[[], int]:
+    """How much further a topic's committed records go than now; markers of transactions count too."""
+    consumer = Consumer(settings.kafka.client_config() | {"group.id": "bench", "isolation.level": "read_committed"})
+    partitions = [TopicPartition(topic, each) for each in consumer.list_topics(topic, 10).topics[topic].partitions]
+
+    def end() -> int:
+        return sum(consumer.get_watermark_offsets(each, timeout=10)[1] for each in partitions)
+
+    before = end()
+    return lambda: end() - before
 
 
 def table_size(s3: S3Settings, table: str) -> Callable[[], int]:

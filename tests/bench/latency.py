@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 from uuid import uuid4
 
@@ -39,7 +39,7 @@ RATES = (1_000, 10_000)
 SHARES = (50.0, 90.0, 99.0, 99.9)
 
 _WARM_UP_SECONDS = 20.0
-_FIRST = 1000
+FIRST = 1000
 """Departures that are there when `live` starts; the load begins when they have come out."""
 _START_SECONDS = 120.0
 _SILENT_SECONDS = 20.0
@@ -47,9 +47,9 @@ _SILENT_SECONDS = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """One mode at one rate. `samples` are (number, sent at ns since 1970, delay in ns), in the order of arrival."""
+    """One mode of `live`, or a peer, at one rate. `samples` are (number, sent at ns since 1970, delay in ns), in the order of arrival."""
 
-    mode: Mode
+    mode: str
     rate: int
     seconds: float
     interval_seconds: float
@@ -107,7 +107,7 @@ def run(
     """Measure each mode at each rate, one after the other on one stack."""
     found = []
     for mode in modes:
-        with filled_stack(_FIRST, say) as (stack, env, settings):
+        with filled_stack(FIRST, say) as (stack, env, settings):
             ours = env | {
                 "HEADRACE_LIVE__MODE": mode,
                 "HEADRACE_LIVE__INTERVAL_SECONDS": str(interval_seconds),
@@ -117,11 +117,11 @@ def run(
             live = Process("live", command, directory=stack.directory, env=ours)
             live.start()
             try:
-                consumer = _consumer(settings)
-                _wait(consumer, live)
+                consumer = listen(settings, TARGET)
+                wait_for_first(consumer, live)
                 for rate in rates:
                     say(f"{mode}: {rate:,} events/s for {seconds:.0f} s")
-                    found.append(_measure(mode, rate, seconds, interval_seconds, consumer, live, stack, ours))
+                    found.append(measure(mode, rate, seconds, interval_seconds, consumer, live, stack, ours))
                 consumer.close()
             finally:
                 live.stop(grace_seconds=60)
@@ -132,27 +132,32 @@ def report(latencies: Sequence[Latency], say: Callable[[str], None]) -> None:
     """Print the figures, and write them and every sample to files."""
     found = conditions("pyspark", "confluent-kafka")
     say(as_line(found))
-    results: list[dict[str, Any]] = []
-    for each in latencies:
-        figures = each.figures()
-        cpu = ", ".join(f"{name} {usage.cpu_seconds / each.seconds:.2f}" for name, usage in each.usage.items())
-        rss = ", ".join(f"{name} {usage.peak_rss_mib:.0f}" for name, usage in each.usage.items())
-        say(
-            f"{each.mode} at {each.rate:,} events/s, raw → enriched in ms: "
-            + ", ".join(f"{name} {value:.1f}" for name, value in figures.items())
-            + f"; lost {each.lost}, repeated {each.repeated}"
-        )
-        say(f"  cores busy: {cpu}; peak RSS in MiB: {rss}")
-        name = f"latency-{each.mode}-{each.rate}"
-        save_samples(name, ("number", "sent_at_ns", "delay_ns"), each.samples, say)
-        results.append({"mode": each.mode, "rate": each.rate, "seconds": each.seconds, "figures": figures})
+    results = [report_one(each, say) for each in latencies]
     for rate in sorted({each.rate for each in latencies}):
-        lines = {each.mode.value: each.worst_ms() for each in latencies if each.rate == rate}
+        lines = {each.mode: each.worst_ms() for each in latencies if each.rate == rate}
         save_text(f"latency-{rate}", "svg", delays_svg(f"raw → enriched at {rate:,} events/s", lines), say)
     save("latency", {"conditions": found, "results": results}, say)
 
 
-def _consumer(settings: Settings) -> Consumer:
+def report_one(each: Latency, say: Callable[[str], None]) -> dict[str, Any]:
+    """Print the figures of one, write its samples to a file, and return what is to be kept of it."""
+    figures = each.figures()
+    cpu = ", ".join(f"{name} {usage.cpu_seconds / each.seconds:.2f}" for name, usage in each.usage.items())
+    rss = ", ".join(f"{name} {usage.peak_rss_mib:.0f}" for name, usage in each.usage.items())
+    say(
+        f"{each.mode} at {each.rate:,} events/s, raw → enriched in ms: "
+        + ", ".join(f"{name} {value:.1f}" for name, value in figures.items())
+        + f"; lost {each.lost}, repeated {each.repeated}"
+    )
+    say(f"  cores busy: {cpu}; peak RSS in MiB: {rss}")
+    save_samples(f"latency-{each.mode}-{each.rate}", ("number", "sent_at_ns", "delay_ns"), each.samples, say)
+    kept = {"mode": each.mode, "rate": each.rate, "seconds": each.seconds, "figures": figures}
+    usage = {name: asdict(used) for name, used in each.usage.items()}
+    return kept | {"lost": each.lost, "repeated": each.repeated, "usage": usage}
+
+
+def listen(settings: Settings, topic: str) -> Consumer:
+    """A polling consumer of all committed records of a topic, from the first one on."""
     consumer = Consumer(
         settings.kafka.client_config()
         | {
@@ -162,24 +167,24 @@ def _consumer(settings: Settings) -> Consumer:
             "fetch.queue.backoff.ms": 1,
         }
     )
-    partitions = consumer.list_topics(TARGET, 10).topics[TARGET].partitions
-    consumer.assign([TopicPartition(TARGET, partition, 0) for partition in partitions])
+    partitions = consumer.list_topics(topic, 10).topics[topic].partitions
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
     return consumer
 
 
-def _wait(consumer: Consumer, live: Process) -> None:
-    """Until the departures of before have come out."""
-    left, deadline = _FIRST, time.monotonic() + _START_SECONDS
+def wait_for_first(consumer: Consumer, live: Process) -> None:
+    """Wait until the departures of before have come out."""
+    left, deadline = FIRST, time.monotonic() + _START_SECONDS
     while left:
         live.check_running()
         if time.monotonic() > deadline:
-            raise TimeoutError(f"live enriched nothing in {_START_SECONDS:.0f} s; see {live.log}")
+            raise TimeoutError(f"{live.name} enriched nothing in {_START_SECONDS:.0f} s; see {live.log}")
         message = consumer.poll(0.5)
         left -= message is not None and message.error() is None
 
 
-def _measure(
-    mode: Mode,
+def measure(
+    mode: str,
     rate: int,
     seconds: float,
     interval_seconds: float,
@@ -188,9 +193,10 @@ def _measure(
     stack: LocalStack,
     env: Mapping[str, str],
 ) -> Latency:
+    """Send `rate` departures a second, and note when each one's enriched record comes; `live` is who enriches. Raises ProcessFailed."""
     sent = int(rate * seconds)
     samples: list[tuple[int, int, int]] = []
-    pids = {"live": live.pid, "broker": stack.kafka.process.pid}
+    pids = {live.name: live.pid, "broker": stack.kafka.process.pid}
     command = [sys.executable, "-m", "tests.bench.pace", str(rate), str(seconds)]
     with (
         Meter({name: pid for name, pid in pids.items() if pid is not None}) as meter,

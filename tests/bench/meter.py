@@ -52,6 +52,11 @@ class Meter:
             cpu = sum(self._cpu[name].values()) - self._before[name]
             self.usage[name] = Usage(cpu, self._peak[name] / 2**20)
 
+    def cpu_seconds(self) -> float:
+        """What all trees together have used since `__enter__`, as of the last sample."""
+        now = sum(seconds for cpu in self._cpu.values() for seconds in list(cpu.values()))
+        return now - sum(self._before.values())
+
     def _run(self) -> None:
         while not self._stop.wait(_SAMPLE_SECONDS):
             self._sample()

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from confluent_kafka import Consumer, TopicPartition
-
 from contracts import topics
-from contracts.settings import Settings
 from spark.resume import CheckpointOffsets
 from tests.bench.filled import filled_stack
-from tests.bench.hop import Hop, measure
+from tests.bench.hop import Hop, grown, measure
 
 MODES = ("exactly-once", "at-least-once")
 
@@ -25,19 +22,8 @@ def run(events: int, say: Callable[[str], None]) -> list[Hop]:
     with filled_stack(events, say) as (stack, env, settings):
         for mode in MODES:
             ours = env | {"HEADRACE_LIVE__MODE": mode}
-            hops.append(measure(mode, "live", stack, ours, events, _end(settings), say))
+            hops.append(
+                measure(mode, "live", stack, ours, events, grown(settings, topics.FLIGHTS_DEPARTED_ENRICHED.name), say)
+            )
             CheckpointOffsets(settings.s3, f"checkpoints/live/{topics.FLIGHTS_DEPARTED_ENRICHED.name}").remove()
     return hops
-
-
-def _end(settings: Settings) -> Callable[[], int]:
-    """How much further the enriched topic's committed records go than now; markers of transactions are a handful."""
-    topic = topics.FLIGHTS_DEPARTED_ENRICHED.name
-    consumer = Consumer(settings.kafka.client_config() | {"group.id": "bench", "isolation.level": "read_committed"})
-    partitions = [TopicPartition(topic, each) for each in consumer.list_topics(topic, 10).topics[topic].partitions]
-
-    def end() -> int:
-        return sum(consumer.get_watermark_offsets(each, timeout=10)[1] for each in partitions)
-
-    before = end()
-    return lambda: end() - before

@@ -1,0 +1,22 @@
+"""The dimensions for those who have no Delta reader: a file of JSON lines each, with the columns and types of the contract."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from contracts.catalog import load_catalog
+from services.dimensions.parse import parse
+from services.dimensions.rejected import Rejected
+from services.replay.table import data_folder
+from tests.bench.peers.task import dimension_file
+
+
+def write_dimensions(folder: Path) -> None:
+    """Write every dimension of the catalog into the folder, from the same source files and by the same rules as it is published."""
+    folder.mkdir()
+    for contract in load_catalog().dimensions.values():
+        table = parse(contract, (data_folder() / contract.source).read_bytes())
+        assert not isinstance(table, Rejected), f"{contract.source}: {table}"
+        lines = [json.dumps(row) + "\n" for row in table.to_pylist()]
+        dimension_file(folder, contract.name).write_text("".join(lines), encoding="utf-8")
