@@ -32,6 +32,8 @@ def run_tests(*, unit: bool, images: bool, expression: str | None, arguments: Se
         if expression is not None:
             command += ["-k", expression]
         code = _run(command)
+        if code == pytest.ExitCode.INTERRUPTED:
+            return code
         if code == pytest.ExitCode.NO_TESTS_COLLECTED:
             nothing += 1
         else:
