@@ -10,7 +10,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 
 import structlog
-from py4j.protocol import Py4JError, Py4JJavaError
 
 from contracts.catalog import Catalog, load_catalog
 from contracts.errors import HeadraceError
@@ -26,7 +25,7 @@ from spark.lifecycle import Lifecycle
 from spark.live import Live, route
 from spark.mode import GUARANTEES, Mode
 from spark.real_time import RealTime
-from spark.session import start_session, stop_session
+from spark.session import start_session, stop_session, while_java_lives
 from spark.settings import SparkSettings
 from spark.sink import Sink
 
@@ -56,11 +55,6 @@ def main() -> int:
     except HeadraceError as error:
         _log.error("stopped by a failure", reason=str(error))
         return 1
-    except Py4JJavaError:
-        raise
-    except Py4JError:
-        _log.error("stopped by a failure", reason="Spark's Java process ended: what it said last stands above")
-        return 1
     return 0
 
 
@@ -85,6 +79,7 @@ def run(name: str, settings: SparkSettings, catalog: Catalog) -> None:
         acquired = _acquire(lifecycle, settings, catalog, ending) if name == "live" else None
         spark = start_session(settings, f"headrace-{name}")
         ending.callback(lambda: stop_session(spark, settings, has_worked=lifecycle.progress.has_rows))
+        ending.enter_context(while_java_lives(spark))
         lifecycle.listen()
 
         real_time = name == "live" and settings.live.mode == Mode.REAL_TIME

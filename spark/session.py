@@ -7,13 +7,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from contracts.settings import S3Settings
+from spark.errors import QueryFailed
 from spark.settings import SparkSettings
 
 _LOG4J = Path(__file__).with_name("log4j2.properties")
@@ -41,6 +43,9 @@ _COMPILER = " ".join(
 )
 
 _JVM_SECONDS = 60.0
+_NOTICE_SECONDS = 1.0
+"""A process that dies closes its connections a little before it is gone."""
+
 _BEGAN = time.time()
 """Before the JVM of this process."""
 
@@ -147,6 +152,19 @@ def stop_session(spark: SparkSession, settings: SparkSettings, *, has_worked: bo
         archive = _class_archive(settings, name)
         if archive.exists() and archive.stat().st_mtime > _BEGAN:
             archive.unlink()
+
+
+@contextmanager
+def while_java_lives(spark: SparkSession) -> Iterator[None]:
+    """Raise QueryFailed in place of what comes of calls to a Java process that has ended meanwhile."""
+    try:
+        yield
+    except (Py4JError, ConnectionError) as error:
+        jvm: subprocess.Popen[bytes] | None = getattr(spark.sparkContext._gateway, "proc", None)
+        with suppress(subprocess.TimeoutExpired):
+            if jvm is not None and jvm.wait(_NOTICE_SECONDS) is not None:
+                raise QueryFailed("Spark's Java process ended; what it said last stands above") from error
+        raise
 
 
 def _class_archive(settings: SparkSettings, name: str) -> Path:

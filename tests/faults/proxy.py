@@ -39,7 +39,8 @@ class Proxy:
         self._open: set[socket.socket] = set()
         self._listener = socket.create_server((HOST, 0), backlog=128)
         self.port = int(self._listener.getsockname()[1])
-        threading.Thread(target=self._accept, name="proxy", daemon=True).start()
+        self._accepting = threading.Thread(target=self._accept, name="proxy", daemon=True)
+        self._accepting.start()
 
     def __enter__(self) -> Self:
         return self
@@ -51,6 +52,7 @@ class Proxy:
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+        self._accepting.join()
         self._reset_all()
 
     @contextmanager
