@@ -9,6 +9,7 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from contracts.registry import Registry
 from contracts.s3 import s3_client
 from contracts.settings import Settings
 from deploy.local.stack import LocalStack
@@ -36,6 +37,7 @@ class Positions:
         self._committed = Consumer({**kafka, "group.id": "witness", "isolation.level": "read_committed"})
         self._all = Consumer({**kafka, "group.id": "witness", "isolation.level": "read_uncommitted"})
         self._partitions = sorted(self._all.list_topics(TARGET, timeout=30).topics[TARGET].partitions)
+        self.registry = Registry(self.settings.registry)
         self._s3 = s3_client(self.settings.s3)
         self._bucket = self.settings.s3.bucket
         self._data = stack.directory / "s3" / "data" / self._bucket
@@ -44,6 +46,7 @@ class Positions:
         """Close the clients."""
         for client in (self._group, self._committed, self._all):
             client.close()
+        self.registry.close()
 
     def taken(self) -> Offsets:
         """The offsets that the group `live` has committed."""

@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 from confluent_kafka import Consumer, Message, TopicPartition
 
 from contracts.dead_letters.headers import ERRORS
-from contracts.registry import Registry
 from spark.live import SOURCE as RAW
 from spark.live import TARGET as ENRICHED
 from tests.faults.load import flight_of
@@ -52,7 +51,7 @@ class Witness:
         self._stage, self._ledger, self._exactly_once = stage, stage.ledger, exactly_once
         self._positions = stage.positions
         self._settings = self._positions.settings
-        self._registry = Registry(self._settings.registry)
+        self._registry = self._positions.registry
         self._oracle = enriched_flights(_FLIGHTS_UNTIL)
         self._schemas: dict[int, Any] = {}
         self._next: dict[tuple[str, str], dict[int, int]] = {}
