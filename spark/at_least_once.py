@@ -61,13 +61,13 @@ def observed(rows: DataFrame, seen: Observation | str) -> DataFrame:
         F.min("timestamp_ms").alias("oldest_ms"),
         F.avg("timestamp_ms").alias("mean_ms"),
         *[
-            F.count_if(F.find_in_set(F.lit(name), F.col("unmatched")) > 0).alias(f"unmatched.{name}")
-            for name in LOOKUPS
+            F.count_if(F.find_in_set(F.lit(lookup.name), F.col("unmatched")) > 0).alias(f"unmatched.{lookup.name}")
+            for lookup in LOOKUPS
         ],
     )
 
 
 def written(seen: Mapping[str, Any]) -> Written:
     """What `observed` has counted."""
-    unmatched = {name: seen[f"unmatched.{name}"] for name in LOOKUPS}
+    unmatched = {lookup.name: seen[f"unmatched.{lookup.name}"] for lookup in LOOKUPS}
     return Written(seen["dead_letters"], seen["oldest_ms"], seen["mean_ms"], unmatched)

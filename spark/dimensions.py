@@ -33,8 +33,8 @@ _AGAIN_SECONDS = 5.0
 _CHECK_SECONDS = 30.0
 """How often to look whether a table is still the one that was read: it can be removed, and made anew from version 0 on."""
 
-_UNFIT = (DeltaError, ClientError, OSError, pa.ArrowException, AnalysisException)
-"""What comes of a table whose files are missing, cut short, or of another shape."""
+_UNFIT = (DeltaError, ClientError, OSError, pa.ArrowException, ValueError, AnalysisException)
+"""What comes of a table whose files are missing, cut short, of another shape, or lack a key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ class Dimensions:
         table = DeltaTable(f"s3://{self._bucket}/{contract.location}", storage_options=self._delta_options)
         rows = pa.concat_tables([self._rows(uri) for uri in table.file_uris()])
         columns = [F.col(column.name).cast(column.type) for column in contract.columns]
-        frame = self._spark.createDataFrame(rows).select(columns)
+        frame = self._spark.createDataFrame(rows.cast(_never_null(rows.schema, contract.key))).select(columns)
         _log.info("dimension read", dimension=contract.name, version=table.version(), rows=rows.num_rows)
         return Dimension(table.version(), frame)
 
@@ -187,3 +187,8 @@ class Dimensions:
             if error.response["ResponseMetadata"]["HTTPStatusCode"] == 404:
                 return None
             raise
+
+
+def _never_null(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
+    """A table's key never is, but its files don't say so."""
+    return pa.schema([field.with_nullable(field.nullable and field.name not in names) for field in schema])

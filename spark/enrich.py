@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+
+DIMENSIONS = ("airlines", "airports", "planes")
+"""In the order in which `enrich` takes them."""
 
 DEPARTURE = (
     "flight_id",
@@ -20,13 +25,31 @@ DEPARTURE = (
     "departure_delay_minutes",
     "distance_miles",
 )
-LOOKUPS = {
-    "airlines": "airline.carrier",
-    "airports.origin": "origin.airport",
-    "airports.destination": "destination.airport",
-    "planes": "plane.tail_number",
-}
-"""Each lookup, and the key that is null where it found no row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """A left join: a departure's `field` is looked up in the `key` of a `dimension`, whose row `LOOKED_UP` calls `row`."""
+
+    name: str
+    """As `unmatched` tells it."""
+    row: str
+    dimension: str
+    key: str
+    field: str
+
+    @property
+    def found(self) -> str:
+        """The column of `sides` that is null where no row was found."""
+        return f"{self.row}_key"
+
+
+LOOKUPS = (
+    Lookup("airlines", row="airline", dimension="airlines", key="carrier", field="carrier"),
+    Lookup("airports.origin", row="origin", dimension="airports", key="airport", field="origin"),
+    Lookup("airports.destination", row="destination", dimension="airports", key="airport", field="destination"),
+    Lookup("planes", row="plane", dimension="planes", key="tail_number", field="tail_number"),
+)
 
 LOOKED_UP = {
     "airline_name": "airline.name",
@@ -56,34 +79,43 @@ def enrich(departures: DataFrame, airlines: DataFrame, airports: DataFrame, plan
     flights.departed.enriched.v1 and after them what passed through. `unmatched` names the lookups that had no row, a
     departure without tail number included.
     """
+    return look_up(departures, sides(airlines, airports, planes))
+
+
+def sides(airlines: DataFrame, airports: DataFrame, planes: DataFrame) -> list[DataFrame]:
+    """Of each of `LOOKUPS` the key, called `found`, and the enriched fields that it fills in; no column more."""
+    frames = dict(zip(DIMENSIONS, (airlines, airports, planes), strict=True))
+    return [frames[lookup.dimension].select(_side(lookup)) for lookup in LOOKUPS]
+
+
+def look_up(departures: DataFrame, looked_up: Sequence[DataFrame]) -> DataFrame:
+    """`enrich` with its `sides`."""
     carried = [name for name in departures.columns if name not in DEPARTURE]
-    joined = (
-        departures.alias("departure")
-        .join(F.broadcast(airlines.alias("airline")), _parsed("departure.carrier = airline.carrier"), how="left")
-        .join(F.broadcast(airports.alias("origin")), _parsed("departure.origin = origin.airport"), how="left")
-        .join(
-            F.broadcast(airports.alias("destination")),
-            _parsed("departure.destination = destination.airport"),
-            how="left",
-        )
-        .join(F.broadcast(planes.alias("plane")), _parsed("departure.tail_number = plane.tail_number"), how="left")
-    )
+    joined = departures.alias("departure")
+    for lookup, side in zip(LOOKUPS, looked_up, strict=True):
+        joined = joined.join(F.broadcast(side), _matches(lookup), how="left")
     return joined.select(*_enriched(), *[f"departure.{name}" for name in carried])
 
 
+def _side(lookup: Lookup) -> list[Column]:
+    sources = {field: source.split(".") for field, source in LOOKED_UP.items()}
+    filled = [F.col(column).alias(field) for field, (row, column) in sources.items() if row == lookup.row]
+    return [F.col(lookup.key).alias(lookup.found), *filled]
+
+
 @functools.cache
-def _parsed(condition: str) -> Column:
+def _matches(lookup: Lookup) -> Column:
     """Kept, like the fields: parsing them would be a tenth of a small batch."""
-    return F.expr(condition)
+    return F.expr(f"departure.{lookup.field} = {lookup.found}")
 
 
 @functools.cache
 def _enriched() -> list[Column]:
     """The fields of an enriched departure."""
     # Not filter(): a lambda would take the whole stage out of Spark's code generation.
-    missing = ", ".join(f"if({key} IS NULL, '{lookup}', '')" for lookup, key in LOOKUPS.items())
+    missing = ", ".join(f"if({each.found} IS NULL, '{each.name}', '')" for each in LOOKUPS)
     return [
         *[F.col(f"departure.{name}") for name in DEPARTURE],
-        *[F.col(source).alias(name) for name, source in LOOKED_UP.items()],
+        *[F.col(name) for name in LOOKED_UP],
         F.expr(f"array_remove(array({missing}), '') AS unmatched"),
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -12,9 +12,10 @@ from contracts import topics
 from contracts.catalog import Catalog
 from contracts.errors import NotAProducer
 from contracts.registry import Registry
+from spark.broadcasts import Broadcasts
 from spark.decode import decode
 from spark.dimensions import Dimension, Dimensions, stamped_versions
-from spark.enrich import enrich
+from spark.enrich import DIMENSIONS, look_up
 from spark.kafka import read_topic
 from spark.lifecycle import Lifecycle
 from spark.metrics import count_batch
@@ -28,7 +29,6 @@ from spark.wire import wire_value
 
 SOURCE = topics.FLIGHTS_DEPARTED.name
 TARGET = topics.FLIGHTS_DEPARTED_ENRICHED.name
-DIMENSIONS = ("airlines", "airports", "planes")
 
 
 def route(catalog: Catalog) -> Route:
@@ -72,6 +72,7 @@ class Live:
         self._lifecycle = lifecycle
         self._schemas = TopicSchemas(registry, source, catalog.schema(SOURCE))
         self._dimensions = Dimensions(spark, settings.s3, [catalog.dimension(name) for name in DIMENSIONS])
+        self._broadcasts = Broadcasts()
         self._source, self._target = source, target
         self._value = target_value(catalog, registry)
 
@@ -101,12 +102,18 @@ class Live:
     def write(self, batch: DataFrame, batch_id: int) -> None:
         """Enrich one batch of raw records into the sink, the bad ones as dead letters. One Spark job."""
         schemas = self._schemas.covering(batch, self._lifecycle.stopping)
-        enriched = enriched_rows(batch, schemas, self._dimensions.newest())
+        dimensions = self._dimensions.newest()
+        enriched = enriched_rows(batch, schemas, dimensions, self._broadcasts.sides(dimensions))
         count_batch("live", self._sink.write(outgoing_rows(enriched, self._value), offset_ranges(batch)))
 
 
-def enriched_rows(batch: DataFrame, schemas: WriterSchemas, dimensions: Mapping[str, Dimension]) -> DataFrame:
-    """One row for each raw record: the enriched event's fields, then `reason`, `error` and `record` of `decode`."""
+def enriched_rows(
+    batch: DataFrame, schemas: WriterSchemas, dimensions: Mapping[str, Dimension], sides: Sequence[DataFrame]
+) -> DataFrame:
+    """One row for each raw record: the enriched event's fields, then `reason`, `error` and `record` of `decode`.
+
+    `sides` are of these `dimensions`.
+    """
     departures = decode(batch, schemas).select(
         "event.*",
         stamped_versions(dimensions).alias("dimension_versions"),
@@ -115,7 +122,7 @@ def enriched_rows(batch: DataFrame, schemas: WriterSchemas, dimensions: Mapping[
         "error",
         "record",
     )
-    return enrich(departures, *[dimensions[name].frame for name in DIMENSIONS])
+    return look_up(departures, sides)
 
 
 def outgoing_rows(enriched: DataFrame, value: Column) -> DataFrame:

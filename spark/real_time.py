@@ -21,10 +21,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 from contracts.catalog import Catalog
 from contracts.registry import Registry
 from spark.at_least_once import AtLeastOnceSink, observed, written
+from spark.broadcasts import Broadcasts
 from spark.dimensions import Dimensions
+from spark.enrich import DIMENSIONS
 from spark.errors import QueryFailed
 from spark.lifecycle import Lifecycle
-from spark.live import DIMENSIONS, SOURCE, checkpoint_folder, enriched_rows, outgoing_rows, route, target_value
+from spark.live import SOURCE, checkpoint_folder, enriched_rows, outgoing_rows, route, target_value
 from spark.metrics import REGISTRY_WAITING, RESTARTS, count_rows, sources_of
 from spark.real_time_meter import Meter
 from spark.real_time_positions import RealTimePositions
@@ -63,6 +65,7 @@ class RealTime:
         source = catalog.topic(SOURCE)
         self._schemas = TopicSchemas(registry, source, catalog.schema(SOURCE))
         self._dimensions = Dimensions(spark, settings.s3, [catalog.dimension(name) for name in DIMENSIONS])
+        self._broadcasts = Broadcasts()
         self._value = target_value(catalog, registry)
         self._sink = AtLeastOnceSink(settings.kafka, self._route)
         self._positions = RealTimePositions(
@@ -125,7 +128,8 @@ class RealTime:
             self._spark, self._settings.kafka, self._route.source, {p: each.position for p, each in taken.items()}
         )
         known = failing_on_other_ids(not_taken(raw, taken), self._schemas.current.writers.keys() | self._foreign)
-        enriched = enriched_rows(known, self._schemas.current, self._dimensions.newest())
+        dimensions = self._dimensions.newest()
+        enriched = enriched_rows(known, self._schemas.current, dimensions, self._broadcasts.sides(dimensions))
         return self._sink.records(observed(outgoing_rows(enriched, self._value), self._route.query))
 
     def _versions(self) -> dict[str, object]:

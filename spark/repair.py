@@ -20,10 +20,10 @@ from contracts.errors import ContractError
 from contracts.registry import Registry
 from spark.dimensions import Dimensions, stamped_versions
 from spark.emission import Emission, Outgoing
-from spark.enrich import DEPARTURE, enrich
+from spark.enrich import DEPARTURE, DIMENSIONS, enrich
 from spark.errors import RepairFailed
 from spark.latest import LATEST
-from spark.live import DIMENSIONS, SOURCE, TARGET, target_value
+from spark.live import SOURCE, TARGET, target_value
 from spark.settings import SparkSettings
 from spark.sink import Route
 
