@@ -15,7 +15,7 @@ from spark.headers import coordinate, header_array, header_if_any
 from spark.kafka import write_records
 from spark.offsets import OffsetRange
 from spark.resume import CheckpointOffsets
-from spark.sink import PASSED_ON, Route, Written
+from spark.sink import PASSED_ON, Route, ToRows, Written
 
 
 class AtLeastOnceSink:
@@ -29,10 +29,10 @@ class AtLeastOnceSink:
         """The first records: it has no position of its own."""
         return "earliest"
 
-    def write(self, rows: DataFrame, ranges: Sequence[OffsetRange]) -> Written:
+    def write(self, batch: DataFrame, to_rows: ToRows, ranges: Sequence[OffsetRange]) -> Written:
         """Write the rows; returns when the brokers have them all."""
         seen = Observation()
-        write_records(self._kafka, self.records(observed(rows, seen)))
+        write_records(self._kafka, self.records(observed(to_rows(batch), seen)))
         return written(seen.get)
 
     def records(self, rows: DataFrame) -> DataFrame:

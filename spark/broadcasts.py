@@ -42,7 +42,11 @@ def kept(side: DataFrame, key: str) -> DataFrame:
     a projection or filter in between as if there were no broadcast, and fails.
     """
     spark = side.sparkSession
-    planned = spark.range(1).select(F.col("id").cast("string").alias("probe")).join(F.broadcast(side), F.col("probe") == side[key], "left")
+    planned = (
+        spark.range(1)
+        .select(F.col("id").cast("string").alias("probe"))
+        .join(F.broadcast(side), F.col("probe") == side[key], "left")
+    )
     broadcast = _find(planned._jdf.queryExecution().executedPlan())
     adaptive = spark.sparkContext._jvm.org.apache.spark.sql.execution.adaptive
     stage = adaptive.BroadcastQueryStageExec(0, broadcast, broadcast.canonicalized())

@@ -17,14 +17,16 @@ from pyspark.sql import DataFrame
 from contracts.settings import KafkaSettings
 from spark.errors import SinkRefused
 from spark.offsets import OffsetRange
+from spark.prepared import Prepared
 from spark.resume import CheckpointOffsets, find_positions, resume
 from spark.settings import LiveSettings
-from spark.sink import Route, Written
+from spark.sink import Route, ToRows, Written
 from spark.tail import Taken, not_taken, read_tail
 from spark.transaction import (
     RESULT,
     Plan,
     committed_positions,
+    given,
     position_reader,
     send,
     transactional_producer,
@@ -51,6 +53,8 @@ class ExactlyOnceSink:
         self._live = live
         self._writing = threading.Lock()
         self._taken: dict[int, Taken] = {}
+        self._to_rows: ToRows | None = None
+        self._prepared: Prepared | None = None
 
     def starting_offsets(self, checkpoint: CheckpointOffsets) -> str:
         """The group's. Fences whoever else writes, so that nobody moves them any more."""
@@ -82,14 +86,20 @@ class ExactlyOnceSink:
             reader.close()
         return json.dumps({topic: {str(partition): at for partition, at in positions.items()}})
 
-    def write(self, rows: DataFrame, ranges: Sequence[OffsetRange]) -> Written:
+    def write(self, batch: DataFrame, to_rows: ToRows, ranges: Sequence[OffsetRange]) -> Written:
         """Raises SinkRefused if a task found that writing would lose or double records."""
         late = {at.partition: self._taken[at.partition] for at in ranges if at.start <= self._last_taken(at.partition)}
         metadata = {partition: each.metadata for partition, each in late.items()}
-        plan = Plan(self._kafka, self._route, tuple(ranges), self._live.dead_letter_limit, metadata=metadata)
-        with self._writing:
-            found = not_taken(rows, late).mapInArrow(functools.partial(send, plan), RESULT).collect()
-        results = [json.loads(row["result"]) for row in found]
+        if late:
+            prepared = self._prepare(to_rows, late)
+        elif self._prepared is None or self._to_rows is not to_rows:
+            prepared = self._prepared = self._prepare(to_rows, {})
+            self._to_rows = to_rows
+        else:
+            prepared = self._prepared
+        with self._writing, given(batch.sparkSession.sparkContext, ranges, metadata):
+            found = prepared.collect(batch)
+        results = [json.loads(row.getString(0)) for row in found]
         skipped = sum(result["skipped"] for result in results)
         if skipped:
             SKIPPED.labels(self._route.query).inc(skipped)
@@ -98,6 +108,14 @@ class ExactlyOnceSink:
         if refusals:
             raise SinkRefused("; ".join(refusals))
         return _together(results)
+
+    def _prepare(self, to_rows: ToRows, late: Mapping[int, Taken]) -> Prepared:
+        plan = Plan(self._kafka, self._route, self._live.dead_letter_limit)
+
+        def query(batch: DataFrame) -> DataFrame:
+            return not_taken(to_rows(batch), late).mapInArrow(functools.partial(send, plan), RESULT)
+
+        return Prepared(query)
 
     def _last_taken(self, partition: int) -> int:
         """The last record that real-time mode wrote ahead of its position; -1 if there is none."""

@@ -23,7 +23,7 @@ from spark.offsets import offset_ranges
 from spark.resume import CheckpointOffsets
 from spark.schemas import WriterSchemas
 from spark.settings import SparkSettings
-from spark.sink import Route, Sink, outgoing
+from spark.sink import Route, Sink, ToRows, outgoing
 from spark.topic_schemas import TopicSchemas
 from spark.wire import wire_value
 
@@ -73,6 +73,8 @@ class Live:
         self._schemas = TopicSchemas(registry, source, catalog.schema(SOURCE))
         self._dimensions = Dimensions(spark, settings.s3, [catalog.dimension(name) for name in DIMENSIONS])
         self._broadcasts = Broadcasts()
+        self._made: ToRows | None = None
+        self._made_of: tuple[WriterSchemas, Mapping[str, Dimension]] | None = None
         self._source, self._target = source, target
         self._value = target_value(catalog, registry)
 
@@ -102,9 +104,16 @@ class Live:
     def write(self, batch: DataFrame, batch_id: int) -> None:
         """Enrich one batch of raw records into the sink, the bad ones as dead letters. One Spark job."""
         schemas = self._schemas.covering(batch, self._lifecycle.stopping)
-        dimensions = self._dimensions.newest()
-        enriched = enriched_rows(batch, schemas, dimensions, self._broadcasts.sides(dimensions))
-        count_batch("live", self._sink.write(outgoing_rows(enriched, self._value), offset_ranges(batch)))
+        to_rows = self._to_rows(schemas, dict(self._dimensions.newest()))
+        count_batch("live", self._sink.write(batch, to_rows, offset_ranges(batch)))
+
+    def _to_rows(self, schemas: WriterSchemas, dimensions: Mapping[str, Dimension]) -> ToRows:
+        """The same function as before while there is neither a schema nor a dimension version that is new."""
+        if self._made is None or self._made_of != (schemas, dimensions):
+            sides = self._broadcasts.sides(dimensions)
+            self._made_of = (schemas, dimensions)
+            self._made = lambda batch: outgoing_rows(enriched_rows(batch, schemas, dimensions, sides), self._value)
+        return self._made
 
 
 def enriched_rows(

@@ -28,7 +28,8 @@ class Cluster(_Part):
 
 
 class LiveSettings(_Part):
-    """The live enrichment: how often it looks for records (seconds), and how many it takes at once.
+    """The live enrichment: how long a batch lasts at least (seconds; 0: the next one begins when there are records), and how
+    many records it takes at once.
 
     `mode`: see `spark.mode`. In real-time mode records are not taken in batches, and `interval_seconds` is the time from one
     commit of positions to the next, each of which is a pause. `dead_letter_limit` is the share of bad records in a
@@ -38,7 +39,7 @@ class LiveSettings(_Part):
     One process runs the query, which holds a lease: after `lease_seconds` of silence another one may take over.
     """
 
-    trigger_seconds: float = Field(default=0.2, ge=0)
+    trigger_seconds: float = Field(default=0.0, ge=0)
     max_offsets_per_trigger: int = Field(default=1_048_576, gt=0)
     mode: Mode = Mode.EXACTLY_ONCE
     interval_seconds: float = Field(default=60.0, ge=5, le=3600)

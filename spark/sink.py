@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -52,6 +52,10 @@ class Written:
     unmatched: Mapping[str, int]
 
 
+ToRows = Callable[[DataFrame], DataFrame]
+"""Raw records to rows of `outgoing`."""
+
+
 class Sink(Protocol):
     """Takes everything of a batch, or raises."""
 
@@ -61,8 +65,12 @@ class Sink(Protocol):
         A checkpoint that the sink's own position contradicts is refused (PositionsDisagree) or removed.
         """
 
-    def write(self, rows: DataFrame, ranges: Sequence[OffsetRange]) -> Written:
-        """Write rows of `outgoing`; `ranges` are the raw offsets that they come from, one for each task, in order."""
+    def write(self, batch: DataFrame, to_rows: ToRows, ranges: Sequence[OffsetRange]) -> Written:
+        """Write what `to_rows` makes of a batch of raw records.
+
+        The same `to_rows` gives the same plan for every batch, and may be asked only once. `ranges` are the raw offsets of the
+        batch, one for each task, in order.
+        """
 
 
 def outgoing(enriched: DataFrame, value: Column, unmatched: Column) -> DataFrame:

@@ -12,12 +12,13 @@ import warnings
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass
 from typing import Any, TypeVar
 
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from pyspark import TaskContext
+from pyspark import SparkContext, TaskContext
 
 from contracts.dead_letters.headers import dead_letter_headers
 from contracts.producer_config import PRODUCER_CONFIG
@@ -31,6 +32,7 @@ the timestamps and unmatched, counts by lookup; and refused, a sentence when it 
 else null."""
 
 _COLUMNS = ("offset", "timestamp_ms", "reason", "error", "key", "value", "headers", *PASSED_ON)
+_RANGES = "headrace.ranges"
 _TIMEOUT_SECONDS = 30.0
 _TRANSACTION_TIMEOUT_MS = 60_000
 DEAD_LETTERS_ALLOWED = 100
@@ -61,19 +63,27 @@ _consumers: dict[str, Consumer] = {}
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What every task of a batch needs to know; `kafka` are librdkafka properties, secrets in clear.
+    """What every task needs to know, the same in every batch; `kafka` are librdkafka properties, secrets in clear.
 
-    An open transaction holds back every reader of committed records, so a long range is cut. `metadata` goes with the offset
-    of these partitions.
+    An open transaction holds back every reader of committed records, so a long range is cut.
     """
 
     kafka: Mapping[str, str]
     route: Route
-    ranges: Sequence[OffsetRange]
     dead_letter_limit: float
     transaction_records: int = 100_000
     transaction_seconds: float = 5.0
-    metadata: Mapping[int, str] = field(default_factory=dict)
+
+
+@contextmanager
+def given(context: SparkContext, ranges: Sequence[OffsetRange], metadata: Mapping[int, str]) -> Iterator[None]:
+    """Tell the tasks of the jobs begun meanwhile their ranges, in order, and what goes with the offsets of these partitions."""
+    told = [(*astuple(found), metadata.get(found.partition, "")) for found in ranges]
+    context.setLocalProperty(_RANGES, json.dumps(told))
+    try:
+        yield
+    finally:
+        context.setLocalProperty(_RANGES, "")
 
 
 class Refused(Exception):
@@ -84,7 +94,8 @@ def send(plan: Plan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBat
     """A `mapInArrow` function: rows of `spark.sink.outgoing` in, one row of `RESULT` out."""
     context = TaskContext.get()
     assert context is not None
-    task = _Task(plan, plan.ranges[context.partitionId()])
+    *found, metadata = json.loads(str(context.getLocalProperty(_RANGES)))[context.partitionId()]
+    task = _Task(plan, OffsetRange(*found), metadata)
     refused = None
     try:
         task.run(batches)
@@ -142,8 +153,9 @@ def committed_positions(consumer: Consumer, topic: str, partitions: Sequence[int
 class _Task:
     """Sends one range. The counts are of what is committed."""
 
-    def __init__(self, plan: Plan, found: OffsetRange) -> None:
+    def __init__(self, plan: Plan, found: OffsetRange, metadata: str) -> None:
         self.range = found
+        self._metadata = metadata
         self.sent = self.dead_letters = self.skipped = 0
         self._plan = plan
         self._route = plan.route
@@ -283,8 +295,7 @@ class _Task:
                 "was taken in: mend their producer or schema, or raise HEADRACE_LIVE__DEAD_LETTER_LIMIT to send them to "
                 f"{self._route.dead_letters}"
             )
-        metadata = self._plan.metadata.get(self.range.partition, "")
-        offsets = [TopicPartition(self.range.topic, self.range.partition, position, metadata)]
+        offsets = [TopicPartition(self.range.topic, self.range.partition, position, self._metadata)]
         retried(lambda: self._producer.send_offsets_to_transaction(offsets, self._group, _TIMEOUT_SECONDS))
         retried(lambda: self._producer.commit_transaction(_TIMEOUT_SECONDS))
         self.sent += self._good

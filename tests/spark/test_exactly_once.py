@@ -24,7 +24,7 @@ from spark.resume import CheckpointOffsets
 from spark.schemas import WriterSchemas
 from spark.settings import SparkSettings
 from spark.sink import Route, Written, outgoing
-from spark.transaction import RESULT, Plan, committed_offsets, position_reader, send, transactional_producer
+from spark.transaction import RESULT, Plan, committed_offsets, given, position_reader, send, transactional_producer
 from tests.spark.records import DEPARTED, SCHEMA, Topics, a_departure, body, framed
 
 PARTITION = 0
@@ -43,9 +43,10 @@ class Hop:
         return ExactlyOnceSink(self.settings.kafka, self.route, self.settings.live.model_copy(update=live))
 
     def write(self, start: int, end: int, **live: object) -> Written:
-        return self.sink(**live).write(self.rows(start, end), [OffsetRange(self.route.source, PARTITION, start, end)])
+        found = [OffsetRange(self.route.source, PARTITION, start, end)]
+        return self.sink(**live).write(self.raw(start, end), self.to_rows, found)
 
-    def rows(self, start: int, end: int) -> DataFrame:
+    def raw(self, start: int, end: int) -> DataFrame:
         source = self.route.source
         raw = self.spark.read.format("kafka").options(
             **kafka_options(self.settings.kafka),
@@ -54,8 +55,11 @@ class Hop:
             endingOffsets=f'{{"{source}": {{"{PARTITION}": {end}}}}}',
             includeHeaders="true",
         )
+        return raw.load()
+
+    def to_rows(self, raw: DataFrame) -> DataFrame:
         schemas = WriterSchemas(self.topics.departed.subject, SCHEMA, {self.topics.schema_ids[DEPARTED]: SCHEMA})
-        return outgoing(decode(raw.load(), schemas), F.col("record.value"), F.lit("airlines,planes"))
+        return outgoing(decode(raw, schemas), F.col("record.value"), F.lit("airlines,planes"))
 
     def written(self) -> list[int]:
         """The raw offsets in the target topic, in its order."""
@@ -117,8 +121,9 @@ def test_a_range_cut_into_transactions_is_skipped_as_far_as_it_was_committed(hop
     hop.write(0, 1700)
     # Arrow batches hold 1,000 rows: the first of them is skipped whole, and must not take the position back.
     found = OffsetRange(hop.route.source, PARTITION, 0, 2500)
-    plan = Plan(hop.settings.kafka.client_config(), hop.route, [found], 0.2, transaction_records=1)
-    (row,) = hop.rows(0, 2500).mapInArrow(functools.partial(send, plan), RESULT).collect()
+    plan = Plan(hop.settings.kafka.client_config(), hop.route, 0.2, transaction_records=1)
+    with given(hop.spark.sparkContext, [found], {}):
+        (row,) = hop.to_rows(hop.raw(0, 2500)).mapInArrow(functools.partial(send, plan), RESULT).collect()
     result = json.loads(row["result"])
     assert (result["sent"], result["skipped"], result["refused"]) == (800, 1700, None)
     assert (hop.written(), hop.position()) == (list(range(2500)), 2500)
