@@ -42,7 +42,7 @@ class LiveSettings(_Part):
     trigger_seconds: float = Field(default=0.0, ge=0)
     max_offsets_per_trigger: int = Field(default=1_048_576, gt=0)
     mode: Mode = Mode.EXACTLY_ONCE
-    interval_seconds: float = Field(default=60.0, ge=5, le=3600)
+    interval_seconds: float = Field(default=120.0, ge=5, le=3600)
     dead_letter_limit: float = Field(default=0.2, ge=0, le=1)
     resume_from: ResumeFrom = "both"
     on_data_loss: OnDataLoss = "stop"
