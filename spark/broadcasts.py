@@ -29,7 +29,7 @@ class Broadcasts:
         """For `spark.enrich.look_up`; sent again only when one of the dimensions was read anew."""
         held = dict(dimensions)
         if held != self._of:
-            planned = sides(*[held[name].frame for name in DIMENSIONS])
+            planned = sides([held[name].frame for name in DIMENSIONS])
             self._sides = [kept(side, lookup.found) for side, lookup in zip(planned, LOOKUPS, strict=True)]
             self._of = held
         return self._sides

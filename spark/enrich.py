@@ -79,12 +79,12 @@ def enrich(departures: DataFrame, airlines: DataFrame, airports: DataFrame, plan
     flights.departed.enriched.v1 and after them what passed through. `unmatched` names the lookups that had no row, a
     departure without tail number included.
     """
-    return look_up(departures, sides(airlines, airports, planes))
+    return look_up(departures, sides([airlines, airports, planes]))
 
 
-def sides(airlines: DataFrame, airports: DataFrame, planes: DataFrame) -> list[DataFrame]:
+def sides(dimensions: Sequence[DataFrame]) -> list[DataFrame]:
     """Of each of `LOOKUPS` the key, called `found`, and the enriched fields that it fills in; no column more."""
-    frames = dict(zip(DIMENSIONS, (airlines, airports, planes), strict=True))
+    frames = dict(zip(DIMENSIONS, dimensions, strict=True))
     return [frames[lookup.dimension].select(_side(lookup)) for lookup in LOOKUPS]
 
 

@@ -134,7 +134,9 @@ def close(producer: Producer) -> None:
 
 def position_reader(kafka: Mapping[str, str], route: Route) -> Consumer:
     """Reads the group's positions, none that an open transaction may still change; never subscribes."""
-    return Consumer({**kafka, "group.id": route.query, "isolation.level": "read_committed"})
+    # Kept for long, it would tell of each attempt to connect while the brokers are away; what asks it, tells of the outage.
+    quiet = {"group.id": route.query, "isolation.level": "read_committed", "log_level": 0}
+    return Consumer({**kafka, **quiet})
 
 
 def committed_offsets(consumer: Consumer, topic: str, partitions: Sequence[int]) -> dict[int, int | None]:
