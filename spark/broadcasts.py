@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from spark.dimensions import Dimension
 from spark.enrich import DIMENSIONS, LOOKUPS, sides
 
-_KEPT = "org.apache.spark.sql.execution.exchange.BroadcastExchangeExec"
+_BROADCAST = "org.apache.spark.sql.execution.exchange.BroadcastExchangeExec"
 
 
 class Broadcasts:
@@ -48,16 +48,17 @@ def kept(side: DataFrame, key: str) -> DataFrame:
         .join(F.broadcast(side), F.col("probe") == side[key], "left")
     )
     broadcast = _find(planned._jdf.queryExecution().executedPlan())
-    adaptive = spark.sparkContext._jvm.org.apache.spark.sql.execution.adaptive
+    sql: Any = spark.sparkContext._jvm.org.apache.spark.sql  # type: ignore[union-attr]
+    adaptive = sql.execution.adaptive
     stage = adaptive.BroadcastQueryStageExec(0, broadcast, broadcast.canonicalized())
     plan = adaptive.LogicalQueryStage(side._jdf.queryExecution().optimizedPlan(), stage)
-    frame = spark.sparkContext._jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan)
+    frame = sql.classic.Dataset.ofRows(spark._jsparkSession, plan)
     return DataFrame(frame, spark)
 
 
 def _find(plan: Any) -> Any:
     """The one broadcast of a plan."""
-    if plan.getClass().getName() == _KEPT:
+    if plan.getClass().getName() == _BROADCAST:
         return plan
     children = plan.children()
     return next(filter(None, (_find(children.apply(at)) for at in range(children.size()))), None)

@@ -16,6 +16,7 @@ from contracts.settings import KafkaSettings, RegistrySettings, Settings
 from contracts.subscriber import Record, Subscriber
 from deploy.local.landing import create_bucket, upload_dimensions
 from deploy.local.ports import Ports
+from deploy.local.spark_env import spark_env
 from deploy.local.stack import LocalStack
 from tests.images.builder import Builder, Container
 from tests.images.conftest import StartContainer, say
@@ -23,8 +24,6 @@ from tests.images.wait import finished, tail, wait_until
 
 pytestmark = [pytest.mark.images, pytest.mark.system, pytest.mark.timeout(1800)]
 
-# Of the machine, where the image has its own.
-_OF_THE_MACHINE = {"JAVA_HOME", "PYSPARK_PYTHON", "HEADRACE_SPARK__JARS"}
 # As in deploy/compose.services.yaml; Spark finishes the batch at hand.
 _GRACE_SECONDS = 30.0
 _SPARK_GRACE_SECONDS = 90.0
@@ -44,7 +43,8 @@ def test_flights_become_alerts(
     new_stack: LocalStack,
     request: pytest.FixtureRequest,
 ) -> None:
-    environment = {key: value for key, value in new_stack.settings_env().items() if key not in _OF_THE_MACHINE}
+    # Java and jars are this machine's, where the image has its own.
+    environment = {key: value for key, value in new_stack.settings_env().items() if key not in spark_env()}
     ports = Ports.free()
 
     def run(

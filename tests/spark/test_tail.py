@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from spark.decode import decode
@@ -69,8 +69,11 @@ class Takeover:
         )
         topics = self._topics
         schemas = WriterSchemas(topics.departed.subject, SCHEMA, {topics.schema_ids[DEPARTED]: SCHEMA})
-        rows = outgoing(decode(raw.load(), schemas), F.col("record.value"), F.lit(""))
-        sink.write(rows, [OffsetRange(self.route.source, 0, start, end)])
+
+        def to_rows(batch: DataFrame) -> DataFrame:
+            return outgoing(decode(batch, schemas), F.col("record.value"), F.lit(""))
+
+        sink.write(raw.load(), to_rows, [OffsetRange(self.route.source, 0, start, end)])
         return sink
 
     def position(self) -> int:
