@@ -99,7 +99,7 @@ class ExactlyOnceSink:
             prepared = self._prepared
         with self._writing, given(batch.sparkSession.sparkContext, ranges, metadata):
             found = prepared.collect(batch)
-        results = [json.loads(row.getString(0)) for row in found]
+        results = [json.loads(text) for text in found]
         skipped = sum(result["skipped"] for result in results)
         if skipped:
             SKIPPED.labels(self._route.query).inc(skipped)

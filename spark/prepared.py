@@ -1,71 +1,62 @@
-"""A batch's plan, made once and run on batch after batch: `Prepared`."""
+"""A batch's query, planned once and run on batch after batch: `Prepared`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame
 
+_STEP = "org.apache.spark.rdd.MapPartitionsRDD"
+
 
 class Prepared:
-    """A query over the frames of `foreachBatch`, which differ in nothing but their records.
+    """A query over the frames of `foreachBatch`, which differ in nothing but their records; its tasks give one text each.
 
-    Spark analyses, optimises and plans what it is given anew for each batch, which takes a small one more time than its
-    tasks do. Here only the scan at the plan's bottom is another one each time. So nothing that the query is made of may
-    change: no range of offsets, no moment, no setting.
+    Spark analyses, optimises, plans and generates code for what it is given, anew for each batch, which takes a small one more time
+    than its tasks do. What comes of it is a function from each partition's rows to rows: here it is made once, and put over
+    the partitions of each further batch. So nothing that the query is made of may change: no range of offsets, no moment,
+    no setting. And it can't shuffle.
     """
 
     def __init__(self, query: Callable[[DataFrame], DataFrame]) -> None:
         self._query = query
-        self._scan: _Scan | None = None
-        self._above: list[_Node] = []
+        self._first: tuple[DataFrame, Any] | None = None
+        self._steps: list[Callable[[Any], Any]] = []
 
-    def collect(self, batch: DataFrame) -> list[Any]:
-        """The rows of the query's result, as Spark's own `Row` in the JVM."""
-        if self._scan is None:
-            plan = self._query(batch)._jdf.queryExecution().executedPlan()
-            self._take_apart(plan, batch.sparkSession.sparkContext._jvm)
+    def collect(self, batch: DataFrame) -> list[str]:
+        """What the tasks have to say, in no particular order."""
+        if self._first is None:
+            rows = self._query(batch)._jdf.queryExecution().executedPlan().execute()
+            self._first = (batch, rows)
         else:
-            plan = self._scan.of(batch)
-            for node in self._above:
-                plan = node.over(plan)
-        return list(plan.executeCollectPublic())
-
-    def _take_apart(self, plan: Any, jvm: Any) -> None:
-        """From the top down to the batch's scan, which is joined from the left alone."""
-        while (children := plan.children()).nonEmpty():
-            self._above.insert(0, _Node(plan, children.tail()))
-            plan = children.head()
-        self._scan = _Scan(jvm.org.apache.spark.sql.execution.RDDScanExec, plan)
+            self._steps = self._steps or _steps(*self._first)
+            rows = _records(batch)
+            for step in self._steps:
+                rows = step(rows)
+        return [str(row.getUTF8String(0)) for row in rows.collect()]
 
 
-@dataclass(frozen=True, slots=True)
-class _Node:
-    """A node of a plan, and its children but the first. Each call into the JVM counts here."""
+def _steps(batch: DataFrame, rows: Any) -> list[Callable[[Any], Any]]:
+    """What makes `rows` of the batch's records, first step first: each an RDD of the one before."""
+    jvm: Any = batch.sparkSession.sparkContext._jvm
+    make, any_class = jvm.org.apache.spark.rdd.MapPartitionsRDD, jvm.scala.reflect.ClassTag.Any()
+    records = _records(batch)
+    steps: list[Callable[[Any], Any]] = []
+    while rows.id() != records.id():
+        if rows.getClass().getName() != _STEP:
+            raise TypeError(f"a query of more than steps over each partition's rows: {rows}")
+        function = rows.getClass().getDeclaredField("f")
+        function.setAccessible(True)
+        steps.insert(0, _step(make, function.get(rows), any_class))
+        rows = rows.prev()
+    return steps
 
-    node: Any
-    others: Any
 
-    def over(self, plan: Any) -> Any:
-        return self.node.withNewChildren(self.others.prepended(plan))
+def _step(make: Any, function: Any, any_class: Any) -> Callable[[Any], Any]:
+    return lambda before: make(before, function, False, False, False, any_class, any_class)
 
 
-@dataclass(frozen=True, slots=True)
-class _Scan:
-    """What scans a batch's records."""
-
-    make: Any
-    first: Any
-
-    def of(self, batch: DataFrame) -> Any:
-        found = batch._jdf.queryExecution().sparkPlan()
-        return self.make(
-            self.first.output(),
-            found.rdd(),
-            found.name(),
-            found.outputPartitioning(),
-            found.outputOrdering(),
-            found.stream(),
-        )
+def _records(batch: DataFrame) -> Any:
+    """The RDD that a frame of `foreachBatch` is made of."""
+    return batch._jdf.queryExecution().analyzed().rdd()
