@@ -255,15 +255,15 @@ def bench_peers(
     rate: Annotated[int, typer.Option(min=100, help="Events per second of the paced load.")] = 1_000,
     seconds: Annotated[
         float, typer.Option(min=0, help="How long each paced load lasts; 20 s of it are left out; 0: no latencies.")
-    ] = 120.0,
+    ] = 150.0,
     only: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Only this contender; may be given more than once.")
     ] = None,
 ) -> None:
     """Headrace beside Flink, Quix Streams and textbook Spark: the same enrichment by each, in turn, its rows compared first.
 
-    A backlog, then the latency under evenly paced load: about forty minutes
-    with the defaults, a quarter of it for the backlogs. The first run
+    A backlog, then the latency under evenly paced load: about fifty minutes
+    with the defaults, a fifth of it for the backlogs. The first run
     downloads Flink (430 MB) and Quix Streams (30 MB) into environments of
     their own and five jars (37 MB), by locks with checksums, into
     ~/.cache/headrace, where they take 850 MB.

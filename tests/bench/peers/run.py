@@ -21,6 +21,7 @@ from deploy.local.jars import read_lock
 from spark.live import checkpoint_folder
 from spark.mode import Mode
 from spark.resume import CheckpointOffsets
+from spark.settings import LiveSettings
 from tests.bench.filled import filled_stack
 from tests.bench.hop import Hop, run_through
 from tests.bench.latency import FIRST, Latency, listen, measure, report_one, wait_for_first
@@ -32,8 +33,6 @@ from tests.bench.peers.rows import Row, differences, ends, expected_rows, writte
 from tests.bench.results import as_line, conditions, save
 
 _GRACE_SECONDS = 30
-_INTERVAL_SECONDS = 60.0
-"""Of the real-time mode, as by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +103,9 @@ def _latency(contender: Contender, rate: int, seconds: float, say: Callable[[str
             wait_for_first(consumer, process)
             say(f"{contender.name}: {rate:,} events/s for {seconds:.0f} s")
             env = stage.env | {"PYTHONPATH": str(ROOT)}
-            found = measure(contender.name, rate, seconds, _INTERVAL_SECONDS, consumer, process, stage.stack, env)
+            found = measure(
+                contender.name, rate, seconds, LiveSettings().interval_seconds, consumer, process, stage.stack, env
+            )
             consumer.close()
             return found
         finally:
