@@ -65,7 +65,6 @@ class RealTime:
         source = catalog.topic(SOURCE)
         self._schemas = TopicSchemas(registry, source, catalog.schema(SOURCE))
         self._dimensions = Dimensions(spark, settings.s3, [catalog.dimension(name) for name in DIMENSIONS])
-        self._broadcasts = Broadcasts()
         self._value = target_value(catalog, registry)
         self._sink = AtLeastOnceSink(settings.kafka, self._route)
         self._positions = RealTimePositions(
@@ -129,7 +128,8 @@ class RealTime:
         )
         known = failing_on_other_ids(not_taken(raw, taken), self._schemas.current.writers.keys() | self._foreign)
         dimensions = self._dimensions.newest()
-        enriched = enriched_rows(known, self._schemas.current, dimensions, self._broadcasts.sides(dimensions))
+        # Of this query alone: a broadcast that was interrupted with the one before stays failed.
+        enriched = enriched_rows(known, self._schemas.current, dimensions, Broadcasts().sides(dimensions))
         return self._sink.records(observed(outgoing_rows(enriched, self._value), self._route.query))
 
     def _versions(self) -> dict[str, object]:
