@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from contextlib import suppress
 
 import psutil
 
@@ -104,8 +105,12 @@ def everything_killed(stage: Stage, chance: random.Random) -> Shown:
 
 
 def _workers(family: list[psutil.Process]) -> list[psutil.Process]:
-    """Those that Spark's daemon has forked."""
-    daemons = [each for each in family if "spark.python_daemon" in each.cmdline()]
+    """Those that Spark's daemon has forked, and that live."""
+    daemons = []
+    for each in family:
+        with suppress(psutil.NoSuchProcess):  # one that was just killed is a zombie
+            if "spark.python_daemon" in each.cmdline():
+                daemons.append(each)
     return [each for each in daemons if each.parent() in daemons]
 
 
