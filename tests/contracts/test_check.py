@@ -140,6 +140,7 @@ def test_a_file_that_cannot_be_read_makes_no_orphans(files: ContractFiles) -> No
 
 
 def test_a_topic_without_example_is_told(files: ContractFiles) -> None:
+    release(load_catalog(files.root))
     shutil.rmtree(files.root / "examples/flights.arrived.v1")
     assert files.problems() == [
         "contracts/examples/flights.arrived.v1: there is no example: add one event as a .json file"
@@ -147,6 +148,7 @@ def test_a_topic_without_example_is_told(files: ContractFiles) -> None:
 
 
 def test_files_that_no_topic_uses_are_told(files: ContractFiles) -> None:
+    release(load_catalog(files.root))
     files.write_schema("flights.arrived.v1", 2, files.schema("flights.arrived.v1"))
     (files.root / "examples/notes.txt").mkdir()
     (files.root / "examples/notes.txt/x.json").write_text("{}", encoding="utf-8")
@@ -169,7 +171,7 @@ def test_a_released_schema_must_not_change_or_vanish(files: ContractFiles) -> No
 def test_a_release_never_rewrites_what_was_released(files: ContractFiles) -> None:
     catalog = load_catalog(files.root)
     first = release(catalog)
-    assert len(first) == len(catalog.topics)
+    assert {path.partition("/")[0] for path in first} == set(catalog.topics)
     files.replace(SCHEMA, "A flight left its gate.", "A flight left.")
     assert release(catalog) == []
     assert any("has changed" in problem for problem in files.problems())
