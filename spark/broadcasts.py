@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from spark.dimensions import Dimension
 from spark.enrich import DIMENSIONS, LOOKUPS, sides
+from spark.logical_plan import frame_of
 
 _BROADCAST = "org.apache.spark.sql.execution.exchange.BroadcastExchangeExec"
 
@@ -22,16 +23,15 @@ class Broadcasts:
     """
 
     def __init__(self) -> None:
-        self._of: dict[str, Dimension] = {}
+        self._of: Mapping[str, Dimension] = {}
         self._sides: list[DataFrame] = []
 
     def sides(self, dimensions: Mapping[str, Dimension]) -> list[DataFrame]:
         """For `spark.enrich.look_up`; sent again only when one of the dimensions was read anew."""
-        held = dict(dimensions)
-        if held != self._of:
-            planned = sides([held[name].frame for name in DIMENSIONS])
+        if dimensions != self._of:
+            planned = sides([dimensions[name].frame for name in DIMENSIONS])
             self._sides = [kept(side, lookup.found) for side, lookup in zip(planned, LOOKUPS, strict=True)]
-            self._of = held
+            self._of = dimensions
         return self._sides
 
 
@@ -48,12 +48,10 @@ def kept(side: DataFrame, key: str) -> DataFrame:
         .join(F.broadcast(side), F.col("probe") == side[key], "left")
     )
     broadcast = _find(planned._jdf.queryExecution().executedPlan())
-    sql: Any = spark.sparkContext._jvm.org.apache.spark.sql  # type: ignore[union-attr]
-    adaptive = sql.execution.adaptive
+    jvm: Any = spark.sparkContext._jvm
+    adaptive = jvm.org.apache.spark.sql.execution.adaptive
     stage = adaptive.BroadcastQueryStageExec(0, broadcast, broadcast.canonicalized())
-    plan = adaptive.LogicalQueryStage(side._jdf.queryExecution().optimizedPlan(), stage)
-    frame = sql.classic.Dataset.ofRows(spark._jsparkSession, plan)
-    return DataFrame(frame, spark)
+    return frame_of(spark, adaptive.LogicalQueryStage(side._jdf.queryExecution().optimizedPlan(), stage))
 
 
 def _find(plan: Any) -> Any:

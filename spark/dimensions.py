@@ -92,7 +92,7 @@ class Dimensions:
         self._unreadable: set[str] = set()
 
     def newest(self) -> Mapping[str, Dimension]:
-        """Every dimension by name, in its newest version. Raises DimensionUnreadable if none could be read yet."""
+        """Every dimension by name, in its newest version by now. Raises DimensionUnreadable if none could be read yet."""
         for contract in self._contracts:
             if contract.name not in self._held:
                 self._renew(contract)
@@ -101,7 +101,7 @@ class Dimensions:
                     self._renew(contract)
                 except DimensionUnreadable as error:
                     self._alarm(contract, error)
-        return self._held
+        return dict(self._held)
 
     def wait(self, stopping: threading.Event) -> bool:
         """Wait until every dimension can be read; False if `stopping` was set before."""

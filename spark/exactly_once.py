@@ -53,8 +53,7 @@ class ExactlyOnceSink:
         self._live = live
         self._writing = threading.Lock()
         self._taken: dict[int, Taken] = {}
-        self._to_rows: ToRows | None = None
-        self._prepared: Prepared | None = None
+        self._prepared = functools.lru_cache(maxsize=1)(self._prepare)
 
     def starting_offsets(self, checkpoint: CheckpointOffsets) -> str:
         """The group's. Fences whoever else writes, so that nobody moves them any more."""
@@ -90,13 +89,7 @@ class ExactlyOnceSink:
         """Raises SinkRefused if a task found that writing would lose or double records."""
         late = {at.partition: self._taken[at.partition] for at in ranges if at.start <= self._last_taken(at.partition)}
         metadata = {partition: each.metadata for partition, each in late.items()}
-        if late:
-            prepared = self._prepare(to_rows, late)
-        elif self._prepared is None or self._to_rows is not to_rows:
-            prepared = self._prepared = self._prepare(to_rows, {})
-            self._to_rows = to_rows
-        else:
-            prepared = self._prepared
+        prepared = self._prepare(to_rows, late) if late else self._prepared(to_rows)
         with self._writing, given(batch.sparkSession.sparkContext, ranges, metadata):
             found = prepared.collect(batch)
         results = [json.loads(text) for text in found]
@@ -109,11 +102,11 @@ class ExactlyOnceSink:
             raise SinkRefused("; ".join(refusals))
         return _together(results)
 
-    def _prepare(self, to_rows: ToRows, late: Mapping[int, Taken]) -> Prepared:
+    def _prepare(self, to_rows: ToRows, late: Mapping[int, Taken] | None = None) -> Prepared:
         plan = Plan(self._kafka, self._route, self._live.dead_letter_limit)
 
         def query(batch: DataFrame) -> DataFrame:
-            return not_taken(to_rows(batch), late).mapInArrow(functools.partial(send, plan), RESULT)
+            return not_taken(to_rows(batch), late or {}).mapInArrow(functools.partial(send, plan), RESULT)
 
         return Prepared(query)
 

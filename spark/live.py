@@ -104,7 +104,7 @@ class Live:
     def write(self, batch: DataFrame, batch_id: int) -> None:
         """Enrich one batch of raw records into the sink, the bad ones as dead letters. One Spark job."""
         schemas = self._schemas.covering(batch, self._lifecycle.stopping)
-        to_rows = self._to_rows(schemas, dict(self._dimensions.newest()))
+        to_rows = self._to_rows(schemas, self._dimensions.newest())
         count_batch("live", self._sink.write(batch, to_rows, offset_ranges(batch)))
 
     def _to_rows(self, schemas: WriterSchemas, dimensions: Mapping[str, Dimension]) -> ToRows:

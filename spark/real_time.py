@@ -22,7 +22,7 @@ from contracts.catalog import Catalog
 from contracts.registry import Registry
 from spark.at_least_once import AtLeastOnceSink, observed, written
 from spark.broadcasts import Broadcasts
-from spark.dimensions import Dimensions
+from spark.dimensions import Dimension, Dimensions
 from spark.enrich import DIMENSIONS
 from spark.errors import QueryFailed
 from spark.lifecycle import Lifecycle
@@ -103,13 +103,14 @@ class RealTime:
     def _run_query(self, checkpoint: Path) -> str | None:
         """Until it is outdated, or a stop is asked for; why it failed, if it did."""
         self._schemas.renew()
-        versions = self._versions()
+        dimensions = self._dimensions.newest()
+        versions = self._versions(dimensions)
         taken = self._positions.find()
         positions = {partition: each.position for partition, each in taken.items()}
         check_slots(self._spark, self._route.source, len(positions))
         with Meter(self._settings.kafka, self._route, positions, self._settings.live.dead_letter_limit) as meter:
             query = start(
-                self._records(taken),
+                self._records(taken, dimensions),
                 self._settings.kafka,
                 name=self._route.query,
                 checkpoint=checkpoint,
@@ -122,19 +123,17 @@ class RealTime:
                 query.stop()
                 self._lifecycle.progress.forget(query)
 
-    def _records(self, taken: Mapping[int, Taken]) -> DataFrame:
+    def _records(self, taken: Mapping[int, Taken], dimensions: Mapping[str, Dimension]) -> DataFrame:
         raw = read(
             self._spark, self._settings.kafka, self._route.source, {p: each.position for p, each in taken.items()}
         )
         known = failing_on_other_ids(not_taken(raw, taken), self._schemas.current.writers.keys() | self._foreign)
-        dimensions = self._dimensions.newest()
         # Of this query alone: a broadcast that was interrupted with the one before stays failed.
         enriched = enriched_rows(known, self._schemas.current, dimensions, Broadcasts().sides(dimensions))
         return self._sink.records(observed(outgoing_rows(enriched, self._value), self._route.query))
 
-    def _versions(self) -> dict[str, object]:
+    def _versions(self, dimensions: Mapping[str, Dimension]) -> dict[str, object]:
         """Of everything that a query can't be told while it runs."""
-        dimensions = self._dimensions.newest()
         return {
             "schemas": sorted(self._schemas.current.writers),
             "dimensions": {name: dimensions[name].version for name in DIMENSIONS},
@@ -157,8 +156,8 @@ class RealTime:
                 interval = self._commit_interval(query, meter, interval, before)
                 before = ends
                 self._schemas.renew()
-                if self._versions() != versions:
-                    _log.info("renewing the query", query=query.name, **self._versions())
+                if (newest := self._versions(self._dimensions.newest())) != versions:
+                    _log.info("renewing the query", query=query.name, **newest)
                     return None
             except _OUTAGES as error:
                 # The query itself waits for brokers, and needs the store only when it starts.

@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -20,6 +19,7 @@ from contracts.settings import KafkaSettings
 from spark.decode import has_other_id, wire_header
 from spark.errors import TooFewSlots
 from spark.kafka import PRODUCER, kafka_options, read_topic
+from spark.logical_plan import frame_of
 
 _UNKNOWN = "headrace: schema id not known to the running query: "
 
@@ -94,6 +94,5 @@ def start(
 def _optimized(frame: DataFrame) -> DataFrame:
     """The same rows by a plan that is optimised already: Spark does that at each interval's end, twice, and finds little to do."""
     spark = frame.sparkSession
-    sql: Any = spark.sparkContext._jvm.org.apache.spark.sql  # type: ignore[union-attr]
     plan = spark._jsparkSession.sessionState().optimizer().execute(frame._jdf.queryExecution().analyzed())
-    return DataFrame(sql.classic.Dataset.ofRows(spark._jsparkSession, plan), spark)
+    return frame_of(spark, plan)
