@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -54,8 +55,9 @@ def run_faults(names: Sequence[str], seed: int) -> int:
 
 
 def _run(command: Sequence[str]) -> int:
-    """The exit code. Ctrl-C is the command's own to take, which has a stack to stop."""
+    """The exit code. Ctrl-C and SIGTERM are the command's own to take, which has a stack to stop."""
     with subprocess.Popen(command, cwd=ROOT) as process:
+        signal.signal(signal.SIGTERM, lambda *_: process.terminate())
         while True:
             with suppress(KeyboardInterrupt):
                 return process.wait()

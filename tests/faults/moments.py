@@ -14,6 +14,7 @@ from tests.faults.positions import LIVE_CHECKPOINT, TABLE, Positions
 from tests.faults.stage import Stage
 
 _TRIES_SECONDS = 120.0
+_LOOK_SECONDS = 0.002
 
 Sign = Callable[[], object]
 """A state that is asked for again and again; the moment may have come when it changes."""
@@ -25,10 +26,13 @@ def strike(stage: Stage, name: str, sign: Sign, holds: Callable[[], bool], victi
     `victims`: `all` that it has started, the `driver` (the Python process) or the `jvm` alone. The others go on,
     as on a host where one process of several was killed. False if the moment did not come.
     """
+    # Looking this often takes half the machine: not while it starts.
+    stage.wait(f"{name} to be healthy", lambda: stage.healthy(name))
     until = time.monotonic() + _TRIES_SECONDS
     family, before = stage.family(name), sign()
     while time.monotonic() < until:
         if (now := sign()) == before:
+            time.sleep(_LOOK_SECONDS)
             continue
         before = now
         with stage.frozen(name, family) as family:
