@@ -241,7 +241,7 @@ def bench_latency(
     seconds: Annotated[float, typer.Option(min=30, help="How long each load lasts; 20 s of it are left out.")] = 600.0,
     interval: Annotated[float, typer.Option(min=5, help="The real-time mode's interval in seconds.")] = 120.0,
 ) -> None:
-    """Raw → enriched as a polling consumer sees it, under evenly paced load, in each mode; as long as the loads take."""
+    """Raw → enriched and raw → alert as a polling consumer sees them, under evenly paced load, in each mode; as long as the loads take."""
     from tests.bench.latency import MODES, RATES, report, run
 
     report(run(mode or MODES, rate or RATES, seconds, interval, typer.echo), typer.echo)
@@ -284,10 +284,10 @@ def bench_alerting(
     events: Annotated[int, typer.Option(min=1000, help="How many enriched departures the backlog holds.")] = 2_000_000,
     rate: Annotated[int, typer.Option(min=100, help="Events per second of the paced load.")] = 5_000,
     seconds: Annotated[
-        float, typer.Option(min=10, help="How long the paced load lasts; 5 s of it are left out.")
-    ] = 45.0,
+        float, typer.Option(min=30, help="How long the paced load lasts; 20 s of it are left out.")
+    ] = 90.0,
 ) -> None:
-    """Throughput of the alerting service on a backlog, and its delay under paced load; about two minutes."""
+    """Throughput of the alerting service on a backlog, and its delay under paced load; about three minutes."""
     from tests.bench.alerting import report, run
 
     report(*run(events, rate, seconds, typer.echo), typer.echo)

@@ -9,43 +9,40 @@ it. The moment of sending travels in the trace id, which the alert takes over.
 
 from __future__ import annotations
 
-import itertools
 import json
+import math
 import re
 import sys
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from uuid import uuid4
 
 import httpx
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
 from contracts import topics
-from contracts.catalog import load_catalog
-from contracts.codec import Codec
-from contracts.registry import Registry
-from contracts.settings import KafkaSettings, RegistrySettings, Settings
+from contracts.settings import Settings
 from deploy.errors import ProcessFailed
 from deploy.local.process import Process
 from deploy.local.stack import LocalStack
-from tests.bench.backlog import Record, constant_headers, publish
+from tests.bench import pace
+from tests.bench.backlog import publish
+from tests.bench.delays import Delays, as_text, undisturbed
+from tests.bench.filled import bare_stack
 from tests.bench.meter import Meter, Usage
-from tests.bench.results import as_line, conditions, save
-from tests.system.oracle import enriched_flights
+from tests.bench.records import ENRICHED, enriched_departures
+from tests.bench.results import as_line, conditions, save, save_samples
 
 RULES = Path(__file__).with_suffix(".yaml")
-TOPIC = topics.FLIGHTS_DEPARTED_ENRICHED.name
 
 _FLIGHTS = 100_000
 """Different records; a backlog repeats them."""
 _POLL_SECONDS = 0.1
 _LIMIT_SECONDS = 150
-_WARM_UP_SECONDS = 5.0
+_METER_SECONDS = 5.0
 _ALERTS_SECONDS = 5.0
 """How long after the load alerts are still waited for."""
 
@@ -69,40 +66,33 @@ class Throughput:
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """Milliseconds of each alert's delay; `rate` is records per second, `usage` the service's."""
+    """Of each alert, in the service and as a polling consumer sees it; `rate` is records per second, `usage` the service's."""
 
     rate: int
     seconds: float
-    in_service: list[float]
-    polling: list[float]
+    in_service: Delays
+    polling: Delays
     usage: dict[str, Usage]
 
 
 def run(events: int, rate: int, seconds: float, say: Callable[[str], None]) -> tuple[Throughput, Delay]:
     """Measure both on a new stack."""
-    with TemporaryDirectory(prefix="headrace-bench-") as folder, LocalStack(Path(folder), say=say) as stack:
-        stack.bootstrap()
-        env = stack.settings_env() | {"HEADRACE_RULES_FILE": str(RULES)}
-        settings = Settings(
-            kafka=KafkaSettings(bootstrap_servers=env["HEADRACE_KAFKA__BOOTSTRAP_SERVERS"]),
-            registry=RegistrySettings.model_validate({"url": env["HEADRACE_REGISTRY__URL"]}),
-        )
-        records = enriched_departures(settings)
-        say(f"filling {TOPIC} with {events:,} enriched departures")
-        publish(settings, TOPIC, records, events)
-        service = Process("alerting", [sys.executable, "-m", "services.alerting"], directory=stack.directory, env=env)
+    with bare_stack(say) as (stack, env, settings):
+        say(f"filling {ENRICHED} with {events:,} enriched departures")
+        publish(settings, ENRICHED, enriched_departures(settings, _FLIGHTS), events)
+        service = alerting_process(stack, env)
         service.start()
         try:
             throughput = _throughput(events, stack, service, say)
             say(f"{rate:,} events/s, evenly paced, for {seconds:.0f} s")
-            delay = _delay(settings, records, rate, seconds, service)
+            delay = _delay(rate, seconds, settings, service, env)
         finally:
             service.stop(grace_seconds=30)
     return throughput, delay
 
 
 def report(throughput: Throughput, delay: Delay, say: Callable[[str], None]) -> None:
-    """Print the figures, and write them with their raw samples to a file."""
+    """Print the figures, and write them with their raw samples to files."""
     found = conditions("faust-streaming", "aiokafka", "fastavro", "confluent-kafka")
     say(as_line(found))
     alerts = sum(throughput.alerts.values())
@@ -113,41 +103,35 @@ def report(throughput: Throughput, delay: Delay, say: Callable[[str], None]) -> 
     )
     say("  CPU-seconds per million, start included: " + ", ".join(f"{name} {each:.1f}" for name, each in cpu.items()))
     say(f"  peak RSS in MiB: alerting {throughput.usage['alerting'].peak_rss_mib:.0f}")
-    for name, values in (("in the service", delay.in_service), ("as a polling consumer sees it", delay.polling)):
-        ordered = sorted(values)
-        shares = {
-            f"p{share:g}": ordered[min(len(ordered) - 1, int(len(ordered) * share / 100))]
-            for share in (50, 90, 99, 99.9)
-        }
+    figures = {}
+    for name, delays in (("in the service", delay.in_service), ("as a polling consumer sees it", delay.polling)):
+        figures[name] = delays.figures()
         say(
-            f"record → alert {name} at {delay.rate:,} events/s, ms: "
-            + ", ".join(f"{share} {value:.1f}" for share, value in shares.items())
-            + f", max {ordered[-1]:.1f} ({len(ordered):,} alerts)"
+            f"record → alert {name} at {delay.rate:,} events/s, ms: {as_text(figures[name])} ({delays.different:,} alerts)"
         )
     say(f"  peak RSS in MiB: alerting {delay.usage['alerting'].peak_rss_mib:.0f}")
-    save("alerting", {"conditions": found, "throughput": asdict(throughput), "delay": asdict(delay)}, say)
+    save_samples("alerting-delay", ("number", "sent_at_ns", "delay_ns"), delay.polling.samples, say)
+    save_samples("alerting-delay-in-service", ("number", "sent_at_ns", "delay_ns"), delay.in_service.samples, say)
+    kept = {
+        "rate": delay.rate,
+        "seconds": delay.seconds,
+        "figures": figures,
+        "usage": delay.usage["alerting"].peak_rss_mib,
+    }
+    save("alerting", {"conditions": found, "throughput": asdict(throughput), "delay": kept}, say)
 
 
-def enriched_departures(settings: Settings) -> list[Record]:
-    """Key, value and headers of enriched departures, as `live` writes them."""
-    schema = load_catalog().schema(TOPIC)
-    with Registry(settings.registry) as registry:
-        schema_id = registry.latest(f"{TOPIC}-value").id
-    codec = Codec({schema_id: schema}.__getitem__)
-    versions = {"dimension_versions": {"airlines": 0, "airports": 0, "planes": 0}}
-    constant = constant_headers(TOPIC, "/spark/live")
-    found: list[Record] = []
-    for number, fields in enumerate(itertools.islice(enriched_flights().values(), _FLIGHTS)):
-        coordinate = f"{topics.FLIGHTS_DEPARTED.name}/{number % 4}/{number}".encode()
-        headers = [("ce_id", coordinate), ("ce_time", fields["departed_at"].isoformat().encode()), *constant]
-        found.append((fields["flight_id"].encode(), codec.encode(schema_id, fields | versions), list(headers)))
-    return found
+def alerting_process(stack: LocalStack, env: Mapping[str, str], rules: Path = RULES) -> Process:
+    """The service, to be started and stopped; with the ten rules unless told otherwise."""
+    command = [sys.executable, "-m", "services.alerting"]
+    ours = {**env, "HEADRACE_RULES_FILE": str(rules)}
+    return Process("alerting", command, directory=stack.directory, env=ours)
 
 
 def _throughput(events: int, stack: LocalStack, service: Process, say: Callable[[str], None]) -> Throughput:
     began = time.monotonic()
     samples = [(0.0, 0.0)]
-    counted = re.compile(rf'^headrace_alerting_records_total{{topic="{re.escape(TOPIC)}"}} (\S+)$', re.MULTILINE)
+    counted = re.compile(rf'^headrace_alerting_records_total{{topic="{re.escape(ENRICHED)}"}} (\S+)$', re.MULTILINE)
     raised = re.compile(r'^headrace_alerting_alerts_total{rule="(\w+)"} (\S+)$', re.MULTILINE)
     text = ""
     pids = {"alerting": service.pid, "broker": stack.kafka.process.pid}
@@ -175,10 +159,9 @@ def _port(service: Process) -> int | None:
     return None
 
 
-def _delay(settings: Settings, records: list[Record], rate: int, seconds: float, service: Process) -> Delay:
-    """Load in one thread, alerts in this one."""
-    in_service: list[float] = []
-    polling: list[float] = []
+def _delay(rate: int, seconds: float, settings: Settings, service: Process, env: Mapping[str, str]) -> Delay:
+    """Load in another process, alerts in this one."""
+    in_service, polling = Delays(), Delays()
     consumer = Consumer(
         {
             **settings.kafka.client_config(),
@@ -190,39 +173,21 @@ def _delay(settings: Settings, records: list[Record], rate: int, seconds: float,
     partition = TopicPartition(topics.ALERTS_RAISED.name, 0)
     _, end = consumer.get_watermark_offsets(partition, timeout=10)
     consumer.assign([TopicPartition(partition.topic, 0, end)])
-    load = threading.Thread(target=_load, args=(settings, records, rate, seconds), daemon=True)
-    begin = time.time() + _WARM_UP_SECONDS
     assert service.pid is not None
-    with Meter({"alerting": service.pid}) as meter:
-        load.start()
-        until = time.time() + seconds + _ALERTS_SECONDS
-        while time.time() < until:
+    with (
+        undisturbed(),
+        Meter({"alerting": service.pid}, every_seconds=_METER_SECONDS) as meter,
+        pace.start(ENRICHED, rate, seconds, env) as load,
+    ):
+        until = math.inf
+        while time.monotonic() < until:
             message = consumer.poll(0.1)
-            if message is None or message.error() is not None:
-                continue
-            now = time.time()
-            headers = dict(message.headers() or [])
-            sent = int(bytes(headers.get("traceparent", b""))[3:35] or b"0", 16) / 1e9  # type: ignore[arg-type]
-            if sent >= begin:
-                polling.append((now - sent) * 1000)
-                in_service.append(message.timestamp()[1] - sent * 1000)
-    load.join()
+            if message is not None and message.error() is None:
+                polling.add(message, time.time_ns())
+                in_service.add(message, message.timestamp()[1] * 1_000_000)
+            if until == math.inf and load.poll() is not None:
+                until = time.monotonic() + _ALERTS_SECONDS
     consumer.close()
-    if not polling:
+    if not polling.samples:
         raise ProcessFailed("no alert came")
     return Delay(rate, seconds, in_service, polling, meter.usage)
-
-
-def _load(settings: Settings, records: list[Record], rate: int, seconds: float) -> None:
-    producer = Producer(settings.kafka.client_config() | {"linger.ms": 1, "partitioner": "murmur2_random"})
-    began = time.perf_counter()
-    source = itertools.cycle(records)
-    for number in range(int(rate * seconds)):
-        due = began + number / rate
-        while (left := due - time.perf_counter()) > 0:
-            time.sleep(min(left, 0.001))
-        key, value, headers = next(source)
-        trace = f"00-{time.time_ns():032x}-00f067aa0ba902b7-01".encode()
-        producer.produce(TOPIC, key=key, value=value, headers=[*headers, ("traceparent", trace)])
-        producer.poll(0)
-    producer.flush(30)

@@ -1,4 +1,4 @@
-"""Fills the raw topic with a backlog of real departures, as fast as one process can.
+"""A backlog of real departures in the raw topic, as fast as one process can fill it.
 
 `python -m tests.bench.backlog 1000000`: records of every departed flight of the data set, again and again, for the
 stack that the environment's `HEADRACE_` variables name.
@@ -7,64 +7,19 @@ stack that the environment's `HEADRACE_` variables name.
 from __future__ import annotations
 
 import argparse
-import io
 import itertools
-import json
 import time
-from collections.abc import Iterator, Sequence
-from typing import TypeAlias
+from collections.abc import Sequence
 
-import fastavro
 from confluent_kafka import Producer
 
-from contracts import topics
-from contracts.catalog import load_catalog
-from contracts.events import FlightDeparted
-from contracts.registry import Registry
 from contracts.settings import Settings, read_settings
-from services.departures.event import event_of
-from services.replay.table import read_table
-
-TOPIC = topics.FLIGHTS_DEPARTED.name
-
-Header: TypeAlias = tuple[str, str | bytes | None]
-Record: TypeAlias = tuple[bytes, bytes, list[Header]]
-"""Key, value and headers."""
-
-
-def departures(schema_id: int) -> Iterator[tuple[bytes, bytes, bytes]]:
-    """Key, value and ce_time of every departed flight."""
-    schema = fastavro.parse_schema(json.loads(load_catalog().schema(TOPIC)))
-    prefix = b"\x00" + schema_id.to_bytes(4, "big")
-    for row in read_table("flights"):
-        event = event_of(row)
-        if isinstance(event, FlightDeparted):
-            body = io.BytesIO()
-            body.write(prefix)
-            fastavro.schemaless_writer(body, schema, event.model_dump())
-            yield event.flight_id.encode(), body.getvalue(), event.departed_at.isoformat().encode()
+from tests.bench.records import RAW, Record, raw_departures
 
 
 def fill(settings: Settings, count: int) -> None:
     """Publish `count` departures and wait until the broker has them all."""
-    with Registry(settings.registry) as registry:
-        schema_id = registry.latest(f"{TOPIC}-value").id
-    constant = constant_headers(TOPIC, "/services/departures")
-    year = [
-        (key, value, [("ce_id", key), ("ce_time", occurred_at), *constant])
-        for key, value, occurred_at in itertools.islice(departures(schema_id), count)
-    ]
-    publish(settings, TOPIC, year, count)
-
-
-def constant_headers(topic: str, source: str) -> list[Header]:
-    """The headers that all records of a topic have in common."""
-    return [
-        ("ce_type", topic.encode()),
-        ("ce_source", source.encode()),
-        ("ce_specversion", b"1.0"),
-        ("content-type", b"application/avro"),
-    ]
+    publish(settings, RAW, raw_departures(settings, count), count)
 
 
 def publish(settings: Settings, topic: str, records: Sequence[Record], count: int) -> None:

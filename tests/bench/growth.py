@@ -11,7 +11,6 @@ import io
 import itertools
 import json
 import secrets
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,25 +19,22 @@ import fastavro
 import yaml
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from contracts import topics
 from contracts.catalog import load_catalog
 from contracts.registry import Registry
 from contracts.s3 import s3_client
 from contracts.settings import Settings
 from deploy.errors import ProcessFailed
 from deploy.local.landing import LANDING
-from deploy.local.process import Process
 from deploy.local.stack import LocalStack
 from services.replay.table import data_folder
-from tests.bench.alerting import enriched_departures
-from tests.bench.backlog import Record, constant_headers, departures, publish
+from tests.bench.alerting import alerting_process
+from tests.bench.backlog import publish
 from tests.bench.filled import bare_stack, publish_dimensions
 from tests.bench.hop import Hop, measure, measure_process, taken_in
 from tests.bench.plot import growth_svg
+from tests.bench.records import ENRICHED, RAW, Record, constant_headers, departures, enriched_departures
 from tests.bench.results import as_line, conditions, save, save_text
 
-RAW = topics.FLIGHTS_DEPARTED.name
-ENRICHED = topics.FLIGHTS_DEPARTED_ENRICHED.name
 _RECORDS = 100_000
 """Different ones; a backlog repeats them."""
 
@@ -180,9 +176,8 @@ def _rules(value: int, events: int, stacked: Stacked, say: Say) -> Hop:
         )
     file = Path(stack.directory) / "rules.yaml"
     file.write_text(yaml.safe_dump({"rules": rules}), encoding="utf-8")
-    publish(settings, ENRICHED, enriched_departures(settings), events)
-    ours = env | {"HEADRACE_RULES_FILE": str(file)}
-    process = Process("alerting", [sys.executable, "-m", "services.alerting"], directory=stack.directory, env=ours)
+    publish(settings, ENRICHED, enriched_departures(settings, _RECORDS), events)
+    process = alerting_process(stack, env, file)
     return measure_process("rules", process, stack, events, taken_in(settings, ENRICHED, "alerting"), say)
 
 

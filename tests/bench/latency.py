@@ -1,16 +1,14 @@
-"""`headrace bench latency`: from a raw record's sending until a polling consumer has its enriched record, in each mode of `live`.
+"""`headrace bench latency`: from a raw record's sending until a polling consumer has its enriched record, or its alert.
 
-A stack of its own; evenly paced departures from another process (`tests.bench.pace`), each with the moment of its sending and
-its number in the trace id, which the enriched record takes over. The first 20 s are left out. In real-time mode the worst
-delay between two moments an interval apart is the pause at the interval's end, for there is one end in each.
+In each mode of `live`, on a stack of its own, with the alerting service and the ten rules of `bench alerting`. Evenly paced departures
+come from another process (`tests.bench.pace`), each with the moment of its sending and its number in the trace id, which the
+enriched record and the alert take over. The first 20 s are left out. In real-time mode the worst delay between two moments an
+interval apart is the pause at the interval's end, for there is one end in each.
 """
 
 from __future__ import annotations
 
-import math
-import os
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -27,27 +25,30 @@ from deploy.local.deployable import ROOT
 from deploy.local.process import Process
 from deploy.local.stack import LocalStack
 from spark.mode import Mode
+from tests.bench import pace
+from tests.bench.alerting import alerting_process
+from tests.bench.delays import Delays, as_text, undisturbed
 from tests.bench.filled import filled_stack
 from tests.bench.meter import Meter, Usage
-from tests.bench.pace import read_stamp
 from tests.bench.plot import delays_svg
+from tests.bench.records import ENRICHED, RAW
 from tests.bench.results import as_line, conditions, save, save_samples, save_text
 
-TARGET = topics.FLIGHTS_DEPARTED_ENRICHED.name
 MODES: tuple[Mode, ...] = (Mode.EXACTLY_ONCE, Mode.REAL_TIME)
 RATES = (1_000, 10_000)
-SHARES = (50.0, 90.0, 99.0, 99.9)
 
-_WARM_UP_SECONDS = 20.0
 FIRST = 1000
 """Departures that are there when `live` starts; the load begins when they have come out."""
+_ALERTS = topics.ALERTS_RAISED.name
 _START_SECONDS = 120.0
 _SILENT_SECONDS = 20.0
+_METER_SECONDS = 5.0
+"""Looking at process trees takes some ms of the interpreter in which the consumer polls."""
 
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """One mode of `live`, or a peer, at one rate. `samples` are (number, sent at ns since 1970, delay in ns), in the order of arrival."""
+    """One mode of `live`, or a peer, at one rate."""
 
     mode: str
     rate: int
@@ -55,50 +56,25 @@ class Latency:
     interval_seconds: float
     sent: int
     usage: dict[str, Usage]
-    samples: list[tuple[int, int, int]]
+    enriched: Delays
+    alerts: Delays
 
     @property
     def lost(self) -> int:
         """Records that never came out."""
-        return self.sent - len({number for number, _, _ in self.samples})
+        return self.sent - self.enriched.different
 
     @property
     def repeated(self) -> int:
         """Records that came out again."""
-        return len(self.samples) - len({number for number, _, _ in self.samples})
-
-    def delays_ms(self) -> list[float]:
-        """After the warm-up, least first."""
-        return sorted(delay / 1e6 for _, sent_at, delay in self.samples if self._second(sent_at) >= _WARM_UP_SECONDS)
-
-    def pauses_ms(self) -> list[float]:
-        """The worst delay of each whole interval after the warm-up."""
-        worst: dict[int, float] = {}
-        for _, sent_at, delay in self.samples:
-            interval = int((self._second(sent_at) - _WARM_UP_SECONDS) // self.interval_seconds)
-            worst[interval] = max(worst.get(interval, 0.0), delay / 1e6)
-        whole = int((self.seconds - _WARM_UP_SECONDS) // self.interval_seconds)
-        return [worst[interval] for interval in range(whole) if interval in worst]
-
-    def worst_ms(self) -> list[float]:
-        """The worst delay of each second; 0 where nothing was sent."""
-        worst = [0.0] * math.ceil(self.seconds + 1)
-        for _, sent_at, delay in self.samples:
-            second = min(int(self._second(sent_at)), len(worst) - 1)
-            worst[second] = max(worst[second], delay / 1e6)
-        return worst
+        return len(self.enriched.samples) - self.enriched.different
 
     def figures(self) -> dict[str, float]:
-        """Percentiles in ms, and the pause in the median where there are intervals."""
-        ordered = self.delays_ms()
-        found = {f"p{share:g}": ordered[min(len(ordered) - 1, int(len(ordered) * share / 100))] for share in SHARES}
-        found["max"] = ordered[-1]
-        if self.mode == Mode.REAL_TIME and (pauses := self.pauses_ms()):
+        """Of raw → enriched: percentiles in ms, and the pause in the median where there are intervals."""
+        found = self.enriched.figures()
+        if self.mode == Mode.REAL_TIME and (pauses := self.enriched.pauses_ms(self.seconds, self.interval_seconds)):
             found["interval's end, median"] = statistics.median(pauses)
         return found
-
-    def _second(self, sent_at: int) -> float:
-        return (sent_at - min(self.samples[0][1], self.samples[-1][1])) / 1e9
 
 
 def run(
@@ -115,16 +91,21 @@ def run(
             }
             command = [sys.executable, "-m", "spark", "live"]
             live = Process("live", command, directory=stack.directory, env=ours)
+            alerting = alerting_process(stack, env)
             live.start()
+            alerting.start()
             try:
-                consumer = listen(settings, TARGET)
+                consumer = listen(settings, ENRICHED, _ALERTS)
                 wait_for_first(consumer, live)
                 for rate in rates:
                     say(f"{mode}: {rate:,} events/s for {seconds:.0f} s")
-                    found.append(measure(mode, rate, seconds, interval_seconds, consumer, live, stack, ours))
+                    found.append(
+                        measure(mode, rate, seconds, interval_seconds, consumer, [live, alerting], stack, ours)
+                    )
                 consumer.close()
             finally:
                 live.stop(grace_seconds=60)
+                alerting.stop(grace_seconds=30)
     return found
 
 
@@ -133,31 +114,39 @@ def report(latencies: Sequence[Latency], say: Callable[[str], None]) -> None:
     found = conditions("pyspark", "confluent-kafka")
     say(as_line(found))
     results = [report_one(each, say) for each in latencies]
-    for rate in sorted({each.rate for each in latencies}):
-        lines = {each.mode: each.worst_ms() for each in latencies if each.rate == rate}
-        save_text(f"latency-{rate}", "svg", delays_svg(f"raw → enriched at {rate:,} events/s", lines), say)
+    save_plots(latencies, "latency", say)
     save("latency", {"conditions": found, "results": results}, say)
 
 
+def save_plots(latencies: Sequence[Latency], name: str, say: Callable[[str], None]) -> None:
+    """Draw what was measured at the same rate over time, to a file."""
+    for rate in sorted({each.rate for each in latencies}):
+        lines = {each.mode: each.enriched.worst_ms(each.seconds) for each in latencies if each.rate == rate}
+        save_text(f"{name}-{rate}", "svg", delays_svg(f"raw → enriched at {rate:,} events/s", lines), say)
+
+
 def report_one(each: Latency, say: Callable[[str], None]) -> dict[str, Any]:
-    """Print the figures of one, write its samples to a file, and return what is to be kept of it."""
+    """Print the figures of one, write its samples to files, and return what is to be kept of it."""
     figures = each.figures()
+    alerts = each.alerts.figures() if each.alerts.samples else {}
     cpu = ", ".join(f"{name} {usage.cpu_seconds / each.seconds:.2f}" for name, usage in each.usage.items())
     rss = ", ".join(f"{name} {usage.peak_rss_mib:.0f}" for name, usage in each.usage.items())
-    say(
-        f"{each.mode} at {each.rate:,} events/s, raw → enriched in ms: "
-        + ", ".join(f"{name} {value:.1f}" for name, value in figures.items())
-        + f"; lost {each.lost}, repeated {each.repeated}"
-    )
+    of = f"{each.mode} at {each.rate:,} events/s"
+    say(f"{of}, raw → enriched in ms: {as_text(figures)}; lost {each.lost}, repeated {each.repeated}")
+    if alerts:
+        say(f"{of}, raw → alert in ms: {as_text(alerts)} ({each.alerts.different:,} alerts)")
     say(f"  cores busy: {cpu}; peak RSS in MiB: {rss}")
-    save_samples(f"latency-{each.mode}-{each.rate}", ("number", "sent_at_ns", "delay_ns"), each.samples, say)
-    kept = {"mode": each.mode, "rate": each.rate, "seconds": each.seconds, "figures": figures}
+    for what, delays in (("", each.enriched), ("-alerts", each.alerts)):
+        if delays.samples:
+            name = f"latency{what}-{each.mode}-{each.rate}"
+            save_samples(name, ("number", "sent_at_ns", "delay_ns"), delays.samples, say)
+    kept = {"mode": each.mode, "rate": each.rate, "seconds": each.seconds, "figures": figures, "alerts": alerts}
     usage = {name: asdict(used) for name, used in each.usage.items()}
     return kept | {"lost": each.lost, "repeated": each.repeated, "usage": usage}
 
 
-def listen(settings: Settings, topic: str) -> Consumer:
-    """A polling consumer of all committed records of a topic, from the first one on."""
+def listen(settings: Settings, *names: str) -> Consumer:
+    """A polling consumer of all committed records of these topics, from the first one on."""
     consumer = Consumer(
         settings.kafka.client_config()
         | {
@@ -167,8 +156,8 @@ def listen(settings: Settings, topic: str) -> Consumer:
             "fetch.queue.backoff.ms": 1,
         }
     )
-    partitions = consumer.list_topics(topic, 10).topics[topic].partitions
-    consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
+    known = consumer.list_topics(timeout=10).topics
+    consumer.assign([TopicPartition(name, partition, 0) for name in names for partition in known[name].partitions])
     return consumer
 
 
@@ -180,7 +169,7 @@ def wait_for_first(consumer: Consumer, live: Process) -> None:
         if time.monotonic() > deadline:
             raise TimeoutError(f"{live.name} enriched nothing in {_START_SECONDS:.0f} s; see {live.log}")
         message = consumer.poll(0.5)
-        left -= message is not None and message.error() is None
+        left -= message is not None and message.error() is None and message.topic() != _ALERTS
 
 
 def measure(
@@ -189,31 +178,30 @@ def measure(
     seconds: float,
     interval_seconds: float,
     consumer: Consumer,
-    live: Process,
+    processes: Sequence[Process],
     stack: LocalStack,
     env: Mapping[str, str],
 ) -> Latency:
-    """Send `rate` departures a second, and note when each one's enriched record comes; `live` is who enriches. Raises ProcessFailed."""
+    """Send `rate` departures a second, and note when each one's enriched record and alert come; the first of `processes` is who enriches.
+
+    Raises ProcessFailed.
+    """
     sent = int(rate * seconds)
-    samples: list[tuple[int, int, int]] = []
-    pids = {live.name: live.pid, "broker": stack.kafka.process.pid}
-    command = [sys.executable, "-m", "tests.bench.pace", str(rate), str(seconds)]
+    enriched, alerts = Delays(), Delays()
+    pids = {each.name: each.pid for each in (*processes, stack.kafka.process)}
     with (
-        Meter({name: pid for name, pid in pids.items() if pid is not None}) as meter,
-        subprocess.Popen(command, env={**os.environ, **env}, cwd=ROOT) as load,
+        undisturbed(),
+        Meter({name: pid for name, pid in pids.items() if pid is not None}, every_seconds=_METER_SECONDS) as meter,
+        pace.start(RAW, rate, seconds, env) as load,
     ):
         heard_at = time.monotonic()
         # Whatever comes twice may come after the last one.
-        while load.poll() is None or (len(samples) < sent and time.monotonic() < heard_at + _SILENT_SECONDS):
+        while load.poll() is None or (len(enriched.samples) < sent and time.monotonic() < heard_at + _SILENT_SECONDS):
             message = consumer.poll(0.2)
             if message is None or message.error() is not None:
                 continue
-            seen_at = time.time_ns()
+            (alerts if message.topic() == _ALERTS else enriched).add(message, time.time_ns())
             heard_at = time.monotonic()
-            stamp = dict(message.headers() or []).get("traceparent")
-            if isinstance(stamp, bytes):
-                sent_at, number = read_stamp(stamp)
-                samples.append((number, sent_at, seen_at - sent_at))
-    if not samples:
-        raise ProcessFailed(f"no record came out; see {live.log}")
-    return Latency(mode, rate, seconds, interval_seconds, sent, meter.usage, samples)
+    if not enriched.samples:
+        raise ProcessFailed(f"no record came out; see {processes[0].log}")
+    return Latency(mode, rate, seconds, interval_seconds, sent, meter.usage, enriched, alerts)

@@ -24,10 +24,11 @@ class Usage:
 class Meter:
     """Watches named process trees from `__enter__` to `__exit__`; `usage` is filled at the end.
 
-    A child that starts and ends between two samples (0.2 s) is missed, unless its parent waits for it.
+    A child that starts and ends between two samples is missed, unless its parent waits for it.
     """
 
-    def __init__(self, pids: Mapping[str, int]) -> None:
+    def __init__(self, pids: Mapping[str, int], *, every_seconds: float = _SAMPLE_SECONDS) -> None:
+        self._every_seconds = every_seconds
         self._roots = {name: psutil.Process(pid) for name, pid in pids.items()}
         self._before: dict[str, float] = {}
         self._cpu: dict[str, dict[int, float]] = {name: {} for name in pids}
@@ -58,7 +59,7 @@ class Meter:
         return now - sum(self._before.values())
 
     def _run(self) -> None:
-        while not self._stop.wait(_SAMPLE_SECONDS):
+        while not self._stop.wait(self._every_seconds):
             self._sample()
 
     def _sample(self) -> None:

@@ -7,19 +7,28 @@ process of its own, so that whoever measures does not hold it up.
 from __future__ import annotations
 
 import argparse
+import gc
 import itertools
+import os
+import subprocess
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from confluent_kafka import Producer
 
-from contracts import topics
-from contracts.registry import Registry
 from contracts.settings import Settings, read_settings
-from tests.bench.backlog import Record, constant_headers, departures
+from deploy.local.deployable import ROOT
+from tests.bench.records import ENRICHED, RAW, Record, enriched_departures, raw_departures
 
 _FLIGHTS = 50_000
 """Different records; the load repeats them."""
+
+
+def start(topic: str, rate: int, seconds: float, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """The load as a process that has begun; `env`: where the stack is."""
+    command = [sys.executable, "-m", "tests.bench.pace", str(rate), str(seconds), "--topic", topic]
+    return subprocess.Popen(command, env={**os.environ, **env}, cwd=ROOT)
 
 
 def pace(settings: Settings, topic: str, records: Sequence[Record], rate: int, seconds: float) -> None:
@@ -50,14 +59,10 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("rate", type=int)
     parser.add_argument("seconds", type=float)
+    parser.add_argument("--topic", choices=(RAW, ENRICHED), default=RAW)
     arguments = parser.parse_args()
     found = read_settings(Settings)
-    topic = topics.FLIGHTS_DEPARTED.name
-    with Registry(found.registry) as registry:
-        schema_id = registry.latest(f"{topic}-value").id
-    constant = constant_headers(topic, "/services/departures")
-    flights: list[Record] = [
-        (key, value, [("ce_id", key), ("ce_time", occurred_at), *constant])
-        for key, value, occurred_at in itertools.islice(departures(schema_id), _FLIGHTS)
-    ]
-    pace(found, topic, flights, arguments.rate, arguments.seconds)
+    records = (raw_departures if arguments.topic == RAW else enriched_departures)(found, _FLIGHTS)
+    # What a collection takes would be a hiccup in the load.
+    gc.disable()
+    pace(found, arguments.topic, records, arguments.rate, arguments.seconds)

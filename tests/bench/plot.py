@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 
 _WIDTH, _HEIGHT, _LEFT, _TOP = 900, 320, 60, 40
-_COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd")
+_COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#8c564b", "#e377c2")
+_NAMES_IN_A_ROW = 4
 
 
 def delays_svg(title: str, worst_ms: Mapping[str, Sequence[float]]) -> str:
@@ -28,7 +29,8 @@ def delays_svg(title: str, worst_ms: Mapping[str, Sequence[float]]) -> str:
         colour = _COLOURS[number % len(_COLOURS)]
         points = " ".join(place(second, value) for second, value in enumerate(values) if value > 0)
         parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}"/>')
-        parts.append(_text(_LEFT + 220 * number, _TOP + _HEIGHT + 40, name, colour))
+        row, column = divmod(number, _NAMES_IN_A_ROW)
+        parts.append(_text(_LEFT + 220 * column, _TOP + _HEIGHT + 40 + 20 * row, name, colour))
     parts.append(_text(_LEFT, _TOP + _HEIGHT + 20, f"worst of each second, over {seconds} s"))
     return _svg(parts)
 
@@ -57,7 +59,7 @@ def growth_svg(title: str, points: Sequence[tuple[int, float]]) -> str:
 
 
 def _svg(parts: Sequence[str]) -> str:
-    size = f'width="{_LEFT + _WIDTH + 20}" height="{_TOP + _HEIGHT + 60}"'
+    size = f'width="{_LEFT + _WIDTH + 20}" height="{_TOP + _HEIGHT + 80}"'
     return f'<svg xmlns="http://www.w3.org/2000/svg" {size}>{"".join(parts)}</svg>\n'
 
 

@@ -14,7 +14,7 @@ from contracts import topics
 from contracts.settings import Settings
 from deploy.local.process import Process
 from deploy.local.stack import LocalStack
-from tests.bench.alerting import RULES
+from tests.bench.alerting import alerting_process
 from tests.bench.enrich import spark_hops
 from tests.bench.filled import empty_stack
 from tests.bench.hop import Hop, measure_process, taken_in
@@ -45,8 +45,7 @@ def _watched(
     events: int, stack: LocalStack, env: dict[str, str], settings: Settings, say: Callable[[str], None]
 ) -> Hop:
     """With the ten rules of `bench alerting`. The end markers of transactions are offsets too, a handful."""
-    ours = env | {"HEADRACE_RULES_FILE": str(RULES)}
-    process = Process("alerting", [sys.executable, "-m", "services.alerting"], directory=stack.directory, env=ours)
+    process = alerting_process(stack, env)
     taken = taken_in(settings, topics.FLIGHTS_DEPARTED_ENRICHED.name, "alerting")
     return measure_process("enriched → alerts", process, stack, events, taken, say)
 

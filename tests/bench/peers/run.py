@@ -24,7 +24,7 @@ from spark.resume import CheckpointOffsets
 from spark.settings import LiveSettings
 from tests.bench.filled import filled_stack
 from tests.bench.hop import Hop, run_through
-from tests.bench.latency import FIRST, Latency, listen, measure, report_one, wait_for_first
+from tests.bench.latency import FIRST, Latency, listen, measure, report_one, save_plots, wait_for_first
 from tests.bench.peers.contender import ENRICHED, JARS, Contender, Stage, chosen
 from tests.bench.peers.environment import locked_version
 from tests.bench.peers.errors import PeerDiffers
@@ -67,6 +67,7 @@ def report(figures: Figures, say: Callable[[str], None]) -> None:
     for line in ratios(figures.hops):
         say(line)
     latencies = [report_one(each, say) for each in figures.latencies]
+    save_plots(figures.latencies, "peers", say)
     save("peers", {"conditions": found, "hops": [asdict(hop) for hop in figures.hops], "latencies": latencies}, say)
 
 
@@ -104,7 +105,7 @@ def _latency(contender: Contender, rate: int, seconds: float, say: Callable[[str
             say(f"{contender.name}: {rate:,} events/s for {seconds:.0f} s")
             env = stage.env | {"PYTHONPATH": str(ROOT)}
             found = measure(
-                contender.name, rate, seconds, LiveSettings().interval_seconds, consumer, process, stage.stack, env
+                contender.name, rate, seconds, LiveSettings().interval_seconds, consumer, [process], stage.stack, env
             )
             consumer.close()
             return found

@@ -1,0 +1,91 @@
+"""`Delays`: how long each stamped record took, as whoever polls sees it."""
+
+from __future__ import annotations
+
+import gc
+import math
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from confluent_kafka import Message
+
+from tests.bench.pace import read_stamp
+
+WARM_UP_SECONDS = 20.0
+"""Left out of every figure."""
+
+_SWITCH_SECONDS = 0.0005
+_SHARES = (50.0, 90.0, 99.0, 99.9)
+
+
+@dataclass(frozen=True, slots=True)
+class Delays:
+    """`samples` are (number, sent at ns since 1970, delay in ns), in the order of arrival."""
+
+    samples: list[tuple[int, int, int]] = field(default_factory=list)
+
+    def add(self, message: Message, seen_at: int) -> None:
+        """Note when (ns since 1970) a record was seen; one without a stamp is of before."""
+        stamp = dict(message.headers() or []).get("traceparent")
+        if isinstance(stamp, bytes):
+            sent_at, number = read_stamp(stamp)
+            self.samples.append((number, sent_at, seen_at - sent_at))
+
+    @property
+    def different(self) -> int:
+        """How many records came, each counted once."""
+        return len({number for number, _, _ in self.samples})
+
+    def after(self, second: float) -> list[tuple[float, float]]:
+        """(Second of the load when it was sent, delay in ms) of each that was sent after that second."""
+        began = min(sent_at for _, sent_at, _ in self.samples)
+        found = (((sent_at - began) / 1e9, delay / 1e6) for _, sent_at, delay in self.samples)
+        return [each for each in found if each[0] >= second]
+
+    def worst_ms(self, seconds: float) -> list[float]:
+        """The worst delay of each second; 0 where nothing was sent."""
+        worst = [0.0] * math.ceil(seconds + 1)
+        for second, delay in self.after(0):
+            at = min(int(second), len(worst) - 1)
+            worst[at] = max(worst[at], delay)
+        return worst
+
+    def pauses_ms(self, seconds: float, interval_seconds: float) -> list[float]:
+        """The worst delay of each whole interval after the warm-up."""
+        worst: dict[int, float] = {}
+        for second, delay in self.after(WARM_UP_SECONDS):
+            interval = int((second - WARM_UP_SECONDS) // interval_seconds)
+            worst[interval] = max(worst.get(interval, 0.0), delay)
+        whole = int((seconds - WARM_UP_SECONDS) // interval_seconds)
+        return [worst[interval] for interval in range(whole) if interval in worst]
+
+    def figures(self) -> dict[str, float]:
+        """Percentiles after the warm-up, ms."""
+        return percentiles(delay for _, delay in self.after(WARM_UP_SECONDS))
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Whoever polls in this process waits neither for garbage collections nor, for long, for another thread."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        sys.setswitchinterval(before)
+
+
+def percentiles(values: Iterable[float]) -> dict[str, float]:
+    """p50, p90, p99, p99.9 and max of some values, of which there must be one."""
+    ordered: Sequence[float] = sorted(values)
+    found = {f"p{share:g}": ordered[min(len(ordered) - 1, int(len(ordered) * share / 100))] for share in _SHARES}
+    return found | {"max": ordered[-1]}
+
+
+def as_text(figures: dict[str, float]) -> str:
+    """Figures as they are printed."""
+    return ", ".join(f"{name} {value:.1f}" for name, value in figures.items())
