@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from prometheus_client import REGISTRY
 from pyspark.sql import SparkSession
 from structlog.testing import capture_logs
 
+from contracts.catalog import load_catalog
 from contracts.s3 import s3_client
 from spark.dimensions import Dimension, Dimensions
 from spark.errors import DimensionUnreadable
@@ -53,6 +56,19 @@ class Place:
         return REGISTRY.get_sample_value("headrace_dimension_unreadable", {"dimension": NAME})
 
 
+def _cut_short(body: bytes) -> bytes:
+    return body[: len(body) // 2]
+
+
+def _without_keys(body: bytes) -> bytes:
+    rows = pq.read_table(pa.BufferReader(body))
+    (key,) = load_catalog().dimension(NAME).key
+    keys = pa.nulls(rows.num_rows, rows.schema.field(key).type)
+    written = pa.BufferOutputStream()
+    pq.write_table(rows.set_column(rows.schema.get_field_index(key), key, keys), written)
+    return bytes(written.getvalue())
+
+
 @pytest.fixture
 def place(spark: SparkSession, settings: SparkSettings, dimensions: Published) -> Place:
     place = Place(spark, settings, dimensions)
@@ -75,7 +91,9 @@ def test_a_new_version_is_read_once(place: Place) -> None:
     assert (held.version, place.newest() is held, place.names()) == (2, True, ["second"])
 
 
-@pytest.mark.parametrize("damage", ["a file is missing", "a file is cut short", "the log's entry is cut short"])
+@pytest.mark.parametrize(
+    "damage", ["a file is missing", "a file is cut short", "the log's entry is cut short", "a key is null"]
+)
 def test_a_version_that_is_not_whole_leaves_the_one_before_in_force_until_it_is(place: Place, damage: str) -> None:
     place.newest()
     before = place.objects()
@@ -86,7 +104,8 @@ def test_a_version_that_is_not_whole_leaves_the_one_before_in_force_until_it_is(
     if damage == "a file is missing":
         place.remove(broken)
     else:
-        place.put({key: body[: len(body) // 2] for key, body in broken.items()})
+        damaged = _without_keys if damage == "a key is null" else _cut_short
+        place.put({key: damaged(body) for key, body in broken.items()})
     with capture_logs() as logs:
         assert [place.names() for place.now in (0, 10, 20)] == [["first"]] * 3
     assert (place.alarm(), [line["log_level"] for line in logs]) == (1, ["error"])
