@@ -56,7 +56,10 @@ class ExactlyOnceSink:
         self._prepared = functools.lru_cache(maxsize=1)(self._prepare)
 
     def starting_offsets(self, checkpoint: CheckpointOffsets) -> str:
-        """The group's. Fences whoever else writes, so that nobody moves them any more."""
+        """The group's, and no checkpoint. Fences whoever else writes, so that nobody moves them any more.
+
+        Raises PositionsDisagree if the checkpoint is ahead, or records that nobody has taken in are gone from the topic.
+        """
         topic = self._route.source
         reader = position_reader(self._kafka, self._route)
         try:
@@ -71,9 +74,6 @@ class ExactlyOnceSink:
             }
             found = find_positions(reader, topic, group, checkpoint.committed(topic))
             positions = resume(found, topic, self._live.resume_from, self._live.on_data_loss)
-            if any(at.checkpoint is not None and at.checkpoint != positions[p] for p, at in found.items()):
-                checkpoint.remove()
-                _log.info("checkpoint removed: the group leads", goes_on_at=positions)
             moved = [
                 TopicPartition(topic, p, at, self._taken[p].metadata if p in committed else "")
                 for p, at in positions.items()
@@ -81,6 +81,8 @@ class ExactlyOnceSink:
             ]
             if moved:
                 reader.commit(offsets=moved, asynchronous=False)
+            # Spark would refuse one of which something is missing, and the group says as much.
+            checkpoint.remove()
         finally:
             reader.close()
         return json.dumps({topic: {str(partition): at for partition, at in positions.items()}})

@@ -13,9 +13,10 @@ from contracts.dead_letters.headers import TIMESTAMP
 from contracts.dead_letters.letter import DeadLetter
 from contracts.errors import NotAProducer
 from contracts.registry import Registry
+from contracts.s3 import s3_client
 from spark.at_least_once import AtLeastOnceSink
 from spark.lifecycle import Lifecycle
-from spark.live import Live, route
+from spark.live import Live, checkpoint_folder, route
 from spark.settings import SparkSettings
 from tests.spark.live_query import Dimensions, events, running
 from tests.spark.records import DEPARTED, ENRICHED, Topics, a_departure, body, framed
@@ -104,6 +105,17 @@ def test_dimensions_that_are_removed_while_it_runs_stop_nothing(
         ("before", []),
         ("after", []),
     ]
+
+
+def test_what_is_left_of_a_checkpoint_that_was_wiped_while_it_ran_stops_no_start(
+    spark: SparkSession, settings: SparkSettings, registry: Registry, topics: Topics, dimensions: Dimensions
+) -> None:
+    left = f"{checkpoint_folder(topics.enriched.name)}/commits/7"
+    s3_client(settings.s3).put_object(Bucket=settings.s3.bucket, Key=left, Body=b'v1\n{"nextBatchWatermarkMs":0}')
+    topics.send_departures("a")
+    with running(spark, settings, registry, topics.catalog, dimensions, mode="exactly-once") as query:
+        query.processAllAvailable()
+    assert [event["flight_id"] for event, _, _ in events(topics)] == ["a"]
 
 
 def test_a_contract_that_does_not_list_live_is_refused(
