@@ -30,9 +30,9 @@ from deploy.local.process import Process
 from deploy.local.stack import LocalStack
 from tests.bench import pace
 from tests.bench.backlog import publish
-from tests.bench.delays import Delays, as_text, undisturbed
+from tests.bench.delays import COLUMNS, Delays, as_text, undisturbed
 from tests.bench.filled import bare_stack
-from tests.bench.meter import Meter, Usage
+from tests.bench.meter import SELDOM_SECONDS, Meter, Usage
 from tests.bench.records import ENRICHED, enriched_departures
 from tests.bench.results import as_line, conditions, save, save_samples
 
@@ -42,7 +42,6 @@ _FLIGHTS = 100_000
 """Different records; a backlog repeats them."""
 _POLL_SECONDS = 0.1
 _LIMIT_SECONDS = 150
-_METER_SECONDS = 5.0
 _ALERTS_SECONDS = 5.0
 """How long after the load alerts are still waited for."""
 
@@ -110,13 +109,13 @@ def report(throughput: Throughput, delay: Delay, say: Callable[[str], None]) -> 
             f"record → alert {name} at {delay.rate:,} events/s, ms: {as_text(figures[name])} ({delays.different:,} alerts)"
         )
     say(f"  peak RSS in MiB: alerting {delay.usage['alerting'].peak_rss_mib:.0f}")
-    save_samples("alerting-delay", ("number", "sent_at_ns", "delay_ns"), delay.polling.samples, say)
-    save_samples("alerting-delay-in-service", ("number", "sent_at_ns", "delay_ns"), delay.in_service.samples, say)
+    save_samples("alerting-delay", COLUMNS, delay.polling.samples, say)
+    save_samples("alerting-delay-in-service", COLUMNS, delay.in_service.samples, say)
     kept = {
         "rate": delay.rate,
         "seconds": delay.seconds,
         "figures": figures,
-        "usage": delay.usage["alerting"].peak_rss_mib,
+        "usage": {name: asdict(used) for name, used in delay.usage.items()},
     }
     save("alerting", {"conditions": found, "throughput": asdict(throughput), "delay": kept}, say)
 
@@ -176,7 +175,7 @@ def _delay(rate: int, seconds: float, settings: Settings, service: Process, env:
     assert service.pid is not None
     with (
         undisturbed(),
-        Meter({"alerting": service.pid}, every_seconds=_METER_SECONDS) as meter,
+        Meter({"alerting": service.pid}, every_seconds=SELDOM_SECONDS) as meter,
         pace.start(ENRICHED, rate, seconds, env) as load,
     ):
         until = math.inf

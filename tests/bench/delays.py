@@ -16,6 +16,9 @@ from tests.bench.pace import read_stamp
 WARM_UP_SECONDS = 20.0
 """Left out of every figure."""
 
+COLUMNS = ("number", "sent_at_ns", "delay_ns")
+"""Of the samples, in a file."""
+
 _SWITCH_SECONDS = 0.0005
 _SHARES = (50.0, 90.0, 99.0, 99.9)
 

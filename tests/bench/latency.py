@@ -27,9 +27,9 @@ from deploy.local.stack import LocalStack
 from spark.mode import Mode
 from tests.bench import pace
 from tests.bench.alerting import alerting_process
-from tests.bench.delays import Delays, as_text, undisturbed
+from tests.bench.delays import COLUMNS, Delays, as_text, undisturbed
 from tests.bench.filled import filled_stack
-from tests.bench.meter import Meter, Usage
+from tests.bench.meter import SELDOM_SECONDS, Meter, Usage
 from tests.bench.plot import delays_svg
 from tests.bench.records import ENRICHED, RAW
 from tests.bench.results import as_line, conditions, save, save_samples, save_text
@@ -42,8 +42,6 @@ FIRST = 1000
 _ALERTS = topics.ALERTS_RAISED.name
 _START_SECONDS = 120.0
 _SILENT_SECONDS = 20.0
-_METER_SECONDS = 5.0
-"""Looking at process trees takes some ms of the interpreter in which the consumer polls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +136,7 @@ def report_one(each: Latency, say: Callable[[str], None]) -> dict[str, Any]:
     say(f"  cores busy: {cpu}; peak RSS in MiB: {rss}")
     for what, delays in (("", each.enriched), ("-alerts", each.alerts)):
         if delays.samples:
-            name = f"latency{what}-{each.mode}-{each.rate}"
-            save_samples(name, ("number", "sent_at_ns", "delay_ns"), delays.samples, say)
+            save_samples(f"latency{what}-{each.mode}-{each.rate}", COLUMNS, delays.samples, say)
     kept = {"mode": each.mode, "rate": each.rate, "seconds": each.seconds, "figures": figures, "alerts": alerts}
     usage = {name: asdict(used) for name, used in each.usage.items()}
     return kept | {"lost": each.lost, "repeated": each.repeated, "usage": usage}
@@ -191,7 +188,7 @@ def measure(
     pids = {each.name: each.pid for each in (*processes, stack.kafka.process)}
     with (
         undisturbed(),
-        Meter({name: pid for name, pid in pids.items() if pid is not None}, every_seconds=_METER_SECONDS) as meter,
+        Meter({name: pid for name, pid in pids.items() if pid is not None}, every_seconds=SELDOM_SECONDS) as meter,
         pace.start(RAW, rate, seconds, env) as load,
     ):
         heard_at = time.monotonic()
