@@ -28,6 +28,9 @@ def run(names: Sequence[str], seed: int, strikes: int, *, exactly_once: bool) ->
     kept = Kept(RESULTS / f"seed-{seed}.jsonl")
     done = {name for name, outcome in kept.outcomes().items() if outcome.passed}
     chosen = [known[name] for name in names] or [fault for fault in FAULTS if fault.name not in done]
+    if not chosen and AFTERWARDS not in done:
+        # What is looked at afterwards needs a stack that has been through something.
+        chosen = [FAULTS[-1]]
     if chosen:
         with (
             TemporaryDirectory(prefix="headrace-faults-") as folder,
