@@ -30,7 +30,7 @@ from spark.live import SOURCE, checkpoint_folder, enriched_rows, outgoing_rows, 
 from spark.metrics import REGISTRY_WAITING, RESTARTS, count_rows, sources_of
 from spark.real_time_meter import Meter
 from spark.real_time_positions import RealTimePositions
-from spark.real_time_query import check_slots, failing_on_other_ids, failure_of, read, start, unknown_id
+from spark.real_time_query import check_slots, failing_on_other_ids, failure_of, read, rehearse, start, unknown_id
 from spark.resume import CheckpointOffsets
 from spark.settings import SparkSettings
 from spark.tail import Mark, Taken, not_taken
@@ -38,6 +38,7 @@ from spark.topic_schemas import TopicSchemas
 
 _WATCH_SECONDS = 0.1
 _LOOK_SECONDS = 1.0
+_REHEARSE_SECONDS = 5.0
 _PAUSES_SECONDS = (0.0, 1.0, 2.0, 5.0, 10.0)
 """Before each restart after a failure; with so many in a row and no interval finished, the process ends."""
 
@@ -142,9 +143,13 @@ class RealTime:
     def _watch(self, query: StreamingQuery, meter: Meter, versions: Mapping[str, object]) -> str | None:
         interval, before = -1, meter.ends
         look_at = time.monotonic()
+        rehearse_at = look_at + _REHEARSE_SECONDS
         while not self._lifecycle.stopping.wait(_WATCH_SECONDS):
             if not query.isActive:
                 return failure_of(query)
+            if time.monotonic() >= rehearse_at:
+                rehearse(query)
+                rehearse_at = time.monotonic() + _REHEARSE_SECONDS
             meter.check_dead_letters()
             if time.monotonic() < look_at:
                 continue

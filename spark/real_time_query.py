@@ -27,7 +27,12 @@ _SOURCE = {
     # After a seek the consumer first waits for the answer to what it asked before: at each interval's end.
     "kafka.fetch.max.wait.ms": "50",
 }
-_SINK = {**PRODUCER, "kafka.linger.ms": "0"}
+_SINK = {
+    **PRODUCER,
+    "kafka.linger.ms": "0",
+    # A batch is a record or two: nothing to gain, and each would take 160 KiB of heap for the codec's buffers.
+    "kafka.compression.type": "none",
+}
 
 
 def check_slots(spark: SparkSession, topic: str, partitions: int) -> None:
@@ -89,6 +94,22 @@ def start(
     trigger = jvm.org.apache.spark.sql.streaming.Trigger
     writer._jwrite.trigger(trigger.RealTime(round(interval_seconds * 1000)))
     return writer.start()
+
+
+def rehearse(query: StreamingQuery) -> None:
+    """Plan and generate once more what runs, for nothing but practice: while an interval's end does it, no record is read.
+
+    There is one end in minutes, so left alone the planner would meet each of them uncompiled, and by then out of the machine's
+    memory.
+    """
+    execution = query._jsq.streamingQuery().lastExecution()
+    if execution is None:
+        return
+    jvm = SparkSession.active()._jvm
+    assert jvm is not None
+    # Planned anew for the text, as for the event that Spark sends when it begins an interval.
+    execution.explainString(jvm.org.apache.spark.sql.execution.ExplainMode.fromString("simple"))
+    execution.debug().codegenToSeq()
 
 
 def _optimized(frame: DataFrame) -> DataFrame:

@@ -58,12 +58,26 @@ _LOGGING = """\
 """
 
 
+_LEAN = ("-Xms128m", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+"""For minutes on a developer's machine: what takes least memory, and least computing for the compilers."""
+
+_SERVING = (
+    "-Xms1G",
+    "-Xmx1G",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+)
+"""As Kafka's own start script has them (4.x, `bin/kafka-server-start.sh` and `kafka-run-class.sh`)."""
+
+
 class KafkaBroker:
-    """The broker as a process; its data lie in `<directory>/kafka`."""
+    """The broker as a process; its data lie in `<directory>/kafka`. One that is not `lean` has the JVM that Kafka ships it with."""
 
     name = "kafka"
 
-    def __init__(self, directory: Path, ports: Ports, jars: Path) -> None:
+    def __init__(self, directory: Path, ports: Ports, jars: Path, *, lean: bool = True) -> None:
         self._home = directory / "kafka"
         self._ports = ports
         self._classpath = ":".join([*_log_binding(), f"{jars}/*"])
@@ -73,10 +87,7 @@ class KafkaBroker:
             self.name,
             [
                 java_command(),
-                "-Xms128m",
-                "-Xmx384m",
-                "-XX:+UseSerialGC",
-                "-XX:TieredStopAtLevel=1",
+                *(_LEAN if lean else _SERVING),
                 "-XX:+ExitOnOutOfMemoryError",
                 f"-Dlog4j2.configurationFile={self._logging}",
                 "-cp",

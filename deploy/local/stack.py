@@ -35,17 +35,23 @@ class LocalStack:
             subprocess.run([...], env={**os.environ, **stack.settings_env()})
 
     Without `ports`, free ones are taken. Entering raises PortInUse, JarsUnavailable or ProcessFailed, after stopping
-    what was already started; whatever an earlier, killed owner of the folder left running is stopped first.
+    what was already started; whatever an earlier, killed owner of the folder left running is stopped first. For loads that
+    are measured, a broker that is not `lean`.
     """
 
     def __init__(
-        self, directory: Path, ports: Ports | None = None, *, say: Callable[[str], None] = say_on_stderr
+        self,
+        directory: Path,
+        ports: Ports | None = None,
+        *,
+        lean: bool = True,
+        say: Callable[[str], None] = say_on_stderr,
     ) -> None:
         self.directory = directory.resolve()
         self.ports = ports or Ports.free()
         self._say = say
         jars = ensure_jars(say=say)
-        self.kafka = KafkaBroker(self.directory, self.ports, jars["broker"])
+        self.kafka = KafkaBroker(self.directory, self.ports, jars["broker"], lean=lean)
         self.registry = SchemaRegistry(self.directory, self.ports, jars["registry"])
         self.s3 = S3Server(self.directory, self.ports, jars["s3proxy"])
 

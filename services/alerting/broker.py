@@ -28,6 +28,11 @@ from services.alerting.assigned import Assigned, Records
 
 _log = structlog.get_logger(__name__)
 
+_FEW = 250
+"""Records that were fetched at once, below which the next fetch waits a little for more."""
+_GATHER_SECONDS = 0.002
+"""A fetch costs four records' time of both the broker and this process; without it there would be one for each record."""
+
 
 class ConsumerThread(driver.AIOKafkaConsumerThread):
     """Reads in a thread of its own, so heartbeats go on while an agent computes."""
@@ -54,6 +59,20 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
             metadata_max_age_ms=conf.consumer_metadata_max_age_ms,
             **driver.credentials_to_aiokafka_auth(conf.broker_credentials, conf.ssl_context),
         )
+
+    async def _fetch_records(
+        self,
+        consumer: aiokafka.AIOKafkaConsumer,
+        active_partitions: set[TP],
+        timeout: float | None = None,
+        max_records: int | None = None,
+    ) -> Mapping[TP, Records]:
+        """As faust has it; but aiokafka, which fetches ahead as soon as its buffer is empty, is kept from it for a moment."""
+        found: Mapping[TP, Records] = await super()._fetch_records(consumer, active_partitions, timeout, max_records)
+        if 0 < sum(map(len, found.values())) < _FEW:
+            consumer.pause(*consumer.assignment())
+            asyncio.get_running_loop().call_later(_GATHER_SECONDS, _resume, consumer)
+        return found
 
 
 class Consumer(driver.Consumer):
@@ -165,6 +184,11 @@ class ReadCommitted(driver.Transport):
         super().__init__(urls, app, **kwargs)
         self.assign = assign
         self.take = take
+
+
+def _resume(consumer: aiokafka.AIOKafkaConsumer) -> None:
+    # A rebalance may have come in between: what is assigned since then is not paused.
+    consumer.resume(*consumer.paused())
 
 
 def broker_urls(kafka: KafkaSettings) -> list[URL]:

@@ -41,7 +41,7 @@ def empty_stack(say: Callable[[str], None]) -> Iterator[tuple[LocalStack, dict[s
 @contextmanager
 def bare_stack(say: Callable[[str], None]) -> Iterator[tuple[LocalStack, dict[str, str], Settings]]:
     """The stack, the environment of its clients, and the same as settings; gone at the end."""
-    with TemporaryDirectory(prefix="headrace-bench-") as folder, LocalStack(Path(folder), say=say) as stack:
+    with TemporaryDirectory(prefix="headrace-bench-") as folder, LocalStack(Path(folder), lean=False, say=say) as stack:
         stack.bootstrap()
         env = stack.settings_env()
         yield stack, env, settings_of(env)
