@@ -17,12 +17,17 @@ from collections.abc import Mapping, Sequence
 
 from confluent_kafka import Producer
 
+from contracts.producer_config import PRODUCER_CONFIG
 from contracts.settings import Settings, read_settings
 from deploy.local.deployable import ROOT
 from tests.bench.records import ENRICHED, RAW, Record, enriched_departures, raw_departures
 
 _FLIGHTS = 50_000
 """Different records; the load repeats them."""
+
+_ALONE = 5_000
+"""Records a second up to which each one travels alone. Above, a request for each would be most of the broker's work, and they
+wait for others as long as they do in every publisher of ours."""
 
 
 def start(topic: str, rate: int, seconds: float, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
@@ -33,7 +38,8 @@ def start(topic: str, rate: int, seconds: float, env: Mapping[str, str]) -> subp
 
 def pace(settings: Settings, topic: str, records: Sequence[Record], rate: int, seconds: float) -> None:
     """Send `rate` records a second for so many seconds, and wait until the broker has them all."""
-    producer = Producer(settings.kafka.client_config() | {"linger.ms": 0, "partitioner": "murmur2_random"})
+    linger_ms = 0 if rate <= _ALONE else PRODUCER_CONFIG["linger.ms"]
+    producer = Producer(settings.kafka.client_config() | {"linger.ms": linger_ms, "partitioner": "murmur2_random"})
     began = time.perf_counter()
     for number, (key, value, headers) in enumerate(itertools.islice(itertools.cycle(records), int(rate * seconds))):
         due = began + number / rate
