@@ -147,10 +147,10 @@ class RealTime:
         while not self._lifecycle.stopping.wait(_WATCH_SECONDS):
             if not query.isActive:
                 return failure_of(query)
+            meter.check_dead_letters()
             if time.monotonic() >= rehearse_at:
                 rehearse(query)
                 rehearse_at = time.monotonic() + _REHEARSE_SECONDS
-            meter.check_dead_letters()
             if time.monotonic() < look_at:
                 continue
             look_at = time.monotonic() + _LOOK_SECONDS

@@ -99,8 +99,7 @@ def start(
 def rehearse(query: StreamingQuery) -> None:
     """Plan and generate once more what runs, for nothing but practice: while an interval's end does it, no record is read.
 
-    There is one end in minutes, so left alone the planner would meet each of them uncompiled, and by then out of the machine's
-    memory.
+    There is one end in minutes, so left alone the planner would meet the first ones uncompiled.
     """
     execution = query._jsq.streamingQuery().lastExecution()
     if execution is None:

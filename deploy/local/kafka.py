@@ -69,7 +69,7 @@ _SERVING = (
     "-XX:InitiatingHeapOccupancyPercent=35",
     "-XX:+ExplicitGCInvokesConcurrent",
 )
-"""As Kafka's own start script has them (4.x, `bin/kafka-server-start.sh` and `kafka-run-class.sh`)."""
+"""As Kafka's own start scripts have them (`bin/kafka-server-start.sh`, `bin/kafka-run-class.sh`)."""
 
 
 class KafkaBroker:

@@ -31,7 +31,7 @@ _log = structlog.get_logger(__name__)
 _FEW = 250
 """Records that were fetched at once, below which the next fetch waits a little for more."""
 _GATHER_SECONDS = 0.002
-"""A fetch costs four records' time of both the broker and this process; without it there would be one for each record."""
+"""Without it, a thousand records a second are nearly a thousand fetches, of almost half a millisecond of computing here."""
 
 
 class ConsumerThread(driver.AIOKafkaConsumerThread):
