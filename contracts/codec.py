@@ -27,6 +27,7 @@ from contracts.errors import (
     Unresolvable,
     WrongMagic,
 )
+from contracts.evolution import BITS, Resolution, resolve
 
 MAX_BYTES = 1_048_576
 """About Kafka's own default for the largest record that a broker takes (`message.max.bytes`)."""
@@ -46,6 +47,8 @@ class _Writer:
     parsed: Any
     reader: Any
     """The schema to resolve to; None where it is the writer's own, which fastavro would find out for each body anew."""
+    resolution: Resolution | None
+    """None, too, where no number has to be taken back."""
     integers: tuple[tuple[str, int, bool], ...]
     walk: Walk
 
@@ -55,7 +58,8 @@ class Codec:
 
     `schema_by_id` gives a writer's schema as JSON text (`Registry.by_id`); what it raises passes through, so that an
     unknown id is UnknownSchemaId and an outage RegistryUnavailable. With `reader_schema`, decoded events have that
-    schema's fields, by Avro's rules of schema resolution. `max_bytes` is the largest body, in bytes, frame included.
+    schema's fields, by Avro's rules of schema resolution and, where the writer is the newer one, by those of
+    `contracts.evolution`. `max_bytes` is the largest body, in bytes, frame included.
 
     A body takes at most 16 times its size plus 1 MiB of memory to decode, whatever it claims; collections of tens of
     thousands of tiny elements would take more and are refused as TooLong.
@@ -65,6 +69,7 @@ class Codec:
         self, schema_by_id: Callable[[int], str], *, reader_schema: str | None = None, max_bytes: int = MAX_BYTES
     ) -> None:
         self._schema_by_id = schema_by_id
+        self._reader_text = reader_schema
         self._reader: Any = None if reader_schema is None else fastavro.parse_schema(json.loads(reader_schema))
         self._max_bytes = max_bytes
         self._writers: dict[int, _Writer] = {}
@@ -114,6 +119,8 @@ class Codec:
             raise Malformed(f"text is not UTF-8: {error.reason}") from error
         except (ValueError, OverflowError, ArithmeticError) as error:
             raise Malformed(f"a value is out of its type's range: {error}") from error
+        if writer.resolution is not None:
+            writer.resolution.narrow(fields)
         return cast(dict[str, Any], fields)
 
     def _schema_id(self, body: bytes) -> int:
@@ -136,10 +143,12 @@ class Codec:
         text = self._schema_by_id(schema_id)
         try:
             parsed: Any = fastavro.parse_schema(json.loads(text))
+            how = None if self._reader_text is None or parsed == self._reader else resolve(self._reader_text, text)
             writer = _Writer(
                 _FRAME.pack(0, schema_id),
                 parsed,
-                None if parsed == self._reader else self._reader,
+                None if how is None else fastavro.parse_schema(json.loads(how.schema)),
+                how if how is not None and how.widened else None,
                 tuple(_integers(parsed)),
                 Walk(parsed, reader_fields=_most_fields(self._reader)),
             )
@@ -156,7 +165,7 @@ def _integers(parsed: Any) -> list[tuple[str, int, bool]]:
         kind = field["type"]
         plain = [branch for branch in kind if branch != "null"] if isinstance(kind, list) else [kind]
         if plain in (["int"], ["long"]):
-            found.append((field["name"], 31 if plain == ["int"] else 63, isinstance(kind, list)))
+            found.append((field["name"], BITS[plain[0]], isinstance(kind, list)))
     return found
 
 

@@ -247,6 +247,20 @@ def bench_latency(
     report(run(mode or MODES, rate or RATES, seconds, interval, typer.echo), typer.echo)
 
 
+@bench_app.command("soak")
+def bench_soak(
+    rate: Annotated[int, typer.Option(min=100, help="Events per second, evenly paced.")] = 10_000,
+    seconds: Annotated[float, typer.Option(min=90, help="How long the load lasts.")] = 1800.0,
+) -> None:
+    """All that `up` starts, in a folder of its own, under load for half an hour: lag, memory and files over time.
+
+    It takes 1 GB of disk for a million events.
+    """
+    from tests.bench.soak import report, run
+
+    report(run(rate, seconds, typer.echo), typer.echo)
+
+
 @bench_app.command("peers")
 def bench_peers(
     events: Annotated[
@@ -270,6 +284,7 @@ def bench_peers(
 
     Names: headrace-exactly-once, headrace-at-least-once, headrace-real-time
     (latency only), spark-textbook, flink-exactly-once, flink-at-least-once,
+    flink-untuned-exactly-once, flink-untuned-at-least-once,
     quix-exactly-once, quix-at-least-once.
     """
     if 0 < seconds < 30:

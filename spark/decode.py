@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
-from spark.evolution import reading
+from contracts.evolution import resolve
 from spark.schemas import WriterSchemas
 from spark.text import is_text
 
@@ -94,7 +94,7 @@ def _event(reader: str, writers: Sequence[tuple[int, str]]) -> Column:
 
 def _read(body: Column, writer: str, reader: str) -> Column:
     """The event in a body; a struct of nulls, or null, if it does not fit."""
-    how = reading(reader, writer)
+    how = resolve(reader, writer)
     event = from_avro(body, writer, {"mode": "PERMISSIVE", "avroSchema": how.schema})
     if not how.widened:
         return event

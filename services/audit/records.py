@@ -14,6 +14,7 @@ import pyarrow as pa
 from confluent_kafka import Message
 
 from contracts.errors import DecodeError
+from contracts.evolution import Resolution, resolve
 from contracts.registry import Registry
 from contracts.settings import RegistrySettings, S3Settings
 from services.audit.consume import consume, header
@@ -109,7 +110,7 @@ class _Reader:
             if reading.recomputed is not None and reading.s3 is not None and self._shape is not None
             else None
         )
-        self._schemas: dict[bytes, tuple[Any, Any] | None] = {}
+        self._schemas: dict[bytes, tuple[Any, Any, Resolution | None] | None] = {}
         self._parts: list[dict[str, Any]] = []
         self._expected: list[Expected] = []
         self._unevaluable: list[int] = []
@@ -187,25 +188,30 @@ class _Reader:
         schemas = self._schemas[frame]
         if schemas is None:
             return None
+        writer, reader, how = schemas
         buffer = io.BytesIO(value)
         buffer.seek(_FRAME_BYTES)
         try:
-            event: Any = fastavro.schemaless_reader(buffer, *schemas)
+            event: Any = fastavro.schemaless_reader(buffer, writer, reader)
+            if how is not None:
+                how.narrow(event)
         # A body that doesn't fit makes fastavro raise what its cursor happens to run into.
         except Exception:  # noqa: BLE001
             return None
         return dict(event)
 
-    def _lookup(self, frame: bytes) -> tuple[Any, Any] | None:
-        """Writer's and reader's schema; the reader's None where they are the same."""
+    def _lookup(self, frame: bytes) -> tuple[Any, Any, Resolution | None] | None:
+        """Writer's and reader's schema, and how the one is read by the other; the latter two None where they are the same."""
         if frame[:1] != b"\x00" or self._reading.schema is None:
             return None
         try:
             writer = self._registry.by_id(int.from_bytes(frame[1:], "big"))
         except DecodeError:  # the registry itself says that there is no such id
             return None
-        same = json.loads(writer) == json.loads(self._reading.schema)
-        return reader_schema(writer), None if same else reader_schema(self._reading.schema)
+        if json.loads(writer) == json.loads(self._reading.schema):
+            return reader_schema(writer), None, None
+        how = resolve(self._reading.schema, writer)
+        return reader_schema(writer), reader_schema(how.schema), how
 
 
 def _bytes(value: str | bytes | None) -> bytes | None:

@@ -63,6 +63,13 @@ def test_what_went_right_is_clean_and_the_next_audit_begins_behind_it(way: Way) 
     assert way.audit().findings == []
 
 
+def test_records_of_a_newer_version_than_the_contracts_are_audited(way: Way) -> None:
+    flights = way.depart(2)
+    way.widen(RAW, "distance_miles", "long")
+    way.run([*flights, *way.depart(3)])
+    assert way.audit().findings == []
+
+
 def test_faults_between_raw_and_derived_are_found(way: Way) -> None:
     flights = [*way.depart(13), *way.depart(4, partition=1)]
     lost, doubled, both, changed, dead, mangled, purged, repaired, *others = range(len(flights))

@@ -120,6 +120,7 @@ class Way:
         self.settings = AuditSettings(kafka=plain.kafka, registry=plain.registry, s3=plain.s3, rules_file=rules_file)
         self._kafka = plain.kafka.client_config()
         self._admin = AdminClient({**self._kafka, "log_level": 0})
+        self._registry = registry
         self._codec = Codec(registry.by_id)
         self._ids = {
             name: registry.register(topic.subject, catalog.schema(name)) for name, topic in self.catalog.topics.items()
@@ -155,6 +156,13 @@ class Way:
         return audit(self.settings, self.catalog, full=full, hops=hops or HOPS, processes=1, wait_seconds=wait_seconds)
 
     # What the deployables do
+
+    def widen(self, topic: str, field: str, kind: str) -> None:
+        """Producers of a topic have a newer version than its contract: this number is of a wider type."""
+        schema = json.loads(self.catalog.schema(topic))
+        for each in schema["fields"]:
+            each["type"] = kind if each["name"] == field else each["type"]
+        self._ids[topic] = self._registry.register(self.catalog.topic(topic).subject, json.dumps(schema))
 
     def send(self, topic: str, records: Iterable[Sent], *, transactional: bool = False) -> list[Sent]:
         """Append records; returns them with their offsets."""

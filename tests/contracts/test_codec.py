@@ -189,6 +189,46 @@ def test_a_newer_event_loses_the_fields_that_the_reader_lacks() -> None:
 
 
 @pytest.mark.parametrize(
+    ("reader", "writer", "value"),
+    [
+        ("int", "long", -(1 << 31)),
+        ("int", "double", 42),
+        (["null", "long"], ["null", "double"], None),
+        ("long", "float", 1 << 24),
+        ("float", "double", 0.5),
+        ("int", ["null", "long"], 7),
+    ],
+)
+def test_a_newer_events_widened_number_is_taken_back(reader: Any, writer: Any, value: float | None) -> None:
+    body = a_body(a_record(writer), {"f0": value})
+    assert a_codec(a_record(writer), reader_schema=a_record(reader)).decode(body) == {"f0": value}
+
+
+@pytest.mark.parametrize(
+    ("reader", "writer", "value"),
+    [
+        ("int", "long", 1 << 31),
+        ("int", "double", 0.5),
+        ("long", "double", 1e19),
+        ("long", "double", float("nan")),
+        ("int", "double", float("inf")),
+        ("float", "double", 1e300),
+    ],
+)
+def test_a_widened_number_that_does_not_fit_is_never_cut(reader: str, writer: str, value: float) -> None:
+    body = a_body(a_record(writer), {"f0": value})
+    with pytest.raises(Unresolvable, match=f"field f0: .* does not fit {reader}"):
+        a_codec(a_record(writer), reader_schema=a_record(reader)).decode(body)
+
+
+def test_a_newer_events_renamed_field_is_found_by_its_alias() -> None:
+    newer = json.loads(PAIR)
+    newer["fields"][0] |= {"name": "liquid", "aliases": ["f0"]}
+    body = a_body(json.dumps(newer), {"liquid": "water", "f1": 42})
+    assert a_codec(json.dumps(newer), reader_schema=PAIR).decode(body) == {"f0": "water", "f1": 42}
+
+
+@pytest.mark.parametrize(
     "reader", [a_record("int"), a_record("string", "int", "int"), SCHEMAS["weather.observed.v1/1"]]
 )
 def test_an_event_that_the_reader_cannot_take_is_unresolvable(reader: str) -> None:

@@ -47,12 +47,16 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """One who enriches. `program` is the module of a peer, none for `live`, whose `mode` is another name of the guarantee."""
+    """One who enriches. `program` is the module of a peer, none for `live`, whose `mode` is another name of the guarantee.
+
+    A peer that is not `tuned` has the settings that its makers chose.
+    """
 
     name: str
     exactly_once: bool
     program: str = ""
     mode: Mode | None = None
+    tuned: bool = True
 
     @property
     def target(self) -> str:
@@ -78,6 +82,7 @@ class Contender:
             group=self.target,
             exactly_once=self.exactly_once,
             low_latency=low_latency,
+            tuned=self.tuned,
             dimensions=str(dimension_folder(stage)),
             work=str(work),
             jars=jars,
@@ -123,6 +128,8 @@ CONTENDERS = (
     Contender("spark-textbook", exactly_once=False, program="spark_textbook"),
     Contender("flink-exactly-once", exactly_once=True, program="flink_sql"),
     Contender("flink-at-least-once", exactly_once=False, program="flink_sql"),
+    Contender("flink-untuned-exactly-once", exactly_once=True, program="flink_sql", tuned=False),
+    Contender("flink-untuned-at-least-once", exactly_once=False, program="flink_sql", tuned=False),
     Contender("quix-exactly-once", exactly_once=True, program="quix_dataframe"),
     Contender("quix-at-least-once", exactly_once=False, program="quix_dataframe"),
 )

@@ -17,6 +17,8 @@ Which settings, and who advises them:
 * For a backlog `linger.ms`, `batch.size`, `compression.type` of the producer: as `live` has them.
 * For low latency `execution.buffer-timeout.interval` 0 ("triggers flushing after every record thus minimizing latency": "Configuration"),
   and `linger.ms` 0, which is 5 by default since Kafka 4 (Kafka's documentation, "Producer Configs").
+
+Without `tuned` the last three of these, object reuse and the strategy of naming are as Flink has them by default.
 """
 
 from __future__ import annotations
@@ -99,13 +101,14 @@ def _settings(task: Task) -> EnvironmentSettings:
     configuration = Configuration()
     options = {
         "pipeline.jars": ";".join(f"file://{jar}" for jar in task.jars),
-        "pipeline.object-reuse": "true",
         "parallelism.default": "2",
         "execution.checkpointing.interval": "1 s",
         "execution.checkpointing.dir": f"file://{task.work}/checkpoints",
         "execution.checkpointing.mode": "EXACTLY_ONCE" if task.exactly_once else "AT_LEAST_ONCE",
     }
-    if task.low_latency:
+    if task.tuned:
+        options["pipeline.object-reuse"] = "true"
+    if task.tuned and task.low_latency:
         options["execution.buffer-timeout.interval"] = "0 ms"
     for key, value in options.items():
         configuration.set_string(key, value)
@@ -145,16 +148,20 @@ def _sink(task: Task) -> str:
         "value.format": "avro-confluent",
         "value.avro-confluent.url": task.registry,
         "sink.delivery-guarantee": "exactly-once" if task.exactly_once else "at-least-once",
-        "properties.compression.type": "lz4",
-        "properties.batch.size": str(256 << 10),
-        "properties.linger.ms": "0" if task.low_latency else "5",
     }
+    if task.tuned:
+        options |= {
+            "properties.compression.type": "lz4",
+            "properties.batch.size": str(256 << 10),
+            "properties.linger.ms": "0" if task.low_latency else "5",
+        }
     if task.exactly_once:
         options |= {
             "sink.transactional-id-prefix": task.group,
-            "sink.transaction-naming-strategy": "POOLING",
             "properties.transaction.timeout.ms": "900000",
         }
+    if task.exactly_once and task.tuned:
+        options["sink.transaction-naming-strategy"] = "POOLING"
     return f"CREATE TABLE enriched ({DEPARTURE},{LOOKED_UP}{headers}) WITH ({_options(options)})"
 
 

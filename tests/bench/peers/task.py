@@ -15,8 +15,8 @@ class Task:
 
     `group` is the consumer group, `dimensions` the folder with a file of JSON lines for each dimension, `work` a folder of the
     peer's own, `jars` what its JVM needs beside its own. With `low_latency` each record counts, and its headers are carried on;
-    without it the whole of a backlog counts. The schemas are JSON text; those of the target are for peers that want one to be named,
-    and its id is that of its subject.
+    without it the whole of a backlog counts; a peer that isn't `tuned` makes no difference. The schemas are JSON text; those of the
+    target are for peers that want one to be named, and its id is that of its subject.
     """
 
     brokers: str
@@ -26,6 +26,7 @@ class Task:
     group: str
     exactly_once: bool
     low_latency: bool
+    tuned: bool
     dimensions: str
     work: str
     jars: list[str]

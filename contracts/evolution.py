@@ -1,7 +1,7 @@
-"""How records of a newer schema version come out in the shape that a running query was started with: `Reading`.
+"""How records of a newer schema version come out in the shape that a running reader was started with: `Resolution`.
 
 Under BACKWARD a new version can read what the old ones wrote, and nothing is promised the other way round, which is what a
-query needs that isn't restarted. What Avro's own schema resolution lacks for it is added here, for the fields of the
+query or a subscriber needs that isn't restarted. What Avro's own schema resolution lacks for it is added here, for the fields of the
 record itself: a field that the new version calls otherwise is found by the new version's alias, and a number that the new
 version widened (int to long, double, …) is taken back where its value still fits.
 """
@@ -9,23 +9,37 @@ version widened (int to long, double, …) is taken back where its value still f
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
+
+from contracts.errors import Unresolvable
 
 _WIDER = {"int": ("long", "float", "double"), "long": ("float", "double"), "float": ("double",)}
 """A number's type, and those that it may be promoted to (Avro 1.12, "Schema Resolution")."""
+_FLOAT = struct.Struct("<f")
+BITS = {"int": 31, "long": 63}
+"""Of an integer's magnitude."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class Resolution:
     """`schema` is the reader's schema for one writer; its fields `widened` have the writer's type, in place of these."""
 
     schema: str
     widened: Mapping[str, str]
 
+    def narrow(self, fields: dict[str, Any]) -> None:
+        """Take the widened numbers of a decoded record back, in place; a float takes what is near.
 
-def reading(reader: str, writer: str) -> Reading:
+        Raises Unresolvable if one doesn't fit.
+        """
+        for name, kind in self.widened.items():
+            fields[name] = _narrowed(name, fields[name], kind)
+
+
+def resolve(reader: str, writer: str) -> Resolution:
     """How to read records of schema `writer` into schema `reader`; both are records, as JSON text."""
     read, written = json.loads(reader), json.loads(writer)
     fields = {field["name"]: field for field in written["fields"]}
@@ -43,7 +57,20 @@ def reading(reader: str, writer: str) -> Reading:
         if narrow is not None and wide in _WIDER.get(narrow, ()):
             widened[field["name"]] = narrow
             field["type"] = ["null", wide] if isinstance(field["type"], list) else wide
-    return Reading(json.dumps(read), widened)
+    return Resolution(json.dumps(read), widened)
+
+
+def _narrowed(name: str, value: float | None, kind: str) -> float | None:
+    if value is None:
+        return None
+    try:
+        if kind == "float":
+            return cast(float, _FLOAT.unpack(_FLOAT.pack(value))[0])
+        if -(1 << BITS[kind]) <= value < 1 << BITS[kind] and int(value) == value:
+            return int(value)
+    except OverflowError:
+        pass
+    raise Unresolvable(f"field {name}: {value} does not fit {kind}, its type in the schema that it is read with")
 
 
 def _number(kind: Any) -> str | None:
