@@ -88,7 +88,14 @@ def audit(
     as_json: Annotated[bool, typer.Option("--json", help="As JSON, with every finding.")] = False,
     wait: Annotated[
         float, typer.Option(min=0, metavar="SECONDS", help="How long whoever lags may take to reach the cut, each.")
-    ] = 60,
+    ] = 150,
+    at_least_once: Annotated[
+        bool,
+        typer.Option(
+            "--at-least-once",
+            help="live runs in real-time mode: what came again after a failure is noted, not found fault with.",
+        ),
+    ] = False,
     hop: Annotated[
         list[Hop] | None,
         typer.Option(help="Only this one; may be given more than once. Such an audit is not remembered."),
@@ -117,7 +124,17 @@ def audit(
             err=True,
         )
         raise typer.Exit(NO_VERDICT)
-    raise typer.Exit(run(settings, load_catalog(), full=full, as_json=as_json, wait_seconds=wait, hops=hop or HOPS))
+    raise typer.Exit(
+        run(
+            settings,
+            load_catalog(),
+            full=full,
+            as_json=as_json,
+            wait_seconds=wait,
+            hops=hop or HOPS,
+            at_least_once=at_least_once,
+        )
+    )
 
 
 @app.command()

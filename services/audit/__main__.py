@@ -12,7 +12,7 @@ from contracts.catalog import Catalog, load_catalog
 from contracts.errors import HeadraceError
 from contracts.settings import read_settings
 from services.alerting.rulebook import RulebookError, load_rulebook
-from services.audit.audit import Audit
+from services.audit.audit import WAIT_SECONDS, Audit
 from services.audit.hop import HOPS, Hop
 from services.audit.lookups import load_lookups
 from services.audit.plan import plan
@@ -29,8 +29,9 @@ def audit(
     catalog: Catalog,
     *,
     full: bool = False,
-    wait_seconds: float = 60.0,
+    wait_seconds: float = WAIT_SECONDS,
     hops: Sequence[Hop] = HOPS,
+    at_least_once: bool = False,
     processes: int | None = None,
 ) -> Report:
     """Audit what the settings name. A clean audit of all hops is remembered, and the next one, unless `full`, begins there.
@@ -42,7 +43,15 @@ def audit(
     since = None if full or set(hops) != set(HOPS) else load(settings.s3)
     with Workers(_say, processes=processes) as workers:
         run = Audit(
-            settings, plan(catalog, lookups), rulebook, workers, since=since, wait_seconds=wait_seconds, hops=hops
+            settings,
+            plan(catalog, lookups),
+            rulebook,
+            workers,
+            since=since,
+            wait_seconds=wait_seconds,
+            hops=hops,
+            at_least_once=at_least_once,
+            say=_say,
         )
         report = run.run()
     if report.is_clean and set(hops) == set(HOPS):
@@ -51,11 +60,18 @@ def audit(
 
 
 def run(
-    settings: AuditSettings, catalog: Catalog, *, full: bool, as_json: bool, wait_seconds: float, hops: Sequence[Hop]
+    settings: AuditSettings,
+    catalog: Catalog,
+    *,
+    full: bool,
+    as_json: bool,
+    wait_seconds: float,
+    hops: Sequence[Hop],
+    at_least_once: bool = False,
 ) -> int:
     """Audit and print; the exit status. 1 says that something is wrong with the records, so nothing else may say it."""
     try:
-        report = audit(settings, catalog, full=full, wait_seconds=wait_seconds, hops=hops)
+        report = audit(settings, catalog, full=full, wait_seconds=wait_seconds, hops=hops, at_least_once=at_least_once)
     except (HeadraceError, RulebookError) as error:
         _say(f"no verdict: {error}")
         return NO_VERDICT
@@ -72,9 +88,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m services.audit", description=__doc__)
     parser.add_argument("--full", action="store_true", help="everything, not only what came since the last clean audit")
     parser.add_argument("--json", action="store_true", help="print JSON, with every finding")
-    parser.add_argument("--wait", type=float, default=60.0, metavar="SECONDS", help="for what lags behind the cut (60)")
+    parser.add_argument(
+        "--wait", type=float, default=WAIT_SECONDS, metavar="SECONDS", help="for what lags behind the cut (150)"
+    )
     parser.add_argument(
         "--hop", action="append", choices=[hop.value for hop in HOPS], help="only this one; may be given more than once"
+    )
+    parser.add_argument(
+        "--at-least-once", action="store_true", help="live may have repeated records after a failure: note them"
     )
     arguments = parser.parse_args()
     return run(
@@ -84,6 +105,7 @@ def main() -> int:
         as_json=arguments.json,
         wait_seconds=arguments.wait,
         hops=[Hop(name) for name in arguments.hop or HOPS],
+        at_least_once=arguments.at_least_once,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,9 @@ from services.audit.state import State
 from services.audit.window import Where
 from services.audit.workers import Workers
 
+WAIT_SECONDS = 150.0
+"""Longer than the interval of real-time mode, whose positions are committed at its ends."""
+
 LAKE = "lake"
 """The deployable that writes the tables: connector name of its dead letters."""
 
@@ -44,16 +47,19 @@ class Audit:
         workers: Workers,
         *,
         since: State | None = None,
-        wait_seconds: float = 60.0,
+        wait_seconds: float = WAIT_SECONDS,
         hops: Sequence[Hop] = HOPS,
+        at_least_once: bool = False,
+        say: Callable[[str], None],
     ) -> None:
         """`since`: the last clean audit's state; None audits everything that is there. `wait_seconds`: how long all that
-        follow may take to reach the cut, each.
+        follow may take to reach the cut, each. `at_least_once`: see `Derivation`.
         """
         self._s3, self._workers, self._since, self._hops = settings.s3, workers, since, hops
         self._plan = plan
         self._broker = Broker(settings.kafka.client_config())
-        self._cut = Cut(self._broker, since, wait_seconds)
+        self._at_least_once = at_least_once
+        self._cut = Cut(self._broker, since, wait_seconds, say)
         self._intake = Intake(settings, self._broker, self._plan, self._cut, workers)
         by_file = {
             source.name: [compiled.rule for compiled in rulebook.by_topic.get(source.key, ())]
@@ -167,6 +173,7 @@ class Audit:
             self._intake.purged(raw.name),
             self._broker.ends(raw.name, stable=False),
             source.recomputed.lookups.fields if source.recomputed is not None else (),
+            at_least_once=self._at_least_once,
         )
         yield from derivation.findings()
         for tally in derivation.tallies.values():

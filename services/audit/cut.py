@@ -12,15 +12,18 @@ from services.audit.state import Audited, State
 from services.audit.window import Span, Window
 
 _LOOK_SECONDS = 0.2
+_SILENT_SECONDS = 5.0
+"""Who waits longer is told for what."""
 
 
 class Cut:
     """The windows of topics, each taken when it is first asked for: first the raw topics', then of what derives from them."""
 
-    def __init__(self, broker: Broker, since: State | None, wait_seconds: float) -> None:
+    def __init__(self, broker: Broker, since: State | None, wait_seconds: float, say: Callable[[str], None]) -> None:
         """`since`: the last clean audit's state; None begins at the first records. `wait_seconds`: how long each of those
-        that follow may take to come so far.
+        that follow may take to come so far; `say` takes progress.
         """
+        self._say = say
         self._broker, self._since, self._wait_seconds = broker, since, wait_seconds
         self._ids: dict[str, str] = {}
         self._windows: dict[str, Window] = {}
@@ -52,16 +55,20 @@ class Cut:
 
         Raises CouldNotAudit, saying who is behind, and how far.
         """
-        until = time.monotonic() + self._wait_seconds
+        began, said = time.monotonic(), False
         while True:
             found = taken()
             behind = {p: offset for p, offset in needed.items() if found.get(p, 0) < offset}
             if not behind:
                 return
-            if time.monotonic() > until:
-                where = ", ".join(
-                    f"{topic}/{p} at offset {found.get(p, 'none')} of {offset}" for p, offset in behind.items()
-                )
+            where = ", ".join(
+                f"{topic}/{p} at offset {found.get(p, 'none')} of {offset}" for p, offset in behind.items()
+            )
+            waited = time.monotonic() - began
+            if not said and waited > _SILENT_SECONDS:
+                self._say(f"waiting up to {self._wait_seconds:g} s for {who}: {where}")
+                said = True
+            if waited > self._wait_seconds:
                 raise CouldNotAudit(
                     f"{who} has not reached the cut after {self._wait_seconds:g} s: {where}. Is it running? "
                     "--wait SECONDS waits longer, --hop leaves it out"

@@ -51,9 +51,12 @@ class Derivation:
         purged: Codes,
         latest: Mapping[int, int],
         looked_up: Sequence[str],
+        *,
+        at_least_once: bool = False,
     ) -> None:
         """`records` in the order of partitions; `latest`: the raw topic's ends after everything else was read; `looked_up`: the
-        fields that the records' verdicts are about.
+        fields that the records' verdicts are about. With `at_least_once` a derived record or dead letter may come again, and that
+        is noted; each of them is compared all the same.
         """
         self.hop = f"{raw.topic} → {derived.window.topic}"
         self._raw, self._records, self._derived, self._dead = raw, records, derived, dead
@@ -68,6 +71,7 @@ class Derivation:
         self._latest = latest
         self._verdict = concatenated([part.verdict for part in derived_records], np.int16)
         self._looked_up = looked_up
+        self._at_least_once = at_least_once
         self.tallies = {
             partition: Tally(self.hop, f"{raw.topic}/{partition}", int(np.sum(partition_of(self._at) == partition)))
             for partition in raw.spans
@@ -119,6 +123,9 @@ class Derivation:
             again &= self._revision == 0
         for index in np.flatnonzero(again):
             source, own = int(made.source[index]), coordinate(topic, int(made.at[index]))
+            if self._at_least_once:
+                self._note_repeats(source, 1)
+                continue
             yield self._finding(
                 "doubled",
                 source,
@@ -159,10 +166,23 @@ class Derivation:
 
     def _doubles(self, derived: Codes, dead: Codes) -> Iterator[Finding]:
         values, counts = np.unique(np.concatenate([derived, dead]), return_counts=True)
-        dead_ones = set(dead.tolist())
-        for source, count in zip(values[counts > 1].tolist(), counts[counts > 1].tolist(), strict=True):
-            where = "derived and dead letters" if source in dead_ones else self._derived.window.topic
+        doubled = values[counts > 1]
+        for source, count, is_derived, is_dead in zip(
+            doubled.tolist(),
+            counts[counts > 1].tolist(),
+            np.isin(doubled, derived),
+            np.isin(doubled, dead),
+            strict=True,
+        ):
+            if self._at_least_once and not (is_derived and is_dead):
+                self._note_repeats(source, count - 1)
+                continue
+            topics = [made.window.topic for made, has in ((self._derived, is_derived), (self._dead, is_dead)) if has]
+            where = " and ".join(topics)
             yield self._finding("doubled", source, coordinate(self._raw.topic, source), f"{count} times in {where}")
+
+    def _note_repeats(self, source: int, count: int) -> None:
+        self.tallies[partition_of(source)].notes["came again, as at least once allows"] += count
 
     def _doubled_revisions(self, later: Mask) -> Iterator[Finding]:
         pairs = np.stack([self._derived.source[later], self._revision[later]], axis=1)

@@ -42,9 +42,15 @@ derived_records = st.lists(
 offsets = st.sets(st.integers(LOW, END - 1))
 
 
-@given(offsets, derived_records, st.lists(st.integers(LOW, END - 1), max_size=4), st.sets(st.integers(LOW, END - 1)))
+@given(
+    offsets,
+    derived_records,
+    st.lists(st.integers(LOW, END - 1), max_size=4),
+    st.sets(st.integers(LOW, END - 1)),
+    st.booleans(),
+)
 def test_it_finds_what_counting_one_by_one_finds(
-    raw: set[int], derived: list[tuple[int, int, bool]], dead: list[int], purged: set[int]
+    raw: set[int], derived: list[tuple[int, int, bool]], dead: list[int], purged: set[int], at_least_once: bool
 ) -> None:
     window = Window("raw", {0: Span(LOW, 0, END, 0)})
     sources = [source for source, _, _ in derived]
@@ -69,6 +75,7 @@ def test_it_finds_what_counting_one_by_one_finds(
         np.array([code(0, each) for each in purged], np.int64),
         {0: LATEST},
         (),
+        at_least_once=at_least_once,
     )
     found = Counter((each.kind, each.coordinate) for each in derivation.findings())
 
@@ -77,12 +84,15 @@ def test_it_finds_what_counting_one_by_one_finds(
 
     expected: Counter[tuple[str, str]] = Counter()
     firsts = Counter(source for source, revision, _ in derived if revision == 0)
+    repeats = 0
     for offset in raw:
         times = firsts[offset] + dead.count(offset)
         if times == 0 and offset not in purged:
             expected["lost", named(offset)] += 1
-        if times > 1:
+        in_both = firsts[offset] > 0 and offset in dead
+        if times > 1 and (in_both or not at_least_once):
             expected["doubled", named(offset)] += 1
+        repeats += (times - 1) * (times > 1 and at_least_once and not in_both)
         repairs = sum(1 for source, revision, _ in derived if (source, revision) == (offset, 1))
         if repairs > 1:
             expected["doubled", named(offset)] += 1
@@ -95,3 +105,4 @@ def test_it_finds_what_counting_one_by_one_finds(
         if source not in raw:
             expected["phantom", named(source)] += 1
     assert found == expected
+    assert derivation.tallies[0].notes["came again, as at least once allows"] == repeats

@@ -227,6 +227,20 @@ def test_a_derived_record_that_comes_again_after_its_audit_is_found(way: Way) ->
     way.land(DERIVED, [], *repeat)
     way.taken_in("alerting", DERIVED, *repeat)
     assert found(way.audit(full=False)) == {("doubled", way.at(0, 1))}
+    report = way.audit(full=False, at_least_once=True)
+    assert (found(report), noted(report, "came again, as at least once allows")) == (set(), 1)
+
+
+def test_what_comes_again_otherwise_than_before_is_found_where_repeats_are_allowed(way: Way) -> None:
+    flights = way.depart(4)
+    good = way.enriched(flights)
+    other = replace(good[2], fields={**good[2].fields, "airline_name": "United"})
+    derived = way.derive([*good, good[1], other])
+    way.taken_in("live", RAW, *flights)
+    way.taken_in("alerting", DERIVED, *derived)
+    report = way.audit(Hop.DERIVED, at_least_once=True)
+    assert found(report) == {("changed", way.at(0, 2))}
+    assert noted(report, "came again, as at least once allows") == 2
 
 
 def test_while_records_flow_each_audit_takes_up_where_the_last_one_cut(way: Way) -> None:

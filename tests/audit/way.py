@@ -151,9 +151,17 @@ class Way:
         """A coordinate."""
         return f"{self.name(topic)}/{partition}/{offset}"
 
-    def audit(self, *hops: Hop, full: bool = True, wait_seconds: float = 0) -> Report:
+    def audit(self, *hops: Hop, full: bool = True, wait_seconds: float = 0, at_least_once: bool = False) -> Report:
         """Audit these hops (default: all), in this process."""
-        return audit(self.settings, self.catalog, full=full, hops=hops or HOPS, processes=1, wait_seconds=wait_seconds)
+        return audit(
+            self.settings,
+            self.catalog,
+            full=full,
+            hops=hops or HOPS,
+            processes=1,
+            wait_seconds=wait_seconds,
+            at_least_once=at_least_once,
+        )
 
     # What the deployables do
 

@@ -3,14 +3,17 @@
 Beside the replay of `up`, departures are sent at a rate. Every half minute it is noted how far behind each reader is, how much memory
 each process has, and how many files there are in each place. What these are in the last third of the time
 stands beside the second one (the first is for caches to fill and code to be compiled); what is bounded is about the same in both, or
-falls again in between. What the load sent must be in the enriched topic and in the lake at the end, counted.
+falls again in between. Files of the lake are those of its newest version, which grow with the rows, and all that are stored: what was
+compacted stays for as long as a table's history. At the end the lake must have a row for each departure, counted.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
+import signal
 import statistics
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -18,15 +21,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import httpx
 from confluent_kafka import Consumer, TopicPartition
+from deltalake import DeltaTable
 from dotenv import dotenv_values
-from prometheus_client.parser import text_string_to_metric_families
 
 from deploy.errors import ProcessFailed
 from deploy.local.deployable import ROOT
 from deploy.local.folder import Folder
-from deploy.local.ports import HOST, Ports
+from deploy.local.ports import Ports
 from deploy.local.process import Process
 from spark.transaction import committed_offsets
 from tests.bench import pace
@@ -40,13 +42,16 @@ _START_SECONDS = 600.0
 _CATCH_UP_SECONDS = 180.0
 _STOP_SECONDS = 180.0
 
+_READERS = ("live", "lake", "alerting")
+_TABLE = "flights_departed_enriched"
+
 Look = dict[str, float]
-"""What was seen at one moment, by name: `lag of live`, `MB of lake`, `files of kafka`."""
+"""What was seen at one moment, by name: `lag of live`, `MB of lake`, `stored files of kafka`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Soak:
-    """`looks`: (seconds since the load began, what was seen). `sent` are departures, those of the replay with them, `landed` their
+    """`looks`: (seconds since the load began, what was seen). At the end: `sent` departures, those of the replay with them, `landed`
     enriched rows in the lake.
     """
 
@@ -99,7 +104,7 @@ def report(soak: Soak, say: Callable[[str], None]) -> None:
     for name in sorted({name for _, look in soak.looks for name in look}):
         second, last = soak.thirds(name)
         highest = max(look.get(name, 0.0) for _, look in soak.looks)
-        say(f"  {name:<40} {second:>10,.0f} {last:>10,.0f} {highest:>10,.0f}")
+        say(f"  {name:<52} {second:>10,.0f} {last:>10,.0f} {highest:>10,.0f}")
     say(f"departures sent {soak.sent:,}, enriched rows in the lake {soak.landed:,}")
     save("soak", {"conditions": found, **asdict(soak)}, say)
 
@@ -113,23 +118,38 @@ def _loaded(rate: int, seconds: float, directory: Path, up: Process, say: Callab
     began = time.monotonic()
     with pace.start(RAW, rate, seconds, env) as load:
         try:
-            while load.poll() is None:
-                time.sleep(EVERY_SECONDS)
+            while not _ended(load, EVERY_SECONDS):
                 up.check_running()
                 looks.append((time.monotonic() - began, watch.look()))
-                say(
-                    f"{looks[-1][0]:5.0f} s  " + ", ".join(f"{name} {seen:,.0f}" for name, seen in looks[-1][1].items())
-                )
+                say(_line(*looks[-1]))
         finally:
             load.terminate()
     if load.returncode:
         raise ProcessFailed(f"the load ended with exit code {load.returncode}")
-    sent, deadline = watch.sent(), time.monotonic() + _CATCH_UP_SECONDS
-    while (landed := watch.landed()) < sent:
+    deadline = time.monotonic() + _CATCH_UP_SECONDS
+    while not watch.replay_ended() or (landed := watch.landed()) < (sent := watch.sent()):
         if time.monotonic() > deadline:
-            raise TimeoutError(f"{landed:,} of {sent:,} rows are in the lake {_CATCH_UP_SECONDS:.0f} s after the load")
+            raise TimeoutError(
+                f"the lake lacks rows {_CATCH_UP_SECONDS:.0f} s after the load; up said: {up.last_log_lines()}"
+            )
         time.sleep(1)
     return Soak(rate, seconds, looks, sent, landed)
+
+
+def _ended(process: subprocess.Popen[bytes], within_seconds: float) -> bool:
+    try:
+        process.wait(within_seconds)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def _line(at: float, look: Look) -> str:
+    lag = ", ".join(f"{name} {look[f'lag of {name}']:,.0f}" for name in _READERS)
+    megabytes, files = (
+        sum(seen for name, seen in look.items() if name.startswith(kind)) for kind in ("MB of ", "stored files of ")
+    )
+    return f"{at:5.0f} s  lag in records: {lag}; {megabytes:,.0f} MB resident, {files:,.0f} files"
 
 
 class _Watch:
@@ -137,49 +157,63 @@ class _Watch:
 
     def __init__(self, folder: Folder, env: dict[str, str]) -> None:
         self._folder = folder
-        settings = settings_of(env)
-        self._consumer = Consumer(settings.kafka.client_config() | {"group.id": "alerting"})
-        known = self._consumer.list_topics(timeout=10).topics
-        self._raw, self._enriched = (
-            [TopicPartition(name, each) for each in known[name].partitions] for name in (RAW, ENRICHED)
-        )
-        self.landed = table_size(settings.s3, "flights_departed_enriched")
+        self._settings = settings_of(env)
+        self._consumers = {
+            group: Consumer(self._settings.kafka.client_config() | {"group.id": group})
+            for group in ("live", "alerting")
+        }
+        self.landed = table_size(self._settings.s3, _TABLE)
         """How many enriched departures are in the lake."""
 
     def look(self) -> Look:
         """Lag in records, memory in MB, files, and how often a process was started again."""
-        ports, processes = self._folder.read_state() or (Ports(), [])
+        _, processes = self._folder.read_state() or (None, [])
+        sent = self.sent()
         look: Look = {
-            f"lag of {name}": _metric(getattr(ports, name), "headrace_lag_records") for name in ("live", "lake")
+            "lag of live": sent - self._taken("live", RAW),
+            "lag of lake": sent - self.landed(),
+            "lag of alerting": self._ends("alerting", ENRICHED) - self._taken("alerting", ENRICHED),
         }
-        look["lag of alerting"] = self._alerting_lag()
         look |= {f"MB of {each['name']}": each["resident_mb"] for each in processes}
-        look |= {f"files of {name}": count for name, count in _files(self._folder.path).items()}
+        look |= {f"stored files of {name}": count for name, count in stored_files(self._folder.path).items()}
+        look |= {f"newest version's files of {table}": count for table, count in self._in_use().items()}
         look["restarts"] = sum(each["restarts"] for each in processes)
         return look
 
     def sent(self) -> int:
         """How many departures there are."""
-        return sum(map(self._end, self._raw))
+        return self._ends("live", RAW)
 
-    def _alerting_lag(self) -> int:
-        partitions = [each.partition for each in self._enriched]
-        committed = committed_offsets(self._consumer, ENRICHED, partitions)
-        return sum(self._end(each) - (committed[each.partition] or 0) for each in self._enriched)
+    def replay_ended(self) -> bool:
+        """Ask the replaying service of departures to end; whether it has."""
+        _, processes = self._folder.read_state() or (None, [])
+        (departures,) = (each for each in processes if each["name"] == "departures")
+        if departures["state"] == "running":
+            os.kill(departures["pid"], signal.SIGTERM)
+        return bool(departures["state"] == "finished")
 
-    def _end(self, partition: TopicPartition) -> int:
-        return self._consumer.get_watermark_offsets(partition, timeout=10)[1]
+    def _taken(self, group: str, topic: str) -> int:
+        partitions = self._partitions(group, topic)
+        return sum(offset or 0 for offset in committed_offsets(self._consumers[group], topic, partitions).values())
+
+    def _ends(self, group: str, topic: str) -> int:
+        asked = [TopicPartition(topic, each) for each in self._partitions(group, topic)]
+        return sum(self._consumers[group].get_watermark_offsets(each, timeout=10)[1] for each in asked)
+
+    def _partitions(self, group: str, topic: str) -> list[int]:
+        return sorted(self._consumers[group].list_topics(topic, 10).topics[topic].partitions)
+
+    def _in_use(self) -> dict[str, int]:
+        s3 = self._settings.s3
+        tables = (f"s3://{s3.bucket}/lake/{name}" for name in ("flights_departed", _TABLE, "alerts_raised"))
+        return {
+            uri.rsplit("/", 1)[1]: len(DeltaTable(uri, storage_options=s3.delta_options()).file_uris())
+            for uri in tables
+        }
 
 
-def _metric(port: int, name: str) -> float:
-    """The sum of a metric's samples."""
-    text = httpx.get(f"http://{HOST}:{port}/metrics", trust_env=False).text
-    families = text_string_to_metric_families(text)
-    return sum(sample.value for family in families for sample in family.samples if sample.name == name)
-
-
-def _files(directory: Path) -> Counter[str]:
-    """How many there are in each place: the broker's, the lake's by table and log, checkpoints, the others."""
+def stored_files(directory: Path) -> Counter[str]:
+    """How many files there are in each place: the broker's, the bucket's by prefix, the lake's by table and log, the others."""
     found: Counter[str] = Counter()
     for folder, _, names in os.walk(directory):
         parts = Path(folder).relative_to(directory).parts
@@ -187,6 +221,7 @@ def _files(directory: Path) -> Counter[str]:
             place = "/".join(("lake", *parts[4:5], *(("log",) if "_delta_log" in parts else ())))
         elif parts[:3] == ("s3", "data", "headrace"):
             place = "/".join(parts[3:4]) or "bucket"
+            place = "uploads" if place.startswith(".") else place
         else:
             place = "/".join(parts[:1]) or "folder"
         found[place] += len(names)

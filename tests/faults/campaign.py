@@ -51,8 +51,7 @@ class Campaign:
     def __init__(self, stage: Stage, seed: int, say: Callable[[str], None], *, exactly_once: bool = True) -> None:
         self._stage, self._seed, self._say = stage, seed, say
         self._witness = Witness(stage, exactly_once=exactly_once)
-        # Where records may be repeated, an audit would find just that.
-        self._hops = () if exactly_once else ("--hop", "lake", "--hop", "alerts")
+        self._mode = () if exactly_once else ("--at-least-once",)
 
     def run(self, faults: Iterable[Fault]) -> Iterable[Outcome]:
         """Each fault's outcome as soon as it is there; a fault that fails does not end the campaign."""
@@ -120,7 +119,7 @@ class Campaign:
         return outcome
 
     def _audit(self, *options: str) -> list[str]:
-        done = self._stage.audit("--json", "--wait", "60", *self._hops, *options)
+        done = self._stage.audit("--json", "--wait", "60", *self._mode, *options)
         if done.returncode == 0:
             return []
         if done.returncode == 1:

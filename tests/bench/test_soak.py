@@ -1,0 +1,41 @@
+"""What a soak makes of its looks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.bench.soak import Soak, stored_files
+
+
+def test_the_thirds_are_medians_and_the_first_one_is_left_out() -> None:
+    looks = [(float(at), {"MB of live": float(at)}) for at in range(0, 90, 10)]
+    assert Soak(1000, 90.0, looks, 0, 0).thirds("MB of live") == (40.0, 70.0)
+
+
+def test_what_is_seen_in_one_third_only_is_nothing_in_the_other() -> None:
+    looks = [(40.0, {}), (70.0, {"stored files of uploads": 2.0})]
+    assert Soak(1000, 90.0, looks, 0, 0).thirds("stored files of uploads") == (0.0, 2.0)
+
+
+def test_stored_files_are_counted_by_what_they_are(tmp_path: Path) -> None:
+    bucket = "s3/data/headrace"
+    for name in (
+        "kafka/data/weather.observed.v1-0/0.log",
+        f"{bucket}/lake/alerts_raised/_delta_log/0.json",
+        f"{bucket}/lake/alerts_raised/origin=EWR/0.parquet",
+        f"{bucket}/lake/alerts_raised/origin=JFK/0.parquet",
+        f"{bucket}/checkpoints/live/offsets/0",
+        f"{bucket}/.mpus-1/0",
+        "env",
+    ):
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    assert {name: count for name, count in stored_files(tmp_path).items() if count} == {
+        "kafka": 1,
+        "lake/alerts_raised": 2,
+        "lake/alerts_raised/log": 1,
+        "checkpoints": 1,
+        "uploads": 1,
+        "folder": 1,
+    }
