@@ -14,6 +14,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from subprocess import CalledProcessError
 
 import fastavro
 import yaml
@@ -82,7 +83,7 @@ def run(axes: Sequence[Axis], events: int, say: Say) -> dict[str, list[Point]]:
             with bare_stack(say) as stacked:
                 try:
                     point = Point(value, axis.measure(value, events, stacked, say))
-                except (ProcessFailed, TimeoutError) as error:
+                except (ProcessFailed, TimeoutError, CalledProcessError) as error:
                     point = Point(value, None, str(error))
             say(point.line())
             found[axis.name].append(point)
@@ -197,7 +198,8 @@ def _enriched(
     if planes is not None:
         key = f"{LANDING}/planes.csv"
         s3_client(settings.s3).put_object(Bucket=settings.s3.bucket, Key=key, Body=planes.encode())
-    publish_dimensions(stack, env, besides=() if planes is None else ("planes",))
+    large = {"HEADRACE_MAX_FILE_BYTES": str(256 << 20)}
+    publish_dimensions(stack, env | large, besides=() if planes is None else ("planes",))
     publish(settings, RAW, records or _rewritten(settings, None, lambda fields, size: fields), events)
     return measure("raw → enriched", "live", stack, env, events, taken_in(settings), say)
 
