@@ -56,7 +56,7 @@ class Derivation:
     ) -> None:
         """`records` in the order of partitions; `latest`: the raw topic's ends after everything else was read; `looked_up`: the
         fields that the records' verdicts are about. With `at_least_once` a derived record or dead letter may come again, and that
-        is noted; each of them is compared all the same.
+        is noted; each one of a raw record in this window is compared all the same.
         """
         self.hop = f"{raw.topic} → {derived.window.topic}"
         self._raw, self._records, self._derived, self._dead = raw, records, derived, dead
