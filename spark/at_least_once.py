@@ -21,6 +21,8 @@ from spark.sink import PASSED_ON, Route, ToRows, Written
 class AtLeastOnceSink:
     """A batch that is run again after a failure is written again, with the same coordinates."""
 
+    keeps_checkpoint = True
+
     def __init__(self, kafka: KafkaSettings, route: Route) -> None:
         self._kafka = kafka
         self._route = route

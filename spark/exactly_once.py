@@ -46,6 +46,8 @@ class ExactlyOnceSink:
     Real-time mode commits positions later than records. What its records tell beyond them is skipped once.
     """
 
+    keeps_checkpoint = False
+
     def __init__(self, kafka: KafkaSettings, route: Route, live: LiveSettings) -> None:
         self._settings = kafka
         self._kafka = kafka.client_config()

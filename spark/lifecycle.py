@@ -41,6 +41,11 @@ class Lifecycle:
         self.lease: Lease | None = None
         self.progress = Progress()
 
+    @property
+    def epoch(self) -> int:
+        """That of the lease; 0 without one."""
+        return 0 if self.lease is None else self.lease.epoch
+
     def listen(self) -> None:
         """Take the signals. Call it before Spark starts, and again afterwards: Spark takes SIGINT for itself."""
         for number in (signal.SIGTERM, signal.SIGINT):

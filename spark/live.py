@@ -38,7 +38,7 @@ def route(catalog: Catalog) -> Route:
 
 
 def checkpoint_folder(target: str) -> str:
-    """Where in the bucket the modes that take batches keep their checkpoint."""
+    """Where in the bucket the modes that take batches keep their checkpoints."""
     return f"checkpoints/live/{target}"
 
 
@@ -85,12 +85,17 @@ class Live:
         """
         if not self._dimensions.wait(self._lifecycle.stopping):
             return None
-        checkpoint = checkpoint_folder(self._target.name)
+        folder = checkpoint_folder(self._target.name)
+        checkpoints = CheckpointOffsets(self._settings.s3, folder)
+        starting_offsets = self._sink.starting_offsets(checkpoints)
+        # A new one is of this process alone: one that was frozen, and wakes, would write its next batch into that of its successor.
+        left = checkpoints.folders() if self._sink.keeps_checkpoint else []
+        checkpoint = f"{folder}/{left[-1].rstrip('/') if left else self._lifecycle.epoch}"
         raw = read_topic(
             self._spark,
             self._settings.kafka,
             self._source.name,
-            starting_offsets=self._sink.starting_offsets(CheckpointOffsets(self._settings.s3, checkpoint)),
+            starting_offsets=starting_offsets,
             max_offsets_per_trigger=self._settings.live.max_offsets_per_trigger,
         )
         return (

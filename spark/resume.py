@@ -79,26 +79,40 @@ def find_positions(
 
 
 class CheckpointOffsets:
-    """The offsets in a Spark query's checkpoint, read without Spark."""
+    """The offsets in a Spark query's checkpoints, read without Spark."""
 
     def __init__(self, s3: S3Settings, prefix: str) -> None:
-        """`prefix` is the checkpoint's folder in the bucket, without a slash at its end."""
+        """`prefix` is a folder in the bucket, without a slash at its end: that of a checkpoint, or of several."""
         self._s3: S3Client = s3_client(s3)
         self._bucket = s3.bucket
         self._prefix = prefix
 
     def committed(self, topic: str) -> dict[int, int]:
-        """The end offsets of the last batch that Spark has committed; empty if there is none.
+        """The end offsets of the last batch that Spark has committed, of several checkpoints the furthest; empty if there is none.
 
         Of a damaged checkpoint, what can be read: an earlier batch, or none.
         """
-        batches = {int(name) for name in self._names("commits") if name.isdigit()}
-        batches &= {int(name) for name in self._names("offsets") if name.isdigit()}
-        return next(filter(None, (self._offsets(f"offsets/{batch}", topic) for batch in sorted(batches)[::-1])), {})
+        found: dict[int, int] = {}
+        for folder in self.folders():
+            for partition, offset in self._committed(folder, topic).items():
+                found[partition] = max(found.get(partition, 0), offset)
+        return found
+
+    def folders(self) -> list[str]:
+        """Where below the prefix a checkpoint is, by number: each with its slash at the end, or empty for the prefix itself."""
+        below = (key.removeprefix(f"{self._prefix}/") for key in self._keys("/"))
+        found = {key.partition("offsets/")[0] for key in below if "offsets/" in key}
+        return sorted(found, key=lambda folder: (len(folder), folder))
 
     def began(self, topic: str) -> dict[int, int]:
         """The offsets at which the query began to read; empty if it never did."""
         return self._offsets("sources/0/0", topic) if self._keys("/sources/0/0") else {}
+
+    def _committed(self, folder: str, topic: str) -> dict[int, int]:
+        batches = {int(name) for name in self._names(f"{folder}commits") if name.isdigit()}
+        batches &= {int(name) for name in self._names(f"{folder}offsets") if name.isdigit()}
+        files = (f"{folder}offsets/{batch}" for batch in sorted(batches)[::-1])
+        return next(filter(None, (self._offsets(file, topic) for file in files)), {})
 
     def _offsets(self, file: str, topic: str) -> dict[int, int]:
         """By partition, from a file whose last line is those of the one source; empty if it is cut short."""

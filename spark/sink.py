@@ -57,7 +57,12 @@ ToRows = Callable[[DataFrame], DataFrame]
 
 
 class Sink(Protocol):
-    """Takes everything of a batch, or raises."""
+    """Takes everything of a batch, or raises.
+
+    `keeps_checkpoint`: the query goes on with the checkpoint that is there, if there is one, in place of beginning a new one.
+    """
+
+    keeps_checkpoint: bool
 
     def starting_offsets(self, checkpoint: CheckpointOffsets) -> str:
         """The `startingOffsets` of the Kafka source, for when there is no checkpoint; called before the query starts.

@@ -10,7 +10,7 @@ from contextlib import suppress
 import psutil
 
 from contracts.errors import HeadraceError
-from tests.faults.positions import LIVE_CHECKPOINT, TABLE, Positions
+from tests.faults.positions import TABLE, Positions
 from tests.faults.stage import Stage
 
 _TRIES_SECONDS = 120.0
@@ -75,7 +75,7 @@ def in_a_transaction(stage: Stage, victims: str) -> bool:
 def between_its_commits(stage: Stage, victims: str) -> bool:
     """`live`, when a transaction has moved the group's offset and Spark's checkpoint does not know yet."""
     positions = stage.positions
-    return strike(stage, "live", positions.taken, lambda: _is_behind(positions, LIVE_CHECKPOINT), victims)
+    return strike(stage, "live", positions.taken, lambda: _is_behind(positions, positions.live_checkpoint()), victims)
 
 
 def before_the_lake_commits(stage: Stage, victims: str) -> bool:

@@ -21,7 +21,7 @@ from spark.resume import CheckpointOffsets
 from spark.transaction import committed_offsets
 
 Offsets = Mapping[int, int]
-LIVE_CHECKPOINT = checkpoint_folder(TARGET)
+_LIVE_CHECKPOINTS = checkpoint_folder(TARGET)
 TABLE = "flights_departed_enriched"
 
 
@@ -89,7 +89,12 @@ class Positions:
 
     def checkpointed(self) -> Offsets:
         """The offsets up to which live's checkpoint says that batches are done."""
-        return CheckpointOffsets(self.settings.s3, LIVE_CHECKPOINT).committed(SOURCE)
+        return CheckpointOffsets(self.settings.s3, _LIVE_CHECKPOINTS).committed(SOURCE)
+
+    def live_checkpoint(self) -> str:
+        """The folder of live's checkpoint: that of the process that started last."""
+        folders = CheckpointOffsets(self.settings.s3, _LIVE_CHECKPOINTS).folders()
+        return f"{_LIVE_CHECKPOINTS}/{folders[-1] if folders else ''}".rstrip("/")
 
     def version(self, table: str = TABLE) -> int:
         """The newest version of a lake table."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from tests.faults.fault import Shown, fault
 from tests.faults.moments import until_it_works
-from tests.faults.positions import LIVE_CHECKPOINT, Positions
+from tests.faults.positions import Positions
 from tests.faults.stage import Stage
 
 _LAKE = "checkpoints/lake"
@@ -17,8 +17,8 @@ _LAKE = "checkpoints/lake"
 @fault("The last commit file of live's checkpoint is deleted, and live killed.")
 def live_checkpoint_commit_deleted(stage: Stage, chance: random.Random) -> Shown:
     def damage(positions: Positions) -> int:
-        last = positions.newest(f"{LIVE_CHECKPOINT}/commits/")
-        positions.remove(f"{LIVE_CHECKPOINT}/commits/{last}")
+        folder = f"{positions.live_checkpoint()}/commits/"
+        positions.remove(f"{folder}{positions.newest(folder)}")
         return 1
 
     return _damaged(stage, chance, "live", damage, "commit file deleted")
@@ -26,13 +26,15 @@ def live_checkpoint_commit_deleted(stage: Stage, chance: random.Random) -> Shown
 
 @fault("live's checkpoint is wiped, and live killed.")
 def live_checkpoint_wiped(stage: Stage, chance: random.Random) -> Shown:
-    return _damaged(stage, chance, "live", lambda positions: _wipe(positions, LIVE_CHECKPOINT), "files deleted")
+    return _damaged(
+        stage, chance, "live", lambda positions: _wipe(positions, positions.live_checkpoint()), "files deleted"
+    )
 
 
 @fault("The newest files of live's checkpoint are cut to half, and live killed.")
 def live_checkpoint_truncated(stage: Stage, chance: random.Random) -> Shown:
     def damage(positions: Positions) -> int:
-        folders = [f"{LIVE_CHECKPOINT}/{each}" for each in ("commits", "offsets")]
+        folders = [f"{positions.live_checkpoint()}/{each}" for each in ("commits", "offsets")]
         for folder in folders:
             _cut(positions, f"{folder}/{positions.newest(f'{folder}/')}")
         return len(folders)
@@ -43,11 +45,11 @@ def live_checkpoint_truncated(stage: Stage, chance: random.Random) -> Shown:
 @fault("live's checkpoint is set back to what it was some batches ago, and live killed.")
 def live_checkpoint_old(stage: Stage, chance: random.Random) -> Shown:
     def damage(positions: Positions) -> int:
-        back = chance.randint(2, 8)
+        back, checkpoint = chance.randint(2, 8), positions.live_checkpoint()
         for folder in ("commits", "offsets"):
-            newest = positions.newest(f"{LIVE_CHECKPOINT}/{folder}/")
+            newest = positions.newest(f"{checkpoint}/{folder}/")
             for number in range(newest - back + 1, newest + 1):
-                positions.remove(f"{LIVE_CHECKPOINT}/{folder}/{number}")
+                positions.remove(f"{checkpoint}/{folder}/{number}")
         return back
 
     return _damaged(stage, chance, "live", damage, "batches forgotten")
@@ -55,7 +57,7 @@ def live_checkpoint_old(stage: Stage, chance: random.Random) -> Shown:
 
 @fault("live's checkpoint is wiped while live runs, and live goes on with it.")
 def live_checkpoint_wiped_running(stage: Stage, chance: random.Random) -> Shown:
-    wiped = _wipe(stage.positions, LIVE_CHECKPOINT)
+    wiped = _wipe(stage.positions, stage.positions.live_checkpoint())
     time.sleep(chance.uniform(3, 6))
     return Shown(wiped, "files deleted")
 
