@@ -137,6 +137,11 @@ def test_of_several_processes_one_runs_at_a_time_and_nothing_is_lost_or_doubled(
     )
     until("the lake to take in what the winner enriched", lambda: place.landed() == place.expected())
 
+    # Several batches: what the sleepers are about to write has a number that their successors come to later.
+    for _ in range(5):
+        place.depart(1)
+        until("the winner to go on", lambda: place.landed() == place.expected())
+
     sleepers = (winner, first_lake)
     for each in sleepers:
         os.killpg(each.process.pid, signal.SIGSTOP)
@@ -149,8 +154,7 @@ def test_of_several_processes_one_runs_at_a_time_and_nothing_is_lost_or_doubled(
     for slept, successor in zip(sleepers, successors, strict=True):
         said = slept.last_words()
         assert f"/{successor.process.pid} has taken leases/" in said or "has not renewed its lease" in said
-    # Batch by batch past those that the sleepers had: they leave what they were about to write.
-    for _ in range(4):
+    for _ in range(12):
         until("the successors to go on", lambda: place.landed() == place.expected())
         place.depart(1)
     until("the successors to go on", lambda: place.landed() == place.expected())
