@@ -48,7 +48,7 @@ class _Writer:
     reader: Any
     """The schema to resolve to; None where it is the writer's own, which fastavro would find out for each body anew."""
     resolution: Resolution | None
-    """None, too, where no number has to be taken back."""
+    """What `reader` is of."""
     integers: tuple[tuple[str, int, bool], ...]
     walk: Walk
 
@@ -148,7 +148,7 @@ class Codec:
                 _FRAME.pack(0, schema_id),
                 parsed,
                 None if how is None else fastavro.parse_schema(json.loads(how.schema)),
-                how if how is not None and how.widened else None,
+                how,
                 tuple(_integers(parsed)),
                 Walk(parsed, reader_fields=_most_fields(self._reader)),
             )

@@ -40,8 +40,10 @@ class Resolution:
 
 
 def resolve(reader: str, writer: str) -> Resolution:
-    """How to read records of schema `writer` into schema `reader`; both are records, as JSON text."""
+    """How to read records of schema `writer` into schema `reader`, as JSON text. Raises Unresolvable if the writer's is no record."""
     read, written = json.loads(reader), json.loads(writer)
+    if not isinstance(written, dict) or "fields" not in written:
+        raise Unresolvable("the writer's schema is not an Avro record")
     fields = {field["name"]: field for field in written["fields"]}
     renamed = {alias: field["name"] for field in written["fields"] for alias in field.get("aliases", ())}
     widened: dict[str, str] = {}

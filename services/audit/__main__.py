@@ -89,7 +89,11 @@ def main() -> int:
     parser.add_argument("--full", action="store_true", help="everything, not only what came since the last clean audit")
     parser.add_argument("--json", action="store_true", help="print JSON, with every finding")
     parser.add_argument(
-        "--wait", type=float, default=WAIT_SECONDS, metavar="SECONDS", help="for what lags behind the cut (150)"
+        "--wait",
+        type=float,
+        default=WAIT_SECONDS,
+        metavar="SECONDS",
+        help=f"for what lags behind the cut ({WAIT_SECONDS:g})",
     )
     parser.add_argument(
         "--hop", action="append", choices=[hop.value for hop in HOPS], help="only this one; may be given more than once"

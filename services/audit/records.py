@@ -206,11 +206,11 @@ class _Reader:
             return None
         try:
             writer = self._registry.by_id(int.from_bytes(frame[1:], "big"))
-        except DecodeError:  # the registry itself says that there is no such id
+            if json.loads(writer) == json.loads(self._reading.schema):
+                return reader_schema(writer), None, None
+            how = resolve(self._reading.schema, writer)
+        except DecodeError:  # there is no such id, or it is of no record
             return None
-        if json.loads(writer) == json.loads(self._reading.schema):
-            return reader_schema(writer), None, None
-        how = resolve(self._reading.schema, writer)
         return reader_schema(writer), reader_schema(how.schema), how
 
 

@@ -70,6 +70,16 @@ def test_records_of_a_newer_version_than_the_contracts_are_audited(way: Way) -> 
     assert way.audit().findings == []
 
 
+def test_an_id_of_something_that_is_no_avro_record_is_a_dead_letters_own_business(way: Way, registry: Registry) -> None:
+    flights = way.depart(2)
+    schema_id = registry.register(f"{way.name(RAW)}.of-somebody-else-value", '"string"')
+    (foreign,) = way.send(RAW, [replace(flights[0], body=b"\x00" + schema_id.to_bytes(4, "big") + b"\x02a")])
+    way.derive(way.enriched(flights))
+    way.set_aside(foreign)
+    way.taken_in("live", RAW, *flights, foreign)
+    assert way.audit(Hop.DERIVED).findings == []
+
+
 def test_faults_between_raw_and_derived_are_found(way: Way) -> None:
     flights = [*way.depart(13), *way.depart(4, partition=1)]
     lost, doubled, both, changed, dead, mangled, purged, repaired, *others = range(len(flights))

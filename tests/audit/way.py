@@ -89,7 +89,9 @@ _DIMENSIONS: dict[str, list[dict[str, Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A record on a topic; `ce_id` is its event id, the coordinate of the raw record if it is derived."""
+    """A record on a topic; `ce_id` is its event id, the coordinate of the raw record if it is derived. With a `body`, that is
+    its value in place of the fields.
+    """
 
     partition: int
     key: str
@@ -97,6 +99,7 @@ class Sent:
     ce_id: str
     offset: int = -1
     sent_at: datetime = datetime(1970, 1, 1, tzinfo=UTC)
+    body: bytes | None = None
 
 
 class Way:
@@ -194,7 +197,7 @@ class Way:
             producer.produce(
                 self.name(topic),
                 key=record.key,
-                value=self._codec.encode(self._ids[topic], record.fields),
+                value=self._body(topic, record),
                 partition=record.partition,
                 headers=[("ce_id", record.ce_id)],
                 on_delivery=delivered,
@@ -235,12 +238,15 @@ class Way:
             headers = dead_letter_headers(
                 [("ce_id", flight.ce_id)], self.name(topic), by, "VALUE_CONVERTER", "Planted", "planted", coordinate
             )
-            body = self._codec.encode(self._ids[topic], flight.fields) if value is None else value
+            body = self._body(topic, flight) if value is None else value
             producer.produce(
                 self.catalog.topic(topic).dead_letter_topic, key=flight.key, value=body, headers=headers, partition=0
             )
         assert producer.flush(30) == 0
         producer.close()
+
+    def _body(self, topic: str, record: Sent) -> bytes:
+        return record.body or self._codec.encode(self._ids[topic], record.fields)
 
     def purge(self, flight: Sent) -> None:
         """An entry of the ledger: the flight's dead letter was given up."""
