@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contracts.s3 import s3_client
 from contracts.settings import S3Settings
 from spark.errors import PositionsDisagree
 from spark.positions import Positions
@@ -15,7 +14,8 @@ def new_checkpoint(s3: S3Settings, folder: str, epoch: int, positions: Positions
     Raises PositionsDisagree if one of them has taken in more than the table: then the table is another one, or was set
     back, and somebody has to choose.
     """
-    for prefix in _prefixes(s3, folder):
+    checkpoints = CheckpointOffsets(s3, folder)
+    for prefix in checkpoints.folders():
         old = CheckpointOffsets(s3, prefix)
         began = old.began(positions.topic)
         for partition, offset in old.committed(positions.topic).items():
@@ -26,10 +26,5 @@ def new_checkpoint(s3: S3Settings, folder: str, epoch: int, positions: Positions
                     f"but the table has it up to {taken}: remove the checkpoint to fill the table from there, or "
                     "restore the table"
                 )
-        old.remove()
+    checkpoints.remove()
     return f"{folder}/{epoch}"
-
-
-def _prefixes(s3: S3Settings, folder: str) -> list[str]:
-    found = s3_client(s3).list_objects_v2(Bucket=s3.bucket, Prefix=f"{folder}/", Delimiter="/")
-    return [each["Prefix"].rstrip("/") for each in found.get("CommonPrefixes", [])]

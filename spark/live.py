@@ -90,7 +90,7 @@ class Live:
         starting_offsets = self._sink.starting_offsets(checkpoints)
         # A new one is of this process alone: one that was frozen, and wakes, would write its next batch into that of its successor.
         left = checkpoints.folders() if self._sink.keeps_checkpoint else []
-        checkpoint = f"{folder}/{left[-1].rstrip('/') if left else self._lifecycle.epoch}"
+        checkpoint = left[-1] if left else f"{folder}/{self._lifecycle.epoch}"
         raw = read_topic(
             self._spark,
             self._settings.kafka,

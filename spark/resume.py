@@ -99,38 +99,38 @@ class CheckpointOffsets:
         return found
 
     def folders(self) -> list[str]:
-        """Where below the prefix a checkpoint is, by number: each with its slash at the end, or empty for the prefix itself."""
-        below = (key.removeprefix(f"{self._prefix}/") for key in self._keys("/"))
-        found = {key.partition("offsets/")[0] for key in below if "offsets/" in key}
+        """The folders at or below the prefix that hold a checkpoint with a batch, in the order of their numbers."""
+        found = {key.partition("/offsets/")[0] for key in self._keys(self._prefix) if "/offsets/" in key}
         return sorted(found, key=lambda folder: (len(folder), folder))
 
     def began(self, topic: str) -> dict[int, int]:
         """The offsets at which the query began to read; empty if it never did."""
-        return self._offsets("sources/0/0", topic) if self._keys("/sources/0/0") else {}
+        first = f"{self._prefix}/sources/0/0"
+        return self._offsets(first, topic) if first in self._keys(f"{self._prefix}/sources") else {}
 
     def _committed(self, folder: str, topic: str) -> dict[int, int]:
-        batches = {int(name) for name in self._names(f"{folder}commits") if name.isdigit()}
-        batches &= {int(name) for name in self._names(f"{folder}offsets") if name.isdigit()}
-        files = (f"{folder}offsets/{batch}" for batch in sorted(batches)[::-1])
+        batches = self._batches(f"{folder}/commits") & self._batches(f"{folder}/offsets")
+        files = (f"{folder}/offsets/{batch}" for batch in sorted(batches)[::-1])
         return next(filter(None, (self._offsets(file, topic) for file in files)), {})
 
     def _offsets(self, file: str, topic: str) -> dict[int, int]:
         """By partition, from a file whose last line is those of the one source; empty if it is cut short."""
-        lines = self._s3.get_object(Bucket=self._bucket, Key=f"{self._prefix}/{file}")["Body"].read().splitlines()
+        lines = self._s3.get_object(Bucket=self._bucket, Key=file)["Body"].read().splitlines()
         try:
             return {int(partition): offset for partition, offset in json.loads(lines[-1]).get(topic, {}).items()}
         except (IndexError, ValueError) as error:
-            _log.warning("checkpoint damaged", file=f"{self._prefix}/{file}", error=str(error))
+            _log.warning("checkpoint damaged", file=file, error=str(error))
             return {}
 
     def remove(self) -> None:
-        """Remove the checkpoint; the query then starts where it is told to."""
-        for key in self._keys(""):
+        """Remove what is below the prefix; the query then starts where it is told to."""
+        for key in self._keys(self._prefix):
             self._s3.delete_object(Bucket=self._bucket, Key=key)
 
-    def _names(self, folder: str) -> list[str]:
-        return [key.rpartition("/")[2] for key in self._keys(f"/{folder}/")]
+    def _batches(self, folder: str) -> set[int]:
+        names = (key.rpartition("/")[2] for key in self._keys(folder))
+        return {int(name) for name in names if name.isdigit()}
 
-    def _keys(self, under: str) -> list[str]:
-        pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=f"{self._prefix}{under}")
+    def _keys(self, folder: str) -> list[str]:
+        pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=f"{folder}/")
         return [item["Key"] for page in pages for item in page.get("Contents", [])]

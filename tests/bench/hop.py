@@ -153,16 +153,18 @@ def taken_in(settings: Settings, topic: str = topics.FLIGHTS_DEPARTED.name, grou
     return rows
 
 
-def grown(settings: Settings, topic: str) -> Callable[[], int]:
-    """How much further a topic's committed records go than now; markers of transactions count too."""
-    consumer = Consumer(settings.kafka.client_config() | {"group.id": "bench", "isolation.level": "read_committed"})
+def sent_to(settings: Settings, topic: str = topics.FLIGHTS_DEPARTED.name) -> Callable[[], int]:
+    """How far a topic's committed records go, by default those of the raw one; markers of transactions count too."""
+    consumer = Consumer(settings.kafka.client_config() | {"group.id": "bench"})
     partitions = [TopicPartition(topic, each) for each in consumer.list_topics(topic, 10).topics[topic].partitions]
+    return lambda: sum(consumer.get_watermark_offsets(each, timeout=10)[1] for each in partitions)
 
-    def end() -> int:
-        return sum(consumer.get_watermark_offsets(each, timeout=10)[1] for each in partitions)
 
-    before = end()
-    return lambda: end() - before
+def grown(settings: Settings, topic: str) -> Callable[[], int]:
+    """How much further it goes than now."""
+    sent = sent_to(settings, topic)
+    before = sent()
+    return lambda: sent() - before
 
 
 def table_size(s3: S3Settings, table: str) -> Callable[[], int]:

@@ -21,7 +21,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from confluent_kafka import Consumer, TopicPartition
 from deltalake import DeltaTable
 from dotenv import dotenv_values
 
@@ -30,10 +29,9 @@ from deploy.local.deployable import ROOT
 from deploy.local.folder import Folder
 from deploy.local.ports import Ports
 from deploy.local.process import Process
-from spark.transaction import committed_offsets
 from tests.bench import pace
 from tests.bench.filled import settings_of
-from tests.bench.hop import table_size
+from tests.bench.hop import sent_to, table_size, taken_in
 from tests.bench.records import ENRICHED, RAW
 from tests.bench.results import as_line, conditions, save
 
@@ -158,31 +156,28 @@ class _Watch:
     def __init__(self, folder: Folder, env: dict[str, str]) -> None:
         self._folder = folder
         self._settings = settings_of(env)
-        self._consumers = {
-            group: Consumer(self._settings.kafka.client_config() | {"group.id": group})
-            for group in ("live", "alerting")
-        }
+        self._taken_by_live = taken_in(self._settings)
+        self._taken_by_alerting = taken_in(self._settings, ENRICHED, "alerting")
+        self._enriched = sent_to(self._settings, ENRICHED)
+        self.sent = sent_to(self._settings)
+        """How many departures there are."""
         self.landed = table_size(self._settings.s3, _TABLE)
-        """How many enriched departures are in the lake."""
+        """How many enriched ones are in the lake."""
 
     def look(self) -> Look:
         """Lag in records, memory in MB, files, and how often a process was started again."""
         _, processes = self._folder.read_state() or (None, [])
         sent = self.sent()
         look: Look = {
-            "lag of live": sent - self._taken("live", RAW),
+            "lag of live": sent - self._taken_by_live(),
             "lag of lake": sent - self.landed(),
-            "lag of alerting": self._ends("alerting", ENRICHED) - self._taken("alerting", ENRICHED),
+            "lag of alerting": self._enriched() - self._taken_by_alerting(),
         }
         look |= {f"MB of {each['name']}": each["resident_mb"] for each in processes}
         look |= {f"stored files of {name}": count for name, count in stored_files(self._folder.path).items()}
         look |= {f"newest version's files of {table}": count for table, count in self._in_use().items()}
         look["restarts"] = sum(each["restarts"] for each in processes)
         return look
-
-    def sent(self) -> int:
-        """How many departures there are."""
-        return self._ends("live", RAW)
 
     def replay_ended(self) -> bool:
         """Ask the replaying service of departures to end; whether it has."""
@@ -192,23 +187,11 @@ class _Watch:
             os.kill(departures["pid"], signal.SIGTERM)
         return bool(departures["state"] == "finished")
 
-    def _taken(self, group: str, topic: str) -> int:
-        partitions = self._partitions(group, topic)
-        return sum(offset or 0 for offset in committed_offsets(self._consumers[group], topic, partitions).values())
-
-    def _ends(self, group: str, topic: str) -> int:
-        asked = [TopicPartition(topic, each) for each in self._partitions(group, topic)]
-        return sum(self._consumers[group].get_watermark_offsets(each, timeout=10)[1] for each in asked)
-
-    def _partitions(self, group: str, topic: str) -> list[int]:
-        return sorted(self._consumers[group].list_topics(topic, 10).topics[topic].partitions)
-
     def _in_use(self) -> dict[str, int]:
         s3 = self._settings.s3
-        tables = (f"s3://{s3.bucket}/lake/{name}" for name in ("flights_departed", _TABLE, "alerts_raised"))
         return {
-            uri.rsplit("/", 1)[1]: len(DeltaTable(uri, storage_options=s3.delta_options()).file_uris())
-            for uri in tables
+            table: len(DeltaTable(f"s3://{s3.bucket}/lake/{table}", storage_options=s3.delta_options()).file_uris())
+            for table in ("flights_departed", _TABLE, "alerts_raised")
         }
 
 

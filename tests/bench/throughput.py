@@ -8,8 +8,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 
-from confluent_kafka import Consumer, TopicPartition
-
 from contracts import topics
 from contracts.settings import Settings
 from deploy.local.process import Process
@@ -17,7 +15,7 @@ from deploy.local.stack import LocalStack
 from tests.bench.alerting import alerting_process
 from tests.bench.enrich import spark_hops
 from tests.bench.filled import empty_stack
-from tests.bench.hop import Hop, measure_process, taken_in
+from tests.bench.hop import Hop, measure_process, sent_to, taken_in
 
 SIZES = (1_000_000, 5_000_000)
 
@@ -38,7 +36,7 @@ def _published(
 ) -> Hop:
     command = [sys.executable, "-m", "tests.bench.publishing", str(events)]
     process = Process("publisher", command, directory=stack.directory, env=env)
-    return measure_process("publisher → raw", process, stack, events, _ends(settings), say)
+    return measure_process("publisher → raw", process, stack, events, sent_to(settings), say)
 
 
 def _watched(
@@ -48,11 +46,3 @@ def _watched(
     process = alerting_process(stack, env)
     taken = taken_in(settings, topics.FLIGHTS_DEPARTED_ENRICHED.name, "alerting")
     return measure_process("enriched → alerts", process, stack, events, taken, say)
-
-
-def _ends(settings: Settings) -> Callable[[], int]:
-    """How many records the raw topic has."""
-    topic = topics.FLIGHTS_DEPARTED.name
-    consumer = Consumer(settings.kafka.client_config() | {"group.id": "bench"})
-    partitions = [TopicPartition(topic, each) for each in consumer.list_topics(topic, 10).topics[topic].partitions]
-    return lambda: sum(consumer.get_watermark_offsets(each, timeout=10)[1] for each in partitions)

@@ -94,13 +94,10 @@ def before_the_lake_commits(stage: Stage, victims: str) -> bool:
 def after_the_lake_commits(stage: Stage, victims: str) -> bool:
     """`lake`, when it has committed a version and its checkpoint does not know yet."""
     positions = stage.positions
-
-    def holds() -> bool:
-        folder = f"checkpoints/lake/{TABLE}/"
-        epoch = max(int(name.split("/")[0]) for name in positions.names(folder))
-        return _is_behind(positions, f"{folder}{epoch}")
-
-    return strike(stage, "lake", positions.version, holds, victims)
+    folder = f"checkpoints/lake/{TABLE}"
+    return strike(
+        stage, "lake", positions.version, lambda: _is_behind(positions, positions.checkpoint(folder)), victims
+    )
 
 
 def _is_behind(positions: Positions, checkpoint: str) -> bool:

@@ -93,8 +93,11 @@ class Positions:
 
     def live_checkpoint(self) -> str:
         """The folder of live's checkpoint: that of the process that started last."""
-        folders = CheckpointOffsets(self.settings.s3, _LIVE_CHECKPOINTS).folders()
-        return f"{_LIVE_CHECKPOINTS}/{folders[-1] if folders else ''}".rstrip("/")
+        return self.checkpoint(_LIVE_CHECKPOINTS)
+
+    def checkpoint(self, folder: str) -> str:
+        """That of the process that started last, of the checkpoints below `folder`; `folder` if there is none."""
+        return [folder, *CheckpointOffsets(self.settings.s3, folder).folders()][-1]
 
     def version(self, table: str = TABLE) -> int:
         """The newest version of a lake table."""
