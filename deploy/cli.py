@@ -170,6 +170,9 @@ def test(
     ] = False,
     short: Annotated[bool, typer.Option("--short", help="With --faults: the few of them that CI runs.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Of the fault campaign's chance.")] = 1,
+    mode: Annotated[
+        Mode, typer.Option(help="Of live in the fault campaign: exactly-once or real-time.")
+    ] = Mode.EXACTLY_ONCE,
     arguments: Annotated[list[str] | None, typer.Argument(help="For pytest, after `--`; or names of faults.")] = None,
 ) -> None:
     """Run the tests: the quick ones, then those on a real stack of their own."""
@@ -178,7 +181,7 @@ def test(
     if short:
         raise typer.Exit(run_short_faults(arguments or ()))
     if faults:
-        raise typer.Exit(run_faults(arguments or (), seed))
+        raise typer.Exit(run_faults(arguments or (), seed, mode))
     raise typer.Exit(run_tests(unit=unit, images=images, expression=expression, arguments=arguments or ()))
 
 

@@ -48,9 +48,9 @@ def run_short_faults(arguments: Sequence[str]) -> int:
     return _run(command)
 
 
-def run_faults(names: Sequence[str], seed: int) -> int:
-    """Run the fault campaign of `tests/faults`, or the named faults of it; returns its exit code."""
-    command = [sys.executable, "-m", "tests.faults", "--seed", str(seed), *names]
+def run_faults(names: Sequence[str], seed: int, mode: str) -> int:
+    """Run the fault campaign of `tests/faults` in a mode of `live`, or the named faults of it; returns its exit code."""
+    command = [sys.executable, "-m", "tests.faults", "--seed", str(seed), "--mode", mode, *names]
     return _run(command)
 
 

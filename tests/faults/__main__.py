@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from spark.mode import Mode
 from tests.faults.campaign import AFTERWARDS, Campaign, Kept
 from tests.faults.disk import enter_own_namespace
+from tests.faults.fault import MODES
 from tests.faults.kinds.every import FAULTS
 from tests.faults.report import report
 from tests.faults.stage import Stage
@@ -19,28 +21,29 @@ from tests.faults.stage import Stage
 RESULTS = Path(__file__).parent.parent.parent / "fault-results"
 
 
-def run(names: Sequence[str], seed: int, strikes: int, *, exactly_once: bool) -> int:
+def run(names: Sequence[str], seed: int, strikes: int, mode: Mode) -> int:
     """Run the named faults, or those that have not passed with this seed; print the report. The exit status."""
-    known = {fault.name: fault for fault in FAULTS}
+    known = {fault.name: fault for fault in FAULTS if mode in fault.modes}
     if unknown := set(names) - known.keys():
-        _say(f"there is no fault {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+        _say(f"in the mode {mode} there is no fault {', '.join(sorted(unknown))}; there are {', '.join(known)}")
         return 2
-    kept = Kept(RESULTS / f"seed-{seed}.jsonl")
+    results = RESULTS / (f"seed-{seed}" if mode is Mode.EXACTLY_ONCE else f"{mode}-seed-{seed}")
+    kept = Kept(results.with_suffix(".jsonl"))
     done = {name for name, outcome in kept.outcomes().items() if outcome.passed}
     chosen = [known[name] for name in names] or [fault for fault in FAULTS if fault.name not in done]
     if not chosen and AFTERWARDS not in done:
         # What is looked at afterwards needs a stack that has been through something.
-        chosen = [FAULTS[-1]]
+        chosen = list(known.values())[-1:]
     if chosen:
         with (
             TemporaryDirectory(prefix="headrace-faults-") as folder,
-            Stage(Path(folder) / "stack", strikes=strikes, say=_say) as stage,
+            Stage(Path(folder) / "stack", strikes=strikes, say=_say, mode=mode) as stage,
         ):
-            for outcome in Campaign(stage, seed, _say, exactly_once=exactly_once).run(chosen):
+            for outcome in Campaign(stage, seed, _say).run(chosen):
                 kept.add(outcome)
     outcomes = kept.outcomes()
     page = "\n".join(report(seed, [outcomes[name] for name in [*known, AFTERWARDS] if name in outcomes]))
-    (RESULTS / f"seed-{seed}.txt").write_text(page + "\n", encoding="utf-8")
+    results.with_suffix(".txt").write_text(page + "\n", encoding="utf-8")
     print(page)
     return 0 if all(name in outcomes and outcomes[name].passed for name in [*(names or known), AFTERWARDS]) else 1
 
@@ -53,16 +56,17 @@ def main() -> int:
         "--strikes", type=int, default=4, help="how often a fault strikes that is about a moment (default: 4)"
     )
     parser.add_argument(
-        "--at-least-once",
-        action="store_true",
-        help="live runs in a mode in which it may repeat records (chosen by HEADRACE_LIVE__ variables): don't take them for a failure",
+        "--mode",
+        choices=sorted(mode.value for mode in MODES),
+        default=Mode.EXACTLY_ONCE.value,
+        help="of live; in real-time mode, with an interval of 5 s, what it repeats after a failure is counted and compared (default: exactly-once)",
     )
     arguments = parser.parse_args()
     for number in (signal.SIGTERM, signal.SIGINT):
         # Also where a shell has made a background job deaf to SIGINT.
         signal.signal(number, signal.default_int_handler)
     enter_own_namespace(["-m", "tests.faults", *sys.argv[1:]])
-    return run(arguments.names, arguments.seed, arguments.strikes, exactly_once=not arguments.at_least_once)
+    return run(arguments.names, arguments.seed, arguments.strikes, Mode(arguments.mode))
 
 
 def _say(text: str) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from spark.mode import Mode
 from tests.faults.fault import Fault, Shown
 from tests.faults.stage import Stage
 from tests.faults.witness import Found, Witness
@@ -46,12 +47,13 @@ class Outcome:
 
 
 class Campaign:
-    """Runs faults with one seed. Without `exactly_once`, `live` runs in a mode in which it may repeat records."""
+    """Runs faults with one seed. What repeats is doubled where the stage's `live` runs in exactly-once mode, and noted elsewhere."""
 
-    def __init__(self, stage: Stage, seed: int, say: Callable[[str], None], *, exactly_once: bool = True) -> None:
+    def __init__(self, stage: Stage, seed: int, say: Callable[[str], None]) -> None:
+        exactly_once = stage.mode is Mode.EXACTLY_ONCE
         self._stage, self._seed, self._say = stage, seed, say
         self._witness = Witness(stage, exactly_once=exactly_once)
-        self._mode = () if exactly_once else ("--at-least-once",)
+        self._audited = () if exactly_once else ("--at-least-once",)
 
     def run(self, faults: Iterable[Fault]) -> Iterable[Outcome]:
         """Each fault's outcome as soon as it is there; a fault that fails does not end the campaign."""
@@ -119,7 +121,7 @@ class Campaign:
         return outcome
 
     def _audit(self, *options: str) -> list[str]:
-        done = self._stage.audit("--json", "--wait", "60", *self._mode, *options)
+        done = self._stage.audit("--json", "--wait", "60", *self._audited, *options)
         if done.returncode == 0:
             return []
         if done.returncode == 1:

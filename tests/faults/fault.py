@@ -6,7 +6,11 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from spark.mode import Mode
 from tests.faults.stage import Stage
+
+MODES = frozenset({Mode.EXACTLY_ONCE, Mode.REAL_TIME})
+"""Of `live`; the mode at-least-once keeps no positions that could be compared."""
 
 
 @dataclass(frozen=True)
@@ -26,14 +30,15 @@ Act = Callable[[Stage, random.Random], Shown]
 
 @dataclass(frozen=True)
 class Fault:
-    """`sentence` says what happens, `seconds` how long recovery may take."""
+    """`sentence` says what happens, `seconds` how long recovery may take, `modes` in which modes of `live` it can happen."""
 
     name: str
     sentence: str
     act: Act
     seconds: float
+    modes: frozenset[Mode] = MODES
 
 
-def fault(sentence: str, *, seconds: float = 240) -> Callable[[Act], Fault]:
-    """Make a function the fault of its name."""
-    return lambda act: Fault(act.__name__, sentence, act, seconds)
+def fault(sentence: str, *, seconds: float = 240, only: Mode | None = None) -> Callable[[Act], Fault]:
+    """Make a function the fault of its name; `only` in this mode of `live`."""
+    return lambda act: Fault(act.__name__, sentence, act, seconds, MODES if only is None else frozenset({only}))

@@ -78,6 +78,11 @@ def between_its_commits(stage: Stage, victims: str) -> bool:
     return strike(stage, "live", positions.taken, lambda: _is_behind(positions, positions.live_checkpoint()), victims)
 
 
+def after_it_commits_an_interval(stage: Stage, victims: str) -> bool:
+    """`live` in real-time mode, when it has moved the group's offsets."""
+    return strike(stage, "live", stage.positions.taken, lambda: True, victims)
+
+
 def before_the_lake_commits(stage: Stage, victims: str) -> bool:
     """`lake`, when it has written files and not committed them."""
     positions = stage.positions

@@ -21,7 +21,8 @@ _COLUMNS = (
 
 
 def report(seed: int, outcomes: Sequence[Outcome]) -> Iterator[str]:
-    """`events`: raw records since the fault before; `sent again`: enriched records whose first sending was aborted;
+    """`events`: raw records since the fault before; `sent again`: enriched records that were sent more than once (in
+    exactly-once mode those before the last were aborted);
     `written again`: rows that the lake wrote into files and never committed; `recovered`: seconds until nothing waited.
     """
     yield f"seed {seed}: {sum(each.passed for each in outcomes)} of {len(outcomes)} faults passed"

@@ -28,6 +28,7 @@ from deploy.local.process import Process, resident_bytes
 from deploy.local.stack import LocalStack
 from deploy.local.supervisor import Supervisor
 from services.alerting.settings import AlertingSettings
+from spark.mode import Mode
 from tests.alerting.endpoint import Endpoint
 from tests.faults.disk import mount, unmount
 from tests.faults.ledger import Ledger
@@ -39,6 +40,7 @@ RATE = 100.0
 
 _COMPRESSED = {
     "HEADRACE_LIVE__TRIGGER_SECONDS": "0.5",
+    "HEADRACE_LIVE__INTERVAL_SECONDS": "5",
     # Commits come often, so that a fault finds one to strike at; leases and sessions end soon.
     "HEADRACE_LAKE__TRIGGER_SECONDS": "3",
     "HEADRACE_LAKE__LEASE_SECONDS": "6",
@@ -55,12 +57,13 @@ class Stage:
     """Broker, registry and S3, `live`, `lake`, alerting and dimensions, supervised as `headrace up` does; a load with a ledger;
     a proxy before the registry, S3 and a webhook.
 
-    `strikes`: how often a fault that is about a moment strikes. `live` runs with whatever `HEADRACE_LIVE__` settings the
-    environment has.
+    `mode` is that of `live`, `strikes` how often a fault that is about a moment strikes.
     """
 
-    def __init__(self, directory: Path, *, strikes: int, say: Callable[[str], None]) -> None:
-        self.directory, self.strikes, self.say = directory.resolve(), strikes, say
+    def __init__(
+        self, directory: Path, *, strikes: int, say: Callable[[str], None], mode: Mode = Mode.EXACTLY_ONCE
+    ) -> None:
+        self.directory, self.strikes, self.say, self.mode = directory.resolve(), strikes, say, mode
         self.stack = LocalStack(directory, say=say)
         self.ledger = Ledger(self.directory / "ledgers")
         self.peaks: dict[str, int] = {}
@@ -101,6 +104,7 @@ class Stage:
         return {
             **self.stack.settings_env(),
             **_COMPRESSED,
+            "HEADRACE_LIVE__MODE": self.mode,
             "HEADRACE_S3__ENDPOINT": f"http://{HOST}:{self.s3.port}",
             "HEADRACE_REGISTRY__URL": self.stack.registry.url.replace(
                 str(self.stack.ports.registry), str(self.registry.port)

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from spark.live import TARGET
+from spark.mode import Mode
+from tests.faults.__main__ import run
 from tests.faults.campaign import AFTERWARDS, Campaign, Kept, Outcome
 from tests.faults.fault import Shown, fault
 from tests.faults.kinds.every import FAULTS, SHORT
@@ -39,6 +41,11 @@ def an_outcome(name: str, *trouble: str) -> Outcome:
 
 def test_every_fault_has_a_name_of_its_own() -> None:
     assert len({fault.name for fault in FAULTS}) == len(FAULTS)
+
+
+def test_a_fault_of_another_mode_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["live_checkpoint_old"], seed=1, strikes=1, mode=Mode.REAL_TIME) == 2
+    assert "in the mode real-time there is no fault live_checkpoint_old; there are " in capsys.readouterr().err
 
 
 def test_the_last_outcome_of_each_fault_is_kept(tmp_path: Path) -> None:

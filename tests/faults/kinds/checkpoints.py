@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Callable
 
+from spark.mode import Mode
 from tests.faults.fault import Shown, fault
 from tests.faults.moments import until_it_works
 from tests.faults.positions import Positions
@@ -14,7 +15,7 @@ from tests.faults.stage import Stage
 _LAKE = "checkpoints/lake"
 
 
-@fault("The last commit file of live's checkpoint is deleted, and live killed.")
+@fault("The last commit file of live's checkpoint is deleted, and live killed.", only=Mode.EXACTLY_ONCE)
 def live_checkpoint_commit_deleted(stage: Stage, chance: random.Random) -> Shown:
     def damage(positions: Positions) -> int:
         folder = f"{positions.live_checkpoint()}/commits/"
@@ -24,14 +25,14 @@ def live_checkpoint_commit_deleted(stage: Stage, chance: random.Random) -> Shown
     return _damaged(stage, chance, "live", damage, "commit file deleted")
 
 
-@fault("live's checkpoint is wiped, and live killed.")
+@fault("live's checkpoint is wiped, and live killed.", only=Mode.EXACTLY_ONCE)
 def live_checkpoint_wiped(stage: Stage, chance: random.Random) -> Shown:
     return _damaged(
         stage, chance, "live", lambda positions: _wipe(positions, positions.live_checkpoint()), "files deleted"
     )
 
 
-@fault("The newest files of live's checkpoint are cut to half, and live killed.")
+@fault("The newest files of live's checkpoint are cut to half, and live killed.", only=Mode.EXACTLY_ONCE)
 def live_checkpoint_truncated(stage: Stage, chance: random.Random) -> Shown:
     def damage(positions: Positions) -> int:
         folders = [f"{positions.live_checkpoint()}/{each}" for each in ("commits", "offsets")]
@@ -42,7 +43,7 @@ def live_checkpoint_truncated(stage: Stage, chance: random.Random) -> Shown:
     return _damaged(stage, chance, "live", damage, "files cut to half")
 
 
-@fault("live's checkpoint is set back to what it was some batches ago, and live killed.")
+@fault("live's checkpoint is set back to what it was some batches ago, and live killed.", only=Mode.EXACTLY_ONCE)
 def live_checkpoint_old(stage: Stage, chance: random.Random) -> Shown:
     def damage(positions: Positions) -> int:
         back, checkpoint = chance.randint(2, 8), positions.live_checkpoint()
@@ -55,7 +56,7 @@ def live_checkpoint_old(stage: Stage, chance: random.Random) -> Shown:
     return _damaged(stage, chance, "live", damage, "batches forgotten")
 
 
-@fault("live's checkpoint is wiped while live runs, and live goes on with it.")
+@fault("live's checkpoint is wiped while live runs, and live goes on with it.", only=Mode.EXACTLY_ONCE)
 def live_checkpoint_wiped_running(stage: Stage, chance: random.Random) -> Shown:
     wiped = _wipe(stage.positions, stage.positions.live_checkpoint())
     time.sleep(chance.uniform(3, 6))

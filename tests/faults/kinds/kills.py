@@ -8,8 +8,10 @@ from contextlib import suppress
 
 import psutil
 
+from spark.mode import Mode
 from tests.faults.fault import Shown, fault
 from tests.faults.moments import (
+    after_it_commits_an_interval,
     after_the_lake_commits,
     before_the_lake_commits,
     between_its_commits,
@@ -33,16 +35,28 @@ def live_killed(stage: Stage, chance: random.Random) -> Shown:
     return Shown(killed, "kills")
 
 
-@fault("kill -9 of live, its Python driver or its JVM, while it has a Kafka transaction open.")
+@fault("kill -9 of live, its Python driver or its JVM, while it has a Kafka transaction open.", only=Mode.EXACTLY_ONCE)
 def live_killed_in_a_transaction(stage: Stage, chance: random.Random) -> Shown:
     met = strike_often(stage, chance, "live", in_a_transaction)
     return Shown(met, "kills with a transaction open")
 
 
-@fault("kill -9 of live, its Python driver or its JVM, between the transaction's commit and the checkpoint's.")
+@fault(
+    "kill -9 of live, its Python driver or its JVM, between the transaction's commit and the checkpoint's.",
+    only=Mode.EXACTLY_ONCE,
+)
 def live_killed_between_its_commits(stage: Stage, chance: random.Random) -> Shown:
     met = strike_often(stage, chance, "live", between_its_commits)
     return Shown(met, "kills after Kafka's commit and before the checkpoint's")
+
+
+@fault(
+    "kill -9 of live, its Python driver or its JVM, when it has just committed its positions at an interval's end.",
+    only=Mode.REAL_TIME,
+)
+def live_killed_at_an_intervals_end(stage: Stage, chance: random.Random) -> Shown:
+    met = strike_often(stage, chance, "live", after_it_commits_an_interval)
+    return Shown(met, "kills as positions were committed")
 
 
 @fault("kill -9 of lake, its Python driver or its JVM, between writing files and committing them.")
@@ -57,7 +71,7 @@ def lake_killed_after_its_commit(stage: Stage, chance: random.Random) -> Shown:
     return Shown(met, "kills after the table's commit and before the checkpoint's")
 
 
-@fault("kill -9 of the Python workers of live in the middle of a task.")
+@fault("kill -9 of the Python workers of live in the middle of a task.", only=Mode.EXACTLY_ONCE)
 def live_workers_killed(stage: Stage, chance: random.Random) -> Shown:
     killed = 0
     for _ in range(stage.strikes):
@@ -81,17 +95,14 @@ def second_lake(stage: Stage, chance: random.Random) -> Shown:
     return _second(stage, "lake")
 
 
+@fault("live is frozen (SIGSTOP) past its lease, another takes over, and the first wakes beside it.")
+def live_frozen(stage: Stage, chance: random.Random) -> Shown:
+    return _frozen(stage, chance, "live")
+
+
 @fault("lake is frozen (SIGSTOP) past its lease, another takes over, and the first wakes beside it.")
 def lake_frozen(stage: Stage, chance: random.Random) -> Shown:
-    before = stage.process("lake")
-    with stage.frozen("lake"):
-        other = stage.second("lake")
-        stage.wait("the second lake to take over", lambda: '"started"' in text_of(other.log))
-        time.sleep(chance.uniform(3, 6))
-    stage.wait("the first lake to end", lambda: is_dead(before))
-    other.stop(grace_seconds=60)
-    taken = text_of(other.log).count('"lease taken"')
-    return Shown(taken, "leases taken over; the first one found out when it woke, and ended")
+    return _frozen(stage, chance, "lake")
 
 
 @fault("Every process is killed at once (kill -9), five times in a row.", seconds=400)
@@ -112,6 +123,18 @@ def _workers(family: list[psutil.Process]) -> list[psutil.Process]:
             if "spark.python_daemon" in each.cmdline():
                 daemons.append(each)
     return [each for each in daemons if each.parent() in daemons]
+
+
+def _frozen(stage: Stage, chance: random.Random, name: str) -> Shown:
+    before = stage.process(name)
+    with stage.frozen(name):
+        other = stage.second(name)
+        stage.wait(f"the second {name} to take over", lambda: '"started"' in text_of(other.log))
+        time.sleep(chance.uniform(3, 6))
+    stage.wait(f"the first {name} to end", lambda: is_dead(before))
+    other.stop(grace_seconds=60)
+    taken = text_of(other.log).count('"lease taken"')
+    return Shown(taken, "leases taken over; the first one found out when it woke, and ended")
 
 
 def _second(stage: Stage, name: str) -> Shown:
