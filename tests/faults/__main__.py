@@ -30,7 +30,7 @@ def run(names: Sequence[str], seed: int, strikes: int, mode: Mode) -> int:
     results = RESULTS / (f"seed-{seed}" if mode is Mode.EXACTLY_ONCE else f"{mode}-seed-{seed}")
     kept = Kept(results.with_suffix(".jsonl"))
     done = {name for name, outcome in kept.outcomes().items() if outcome.passed}
-    chosen = [known[name] for name in names] or [fault for fault in FAULTS if fault.name not in done]
+    chosen = [known[name] for name in names] or [fault for name, fault in known.items() if name not in done]
     if not chosen and AFTERWARDS not in done:
         # What is looked at afterwards needs a stack that has been through something.
         chosen = list(known.values())[-1:]
