@@ -25,10 +25,13 @@ BITS = {"int": 31, "long": 63}
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """`schema` is the reader's schema for one writer; its fields `widened` have the writer's type, in place of these."""
+    """`schema` is the reader's schema for one writer; its fields `widened` have the writer's type, in place of these. Its fields
+    `absent` the writer does not have: their values are defaults.
+    """
 
     schema: str
     widened: Mapping[str, str]
+    absent: frozenset[str]
 
     def narrow(self, fields: dict[str, Any]) -> None:
         """Take the widened numbers of a decoded record back, in place; a float takes what is near.
@@ -47,6 +50,7 @@ def resolve(reader: str, writer: str) -> Resolution:
     fields = {field["name"]: field for field in written["fields"]}
     renamed = {alias: field["name"] for field in written["fields"] for alias in field.get("aliases", ())}
     widened: dict[str, str] = {}
+    absent: set[str] = set()
     for field in read["fields"]:
         names = [field["name"], *field.get("aliases", ())]
         if not fields.keys() & set(names) and field["name"] in renamed:
@@ -54,12 +58,13 @@ def resolve(reader: str, writer: str) -> Resolution:
             names.append(renamed[field["name"]])
         source = next((fields[name] for name in names if name in fields), None)
         if source is None:
+            absent.add(field["name"])
             continue
         narrow, wide = _number(field["type"]), _number(source["type"])
         if narrow is not None and wide in _WIDER.get(narrow, ()):
             widened[field["name"]] = narrow
             field["type"] = ["null", wide] if isinstance(field["type"], list) else wide
-    return Resolution(json.dumps(read), widened)
+    return Resolution(json.dumps(read), widened, frozenset(absent))
 
 
 def _narrowed(name: str, value: float | None, kind: str) -> float | None:

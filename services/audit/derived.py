@@ -9,9 +9,14 @@ import numpy.typing as npt
 
 from services.audit.finding import Finding, Kind, Tally
 from services.audit.place import ENDLESS, Codes, concatenated, coordinate, offset_of, partition_of
-from services.audit.recompute import GONE
+from services.audit.recompute import GONE, OLDER
 from services.audit.records import Records
 from services.audit.window import Where, Window
+
+_NOT_COMPARED = {
+    GONE: "names dimension versions that are gone, lookups not compared",
+    OLDER: "of a schema version without some looked-up fields, those not compared",
+}
 
 Mask = npt.NDArray[np.bool_]
 
@@ -209,9 +214,10 @@ class Derivation:
 
     def _wrong_lookups(self, derived: Mask) -> Iterator[Finding]:
         for partition, tally in self.tallies.items():
-            gone = derived & (self._verdict == GONE) & (partition_of(self._derived.source) == partition)
-            if gone.any():
-                tally.notes["names dimension versions that are gone, lookups not compared"] += int(gone.sum())
+            here = derived & (partition_of(self._derived.source) == partition)
+            for verdict, note in _NOT_COMPARED.items():
+                if count := int(np.sum(here & (self._verdict == verdict))):
+                    tally.notes[note] += count
         for row in np.flatnonzero(derived & (self._verdict >= 0)).tolist():
             source, own = (
                 int(self._derived.source[row]),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,9 +22,11 @@ from services.audit.shape import Shape
 RIGHT = -1
 GONE = -2
 """The dimension version that the record names can't be read any more."""
+OLDER = -3
+"""The schema version by which the record was written lacks some of the fields; the others are right."""
 
 Verdicts = npt.NDArray[np.int16]
-"""Of each record: RIGHT, GONE, or the index in `Lookups.fields` of a field with another value."""
+"""Of each record: RIGHT, GONE, OLDER, or the index in `Lookups.fields` of a field with another value."""
 
 
 class Recomputation:
@@ -35,14 +37,19 @@ class Recomputation:
         self._lookups, self._places = recomputed.lookups, recomputed.places
         self._held: dict[tuple[str, int], pa.Table | None] = {}
 
-    def verdicts(self, columns: Mapping[str, pa.Array], fields: Mapping[str, Digests], rows: int) -> Verdicts:
-        """`fields` are the digests of `columns`."""
-        found = np.full(rows, RIGHT, np.int16)
+    def verdicts(
+        self, columns: Mapping[str, pa.Array], fields: Mapping[str, Digests], absent: Sequence[frozenset[str]]
+    ) -> Verdicts:
+        """`fields` are the digests of `columns`, `absent` for each record the fields that its writer's schema does not have."""
+        found = np.full(len(absent), RIGHT, np.int16)
         versions = columns[self._lookups.versions]
-        _, firsts, group = np.unique(digests(versions), return_index=True, return_inverse=True)
-        for index, first in enumerate(firsts):
-            chosen = np.flatnonzero(group == index)
-            found[chosen] = self._of_versions(dict(versions[int(first)].as_py() or {}), columns, fields, chosen)
+        _, named = np.unique(digests(versions), return_inverse=True)
+        groups: dict[tuple[int, frozenset[str]], list[int]] = {}
+        for row, key in enumerate(zip(named.tolist(), absent, strict=True)):
+            groups.setdefault(key, []).append(row)
+        for (_, lacked), rows in groups.items():
+            named_by = dict(versions[rows[0]].as_py() or {})
+            found[rows] = self._of_versions(named_by, columns, fields, np.array(rows), lacked)
         return found
 
     def _of_versions(
@@ -51,17 +58,21 @@ class Recomputation:
         columns: Mapping[str, pa.Array],
         fields: Mapping[str, Digests],
         rows: npt.NDArray[np.int64],
+        absent: frozenset[str],
     ) -> Verdicts:
-        found = np.full(len(rows), RIGHT, np.int16)
-        unmatched = np.zeros(len(rows), np.int64)
         names = self._lookups.fields
+        found = np.full(len(rows), OLDER if absent & set(names) else RIGHT, np.int16)
+        unmatched = np.zeros(len(rows), np.int64)
         for number, join in enumerate(self._lookups.joins):
+            if join.fields.keys() <= absent:
+                continue  # it was not made yet
             table = self._dimension(join, versions.get(join.dimension))
             if table is None:
                 return np.full(len(rows), GONE, np.int16)
             places = pc.index_in(columns[join.by].take(pa.array(rows)), table.column(self._places[join.dimension].key))
             unmatched |= places.is_null().to_numpy(zero_copy_only=False).astype(np.int64) << number
-            for field, column in join.fields.items():
+            for field in join.fields.keys() - absent:
+                column = join.fields[field]
                 expected = self._shape.digest(field, table.column(column).combine_chunks().take(places))
                 found[expected != fields[field][rows]] = names.index(field)
         found[self._unmatched(unmatched) != fields[self._lookups.unmatched][rows]] = len(names) - 1

@@ -6,7 +6,7 @@ import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import fastavro
 import numpy as np
@@ -28,6 +28,7 @@ from services.audit.rules_history import RuleUse
 from services.audit.shape import Shape, reader_schema, row_digests
 
 _FRAME_BYTES = 5
+_NONE = frozenset[str]()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,13 @@ def read(reading: Reading) -> Records:
     return reader.records()
 
 
+class _Event(NamedTuple):
+    """`fields` are by the current schema, of which its writer's does not have those `absent`."""
+
+    fields: dict[str, Any]
+    absent: frozenset[str]
+
+
 class _Reader:
     def __init__(self, reading: Reading, registry: Registry) -> None:
         self._reading = reading
@@ -158,14 +166,15 @@ class _Reader:
             return found
         events = [self._event(value) for value in values]
         good = np.array([event is not None for event in events])
-        columns = self._shape.table([event for event in events if event is not None])
+        columns = self._shape.table([event.fields for event in events if event is not None])
         count = int(good.sum())
         fields = self._shape.field_digests(columns, count)
         shared = {name: fields[name] for name in self._reading.shared}
         found["readable"] = good
         found["shared"][good] = row_digests(shared, count) + mix(key[good])
         if self._recomputation is not None:
-            found["verdict"][good] = self._recomputation.verdicts(columns, fields, count)
+            absent = [event.absent for event in events if event is not None]
+            found["verdict"][good] = self._recomputation.verdicts(columns, fields, absent)
         sent = pa.array([message.timestamp()[1] for message in batch], pa.timestamp("ms"))
         if "recorded_at" not in self._shape.columns:
             fields = fields | {"recorded_at": digests(sent)[good]}
@@ -178,8 +187,8 @@ class _Reader:
             self._unevaluable += [int(at[row]) for row in unevaluable]
         return found
 
-    def _event(self, value: bytes | None) -> dict[str, Any] | None:
-        """The fields by the current schema, or None of what can't be decoded."""
+    def _event(self, value: bytes | None) -> _Event | None:
+        """None of what can't be decoded."""
         if value is None or len(value) < _FRAME_BYTES:
             return None
         frame = value[:_FRAME_BYTES]
@@ -198,7 +207,7 @@ class _Reader:
         # A body that doesn't fit makes fastavro raise what its cursor happens to run into.
         except Exception:  # noqa: BLE001
             return None
-        return dict(event)
+        return _Event(event, _NONE if how is None else how.absent)
 
     def _lookup(self, frame: bytes) -> tuple[Any, Any, Resolution | None] | None:
         """Writer's and reader's schema, and how the one is read by the other; the latter two None where they are the same."""

@@ -70,6 +70,22 @@ def test_records_of_a_newer_version_than_the_contracts_are_audited(way: Way) -> 
     assert way.audit().findings == []
 
 
+def test_a_field_that_an_older_version_lacks_is_not_compared_and_the_others_are(way: Way) -> None:
+    lacking = {"airline_name", "plane_seats"}
+    way.before(DERIVED, *lacking)
+    flights = way.depart(3)
+    records = [
+        replace(each, fields={name: value for name, value in each.fields.items() if name not in lacking})
+        for each in way.enriched(flights)
+    ]
+    records[1] = replace(records[1], fields={**records[1].fields, "plane_model": "Concorde"})
+    way.derive(records)
+    way.taken_in("live", RAW, *flights)
+    report = way.audit(Hop.DERIVED)
+    assert found(report) == {("changed", way.at(0, 1))}
+    assert noted(report, "of a schema version without some looked-up fields, those not compared") == 2
+
+
 def test_an_id_of_something_that_is_no_avro_record_is_a_dead_letters_own_business(way: Way, registry: Registry) -> None:
     flights = way.depart(2)
     schema_id = registry.register(f"{way.name(RAW)}.of-somebody-else-value", '"string"')

@@ -175,6 +175,12 @@ class Way:
             each["type"] = kind if each["name"] == field else each["type"]
         self._ids[topic] = self._registry.register(self.catalog.topic(topic).subject, json.dumps(schema))
 
+    def before(self, topic: str, *fields: str) -> None:
+        """Producers of a topic have an older version than its contract, which lacks these fields."""
+        schema = json.loads(self.catalog.schema(topic))
+        schema["fields"] = [each for each in schema["fields"] if each["name"] not in fields]
+        self._ids[topic] = self._registry.register(self.catalog.topic(topic).subject, json.dumps(schema))
+
     def send(self, topic: str, records: Iterable[Sent], *, transactional: bool = False) -> list[Sent]:
         """Append records; returns them with their offsets."""
         made: dict[int, Sent] = {}

@@ -12,7 +12,7 @@ from spark.mode import Mode
 from tests.faults.__main__ import run
 from tests.faults.campaign import AFTERWARDS, Campaign, Kept, Outcome
 from tests.faults.fault import Shown, fault
-from tests.faults.kinds.every import FAULTS, SHORT
+from tests.faults.kinds.every import FAULTS, SHORT, SHORT_REAL_TIME
 from tests.faults.report import report
 from tests.faults.stage import Stage
 from tests.system.verify import records
@@ -75,3 +75,11 @@ def test_nothing_is_lost_or_doubled_under_a_few_faults_and_what_is_would_be_foun
     assert inert.trouble == ["the fault was not shown to act: 0 things that happened"]
     assert planted.doubled == 1
     assert any(each.startswith("audit: doubled") for each in planted.trouble)
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(600)
+def test_nothing_is_lost_in_real_time_mode_and_what_repeats_is_the_same(tmp_path: Path) -> None:
+    with Stage(tmp_path / "stack", strikes=1, say=print, mode=Mode.REAL_TIME) as stage:
+        outcomes = list(Campaign(stage, _SEED, print).run(SHORT_REAL_TIME))
+    assert all(outcome.passed for outcome in outcomes), "\n".join(report(_SEED, outcomes))

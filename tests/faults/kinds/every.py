@@ -50,3 +50,6 @@ SHORT: tuple[Fault, ...] = (
     records.poison_records,
 )
 """Those of the short selection: a few minutes."""
+
+SHORT_REAL_TIME: tuple[Fault, ...] = (kills.live_killed_at_an_intervals_end, kills.live_frozen)
+"""The same in real-time mode."""
