@@ -22,19 +22,18 @@ from contracts.example import example_files, fault
 from contracts.release import check_released
 from contracts.topic import COMMANDS, SPARK_QUERIES, TopicContract
 
+_SERVICES = CONTRACTS.parent / "services"
 # Almost every past participle ends so: departed, sent, taken, sold. It catches `departure`, `create` and `update`.
 _PAST_TENSE = re.compile(r"[a-z0-9]*[dtn]|made|done|gone")
 
 
-def check(root: Path | None = None, deployables: frozenset[str] | None = None) -> list[Problem]:
-    """Every broken rule of the contracts under `root` (default: this package's own), by file.
+def check(root: Path = CONTRACTS) -> list[Problem]:
+    """Every broken rule of the contracts under `root`, by file.
 
-    `deployables` are the names that may produce or consume (default: the folders of `services/` beside `root`,
-    Spark's queries and the commands of `headrace`).
+    Who may produce or consume: the folders of `services/`, Spark's queries and the commands of `headrace`.
     """
-    root = root or CONTRACTS
     catalog, problems = read_catalog(root)
-    known = deployables if deployables is not None else _deployables(root)
+    known = SPARK_QUERIES | COMMANDS | {path.parent.name for path in _SERVICES.glob("*/__init__.py")}
     for topic in catalog.topics.values():
         problems += _Topic(catalog, topic, known).problems()
     for dimension in catalog.dimensions.values():
@@ -43,11 +42,6 @@ def check(root: Path | None = None, deployables: frozenset[str] | None = None) -
     problems += _orphans(catalog)
     problems += check_released(catalog)
     return sorted(set(problems), key=lambda problem: (problem.file, problem.line or 0, problem.problem))
-
-
-def _deployables(root: Path) -> frozenset[str]:
-    services = root.parent / "services"
-    return SPARK_QUERIES | COMMANDS | {path.parent.name for path in services.glob("*/__init__.py")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +78,7 @@ class _Topic:
         for key, names in (("producers", topic.producers), ("consumers", topic.consumers)):
             for name in names:
                 if name not in self.known:
-                    cure = f"use one of: {', '.join(sorted(self.known))}"
-                    yield self._at(key, f"there is no deployable '{name}'", cure)
+                    yield self._at(key, *_unknown(name, self.known))
         if (topic.lake is not None) != ("lake" in topic.consumers):
             cure = "name lake among the consumers just when the topic has a lake section"
             yield self._at("consumers", "consumers and lake section disagree", cure)
@@ -134,12 +127,19 @@ class _Topic:
         return named(self.catalog.root, self.catalog.root / "schemas" / folder / f"{version}.avsc")
 
 
+def _unknown(name: str, known: frozenset[str]) -> tuple[str, str]:
+    """Problem and cure."""
+    return (
+        f"there is no deployable '{name}'",
+        f"use one of {', '.join(sorted(known))}, or make services/{name}/__init__.py",
+    )
+
+
 def _check_dimension(root: Path, dimension: DimensionContract, known: frozenset[str]) -> Iterator[Problem]:
     path = root / "dimensions" / f"{dimension.name}.yaml"
     for name in dimension.consumers:
         if name not in known:
-            cure = f"use one of: {', '.join(sorted(known))}"
-            yield problem_at(root, path, ("consumers",), f"there is no deployable '{name}'", cure)
+            yield problem_at(root, path, ("consumers",), *_unknown(name, known))
     columns = {column.name: column for column in dimension.columns}
     for name in dimension.key:
         if name not in columns:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from deploy.moment import moment
 from deploy.options import DEFAULT_DIRECTORY, RunningStack
 from services.audit.hop import HOPS, Hop
 from spark.mode import Mode
@@ -24,7 +25,11 @@ def _bench() -> None:
 
 
 Directory = Annotated[Path, typer.Option("--dir", help="Where the stack keeps data and logs.")]
-PortOffset = Annotated[int, typer.Option(help="Added to every default port, for a second stack.")]
+PortOffset = Annotated[int, typer.Option(min=0, max=46_000, help="Added to every default port, for a second stack.")]
+
+
+def _port(text: str) -> Any:
+    return typer.Option(min=1, max=65_535, help=text)
 
 
 @app.command()
@@ -43,17 +48,22 @@ def up(
     ] = None,
     producers: Annotated[bool, typer.Option("--producers/--no-producers", help="Replay the flights.")] = True,
     port_offset: PortOffset = 0,
-    kafka_port: Annotated[int | None, typer.Option(help="The broker's port (default 19092).")] = None,
-    registry_port: Annotated[int | None, typer.Option(help="The registry's port (default 18081).")] = None,
-    s3_port: Annotated[int | None, typer.Option(help="The S3 server's port (default 19000).")] = None,
+    kafka_port: Annotated[int | None, _port("The broker's port (default 19092).")] = None,
+    registry_port: Annotated[int | None, _port("The registry's port (default 18081).")] = None,
+    s3_port: Annotated[int | None, _port("The S3 server's port (default 19000).")] = None,
 ) -> None:
     """Start the stack and everything on it, and show it until Ctrl-C; the next `up` goes on where it stopped."""
     from dataclasses import replace
 
+    from contracts.settings import read_settings
     from deploy.local.ports import Ports
     from deploy.local.up import Options
     from deploy.local.up import up as run
+    from spark.settings import SparkSettings
 
+    # Before anything starts: what is wrong with these would show when the half of it runs.
+    moment("--until", until)
+    read_settings(SparkSettings)
     chosen = {"kafka": kafka_port, "registry": registry_port, "s3": s3_port}
     ports = replace(Ports().offset(port_offset), **{name: port for name, port in chosen.items() if port is not None})
     run(Options(directory, ports, fresh, speed, until, limit, producers))
@@ -106,24 +116,18 @@ def audit(
     Audits what the HEADRACE_ variables name, or, where they name no brokers, the stack in --dir; it may be running: what comes
     after the start of the audit is left to the next one. Exit status 0: clean, 1: findings, 2: no verdict.
     """
-    import os
-
     from contracts.catalog import load_catalog
     from contracts.settings import read_settings
+    from deploy.errors import DeployError
+    from deploy.local.client import env_file
     from services.audit.__main__ import NO_VERDICT, run
     from services.audit.settings import AuditSettings
 
-    env_file = directory / "env"
-    if "HEADRACE_KAFKA__BOOTSTRAP_SERVERS" in os.environ:
-        settings = read_settings(AuditSettings)
-    elif env_file.exists():
-        settings = read_settings(AuditSettings, _env_file=env_file)
-    else:
-        typer.echo(
-            f"no verdict: no stack was started in {directory}, and HEADRACE_KAFKA__BOOTSTRAP_SERVERS is not set",
-            err=True,
-        )
-        raise typer.Exit(NO_VERDICT)
+    try:
+        settings = read_settings(AuditSettings, _env_file=env_file(directory))
+    except DeployError as error:
+        typer.echo(f"no verdict: {error}", err=True)
+        raise typer.Exit(NO_VERDICT) from None
     raise typer.Exit(
         run(
             settings,

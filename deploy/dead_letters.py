@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from deploy.moment import moment
 from deploy.options import DEFAULT_DIRECTORY, RunningStack
 
 if TYPE_CHECKING:
@@ -77,7 +78,9 @@ def list_letters(
 
 @dlq_app.command()
 def show(
-    coordinate: Annotated[str, typer.Argument(help="topic/partition/offset of the dead letter, or of its record.")],
+    coordinate: Annotated[
+        str, typer.Argument(parser=_coordinate, help="topic/partition/offset of the dead letter, or of its record.")
+    ],
     as_json: AsJson = False,
     directory: RunningStack = DEFAULT_DIRECTORY,
 ) -> None:
@@ -113,7 +116,9 @@ def redrive(
     reason: Reason = None,
     since: Since = None,
     until: Until = None,
-    coordinate: Annotated[str | None, typer.Option(help="Only this one: a dead letter's or its record's.")] = None,
+    coordinate: Annotated[
+        str | None, typer.Option(parser=_coordinate, help="Only this one: a dead letter's or its record's.")
+    ] = None,
     again: Annotated[
         bool, typer.Option("--again", help="Also those that failed again after a redrive, because of another fix.")
     ] = False,
@@ -180,7 +185,7 @@ def purge(
         raise typer.BadParameter("name either --before or --settled")
     with _topics(directory, topic) as ([each], _):
         ledger = each.ledger(complete=False)
-        older = Selection(until=_instant("--before", before))
+        older = Selection(until=moment("--before", before))
         plan = plan_purge(each, ledger.is_redriven if settled else older.takes)
         _echo(text.purge_lines(plan, each.name))
         if not plan.letters:
@@ -211,19 +216,13 @@ def _topics(directory: Path, topic: str | None) -> Iterator[tuple[list[DeadLette
 def _selection(reason: str | None, since: str | None, until: str | None, coordinate: str | None = None) -> Selection:
     from contracts.dead_letters.selection import Selection
 
-    return Selection(reason, _instant("--since", since), _instant("--until", until), coordinate)
+    return Selection(reason, moment("--since", since), moment("--until", until), coordinate)
 
 
-def _instant(option: str, text: str | None) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        raise typer.BadParameter(f"{option} is no time: write it as 2026-03-02T08:30Z") from None
-    if at.tzinfo is None:
-        raise typer.BadParameter(f"{option} has no zone: write {text}Z for UTC")
-    return at
+def _coordinate(text: str) -> str:
+    if re.fullmatch(r".+/\d+/\d+", text) is None:
+        raise typer.BadParameter("a coordinate is TOPIC/PARTITION/OFFSET, such as flights.departed.v1/0/17")
+    return text
 
 
 def _echo(lines: list[str] | Iterator[str]) -> None:

@@ -39,7 +39,7 @@ class Verdict(StrEnum):
     """What a redrive does with a dead letter, in words."""
 
     REDRIVE = "went back"
-    REDRIVEN = "had gone back before"
+    REDRIVEN = "whose record has gone back already"
     PURGED = "given up: a purge of it has begun"
     FAILED_AGAIN = "failed again after a redrive: --again sends it back once more, after another fix"
     NO_RECORD = "never was a record of a topic: mend its producer and let that send it"

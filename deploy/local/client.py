@@ -20,16 +20,17 @@ def client_settings(directory: Path) -> Settings:
 
     Raises DeployError when there is neither.
     """
-    return read_settings(Settings, _env_file=_env_file(directory))
+    return read_settings(Settings, _env_file=env_file(directory))
 
 
 def client_environment(directory: Path) -> dict[str, str]:
     """The same as variables, for a process: none if the environment names them. Raises DeployError, too."""
-    file = _env_file(directory)
+    file = env_file(directory)
     return {} if file is None else {name: value or "" for name, value in dotenv_values(file).items()}
 
 
-def _env_file(directory: Path) -> Path | None:
+def env_file(directory: Path) -> Path | None:
+    """The running stack's file of variables; None if the environment names brokers or a registry. Raises DeployError, too."""
     if _BROKERS in os.environ or _REGISTRY in os.environ:
         return None
     folder = Folder(directory)

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from deploy.errors import StackBusy
+from deploy.errors import DeployError, StackBusy
 from deploy.local.deployable import DEPLOYABLES
 from deploy.local.ports import Ports
 from deploy.local.process import stop_leftovers
@@ -33,8 +33,16 @@ class Folder:
 
     @contextmanager
     def owned(self, say: Callable[[str], None]) -> Iterator[None]:
-        """Hold the folder, after stopping what a killed owner left. Raises StackBusy when another `up` holds it."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        """Hold the folder, after stopping what a killed owner left.
+
+        Raises DeployError when it can't be made, StackBusy when another `up` holds it.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise DeployError(
+                f"{self.path} can't be the stack's folder ({error.strerror}): take another by --dir."
+            ) from error
         with self._lock.open("a+") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

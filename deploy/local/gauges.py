@@ -26,7 +26,7 @@ from deploy.local.snapshot import AlertState, Snapshot, TopicState
 
 _TIMEOUT_SECONDS = 3.0
 _ALERTS = 8
-_MEASURED = ("live", "lake", "dimensions")
+_MEASURED = ("live", "lake", "dimensions", "alerting")
 """Whose metrics are read."""
 NOT_LISTENING = "not listening yet"
 """What `health` says of a process that hasn't opened its port."""
@@ -182,6 +182,10 @@ class Gauges:
                 elif sample.name == "headrace_dimensions_rejected_total" and sample.value:
                     files = f"{sample.value:.0f} source files of dimensions set aside since its start"
                     snapshot.alarms.append(f"{files}, as {sample.labels['reason']}: landing/rejected/ says why")
+                elif sample.name == "headrace_alerting_rules_refused" and sample.value:
+                    snapshot.alarms.append(
+                        "alerting refuses the changed rules file, the rules before it stay in force: logs/alerting.log says why"
+                    )
                 elif sample.name == "headrace_dimension_unreadable" and sample.value:
                     snapshot.alarms.append(
                         f"the dimension {sample.labels['dimension']} can't be read: the version before it stays in force"

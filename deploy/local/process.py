@@ -49,6 +49,7 @@ class Process:
         self.log = directory / "logs" / f"{name}.log"
         self._pid_file = directory / "run" / f"{name}.json"
         self._child: subprocess.Popen[bytes] | None = None
+        self._log_start = 0
 
     def start(self) -> None:
         """Start it; its output is appended to its log."""
@@ -56,6 +57,7 @@ class Process:
         self._pid_file.parent.mkdir(parents=True, exist_ok=True)
         self.bound_log()
         with self.log.open("ab") as log:
+            self._log_start = log.tell()
             self._child = subprocess.Popen(
                 self.argv,
                 stdin=subprocess.DEVNULL,
@@ -119,26 +121,27 @@ class Process:
         return graceful
 
     def last_log_lines(self, count: int = 15) -> list[str]:
-        """The end of its log."""
-        return tail(self.log, count)
+        """The end of its log, nothing from before its last start."""
+        return tail(self.log, count, since=self._log_start)
 
     def bound_log(self) -> None:
         """Keep one older log file when the log has grown beyond 20 MB; the process goes on writing at the new end."""
         if self.log.exists() and self.log.stat().st_size > _LOG_LIMIT_BYTES:
             self.log.with_suffix(".log.1").write_bytes(self.log.read_bytes())
             os.truncate(self.log, 0)
+            self._log_start = 0
 
     def _log_tail(self) -> str:
         lines = "\n".join(f"    {line}" for line in self.last_log_lines())
         return f"the end of {self.log}:\n{lines}" if lines else f"its log {self.log} is empty"
 
 
-def tail(path: Path, count: int) -> list[str]:
-    """The last `count` lines of a text file; none when it doesn't exist."""
+def tail(path: Path, count: int, *, since: int = 0) -> list[str]:
+    """The last `count` lines of a text file, of those from byte `since` on; none when it doesn't exist."""
     if not path.exists():
         return []
     with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - 400 * count))
+        file.seek(max(since, path.stat().st_size - 400 * count))
         return file.read().decode(errors="replace").splitlines()[-count:]
 
 

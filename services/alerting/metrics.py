@@ -19,6 +19,7 @@ WAITING = Gauge("headrace_alerting_waiting_records", "Records with alerts on the
 RESTARTS = Counter("headrace_alerting_restarts", "Times that the consumer made no progress and began anew.")
 REGISTRY_WAITS = Counter("headrace_alerting_registry_waits", "Times that a record waited for the schema registry.")
 RULES = Gauge("headrace_alerting_rules", "Rules in force, by version of the rules file.", ["version"])
+RULES_REFUSED = Gauge("headrace_alerting_rules_refused", "1 while the rules file as it is can't be used.")
 RELOAD_FAILURES = Counter("headrace_alerting_reload_failures", "Changed rules files that were refused.")
 NOTIFICATIONS = Counter("headrace_alerting_notifications", "Attempts to notify a receiver.", ["receiver", "outcome"])
 HELD_BACK = Counter("headrace_alerting_held_back", "Alerts that a cooldown held back.", ["receiver"])

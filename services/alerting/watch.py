@@ -8,7 +8,7 @@ from pathlib import Path
 import structlog
 
 from contracts.catalog import Catalog
-from services.alerting.metrics import RELOAD_FAILURES, RULES
+from services.alerting.metrics import RELOAD_FAILURES, RULES, RULES_REFUSED
 from services.alerting.rulebook import Rulebook, RulebookError, load_rulebook
 
 _log = structlog.get_logger(__name__)
@@ -43,6 +43,7 @@ class RulesFile:
             rulebook = load_rulebook(self._path, self._catalog)
         except RulebookError as error:
             RELOAD_FAILURES.inc()
+            RULES_REFUSED.set(1)
             _log.error(
                 "rules file refused, the rules before it stay in force: mend it",
                 problems=str(error).splitlines(),
@@ -54,6 +55,7 @@ class RulesFile:
 
     def _use(self, rulebook: Rulebook) -> None:
         self._rulebook = rulebook
+        RULES_REFUSED.set(0)
         RULES.clear()
         RULES.labels(rulebook.version).set(len(rulebook.rules))
         _log.info(

@@ -44,9 +44,11 @@ def test_an_invalid_file_keeps_the_old_rules_and_counts_once(bad: str, tmp_path:
     assert [rules.refresh() for _ in range(3)] == [False] * 3
     assert thresholds(rules) == [40.0]
     assert failures() == before + 1
+    assert REGISTRY.get_sample_value("headrace_alerting_rules_refused") == 1
     write(tmp_path, VALID.replace("threshold: 40", "threshold: 60"))
     assert rules.refresh()
     assert thresholds(rules) == [60.0]
+    assert REGISTRY.get_sample_value("headrace_alerting_rules_refused") == 0
 
 
 def test_a_file_that_is_gone_keeps_the_old_rules(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def test_the_contracts_keep_every_rule_and_the_check_is_fast() -> None:
             DEPARTED,
             "[departures]",
             "[departure]",
-            "yaml:10: there is no deployable 'departure': use one of: alerting, ",
+            "yaml:10: there is no deployable 'departure': use one of alerting, ",
         ),
         (DEPARTED, "[live, lake]", "[live]", "yaml:11: consumers and lake section disagree"),
         (DEPARTED, "table: flights_departed", "table: alerts_raised", "lake table 'alerts_raised' belongs to"),
@@ -206,5 +206,7 @@ def _second_version(files: ContractFiles, **default: str | None) -> None:
 
 
 def test_the_command_says_what_it_found() -> None:
+    catalog = load_catalog()
     result = CliRunner().invoke(contracts_app, ["check"])
-    assert (result.exit_code, result.output) == (0, "9 topics and 3 dimensions keep every rule\n")
+    expected = f"{len(catalog.topics)} topics and {len(catalog.dimensions)} dimensions keep every rule\n"
+    assert (result.exit_code, result.output) == (0, expected)

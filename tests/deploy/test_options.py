@@ -1,0 +1,53 @@
+"""What can't be right is refused before anything starts, with a sentence that says how to write it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HEADRACE = str(Path(sys.executable).parent / "headrace")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["up", "--until", "yesterday"], 2, "--until is no time: write it as 2026-03-02T08:30Z"),
+        (["up", "--until", "2013-01-08"], 2, "--until has no zone: write 2013-01-08T00:00Z for UTC"),
+        (["up", "--kafka-port", "99999999"], 2, "99999999 is not in the range 1<=x<=65535"),
+        (["up", "--port-offset", "70000"], 2, "70000 is not in the range 0<=x<=46000"),
+        (["up", "--dir", __file__], 1, "can't be the stack's folder (File exists): take another by --dir."),
+        (["audit"], 2, "no verdict: no stack runs in"),
+        (["dlq", "show", "17"], 2, "a coordinate is TOPIC/PARTITION/OFFSET, such as flights.departed.v1/0/17"),
+        (["dlq", "redrive", "--coordinate", "x/y/z"], 2, "a coordinate is TOPIC/PARTITION/OFFSET"),
+        (["dlq", "list", "--since", "2013-01-01"], 2, "--since has no zone: write 2013-01-01T00:00Z for UTC"),
+    ],
+)
+def test_an_option_that_cannot_be_right(arguments: list[str], status: int, said: str, tmp_path: Path) -> None:
+    _refused(arguments, status, said, tmp_path)
+
+
+def test_a_wrong_setting_of_spark_stops_up_at_once(tmp_path: Path) -> None:
+    said = "wrong setting HEADRACE_LIVE__MODE: Input should be 'exactly-once', 'real-time' or 'at-least-once'"
+    _refused(["up"], 2, said, tmp_path, HEADRACE_LIVE__MODE="realtime")
+
+
+def _refused(arguments: list[str], status: int, said: str, directory: Path, **env: str) -> None:
+    if "--dir" not in arguments:
+        arguments = [*arguments, "--dir", str(directory)]
+    # Wide, so that a sentence in a box is one line.
+    done = subprocess.run(
+        [HEADRACE, *arguments],
+        env={**os.environ, "COLUMNS": "300", **env},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == status, done.stderr
+    assert said in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(directory.iterdir()) == []
