@@ -8,6 +8,7 @@ import sys
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
+from pathlib import Path
 
 import structlog
 
@@ -45,8 +46,9 @@ def main() -> int:
     if name == "live" and options.mode is not None:
         settings = settings.model_copy(update={"live": settings.live.model_copy(update={"mode": Mode(options.mode)})})
     configure_logging(settings, service=name)
-    # It tells of every call, and of every failure again, with its stack.
+    # It tells of every call, and of every failure again, with its stack; the latter by the root logger itself.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(lambda record: "py4j" not in Path(record.pathname).parts)
     try:
         if name == "repair":
             repair_command.run(settings, options)

@@ -40,8 +40,8 @@ _WATCH_SECONDS = 0.1
 _LOOK_SECONDS = 1.0
 _VERSIONS_SECONDS = 5.0
 """Between two looks at what changes seldom: the subject's versions, the dimensions'. A record of a new version doesn't wait for it."""
-_REHEARSE_SECONDS = (5.0, 15.0)
-"""From one rehearsal to the next: until an interval has ended, and then."""
+_REHEARSE_SECONDS, _REHEARSE_LATER_SECONDS = 5.0, 15.0
+"""From one rehearsal to the next, until an interval has ended and then."""
 _PAUSES_SECONDS = (0.0, 1.0, 2.0, 5.0, 10.0)
 """Before each restart after a failure; with so many in a row and no interval finished, the process ends."""
 
@@ -146,14 +146,14 @@ class RealTime:
     def _watch(self, query: StreamingQuery, meter: Meter, versions: Mapping[str, object]) -> str | None:
         interval, before = -1, meter.ends
         look_at = time.monotonic()
-        versions_at, rehearse_at = look_at, look_at + _REHEARSE_SECONDS[0]
+        versions_at, rehearse_at = look_at, look_at + _REHEARSE_SECONDS
         while not self._lifecycle.stopping.wait(_WATCH_SECONDS):
             if not query.isActive:
                 return failure_of(query)
             meter.check_dead_letters()
             if time.monotonic() >= rehearse_at:
                 rehearse(query)
-                rehearse_at = time.monotonic() + _REHEARSE_SECONDS[interval >= 0]
+                rehearse_at = time.monotonic() + (_REHEARSE_SECONDS if interval < 0 else _REHEARSE_LATER_SECONDS)
             if time.monotonic() < look_at:
                 continue
             look_at = time.monotonic() + _LOOK_SECONDS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from datetime import datetime
 
 from confluent_kafka import KafkaException
@@ -26,11 +27,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(settings: SparkSettings, options: argparse.Namespace) -> None:
     """Repair, or only look. Raises RepairFailed, RegistryError, ContractError or DimensionUnreadable."""
+    _tell("starting Spark")
     spark = start_session(settings, "headrace-repair")
     done = False
     try:
         with Registry(settings.registry, retry_seconds=2.0) as registry:
             repair = Repair(spark, settings, load_catalog(), registry)
+            _tell("reading the lake, when it has all that is in the topic now")
             if options.dry_run:
                 _say(repair.look(options.since, options.wait))
             else:
@@ -40,6 +43,11 @@ def run(settings: SparkSettings, options: argparse.Namespace) -> None:
         raise RepairFailed(f"the brokers do not answer: {failure.args[0].str()}") from failure
     finally:
         stop_session(spark, settings, has_worked=done)
+
+
+def _tell(text: str) -> None:
+    """What takes a while; stdout is for what was found."""
+    print(text, file=sys.stderr, flush=True)
 
 
 def _say_how_far(progress: Progress) -> None:

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Self, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from tenacity import retry, retry_if_exception, stop_after_delay, wait_fixed
 
 from contracts.dead_letters.headers import REDRIVEN_FROM
 from contracts.errors import ConsumeError
@@ -18,6 +19,8 @@ FIRST_REACH = 256
 """Offsets that the first look back takes in; each next one takes four times as many."""
 
 _PATIENCE_SECONDS = 60
+_PAUSE_SECONDS = 0.2
+_NO_LEADER = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
 
 
 class Tails:
@@ -62,7 +65,7 @@ class Tails:
 
     def _backwards(self, topic: str, partition: int) -> Iterator[Message]:
         try:
-            low, end = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_PATIENCE_SECONDS)
+            low, end = self._watermarks(TopicPartition(topic, partition))
         except KafkaException as error:
             raise ConsumeError(f"{topic}/{partition}: {error.args[0].str()}") from error
         reach = FIRST_REACH
@@ -70,6 +73,18 @@ class Tails:
             start = max(low, end - reach)
             yield from reversed(self._range(topic, partition, start, end))
             end, reach = start, reach * 4
+
+    # While a partition gets a leader, as one that was just made does, the broker says that it is none.
+    @retry(
+        retry=retry_if_exception(
+            lambda error: isinstance(error, KafkaException) and error.args[0].code() in _NO_LEADER
+        ),
+        wait=wait_fixed(_PAUSE_SECONDS),
+        stop=stop_after_delay(_PATIENCE_SECONDS),
+        reraise=True,
+    )
+    def _watermarks(self, at: TopicPartition) -> tuple[int, int]:
+        return self._consumer.get_watermark_offsets(at, timeout=_PATIENCE_SECONDS)
 
     def _range(self, topic: str, partition: int, start: int, end: int) -> list[Message]:
         """The records at offsets from `start` up to, not including, `end`."""
