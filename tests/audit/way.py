@@ -173,13 +173,13 @@ class Way:
         schema = json.loads(self.catalog.schema(topic))
         for each in schema["fields"]:
             each["type"] = kind if each["name"] == field else each["type"]
-        self._ids[topic] = self._registry.register(self.catalog.topic(topic).subject, json.dumps(schema))
+        self._write_by(topic, schema)
 
     def before(self, topic: str, *fields: str) -> None:
         """Producers of a topic have an older version than its contract, which lacks these fields."""
         schema = json.loads(self.catalog.schema(topic))
         schema["fields"] = [each for each in schema["fields"] if each["name"] not in fields]
-        self._ids[topic] = self._registry.register(self.catalog.topic(topic).subject, json.dumps(schema))
+        self._write_by(topic, schema)
 
     def send(self, topic: str, records: Iterable[Sent], *, transactional: bool = False) -> list[Sent]:
         """Append records; returns them with their offsets."""
@@ -250,6 +250,9 @@ class Way:
             )
         assert producer.flush(30) == 0
         producer.close()
+
+    def _write_by(self, topic: str, schema: Any) -> None:
+        self._ids[topic] = self._registry.register(self.catalog.topic(topic).subject, json.dumps(schema))
 
     def _body(self, topic: str, record: Sent) -> bytes:
         return record.body or self._codec.encode(self._ids[topic], record.fields)

@@ -10,6 +10,7 @@ from contextlib import suppress
 import psutil
 
 from contracts.errors import HeadraceError
+from tests.faults.fault import Shown
 from tests.faults.positions import TABLE, Positions
 from tests.faults.stage import Stage
 
@@ -54,8 +55,10 @@ def until_it_works(stage: Stage, name: str) -> None:
     stage.wait(f"{name} to commit something", lambda: look() != before)
 
 
-def strike_often(stage: Stage, chance: random.Random, name: str, once: Callable[[Stage, str], bool]) -> int:
-    """`once`, as often as the stage's faults strike, each time with other victims; how often the moment was met."""
+def strike_often(
+    stage: Stage, chance: random.Random, name: str, once: Callable[[Stage, str], bool], what: str
+) -> Shown:
+    """`once`, as often as the stage's faults strike, each time with other victims; shown by how often the moment was met."""
     met = 0
     for _ in range(stage.strikes):
         stage.forgive()
@@ -63,7 +66,7 @@ def strike_often(stage: Stage, chance: random.Random, name: str, once: Callable[
         if once(stage, chance.choice(["all", "driver", "jvm"])):
             met += 1
             stage.wait_for_another(name, before)
-    return met
+    return Shown(met, what)
 
 
 def in_a_transaction(stage: Stage, victims: str) -> bool:

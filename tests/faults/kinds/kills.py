@@ -37,8 +37,7 @@ def live_killed(stage: Stage, chance: random.Random) -> Shown:
 
 @fault("kill -9 of live, its Python driver or its JVM, while it has a Kafka transaction open.", only=Mode.EXACTLY_ONCE)
 def live_killed_in_a_transaction(stage: Stage, chance: random.Random) -> Shown:
-    met = strike_often(stage, chance, "live", in_a_transaction)
-    return Shown(met, "kills with a transaction open")
+    return strike_often(stage, chance, "live", in_a_transaction, "kills with a transaction open")
 
 
 @fault(
@@ -46,8 +45,9 @@ def live_killed_in_a_transaction(stage: Stage, chance: random.Random) -> Shown:
     only=Mode.EXACTLY_ONCE,
 )
 def live_killed_between_its_commits(stage: Stage, chance: random.Random) -> Shown:
-    met = strike_often(stage, chance, "live", between_its_commits)
-    return Shown(met, "kills after Kafka's commit and before the checkpoint's")
+    return strike_often(
+        stage, chance, "live", between_its_commits, "kills after Kafka's commit and before the checkpoint's"
+    )
 
 
 @fault(
@@ -55,20 +55,19 @@ def live_killed_between_its_commits(stage: Stage, chance: random.Random) -> Show
     only=Mode.REAL_TIME,
 )
 def live_killed_at_an_intervals_end(stage: Stage, chance: random.Random) -> Shown:
-    met = strike_often(stage, chance, "live", after_it_commits_an_interval)
-    return Shown(met, "kills as positions were committed")
+    return strike_often(stage, chance, "live", after_it_commits_an_interval, "kills as positions were committed")
 
 
 @fault("kill -9 of lake, its Python driver or its JVM, between writing files and committing them.")
 def lake_killed_before_its_commit(stage: Stage, chance: random.Random) -> Shown:
-    met = strike_often(stage, chance, "lake", before_the_lake_commits)
-    return Shown(met, "kills with files written and not committed")
+    return strike_often(stage, chance, "lake", before_the_lake_commits, "kills with files written and not committed")
 
 
 @fault("kill -9 of lake, its Python driver or its JVM, between the table's commit and the checkpoint's.")
 def lake_killed_after_its_commit(stage: Stage, chance: random.Random) -> Shown:
-    met = strike_often(stage, chance, "lake", after_the_lake_commits)
-    return Shown(met, "kills after the table's commit and before the checkpoint's")
+    return strike_often(
+        stage, chance, "lake", after_the_lake_commits, "kills after the table's commit and before the checkpoint's"
+    )
 
 
 @fault("kill -9 of the Python workers of live in the middle of a task.", only=Mode.EXACTLY_ONCE)
