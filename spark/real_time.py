@@ -30,7 +30,17 @@ from spark.live import SOURCE, checkpoint_folder, enriched_rows, outgoing_rows, 
 from spark.metrics import REGISTRY_WAITING, RESTARTS, count_rows, sources_of
 from spark.real_time_meter import Meter
 from spark.real_time_positions import RealTimePositions
-from spark.real_time_query import check_slots, failing_on_other_ids, failure_of, read, rehearse, start, unknown_id
+from spark.real_time_query import (
+    CHECKPOINT_ON_DISK,
+    check_slots,
+    configured,
+    failing_on_other_ids,
+    failure_of,
+    read,
+    rehearse,
+    start,
+    unknown_id,
+)
 from spark.resume import CheckpointOffsets
 from spark.settings import SparkSettings
 from spark.tail import Mark, Taken, not_taken
@@ -40,7 +50,7 @@ _WATCH_SECONDS = 0.1
 _LOOK_SECONDS = 1.0
 _VERSIONS_SECONDS = 5.0
 """Between two looks at what changes seldom: the subject's versions, the dimensions'. A record of a new version doesn't wait for it."""
-_REHEARSE_SECONDS, _REHEARSE_LATER_SECONDS = 5.0, 15.0
+_REHEARSE_SECONDS, _REHEARSE_LATER_SECONDS = 5.0, 60.0
 """From one rehearsal to the next, until an interval has ended and then."""
 _PAUSES_SECONDS = (0.0, 1.0, 2.0, 5.0, 10.0)
 """Before each restart after a failure; with so many in a row and no interval finished, the process ends."""
@@ -48,9 +58,6 @@ _PAUSES_SECONDS = (0.0, 1.0, 2.0, 5.0, 10.0)
 _REASON_CHARACTERS = 500
 _OUTAGES = (KafkaException, BotoCoreError, ClientError)
 """Of the brokers, or of the object store."""
-
-_FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
-_FOR_DISKS = "org.apache.spark.sql.execution.streaming.checkpointing.FileContextBasedCheckpointFileManager"
 
 _log = structlog.get_logger(__name__)
 
@@ -85,24 +92,25 @@ class RealTime:
         """
         if not self._dimensions.wait(self._lifecycle.stopping):
             return
-        for_s3 = self._spark.conf.get(_FILE_MANAGER)
-        self._spark.conf.set(_FILE_MANAGER, _FOR_DISKS)
         try:
-            while not self._lifecycle.stopping.is_set():
-                with tempfile.TemporaryDirectory(prefix="headrace-live-", ignore_cleanup_errors=True) as folder:
-                    try:
-                        failure = self._run_query(Path(folder))
-                    except _OUTAGES as error:
-                        failure = f"an outage, {type(error).__name__}: {error}"
-                if failure is not None:
-                    self._recover(failure)
+            with configured(self._spark, CHECKPOINT_ON_DISK):
+                self._run_queries()
             self._positions.find()  # and commit how far it came, for those who watch the group
         except KafkaException as error:
             # The next start finds it in the topics as well.
             _log.warning("positions not committed", query=self._route.query, error=str(error))
         finally:
             self._positions.close()
-            self._spark.conf.set(_FILE_MANAGER, for_s3 or _FOR_DISKS)
+
+    def _run_queries(self) -> None:
+        while not self._lifecycle.stopping.is_set():
+            with tempfile.TemporaryDirectory(prefix="headrace-live-", ignore_cleanup_errors=True) as folder:
+                try:
+                    failure = self._run_query(Path(folder))
+                except _OUTAGES as error:
+                    failure = f"an outage, {type(error).__name__}: {error}"
+            if failure is not None:
+                self._recover(failure)
 
     def _run_query(self, checkpoint: Path) -> str | None:
         """Until it is outdated, or a stop is asked for; why it failed, if it did."""

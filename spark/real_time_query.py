@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -33,6 +35,32 @@ _SINK = {
     # A batch is a record or two: nothing to gain, and each would take 160 KiB of heap for the codec's buffers.
     "kafka.compression.type": "none",
 }
+
+CHECKPOINT_ON_DISK = {
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    # Hadoop's usual one keeps checksum files, and has a file's mode set or looked at by a process of its own.
+    "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "fs.file.impl.disable.cache": "true",
+}
+"""Settings for checkpoints on a disk of the driver's, which each interval's end waits for."""
+
+
+@contextmanager
+def configured(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Of the session, for as long as this lasts; a query keeps what the session had when it started."""
+    before = {name: spark.conf.get(name, None) for name in settings}
+    try:
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, earlier in before.items():
+            if earlier is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, earlier)
 
 
 def check_slots(spark: SparkSession, topic: str, partitions: int) -> None:
@@ -81,6 +109,7 @@ def start(
     records: DataFrame, kafka: KafkaSettings, *, name: str, checkpoint: Path, interval_seconds: float
 ) -> StreamingQuery:
     """Start writing `records` (topic, key, value, headers) as they come; `checkpoint` is a folder of the driver's own."""
+    spark = records.sparkSession
     writer = (
         _optimized(records)
         .writeStream.queryName(name)
@@ -89,11 +118,12 @@ def start(
         .options(**kafka_options(kafka), **_SINK, includeHeaders="true", checkpointLocation=checkpoint.as_uri())
     )
     # Spark 4.1 has this trigger, but its Python API doesn't.
-    jvm = records.sparkSession._jvm
+    jvm = spark._jvm
     assert jvm is not None
     trigger = jvm.org.apache.spark.sql.streaming.Trigger
     writer._jwrite.trigger(trigger.RealTime(round(interval_seconds * 1000)))
-    return writer.start()
+    with configured(spark, {"spark.sql.optimizer.excludedRules": ",".join(_excludable_rules(spark))}):
+        return writer.start()
 
 
 def rehearse(query: StreamingQuery) -> None:
@@ -112,7 +142,19 @@ def rehearse(query: StreamingQuery) -> None:
 
 
 def _optimized(frame: DataFrame) -> DataFrame:
-    """The same rows by a plan that is optimised already: Spark does that at each interval's end, twice, and finds little to do."""
+    """The same rows by a plan that is optimised already: Spark does that three times at each interval's end."""
     spark = frame.sparkSession
     plan = spark._jsparkSession.sessionState().optimizer().execute(frame._jdf.queryExecution().analyzed())
     return frame_of(spark, plan)
+
+
+def _excludable_rules(spark: SparkSession) -> list[str]:
+    """The optimizer's rules that Spark can do without: what is optimised already needs none of them."""
+    optimizer = spark._jsparkSession.sessionState().optimizer()
+    rules = {str(rule.ruleName()) for batch in _items(optimizer.batches()) for rule in _items(batch.rules())}
+    return sorted(rules.difference(_items(optimizer.nonExcludableRules())))
+
+
+def _items(seq: Any) -> list[Any]:
+    """Of a Scala Seq."""
+    return [seq.apply(i) for i in range(seq.size())]

@@ -43,7 +43,7 @@ _COMPILER = " ".join(
 )
 
 # A young collection takes 5 ms however large the young generation is; by default, a third of the heap, there is one in 2 s.
-_REAL_TIME = "-Xmn256m"
+_REAL_TIME = "-Xmn256m -XX:SweeperThreshold=100"
 
 _JVM_SECONDS = 60.0
 _NOTICE_SECONDS = 1.0
@@ -121,9 +121,6 @@ def start_session(settings: SparkSettings, name: str, *, delta: bool = False, re
         "spark.sql.streaming.minBatchesToRetain": "20",
         # More than a query has between two looks at them.
         "spark.sql.streaming.numRecentProgressUpdates": "20",
-        # Real-time mode's checkpoint lies on disk: each file of it, and each file's checksum, has its mode set by a process
-        # of its own, 15 ms of every pause.
-        "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
         # One more object on S3 for each file of the checkpoint, for a check that S3 does itself.
         "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
     }
