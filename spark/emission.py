@@ -8,12 +8,13 @@ from typing import NamedTuple, Self
 
 from confluent_kafka import KafkaError, KafkaException
 
+from contracts.brokers import retried
 from spark.errors import RepairFailed
 from spark.sink import Route
-from spark.transaction import abort, close, retried, transactional_producer
+from spark.transaction import abort, close, transactional_producer
 
 _TIMEOUT_SECONDS = 30.0
-_TRANSACTION_TIMEOUT_MS = 15_000
+_TRANSACTION_SECONDS = 15.0
 """An open transaction holds back every reader of committed records, and nobody starts a repair again that was killed."""
 
 _FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
@@ -37,7 +38,7 @@ class Emission:
     def __init__(self, kafka: Mapping[str, str], route: Route) -> None:
         self._route = route
         self._constant = [(name, text.encode()) for name, text in route.constant_headers.items()]
-        timeout = {"transaction.timeout.ms": str(_TRANSACTION_TIMEOUT_MS)}
+        timeout = {"transaction.timeout.ms": str(round(_TRANSACTION_SECONDS * 1000))}
         # One for all partitions, whose number is not asked.
         self._producer = transactional_producer({**kafka, **timeout}, route, 0)
 
@@ -55,7 +56,7 @@ class Emission:
             self._producer.begin_transaction()
             for record in records:
                 self._produce(record)
-            retried(lambda: self._producer.commit_transaction(_TIMEOUT_SECONDS))
+            retried(lambda: self._producer.commit_transaction(_TIMEOUT_SECONDS), _TRANSACTION_SECONDS)
         except KafkaException as failure:
             error: KafkaError = failure.args[0]
             abort(self._producer)

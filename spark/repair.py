@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 import pyarrow as pa
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import TableNotFoundError
 from pyspark.sql import Column, Row, SparkSession
 from pyspark.sql import functions as F
 
+from contracts.brokers import watermarks
 from contracts.catalog import Catalog
 from contracts.errors import ContractError
 from contracts.registry import Registry
@@ -129,10 +130,7 @@ class Repair:
             partitions = (
                 asker.list_topics(self._target.name, timeout=_TIMEOUT_SECONDS).topics[self._target.name].partitions
             )
-            marks = {
-                each: asker.get_watermark_offsets(TopicPartition(self._target.name, each), timeout=_TIMEOUT_SECONDS)
-                for each in partitions
-            }
+            marks = {each: watermarks(asker, self._target.name, each, _TIMEOUT_SECONDS) for each in partitions}
         finally:
             asker.close()
         return {each: high for each, (low, high) in marks.items() if high > low}

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import structlog
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer
 
+from contracts.brokers import watermarks
 from contracts.s3 import s3_client
 from contracts.settings import S3Settings
 from spark.errors import PositionsDisagree
@@ -73,7 +74,7 @@ def find_positions(
     """What the brokers hold of each partition, beside what group and checkpoint say."""
     found = {}
     for partition, offset in group.items():
-        low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_TIMEOUT_SECONDS)
+        low, high = watermarks(consumer, topic, partition, _TIMEOUT_SECONDS)
         found[partition] = Found(offset, checkpoint.get(partition), low, high)
     return found
 

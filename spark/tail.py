@@ -19,6 +19,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from contracts.brokers import watermarks
 from contracts.dead_letters.headers import ERRORS
 from contracts.dead_letters.log import wait_for_open_transactions
 from contracts.settings import KafkaSettings
@@ -172,7 +173,4 @@ def _coordinates(kafka: KafkaSettings, route: Route, marks: list[Mark]) -> Itera
 
 def _ends(consumer: Consumer, topic: str) -> list[int]:
     partitions = sorted(consumer.list_topics(topic, timeout=_TIMEOUT_SECONDS).topics[topic].partitions)
-    return [
-        consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_TIMEOUT_SECONDS)[1]
-        for partition in partitions
-    ]
+    return [watermarks(consumer, topic, partition, _TIMEOUT_SECONDS)[1] for partition in partitions]

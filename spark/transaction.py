@@ -11,15 +11,16 @@ import time
 import warnings
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from pyspark import SparkContext, TaskContext
 
+from contracts.brokers import retried, watermarks
 from contracts.dead_letters.headers import dead_letter_headers
 from contracts.producer_config import PRODUCER_CONFIG
 from spark.arrow import text
@@ -34,7 +35,7 @@ else null."""
 _COLUMNS = ("offset", "timestamp_ms", "reason", "error", "key", "value", "headers", *PASSED_ON)
 _RANGES = "headrace.ranges"
 _TIMEOUT_SECONDS = 30.0
-_TRANSACTION_TIMEOUT_MS = 60_000
+_TRANSACTION_SECONDS = 60.0
 DEAD_LETTERS_ALLOWED = 100
 """So many are let through, whatever their share."""
 
@@ -42,20 +43,10 @@ _PRODUCER: dict[str, Any] = {
     **PRODUCER_CONFIG,
     "batch.size": 256 << 10,
     "queue.buffering.max.kbytes": 65_536,
-    "transaction.timeout.ms": _TRANSACTION_TIMEOUT_MS,
+    "transaction.timeout.ms": round(_TRANSACTION_SECONDS * 1000),
     # Connects at once, not when the first request has waited for 50 ms; the coordinator may be any broker.
     "enable.sparse.connections": False,
 }
-
-_PASSING = (
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.NOT_COORDINATOR,
-    KafkaError.UNSTABLE_OFFSET_COMMIT,
-)
-"""Errors of a coordinator that come and go."""
-
-T = TypeVar("T")
 
 _consumers: dict[str, Consumer] = {}
 """One for each group, for the life of this worker: it only ever reads positions."""
@@ -148,7 +139,7 @@ def committed_offsets(consumer: Consumer, topic: str, partitions: Sequence[int])
 def committed_positions(consumer: Consumer, topic: str, partitions: Sequence[int]) -> dict[int, TopicPartition]:
     """The group's offsets with their metadata, of the partitions that it has one for; waits as `committed_offsets` does."""
     asked = [TopicPartition(topic, partition) for partition in partitions]
-    found = retried(lambda: consumer.committed(asked, timeout=_TIMEOUT_SECONDS))
+    found = retried(lambda: consumer.committed(asked, timeout=_TIMEOUT_SECONDS), _TRANSACTION_SECONDS)
     return {at.partition: at for at in found if at.offset >= 0}
 
 
@@ -265,7 +256,7 @@ class _Task:
         taken = committed_offsets(consumer, topic, [partition])[partition]
         if taken is None:
             # Right for a partition that is new, and read from its first record on.
-            earliest, _ = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_TIMEOUT_SECONDS)
+            earliest, _ = watermarks(consumer, topic, partition, _TIMEOUT_SECONDS)
             if start > earliest:
                 raise Refused(
                     f"the group {self._route.query} has no offset for {topic}/{partition}, and the batch begins at {start}, "
@@ -298,20 +289,10 @@ class _Task:
                 f"{self._route.dead_letters}"
             )
         offsets = [TopicPartition(self.range.topic, self.range.partition, position, self._metadata)]
-        retried(lambda: self._producer.send_offsets_to_transaction(offsets, self._group, _TIMEOUT_SECONDS))
-        retried(lambda: self._producer.commit_transaction(_TIMEOUT_SECONDS))
+        retried(
+            lambda: self._producer.send_offsets_to_transaction(offsets, self._group, _TIMEOUT_SECONDS),
+            _TRANSACTION_SECONDS,
+        )
+        retried(lambda: self._producer.commit_transaction(_TIMEOUT_SECONDS), _TRANSACTION_SECONDS)
         self.sent += self._good
         self.dead_letters += self._bad
-
-
-def retried(call: Callable[[], T]) -> T:
-    """`call`, again while it is worth it, up to the transaction's timeout."""
-    until = time.monotonic() + _TRANSACTION_TIMEOUT_MS / 1000
-    while True:
-        try:
-            return call()
-        except KafkaException as failure:
-            error: KafkaError = failure.args[0]
-            if not (error.retriable() or error.code() in _PASSING) or time.monotonic() > until:
-                raise
-            time.sleep(0.1)

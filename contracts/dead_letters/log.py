@@ -17,6 +17,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
+from contracts.brokers import retried, watermarks
 from contracts.errors import ConsumeError
 from contracts.settings import KafkaSettings
 
@@ -90,7 +91,7 @@ def wait_for_open_transactions(kafka: KafkaSettings, topic: str, partitions: int
 
 
 def _partition(consumer: Consumer, topic: str, partition: int) -> Iterator[Message]:
-    low, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_PATIENCE_SECONDS)
+    low, end = watermarks(consumer, topic, partition, _PATIENCE_SECONDS)
     if low == end:
         return
     consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
@@ -116,9 +117,13 @@ def _partition(consumer: Consumer, topic: str, partition: int) -> Iterator[Messa
 def _ends(admin: AdminClient, topic: str, partitions: int, isolation: IsolationLevel) -> dict[int, int]:
     newest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
     asked = {TopicPartition(topic, partition): newest for partition in range(partitions)}
-    try:
+
+    def list_offsets() -> dict[int, int]:
         answers = admin.list_offsets(asked, isolation_level=isolation, request_timeout=_PATIENCE_SECONDS)
         return {each.partition: answer.result().offset for each, answer in answers.items()}
+
+    try:
+        return retried(list_offsets, _PATIENCE_SECONDS)
     except KafkaException as error:
         raise ConsumeError(f"{topic}: {error.args[0].str()}") from error
 

@@ -14,19 +14,11 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
-from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
+from contracts.brokers import retried
 from services.audit.errors import CouldNotAudit
 
 _TIMEOUT_SECONDS = 10.0
-_PASSING = {
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.NOT_COORDINATOR,
-}
-"""Answers while a leader or coordinator moves, or a topic is new."""
 
 T = TypeVar("T")
 
@@ -95,18 +87,7 @@ class Broker:
         return sorted(found.partitions)
 
     def _answer(self, ask: Callable[[], T]) -> T:
-        """Asked again while the answer is one that passes."""
-        asking = Retrying(
-            retry=retry_if_exception(_passes),
-            stop=stop_after_delay(_TIMEOUT_SECONDS),
-            wait=wait_fixed(0.1),
-            reraise=True,
-        )
         try:
-            return asking(ask)
+            return retried(ask, _TIMEOUT_SECONDS)
         except KafkaException as error:
             raise CouldNotAudit(f"the brokers at {self._servers} say: {error.args[0].str()}") from error
-
-
-def _passes(error: BaseException) -> bool:
-    return isinstance(error, KafkaException) and error.args[0].code() in _PASSING

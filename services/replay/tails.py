@@ -8,8 +8,8 @@ from types import TracebackType
 from typing import Self, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
-from tenacity import retry, retry_if_exception, stop_after_delay, wait_fixed
 
+from contracts.brokers import watermarks
 from contracts.dead_letters.headers import REDRIVEN_FROM
 from contracts.errors import ConsumeError
 from contracts.settings import KafkaSettings
@@ -19,8 +19,6 @@ FIRST_REACH = 256
 """Offsets that the first look back takes in; each next one takes four times as many."""
 
 _PATIENCE_SECONDS = 60
-_PAUSE_SECONDS = 0.2
-_NO_LEADER = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
 
 
 class Tails:
@@ -65,7 +63,7 @@ class Tails:
 
     def _backwards(self, topic: str, partition: int) -> Iterator[Message]:
         try:
-            low, end = self._watermarks(TopicPartition(topic, partition))
+            low, end = watermarks(self._consumer, topic, partition, _PATIENCE_SECONDS)
         except KafkaException as error:
             raise ConsumeError(f"{topic}/{partition}: {error.args[0].str()}") from error
         reach = FIRST_REACH
@@ -73,18 +71,6 @@ class Tails:
             start = max(low, end - reach)
             yield from reversed(self._range(topic, partition, start, end))
             end, reach = start, reach * 4
-
-    # While a partition gets a leader, as one that was just made does, the broker says that it is none.
-    @retry(
-        retry=retry_if_exception(
-            lambda error: isinstance(error, KafkaException) and error.args[0].code() in _NO_LEADER
-        ),
-        wait=wait_fixed(_PAUSE_SECONDS),
-        stop=stop_after_delay(_PATIENCE_SECONDS),
-        reraise=True,
-    )
-    def _watermarks(self, at: TopicPartition) -> tuple[int, int]:
-        return self._consumer.get_watermark_offsets(at, timeout=_PATIENCE_SECONDS)
 
     def _range(self, topic: str, partition: int, start: int, end: int) -> list[Message]:
         """The records at offsets from `start` up to, not including, `end`."""

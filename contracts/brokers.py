@@ -1,0 +1,41 @@
+"""Calls to brokers whose refusal may pass: `retried`, `watermarks`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
+
+_PASSING = {
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.UNSTABLE_OFFSET_COMMIT,
+}
+"""Answers while a leader or coordinator moves, or a topic is new."""
+
+_PAUSE_SECONDS = 0.1
+
+T = TypeVar("T")
+
+
+def retried(ask: Callable[[], T], seconds: float) -> T:
+    """What `ask` returns; it is called again while its KafkaException is one that passes, for `seconds` at most."""
+    asking = Retrying(
+        retry=retry_if_exception(_passes), stop=stop_after_delay(seconds), wait=wait_fixed(_PAUSE_SECONDS), reraise=True
+    )
+    return asking(ask)
+
+
+def watermarks(consumer: Consumer, topic: str, partition: int, seconds: float) -> tuple[int, int]:
+    """The offset of the partition's first record, and the one after its last. Raises KafkaException."""
+    at = TopicPartition(topic, partition)
+    return retried(lambda: consumer.get_watermark_offsets(at, timeout=seconds), seconds)
+
+
+def _passes(error: BaseException) -> bool:
+    return isinstance(error, KafkaException) and (error.args[0].retriable() or error.args[0].code() in _PASSING)
