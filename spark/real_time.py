@@ -50,8 +50,8 @@ _WATCH_SECONDS = 0.1
 _LOOK_SECONDS = 1.0
 _VERSIONS_SECONDS = 5.0
 """Between two looks at what changes seldom: the subject's versions, the dimensions'. A record of a new version doesn't wait for it."""
-_REHEARSE_SECONDS, _REHEARSE_LATER_SECONDS = 5.0, 60.0
-"""From one rehearsal to the next, until an interval has ended and then."""
+_REHEARSE_SECONDS = (1.0, 60.0)
+"""From one rehearsal to the next, at least and at most; in between, a sixth of the process's age."""
 _PAUSES_SECONDS = (0.0, 1.0, 2.0, 5.0, 10.0)
 """Before each restart after a failure; with so many in a row and no interval finished, the process ends."""
 
@@ -81,6 +81,7 @@ class RealTime:
         self._positions = RealTimePositions(
             settings, self._route, CheckpointOffsets(settings.s3, checkpoint_folder(self._route.target))
         )
+        self._began = time.monotonic()
         self._foreign: set[int] = set()
         self._failures = 0
 
@@ -153,15 +154,15 @@ class RealTime:
 
     def _watch(self, query: StreamingQuery, meter: Meter, versions: Mapping[str, object]) -> str | None:
         interval, before = -1, meter.ends
-        look_at = time.monotonic()
-        versions_at, rehearse_at = look_at, look_at + _REHEARSE_SECONDS
+        look_at = versions_at = time.monotonic()
+        rehearse_at = self._next_rehearsal()
         while not self._lifecycle.stopping.wait(_WATCH_SECONDS):
             if not query.isActive:
                 return failure_of(query)
             meter.check_dead_letters()
             if time.monotonic() >= rehearse_at:
                 rehearse(query)
-                rehearse_at = time.monotonic() + (_REHEARSE_SECONDS if interval < 0 else _REHEARSE_LATER_SECONDS)
+                rehearse_at = self._next_rehearsal()
             if time.monotonic() < look_at:
                 continue
             look_at = time.monotonic() + _LOOK_SECONDS
@@ -182,6 +183,12 @@ class RealTime:
                 # The query itself waits for brokers, and needs the store only when it starts.
                 _log.warning("no look at topics and versions", query=query.name, error=str(error))
         return None
+
+    def _next_rehearsal(self) -> float:
+        """When; often at first, while there is much to compile, and records wait for the processor least of all later."""
+        now = time.monotonic()
+        least, most = _REHEARSE_SECONDS
+        return now + min(max((now - self._began) / 6, least), most)
 
     def _commit_interval(self, query: StreamingQuery, meter: Meter, interval: int, before: Mark) -> int:
         """Commit the last interval that has ended; `before` is of a look when it hadn't. Its number."""

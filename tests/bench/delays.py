@@ -56,13 +56,17 @@ class Delays:
         return worst
 
     def pauses_ms(self, seconds: float, interval_seconds: float) -> list[float]:
-        """The worst delay of each whole interval after the warm-up."""
+        """The worst delay around each interval's end after the warm-up; the first one is the worst of the first interval."""
+        seen = list(self.after(WARM_UP_SECONDS))
+        begun = [each for each in seen if each[0] < WARM_UP_SECONDS + interval_seconds]
+        if seconds < WARM_UP_SECONDS + interval_seconds or not begun:
+            return []
+        first, _ = max(begun, key=lambda each: each[1])
         worst: dict[int, float] = {}
-        for second, delay in self.after(WARM_UP_SECONDS):
-            interval = int((second - WARM_UP_SECONDS) // interval_seconds)
-            worst[interval] = max(worst.get(interval, 0.0), delay)
-        whole = int((seconds - WARM_UP_SECONDS) // interval_seconds)
-        return [worst[interval] for interval in range(whole) if interval in worst]
+        for second, delay in seen:
+            end = round((second - first) / interval_seconds)
+            worst[end] = max(worst.get(end, 0.0), delay)
+        return [worst[end] for end in range(1 + int((seconds - first) // interval_seconds)) if end in worst]
 
     def figures(self) -> dict[str, float]:
         """Percentiles after the warm-up, ms."""

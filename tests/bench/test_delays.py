@@ -26,10 +26,12 @@ def test_the_first_twenty_seconds_are_in_no_figure() -> None:
     assert delays.worst_ms(30)[:1] == [900.0]
 
 
-def test_the_worst_of_each_whole_interval_is_its_pause() -> None:
-    delays = _delays((0, 1), (21, 2), (25, 400), (31, 300), (39, 4), (45, 900))
-    # The third interval is not whole.
-    assert delays.pauses_ms(45, 10) == pytest.approx([400.0, 300.0])
+def test_a_pause_is_the_worst_about_each_intervals_end() -> None:
+    delays = _delays((0, 1), (21, 2), (25, 400), (31, 5), (36, 300), (43, 4), (46, 200))
+    assert delays.pauses_ms(47, 10) == pytest.approx([400.0, 300.0, 200.0])
+    # A load that ends before the third end, and one without a whole interval.
+    assert delays.pauses_ms(44, 10) == pytest.approx([400.0, 300.0])
+    assert delays.pauses_ms(47, 30) == []
 
 
 def test_a_record_that_comes_twice_is_one() -> None:

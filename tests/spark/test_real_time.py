@@ -24,7 +24,7 @@ from spark.lifecycle import Lifecycle
 from spark.live import route
 from spark.mode import Mode
 from spark.real_time import RealTime
-from spark.real_time_query import check_slots
+from spark.real_time_query import CHECKPOINT_ON_DISK, check_slots, configured
 from spark.settings import SparkSettings
 from spark.transaction import committed_offsets, position_reader
 from tests.contracts.gateway import HANG_UP, a_gateway
@@ -209,3 +209,12 @@ def wait_for(what: str, holds: Callable[[], bool], timeout_seconds: float = 60) 
     while not holds():
         assert time.monotonic() < deadline, f"waited for {what}"
         time.sleep(0.05)
+
+
+def test_what_is_configured_for_a_while_is_as_before_afterwards(spark: SparkSession) -> None:
+    before = {name: spark.conf.get(name, None) for name in CHECKPOINT_ON_DISK}
+    assert before != CHECKPOINT_ON_DISK
+    with pytest.raises(TooFewSlots), configured(spark, CHECKPOINT_ON_DISK):
+        assert {name: spark.conf.get(name, None) for name in CHECKPOINT_ON_DISK} == CHECKPOINT_ON_DISK
+        raise TooFewSlots
+    assert {name: spark.conf.get(name, None) for name in CHECKPOINT_ON_DISK} == before
