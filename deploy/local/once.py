@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,9 @@ from deploy.local.gauges import Gauges
 from deploy.local.process import resident_bytes, running
 from deploy.local.snapshot import ProcessState, Snapshot
 from deploy.local.stack import LocalStack
+
+_COLUMNS = 120
+"""Of what isn't printed on a terminal."""
 
 
 def status(directory: Path, *, as_json: bool) -> bool:
@@ -51,7 +55,7 @@ def down(directory: Path) -> None:
 
 
 def _print(snapshot: Snapshot, folder: Folder) -> None:
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else _COLUMNS)
     console.print(view.render(snapshot))
     if not folder.is_owned():
         console.print("the `up` that started this is gone: ./headrace down stops what is left", style="red")

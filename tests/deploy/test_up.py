@@ -99,6 +99,8 @@ def test_up_runs_the_replay_restarts_what_dies_and_stops_in_order(up: Up) -> Non
     assert status["running"] and status["unavailable"] == []
     assert events["flights.departed.v1"] + events["flights.cancelled.v1"] == 20
     assert {process["name"] for process in status["processes"]} == INFRASTRUCTURE | DEPLOYABLES
+    printed = up.command("status").stdout
+    assert [name for name in events if name not in printed] == []
 
     second = up.command("up")
     assert (second.returncode, second.stderr) == (
