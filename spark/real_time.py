@@ -50,9 +50,8 @@ _WATCH_SECONDS = 0.1
 _LOOK_SECONDS = 1.0
 _VERSIONS_SECONDS = 5.0
 """Between two looks at what changes seldom: the subject's versions, the dimensions'. A record of a new version doesn't wait for it."""
-_REHEARSE_SECONDS, _REHEARSE_LATER_SECONDS = 1.0, 60.0
-"""From one rehearsal to the next, in the process's first half minute and then."""
-_YOUNG_SECONDS = 30.0
+_REHEARSE_SECONDS = (1.0, 60.0)
+"""From one rehearsal to the next, at least and at most; in between, a sixth of the process's age."""
 _PAUSES_SECONDS = (0.0, 1.0, 2.0, 5.0, 10.0)
 """Before each restart after a failure; with so many in a row and no interval finished, the process ends."""
 
@@ -186,9 +185,10 @@ class RealTime:
         return None
 
     def _next_rehearsal(self) -> float:
-        """When; seldom once the process has run for a while, since records wait for the processor meanwhile."""
+        """When; often at first, while there is much to compile, then seldom, for records wait for the processor meanwhile."""
         now = time.monotonic()
-        return now + (_REHEARSE_SECONDS if now - self._began < _YOUNG_SECONDS else _REHEARSE_LATER_SECONDS)
+        least, most = _REHEARSE_SECONDS
+        return now + min(max((now - self._began) / 6, least), most)
 
     def _commit_interval(self, query: StreamingQuery, meter: Meter, interval: int, before: Mark) -> int:
         """Commit the last interval that has ended; `before` is of a look when it hadn't. Its number."""

@@ -138,7 +138,8 @@ def rehearse(query: StreamingQuery) -> None:
     assert jvm is not None
     # Planned anew for the text, as for the event that Spark sends when it begins an interval.
     execution.explainString(jvm.org.apache.spark.sql.execution.ExplainMode.fromString("simple"))
-    execution.debug().codegenToSeq()
+    for stage in _stages(execution.executedPlan()):
+        stage.doCodeGen()
 
 
 def _optimized(frame: DataFrame) -> DataFrame:
@@ -153,6 +154,14 @@ def _excludable_rules(spark: SparkSession) -> list[str]:
     optimizer = spark._jsparkSession.sessionState().optimizer()
     rules = {str(rule.ruleName()) for batch in _items(optimizer.batches()) for rule in _items(batch.rules())}
     return sorted(rules.difference(_items(optimizer.nonExcludableRules())))
+
+
+def _stages(plan: Any) -> Iterator[Any]:
+    """The parts of a physical plan that code is generated for."""
+    if plan.nodeName().startswith("WholeStageCodegen"):
+        yield plan
+    for child in _items(plan.children()):
+        yield from _stages(child)
 
 
 def _items(seq: Any) -> list[Any]:
