@@ -122,7 +122,7 @@ class LakeTable:
     def _start(self) -> StreamingQuery:
         partitions = self._partitions()
         schema = row_schema(self._spark, self._schema)
-        self._writer = TableWriter(self._settings.s3, self._topic, schema, self._statistics)
+        self._writer = TableWriter(self._settings.s3, self._topic, schema, self._statistics, self._lease.epoch)
         self._upkeep = Upkeep(
             self._writer, self._lake.table, self._lake.history_days * 24, files_per_commit=len(partitions)
         )

@@ -29,10 +29,14 @@ class TableWriter:
     """Commits go where the writer thinks that the table is, by a put that fails if something is there.
 
     So whoever else has committed in between makes the commit fail, and nothing is written twice: what this writer knows
-    of the table is all that there is.
+    of the table is all that there is. A compaction is committed by deltalake, which lets it pass whatever came in between, even
+    another compaction of the same files, after which their rows would be there twice; but not a change of the table's metadata.
+    So each writer begins with one: its lease's epoch, which fences whoever was before it.
     """
 
-    def __init__(self, s3: S3Settings, topic: TopicContract, schema: StructType, statistics: Sequence[str]) -> None:
+    def __init__(
+        self, s3: S3Settings, topic: TopicContract, schema: StructType, statistics: Sequence[str], epoch: int
+    ) -> None:
         """Create the table if there is none, and add the columns that it lacks; `schema` is that of its rows.
 
         Raises ContractError if a column has another type.
@@ -46,6 +50,7 @@ class TableWriter:
             "delta.checkpointInterval": str(_CHECKPOINT_COMMITS),
             "delta.logRetentionDuration": history,
             "delta.deletedFileRetentionDuration": history,
+            "headrace.epoch": str(epoch),
         }
         wanted = Schema.from_json(schema.json())
         self.table = DeltaTable.create(
@@ -55,12 +60,13 @@ class TableWriter:
             partition_by=self._partition_by,
             description=topic.description,
             configuration=properties,
+            raise_if_key_not_exists=False,
             storage_options=s3.delta_options(),
         )
         self._evolve(wanted)
         found = self.table.metadata().configuration
         if changed := {name: value for name, value in properties.items() if found.get(name) != value}:
-            self.table.alter.set_table_properties(changed)
+            self.table.alter.set_table_properties(changed, raise_if_not_exists=False)
 
     @property
     def version(self) -> int:
@@ -123,14 +129,14 @@ class TableWriter:
                 commit_properties=CommitProperties(metadata, max_commit_retries=0, app_transactions=marks),
             )
         except CommitFailedError as error:
-            raise self._taken() from error
+            raise self.taken() from error
         self.table.update_incremental()
         self.confirm(positions)
 
     def confirm(self, positions: Positions) -> None:
         """Raises TableTaken unless the table, as read last, has taken in just this: a commit may follow it."""
         if self._positions_of(list(positions.next_offsets)) != positions:
-            raise self._taken()
+            raise self.taken()
 
     def files(self) -> list[dict[str, Any]]:
         """`path`, `size_bytes` and `partition` (values by column) of every file of the newest version."""
@@ -139,7 +145,8 @@ class TableWriter:
         columns = [actions.column(name).to_pylist() for name in names if name in actions.schema.names]
         return [dict(zip(names, values, strict=False)) for values in zip(*columns, strict=True)]
 
-    def _taken(self) -> TableTaken:
+    def taken(self) -> TableTaken:
+        """What to raise when somebody else turns out to have committed."""
         return TableTaken(f"another writer has committed to {self.table.table_uri}: this one stops; a table has one")
 
     def _positions_of(self, partitions: Sequence[int]) -> Positions:

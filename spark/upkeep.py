@@ -7,7 +7,7 @@ from collections import Counter
 
 import structlog
 from deltalake import WriterProperties
-from deltalake.exceptions import DeltaError
+from deltalake.exceptions import CommitFailedError, DeltaError
 from prometheus_client import Counter as Metric
 
 from spark.lake_table import TableWriter
@@ -65,18 +65,21 @@ class Upkeep:
         self._writer.confirm(positions)
 
     def compact(self) -> None:
-        """Make larger files of small ones, in one commit that changes no row."""
+        """Make larger files of small ones, in one commit that changes no row. Raises TableTaken if there is another writer by now."""
         small = Counter(
             str(file["partition"]) for file in self._writer.files() if file["size_bytes"] < self._small_bytes
         )
         if max(small.values(), default=0) <= self._kept:
             return
         began = time.monotonic()
-        done = self._writer.table.optimize.compact(
-            target_size=_TARGET_BYTES * self._small_bytes // SMALL_BYTES,
-            max_concurrent_tasks=1,
-            writer_properties=_PROPERTIES,
-        )
+        try:
+            done = self._writer.table.optimize.compact(
+                target_size=_TARGET_BYTES * self._small_bytes // SMALL_BYTES,
+                max_concurrent_tasks=1,
+                writer_properties=_PROPERTIES,
+            )
+        except CommitFailedError as error:
+            raise self._writer.taken() from error
         COMPACTED.labels(self._name).inc(done["numFilesRemoved"])
         _log.info(
             "compacted",

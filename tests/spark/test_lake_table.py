@@ -46,10 +46,13 @@ class Table:
         lake = contract.lake.model_copy(update={"table": f"t{uuid.uuid4().hex[:8]}_flights"})
         self.contract = contract.model_copy(update={"lake_section": lake})
         self.s3 = s3
+        self.epoch = 0
         self.prefix = f"lake/{lake.table}"
 
     def writer(self) -> TableWriter:
-        return TableWriter(self.s3, self.contract, SCHEMA, STATISTICS)
+        """The next one, with an epoch of its own."""
+        self.epoch += 1
+        return TableWriter(self.s3, self.contract, SCHEMA, STATISTICS, self.epoch)
 
     def files(self, *offsets: int, origins: tuple[str | None, ...] = ("EWR",)) -> list[TableFile]:
         """Files with a row for each of these offsets and origins, made as a task of Spark's makes them."""
@@ -115,6 +118,21 @@ def test_a_writer_that_slept_after_its_commit_does_not_take_the_other_ones_for_i
     slept.table.update_incremental()
     with pytest.raises(TableTaken, match="another writer has committed"):
         Upkeep(slept, "flights", 1).run(taken(1))
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_a_compaction_in_which_a_writer_slept_is_not_committed(table: Table, compacted: bool) -> None:
+    slept = table.writer()
+    for offset in range(4):
+        slept.commit(table.files(offset), taken(offset + 1), {})
+    successor = table.writer()
+    if compacted:
+        Upkeep(successor, "flights", 1, files_per_commit=2).compact()
+    with pytest.raises(TableTaken, match="another writer has committed"):
+        Upkeep(slept, "flights", 1, files_per_commit=2).compact()
+    assert table.read() == Counter(("EWR", offset) for offset in range(4))
+    successor.commit(table.files(4), taken(5), {})
+    assert table.read() == Counter(("EWR", offset) for offset in range(5))
 
 
 def test_the_log_says_what_a_file_holds(table: Table) -> None:
