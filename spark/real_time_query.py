@@ -6,6 +6,7 @@ told of others while it runs.
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping
@@ -149,8 +150,9 @@ def _optimized(frame: DataFrame) -> DataFrame:
     return frame_of(spark, plan)
 
 
+@functools.cache
 def _excludable_rules(spark: SparkSession) -> list[str]:
-    """The optimizer's rules that Spark can do without: what is optimised already needs none of them."""
+    """The optimizer's rules that Spark can do without: what is optimised already needs none of them. Hundreds of calls into the JVM."""
     optimizer = spark._jsparkSession.sessionState().optimizer()
     rules = {str(rule.ruleName()) for batch in _items(optimizer.batches()) for rule in _items(batch.rules())}
     return sorted(rules.difference(_items(optimizer.nonExcludableRules())))
