@@ -1,12 +1,16 @@
-"""Calls to brokers whose refusal may pass: `retried`, `watermarks`."""
+"""Calls to brokers whose refusal may pass: `retried`, `watermarks`, `list_offsets`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
+
+if TYPE_CHECKING:
+    # Spark's workers have no use for it.
+    from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 _PASSING = {
     KafkaError.LEADER_NOT_AVAILABLE,
@@ -35,6 +39,20 @@ def watermarks(consumer: Consumer, topic: str, partition: int, seconds: float) -
     """The offset of the partition's first record, and the one after its last. Raises KafkaException."""
     at = TopicPartition(topic, partition)
     return retried(lambda: consumer.get_watermark_offsets(at, timeout=seconds), seconds)
+
+
+def list_offsets(
+    admin: AdminClient,
+    topic: str,
+    partitions: Iterable[int],
+    spec: OffsetSpec,
+    isolation: IsolationLevel,
+    seconds: float,
+) -> dict[int, int]:
+    """By partition, the offset that `spec` asks for as readers of this isolation see it; asked once. Raises KafkaException."""
+    asked = {TopicPartition(topic, partition): spec for partition in partitions}
+    found = admin.list_offsets(asked, isolation_level=isolation, request_timeout=seconds)
+    return {each.partition: future.result().offset for each, future in found.items()}
 
 
 def _passes(error: BaseException) -> bool:

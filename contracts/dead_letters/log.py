@@ -17,7 +17,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
-from contracts.brokers import retried, watermarks
+from contracts.brokers import list_offsets, retried, watermarks
 from contracts.errors import ConsumeError
 from contracts.settings import KafkaSettings
 
@@ -116,14 +116,11 @@ def _partition(consumer: Consumer, topic: str, partition: int) -> Iterator[Messa
 
 def _ends(admin: AdminClient, topic: str, partitions: int, isolation: IsolationLevel) -> dict[int, int]:
     newest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-    asked = {TopicPartition(topic, partition): newest for partition in range(partitions)}
-
-    def list_offsets() -> dict[int, int]:
-        answers = admin.list_offsets(asked, isolation_level=isolation, request_timeout=_PATIENCE_SECONDS)
-        return {each.partition: answer.result().offset for each, answer in answers.items()}
-
     try:
-        return retried(list_offsets, _PATIENCE_SECONDS)
+        return retried(
+            lambda: list_offsets(admin, topic, range(partitions), newest, isolation, _PATIENCE_SECONDS),
+            _PATIENCE_SECONDS,
+        )
     except KafkaException as error:
         raise ConsumeError(f"{topic}: {error.args[0].str()}") from error
 

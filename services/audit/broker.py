@@ -15,7 +15,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
-from contracts.brokers import retried
+from contracts.brokers import list_offsets, retried
 from services.audit.errors import CouldNotAudit
 
 _TIMEOUT_SECONDS = 10.0
@@ -72,13 +72,8 @@ class Broker:
         return self._answer(committed)
 
     def _offsets(self, topic: str, spec: OffsetSpec, isolation: IsolationLevel) -> dict[int, int]:
-        asked = {TopicPartition(topic, partition): spec for partition in self._partitions(topic)}
-
-        def listed() -> dict[int, int]:
-            found = self._admin.list_offsets(asked, isolation_level=isolation, request_timeout=_TIMEOUT_SECONDS)
-            return {each.partition: future.result().offset for each, future in found.items()}
-
-        return self._answer(listed)
+        partitions = self._partitions(topic)
+        return self._answer(lambda: list_offsets(self._admin, topic, partitions, spec, isolation, _TIMEOUT_SECONDS))
 
     def _partitions(self, topic: str) -> list[int]:
         found = self._answer(lambda: self._admin.list_topics(topic, timeout=_TIMEOUT_SECONDS).topics[topic])

@@ -57,7 +57,7 @@ class Delays:
 
     def pauses_ms(self, seconds: float, interval_seconds: float) -> list[float]:
         """The worst delay around each interval's end after the warm-up; the first one is the worst of the first interval."""
-        seen = list(self.after(WARM_UP_SECONDS))
+        seen = self.after(WARM_UP_SECONDS)
         begun = [each for each in seen if each[0] < WARM_UP_SECONDS + interval_seconds]
         if seconds < WARM_UP_SECONDS + interval_seconds or not begun:
             return []
