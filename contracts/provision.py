@@ -52,7 +52,7 @@ def create_topics(settings: Settings, catalog: Catalog) -> list[str]:
     return [
         *_create(admin, {name: topic for name, topic in wanted.items() if name not in existing}),
         *_add_partitions(admin, {name: (existing[name], wanted[name].partitions) for name in there}),
-        *_set_config(admin, {name: wanted[name].config for name in there}),
+        *set_config(admin, {name: wanted[name].config for name in there}),
     ]
 
 
@@ -104,7 +104,11 @@ def _add_partitions(admin: AdminClient, counts: Mapping[str, tuple[int, int]]) -
     ]
 
 
-def _set_config(admin: AdminClient, wanted: Mapping[str, Mapping[str, str]]) -> list[str]:
+def set_config(admin: AdminClient, wanted: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Give topics these settings, and leave all others as they are; a line for each that was different.
+
+    Raises confluent_kafka.KafkaException if the brokers refuse.
+    """
     if not wanted:
         return []
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in wanted]

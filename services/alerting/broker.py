@@ -30,7 +30,7 @@ _log = structlog.get_logger(__name__)
 
 _FEW = 250
 """Records that were fetched at once, below which the next fetch waits a little for more."""
-_GATHER_SECONDS = 0.002
+_GATHER_SECONDS = 0.001
 """Without it, a thousand records a second are nearly a thousand fetches, of almost half a millisecond of computing here."""
 
 

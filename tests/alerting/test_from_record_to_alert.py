@@ -13,19 +13,14 @@ from uuid import UUID, uuid4
 
 import pytest
 from confluent_kafka import Message
-from confluent_kafka.admin import (  # type: ignore[attr-defined]
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ResourceType,
-)
+from confluent_kafka.admin import AdminClient
 
 from contracts import topics
 from contracts.catalog import load_catalog
 from contracts.codec import Codec
 from contracts.events import AlertRaised, WeatherObserved
 from contracts.producer_config import MAX_DEAD_LETTER_BYTES
+from contracts.provision import set_config
 from contracts.registry import Registry
 from contracts.subscriber import Record as Received
 from deploy.local.stack import LocalStack
@@ -259,7 +254,4 @@ class _tiny:
         self._set(MAX_DEAD_LETTER_BYTES)
 
     def _set(self, size: int) -> None:
-        entry = ConfigEntry("max.message.bytes", str(size), incremental_operation=AlterConfigOpType.SET)
-        resource = ConfigResource(ResourceType.TOPIC, self._topic, incremental_configs=[entry])
-        for future in self._admin.incremental_alter_configs([resource]).values():
-            future.result(30)
+        set_config(self._admin, {self._topic: {"max.message.bytes": str(size)}})

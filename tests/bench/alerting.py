@@ -2,9 +2,10 @@
 
 A local stack of its own; ten threshold rules (alerting.yaml), two of them with a CEL filter. First a backlog of enriched
 real departures: records handled per second after the first sight of any, by the service's own counter. Then evenly paced
-load: the delay of each alert, once in the service (from the moment that the record was sent to the moment that its alert
-was handed to the producer, by the alert's timestamp, whole milliseconds) and once as a polling consumer of the alerts sees
-it. The moment of sending travels in the trace id, which the alert takes over.
+load: the delay of each alert, once in the service (from the moment that the broker has the record, which the topic's timestamps
+tell here, to the moment that its alert is handed to the producer, by the alert's timestamp; both are whole milliseconds) and
+once from the record's sending until a polling consumer has the alert. The moment of sending travels in the trace id, which the
+alert takes over.
 """
 
 from __future__ import annotations
@@ -22,15 +23,18 @@ from uuid import uuid4
 
 import httpx
 from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from contracts import topics
+from contracts.brokers import watermarks
+from contracts.provision import set_config
 from contracts.settings import Settings
 from deploy.errors import ProcessFailed
 from deploy.local.process import Process
 from deploy.local.stack import LocalStack
 from tests.bench import pace
 from tests.bench.backlog import publish
-from tests.bench.delays import COLUMNS, Delays, as_text, undisturbed
+from tests.bench.delays import COLUMNS, Delays, as_text, stamp_of, undisturbed
 from tests.bench.filled import bare_stack
 from tests.bench.meter import SELDOM_SECONDS, Meter, Usage
 from tests.bench.records import ENRICHED, enriched_departures
@@ -44,6 +48,7 @@ _POLL_SECONDS = 0.1
 _LIMIT_SECONDS = 150
 _ALERTS_SECONDS = 5.0
 """How long after the load alerts are still waited for."""
+_NS_IN_MS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +70,7 @@ class Throughput:
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """Of each alert, in the service and as a polling consumer sees it; `rate` is records per second, `usage` the service's."""
+    """Of each alert, in the service and as a polling consumer sees it; `rate` is records per second, `usage` by process."""
 
     rate: int
     seconds: float
@@ -84,7 +89,7 @@ def run(events: int, rate: int, seconds: float, say: Callable[[str], None]) -> t
         try:
             throughput = _throughput(events, stack, service, say)
             say(f"{rate:,} events/s, evenly paced, for {seconds:.0f} s")
-            delay = _delay(rate, seconds, settings, service, env)
+            delay = _delay(rate, seconds, settings, stack, service, env)
         finally:
             service.stop(grace_seconds=30)
     return throughput, delay
@@ -108,7 +113,8 @@ def report(throughput: Throughput, delay: Delay, say: Callable[[str], None]) -> 
         say(
             f"record → alert {name} at {delay.rate:,} events/s, ms: {as_text(figures[name])} ({delays.different:,} alerts)"
         )
-    say(f"  peak RSS in MiB: alerting {delay.usage['alerting'].peak_rss_mib:.0f}")
+    cores = ", ".join(f"{name} {used.cpu_seconds / delay.seconds:.2f}" for name, used in delay.usage.items())
+    say(f"  cores used meanwhile: {cores}; peak RSS in MiB: alerting {delay.usage['alerting'].peak_rss_mib:.0f}")
     save_samples("alerting-delay", COLUMNS, delay.polling.samples, say)
     save_samples("alerting-delay-in-service", COLUMNS, delay.in_service.samples, say)
     kept = {
@@ -158,9 +164,38 @@ def _port(service: Process) -> int | None:
     return None
 
 
-def _delay(rate: int, seconds: float, settings: Settings, service: Process, env: Mapping[str, str]) -> Delay:
+def _delay(
+    rate: int, seconds: float, settings: Settings, stack: LocalStack, service: Process, env: Mapping[str, str]
+) -> Delay:
     """Load in another process, alerts in this one."""
-    in_service, polling = Delays(), Delays()
+    # Timestamps say when the broker took a record, whatever its producer says.
+    set_config(AdminClient({**settings.kafka.client_config()}), {ENRICHED: {"message.timestamp.type": "LogAppendTime"}})
+    handed_over, polling = Delays(), Delays()
+    alerts, records = _at_end(settings, topics.ALERTS_RAISED.name), _at_end(settings, ENRICHED)
+    pids = {"alerting": service.pid, "broker": stack.kafka.process.pid}
+    with (
+        undisturbed(),
+        Meter({each: pid for each, pid in pids.items() if pid is not None}, every_seconds=SELDOM_SECONDS) as meter,
+        pace.start(ENRICHED, rate, seconds, env) as load,
+    ):
+        until = math.inf
+        while time.monotonic() < until:
+            message = alerts.poll(0.1)
+            if message is not None and message.error() is None:
+                polling.add(message, time.time_ns())
+                handed_over.add(message, message.timestamp()[1] * _NS_IN_MS)
+            if until == math.inf and load.poll() is not None:
+                until = time.monotonic() + _ALERTS_SECONDS
+    alerts.close()
+    if not polling.samples:
+        raise ProcessFailed("no alert came")
+    in_service = handed_over.since(_moments(records, int(rate * seconds)))
+    records.close()
+    return Delay(rate, seconds, in_service, polling, meter.usage)
+
+
+def _at_end(settings: Settings, topic: str) -> Consumer:
+    """Who reads what comes from now on."""
     consumer = Consumer(
         {
             **settings.kafka.client_config(),
@@ -169,24 +204,19 @@ def _delay(rate: int, seconds: float, settings: Settings, service: Process, env:
             "fetch.queue.backoff.ms": 1,
         }
     )
-    partition = TopicPartition(topics.ALERTS_RAISED.name, 0)
-    _, end = consumer.get_watermark_offsets(partition, timeout=10)
-    consumer.assign([TopicPartition(partition.topic, 0, end)])
-    assert service.pid is not None
-    with (
-        undisturbed(),
-        Meter({"alerting": service.pid}, every_seconds=SELDOM_SECONDS) as meter,
-        pace.start(ENRICHED, rate, seconds, env) as load,
-    ):
-        until = math.inf
-        while time.monotonic() < until:
-            message = consumer.poll(0.1)
-            if message is not None and message.error() is None:
-                polling.add(message, time.time_ns())
-                in_service.add(message, message.timestamp()[1] * 1_000_000)
-            if until == math.inf and load.poll() is not None:
-                until = time.monotonic() + _ALERTS_SECONDS
-    consumer.close()
-    if not polling.samples:
-        raise ProcessFailed("no alert came")
-    return Delay(rate, seconds, in_service, polling, meter.usage)
+    partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+    consumer.assign([TopicPartition(topic, each, watermarks(consumer, topic, each, 10)[1]) for each in partitions])
+    return consumer
+
+
+def _moments(consumer: Consumer, count: int) -> dict[int, int]:
+    """When the broker took each of the load's records, in ns since 1970, by number."""
+    moments: dict[int, int] = {}
+    while len(moments) < count:
+        found = consumer.consume(10_000, timeout=_ALERTS_SECONDS)
+        if not found:
+            raise ProcessFailed(f"{ENRICHED} has {len(moments):,} of the load's {count:,} records")
+        for message in found:
+            if (stamp := stamp_of(message)) is not None:
+                moments[stamp[1]] = message.timestamp()[1] * _NS_IN_MS
+    return moments

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -31,10 +31,15 @@ class Delays:
 
     def add(self, message: Message, seen_at: int) -> None:
         """Note when (ns since 1970) a record was seen; one without a stamp is of before."""
-        stamp = dict(message.headers() or []).get("traceparent")
-        if isinstance(stamp, bytes):
-            sent_at, number = read_stamp(stamp)
+        if (stamp := stamp_of(message)) is not None:
+            sent_at, number = stamp
             self.samples.append((number, sent_at, seen_at - sent_at))
+
+    def since(self, moments: Mapping[int, int]) -> Delays:
+        """The same counted from other moments than those of sending, in ns since 1970 by the records' numbers."""
+        return Delays(
+            [(number, moments[number], sent_at + delay - moments[number]) for number, sent_at, delay in self.samples]
+        )
 
     @property
     def different(self) -> int:
@@ -84,6 +89,12 @@ def undisturbed() -> Iterator[None]:
     finally:
         gc.enable()
         sys.setswitchinterval(before)
+
+
+def stamp_of(message: Message) -> tuple[int, int] | None:
+    """When (ns since 1970) and as which a record was sent; None for one of before the load."""
+    stamp = dict(message.headers() or []).get("traceparent")
+    return read_stamp(stamp) if isinstance(stamp, bytes) else None
 
 
 def percentiles(values: Iterable[float]) -> dict[str, float]:

@@ -37,3 +37,8 @@ def test_a_pause_is_the_worst_about_each_intervals_end() -> None:
 def test_a_record_that_comes_twice_is_one() -> None:
     delays = Delays([(1, 0, 1), (2, 0, 1), (1, 0, 2)])
     assert (delays.different, len(delays.samples)) == (2, 3)
+
+
+def test_delays_may_be_counted_from_other_moments() -> None:
+    delays = _delays((20, 9), (21, 7)).since({0: 20 * 1000 * _MS + 5 * _MS, 1: 21 * 1000 * _MS + 6 * _MS})
+    assert [delay / _MS for _, _, delay in delays.samples] == [4.0, 1.0]

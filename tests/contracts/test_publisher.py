@@ -11,19 +11,14 @@ from typing import Any
 
 import pytest
 from aiokafka.partitioner import murmur2
-from confluent_kafka.admin import (  # type: ignore[attr-defined]
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ResourceType,
-)
+from confluent_kafka.admin import AdminClient
 
 from contracts import events
 from contracts.catalog import Catalog
 from contracts.codec import Codec
 from contracts.errors import DeliveryError, EncodeError, NotAProducer, RegistryUnavailable
 from contracts.handle import Topic
+from contracts.provision import set_config
 from contracts.publisher import Delivered, Publisher
 from contracts.registry import Registry
 from contracts.settings import Settings
@@ -60,11 +55,7 @@ def room(stack: LocalStack, tmp_path: Path) -> Iterator[Room]:
 
 
 def limit_record_size(topic: str, settings: Settings, size: int) -> None:
-    entry = ConfigEntry("max.message.bytes", str(size), incremental_operation=AlterConfigOpType.SET)
-    admin = AdminClient({**settings.kafka.client_config()})
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    for future in admin.incremental_alter_configs([resource]).values():
-        future.result(10)
+    set_config(AdminClient({**settings.kafka.client_config()}), {topic: {"max.message.bytes": str(size)}})
 
 
 def test_a_record_carries_body_key_and_cloudevents_headers(room: Room) -> None:
