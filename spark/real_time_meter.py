@@ -13,6 +13,7 @@ from typing import Self
 
 from confluent_kafka import Message, TopicPartition
 
+from contracts.brokers import watermarks
 from contracts.settings import KafkaSettings
 from spark.errors import SinkRefused
 from spark.metrics import LAG, LATENCY
@@ -122,8 +123,7 @@ class Meter:
         for partition, position in self._positions.items():
             if partition in newest:
                 position = self._positions[partition] = max(position, newest[partition][0] + 1)
-            at = TopicPartition(source, partition)
-            _, end = self._sampler.get_watermark_offsets(at, timeout=_TIMEOUT_SECONDS)
+            _, end = watermarks(self._sampler, source, partition, _TIMEOUT_SECONDS)
             LAG.labels(query, source, str(partition)).set(max(0, end - position))
 
     def _at(self, places: Iterable[TopicPartition]) -> list[Message]:
