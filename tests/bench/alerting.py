@@ -172,6 +172,8 @@ def _delay(
     set_config(AdminClient({**settings.kafka.client_config()}), {ENRICHED: {"message.timestamp.type": "LogAppendTime"}})
     handed_over, polling = Delays(), Delays()
     alerts, records = _at_end(settings, topics.ALERTS_RAISED.name), _at_end(settings, ENRICHED)
+    # It would fetch ahead, beside what is measured.
+    records.pause(records.assignment())
     pids = {"alerting": service.pid, "broker": stack.kafka.process.pid}
     with (
         undisturbed(),
@@ -189,6 +191,7 @@ def _delay(
     alerts.close()
     if not polling.samples:
         raise ProcessFailed("no alert came")
+    records.resume(records.assignment())
     in_service = handed_over.since(_moments(records, int(rate * seconds)))
     records.close()
     return Delay(rate, seconds, in_service, polling, meter.usage)
