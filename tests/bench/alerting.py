@@ -19,14 +19,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from uuid import uuid4
 
 import httpx
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient
 
 from contracts import topics
-from contracts.brokers import watermarks
 from contracts.provision import set_config
 from contracts.settings import Settings
 from deploy.errors import ProcessFailed
@@ -36,6 +34,7 @@ from tests.bench import pace
 from tests.bench.backlog import publish
 from tests.bench.delays import COLUMNS, Delays, as_text, stamp_of, undisturbed
 from tests.bench.filled import bare_stack
+from tests.bench.listen import listen
 from tests.bench.meter import SELDOM_SECONDS, Meter, Usage
 from tests.bench.records import ENRICHED, enriched_departures
 from tests.bench.results import as_line, conditions, save, save_samples
@@ -171,7 +170,7 @@ def _delay(
     # Timestamps say when the broker took a record, whatever its producer says.
     set_config(AdminClient({**settings.kafka.client_config()}), {ENRICHED: {"message.timestamp.type": "LogAppendTime"}})
     handed_over, polling = Delays(), Delays()
-    alerts, records = _at_end(settings, topics.ALERTS_RAISED.name), _at_end(settings, ENRICHED)
+    alerts, records = (listen(settings, name, only_new=True) for name in (topics.ALERTS_RAISED.name, ENRICHED))
     # It would fetch ahead, beside what is measured.
     records.pause(records.assignment())
     pids = {"alerting": service.pid, "broker": stack.kafka.process.pid}
@@ -195,21 +194,6 @@ def _delay(
     in_service = handed_over.since(_moments(records, int(rate * seconds)))
     records.close()
     return Delay(rate, seconds, in_service, polling, meter.usage)
-
-
-def _at_end(settings: Settings, topic: str) -> Consumer:
-    """Who reads what comes from now on."""
-    consumer = Consumer(
-        {
-            **settings.kafka.client_config(),
-            "group.id": f"bench-{uuid4()}",
-            "fetch.wait.max.ms": 100,
-            "fetch.queue.backoff.ms": 1,
-        }
-    )
-    partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
-    consumer.assign([TopicPartition(topic, each, watermarks(consumer, topic, each, 10)[1]) for each in partitions])
-    return consumer
 
 
 def _moments(consumer: Consumer, count: int) -> dict[int, int]:

@@ -14,12 +14,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
-from uuid import uuid4
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer
 
 from contracts import topics
-from contracts.settings import Settings
 from deploy.errors import ProcessFailed
 from deploy.local.deployable import ROOT
 from deploy.local.process import Process
@@ -29,6 +27,7 @@ from tests.bench import pace
 from tests.bench.alerting import alerting_process
 from tests.bench.delays import COLUMNS, Delays, as_text, undisturbed
 from tests.bench.filled import filled_stack
+from tests.bench.listen import listen
 from tests.bench.meter import SELDOM_SECONDS, Meter, Usage
 from tests.bench.plot import delays_svg
 from tests.bench.records import ENRICHED, RAW
@@ -140,22 +139,6 @@ def report_one(each: Latency, say: Callable[[str], None]) -> dict[str, Any]:
     kept = {"mode": each.mode, "rate": each.rate, "seconds": each.seconds, "figures": figures, "alerts": alerts}
     usage = {name: asdict(used) for name, used in each.usage.items()}
     return kept | {"lost": each.lost, "repeated": each.repeated, "usage": usage}
-
-
-def listen(settings: Settings, *names: str) -> Consumer:
-    """A polling consumer of all committed records of these topics, from the first one on."""
-    consumer = Consumer(
-        settings.kafka.client_config()
-        | {
-            "group.id": f"bench-{uuid4()}",
-            "isolation.level": "read_committed",
-            "fetch.wait.max.ms": 100,
-            "fetch.queue.backoff.ms": 1,
-        }
-    )
-    known = consumer.list_topics(timeout=10).topics
-    consumer.assign([TopicPartition(name, partition, 0) for name in names for partition in known[name].partitions])
-    return consumer
 
 
 def wait_for_first(consumer: Consumer, live: Process) -> None:

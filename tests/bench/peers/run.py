@@ -24,7 +24,8 @@ from spark.resume import CheckpointOffsets
 from spark.settings import LiveSettings
 from tests.bench.filled import filled_stack
 from tests.bench.hop import Hop, run_through
-from tests.bench.latency import FIRST, Latency, listen, measure, report_one, save_plots, wait_for_first
+from tests.bench.latency import FIRST, Latency, measure, report_one, save_plots, wait_for_first
+from tests.bench.listen import listen
 from tests.bench.peers.contender import ENRICHED, JARS, Contender, Stage, chosen
 from tests.bench.peers.environment import locked_version
 from tests.bench.peers.errors import PeerDiffers
