@@ -138,8 +138,7 @@ def _throughput(events: int, stack: LocalStack, service: Process, say: Callable[
     counted = re.compile(rf'^headrace_alerting_records_total{{topic="{re.escape(ENRICHED)}"}} (\S+)$', re.MULTILINE)
     raised = re.compile(r'^headrace_alerting_alerts_total{rule="(\w+)"} (\S+)$', re.MULTILINE)
     text = ""
-    pids = {"alerting": service.pid, "broker": stack.kafka.process.pid}
-    with Meter({each: pid for each, pid in pids.items() if pid is not None}) as meter, httpx.Client() as client:
+    with Meter(_pids(stack, service)) as meter, httpx.Client() as client:
         while samples[-1][1] < events:
             time.sleep(_POLL_SECONDS)
             service.check_running()
@@ -153,6 +152,10 @@ def _throughput(events: int, stack: LocalStack, service: Process, say: Callable[
                     samples.append((time.monotonic() - began, float(found[1])))
     alerts = Counter({rule: int(float(count)) for rule, count in raised.findall(text)})
     return Throughput(events, meter.usage, samples, dict(alerts))
+
+
+def _pids(stack: LocalStack, service: Process) -> dict[str, int | None]:
+    return {"alerting": service.pid, "broker": stack.kafka.process.pid}
 
 
 def _port(service: Process) -> int | None:
@@ -173,10 +176,9 @@ def _delay(
     alerts, records = (listen(settings, name, only_new=True) for name in (topics.ALERTS_RAISED.name, ENRICHED))
     # It would fetch ahead, beside what is measured.
     records.pause(records.assignment())
-    pids = {"alerting": service.pid, "broker": stack.kafka.process.pid}
     with (
         undisturbed(),
-        Meter({each: pid for each, pid in pids.items() if pid is not None}, every_seconds=SELDOM_SECONDS) as meter,
+        Meter(_pids(stack, service), every_seconds=SELDOM_SECONDS) as meter,
         pace.start(ENRICHED, rate, seconds, env) as load,
     ):
         until = math.inf

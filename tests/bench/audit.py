@@ -41,7 +41,7 @@ def _audit(stack: LocalStack, env: dict[str, str], say: Callable[[str], None]) -
     began = time.monotonic()
     process = subprocess.Popen(command, env=os.environ | env, stdout=subprocess.PIPE)
     pids = {"audit": process.pid, "broker": stack.kafka.process.pid, "s3": stack.s3.process.pid}
-    with Meter({name: pid for name, pid in pids.items() if pid is not None}) as meter:
+    with Meter(pids) as meter:
         output, _ = process.communicate()
     seconds = time.monotonic() - began
     report = json.loads(output)

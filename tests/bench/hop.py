@@ -128,7 +128,7 @@ def run_through(
     pids = {process.name: process.pid, "broker": stack.kafka.process.pid, "s3": stack.s3.process.pid}
     samples, cpu_seconds = [(0.0, 0)], [0.0]
     limit = _LIMIT_SECONDS * max(1.0, events / 1_000_000)
-    with Meter({each: pid for each, pid in pids.items() if pid is not None}) as meter:
+    with Meter(pids) as meter:
         while samples[-1][1] < events:
             time.sleep(_POLL_SECONDS)
             process.check_running()

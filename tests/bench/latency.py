@@ -171,7 +171,7 @@ def measure(
     pids = {each.name: each.pid for each in (*processes, stack.kafka.process)}
     with (
         undisturbed(),
-        Meter({name: pid for name, pid in pids.items() if pid is not None}, every_seconds=SELDOM_SECONDS) as meter,
+        Meter(pids, every_seconds=SELDOM_SECONDS) as meter,
         pace.start(RAW, rate, seconds, env) as load,
     ):
         heard_at = time.monotonic()

@@ -24,17 +24,17 @@ class Usage:
 
 
 class Meter:
-    """Watches named process trees from `__enter__` to `__exit__`; `usage` is filled at the end.
+    """Watches named process trees from `__enter__` to `__exit__`, those that were started; `usage` is filled at the end.
 
     A child that starts and ends between two samples is missed, unless its parent waits for it.
     """
 
-    def __init__(self, pids: Mapping[str, int], *, every_seconds: float = _SAMPLE_SECONDS) -> None:
+    def __init__(self, pids: Mapping[str, int | None], *, every_seconds: float = _SAMPLE_SECONDS) -> None:
         self._every_seconds = every_seconds
-        self._roots = {name: psutil.Process(pid) for name, pid in pids.items()}
+        self._roots = {name: psutil.Process(pid) for name, pid in pids.items() if pid is not None}
         self._before: dict[str, float] = {}
-        self._cpu: dict[str, dict[int, float]] = {name: {} for name in pids}
-        self._peak: dict[str, int] = dict.fromkeys(pids, 0)
+        self._cpu: dict[str, dict[int, float]] = {name: {} for name in self._roots}
+        self._peak: dict[str, int] = dict.fromkeys(self._roots, 0)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="meter", daemon=True)
         self.usage: dict[str, Usage] = {}
