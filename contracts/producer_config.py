@@ -9,9 +9,6 @@ MAX_DEAD_LETTER_BYTES = 2 << 20
 
 PRODUCER_CONFIG: dict[str, Any] = {
     "enable.idempotence": True,  # implies acks=all, and order within a partition over retries
-    # With idempotence librdkafka (2.16) makes a partition no further request while five of its records are under way, but its
-    # thread goes on asking without a pause: a whole core, for as long as the broker takes. With one request it waits.
-    "max.in.flight.requests.per.connection": 1,
     "acks": "all",
     "partitioner": "murmur2_random",  # Java's, so that a key meets its like in Spark
     "compression.type": "lz4",

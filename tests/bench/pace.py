@@ -29,7 +29,9 @@ _ALONE = 1_000
 """Records a second up to which each one travels alone. Above, a request for each would be most of the broker's work, and they
 wait for others as long as they do in every publisher of ours."""
 
-_AS_OURS = ("enable.idempotence", "max.in.flight.requests.per.connection", "partitioner", "linger.ms")
+_UNDER_WAY = 5
+"""Requests: after a pause of the broker's, records travel together, where a thousand requests of one record each would keep it
+busy for a second. Idempotence would limit them, too, but librdkafka's thread then takes a core while it waits for the broker."""
 
 
 def start(topic: str, rate: int, seconds: float, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
@@ -40,9 +42,8 @@ def start(topic: str, rate: int, seconds: float, env: Mapping[str, str]) -> subp
 
 def pace(settings: Settings, topic: str, records: Sequence[Record], rate: int, seconds: float) -> None:
     """Send `rate` records a second for so many seconds, and wait until the broker has them all."""
-    # As every publisher of ours, it has one request under way: after a pause of the broker's, records travel together, where a
-    # thousand requests of one record each would keep it busy for a second.
-    config = {name: PRODUCER_CONFIG[name] for name in _AS_OURS}
+    config = {name: PRODUCER_CONFIG[name] for name in ("acks", "partitioner", "linger.ms")}
+    config["max.in.flight.requests.per.connection"] = _UNDER_WAY
     if rate <= _ALONE:
         config["linger.ms"] = 0
     producer = Producer(settings.kafka.client_config() | config)
