@@ -1,4 +1,4 @@
-"""Calls to brokers whose refusal may pass: `retried`, `watermarks`, `list_offsets`."""
+"""Calls to brokers: `retried` for those whose refusal may pass, `partitions_of`, `watermarks`, `list_offsets`."""
 
 from __future__ import annotations
 
@@ -33,6 +33,11 @@ def retried(ask: Callable[[], T], seconds: float) -> T:
         retry=retry_if_exception(_passes), stop=stop_after_delay(seconds), wait=wait_fixed(_PAUSE_SECONDS), reraise=True
     )
     return asking(ask)
+
+
+def partitions_of(client: Consumer | AdminClient, topic: str, seconds: float) -> list[int]:
+    """The topic's partitions, in order; none if there is no such topic. Raises KafkaException."""
+    return sorted(client.list_topics(topic, timeout=seconds).topics[topic].partitions)
 
 
 def watermarks(consumer: Consumer, topic: str, partition: int, seconds: float) -> tuple[int, int]:

@@ -21,7 +21,6 @@ def s3_client(s3: S3Settings) -> S3Client:
         region_name=s3.region,
         aws_access_key_id=None if s3.access_key is None else s3.access_key.get_secret_value(),
         aws_secret_access_key=None if s3.secret_key is None else s3.secret_key.get_secret_value(),
-        verify=None if s3.ca_file is None else str(s3.ca_file),
         config=Config(
             s3={"addressing_style": "auto" if s3.endpoint is None else "path"},
             connect_timeout=5,

@@ -63,7 +63,6 @@ class S3Settings(_Part):
     access_key: SecretStr | None = None
     secret_key: SecretStr | None = None
     bucket: str = "headrace"
-    ca_file: Path | None = None
 
     def delta_options(self) -> dict[str, str]:
         """These settings as deltalake wants them, secrets in clear.

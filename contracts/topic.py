@@ -52,7 +52,7 @@ class Lake(_Section):
     """
 
     table: FieldName
-    format: Literal["delta", "iceberg"]
+    format: Literal["delta"]
     partition_by: tuple[FieldName, ...]
     history_days: int = Field(gt=0)
 

@@ -11,21 +11,26 @@ from typing import Any
 
 import prometheus_client
 import structlog
-from confluent_kafka import Consumer, TopicPartition
+from botocore.exceptions import BotoCoreError, ClientError
+from confluent_kafka import KafkaException, TopicPartition
 from pyspark.sql import DataFrame
 
+from contracts.brokers import partitions_of
 from contracts.settings import KafkaSettings
-from spark.errors import SinkRefused
+from spark.errors import SinkRefused, TableTaken
+from spark.lifecycle import Lifecycle
 from spark.offsets import OffsetRange
 from spark.prepared import Prepared
-from spark.resume import CheckpointOffsets, find_positions, resume
+from spark.resume import CheckpointOffsets, find_positions, resume, starting_offsets
 from spark.settings import LiveSettings
 from spark.sink import Route, ToRows, Written
 from spark.tail import Taken, not_taken, read_tail
 from spark.transaction import (
     RESULT,
     Plan,
+    close,
     committed_positions,
+    fence,
     given,
     position_reader,
     send,
@@ -36,7 +41,9 @@ SKIPPED = prometheus_client.Counter(
     "headrace_replayed_records", "Records of a repeated batch that were committed before.", ["query"]
 )
 
+_TIMEOUT_SECONDS = 30.0
 _KEEP_SECONDS = 3600.0
+_KEEP_AGAIN_SECONDS = 60.0
 _log = structlog.get_logger(__name__)
 
 
@@ -65,16 +72,11 @@ class ExactlyOnceSink:
         topic = self._route.source
         reader = position_reader(self._kafka, self._route)
         try:
-            partitions = _partitions(reader, topic)
-            for partition in partitions:
-                transactional_producer(self._kafka, self._route, partition).close()
+            partitions = partitions_of(reader, topic, _TIMEOUT_SECONDS)
+            fence(self._kafka, self._route, partitions)
             committed = committed_positions(reader, topic, partitions)
             self._taken = read_tail(self._settings, self._route, committed)
-            group = {
-                partition: self._taken[partition].position if partition in committed else None
-                for partition in partitions
-            }
-            found = find_positions(reader, topic, group, checkpoint.committed(topic))
+            found = find_positions(reader, topic, partitions, self._taken, checkpoint.committed(topic))
             positions = resume(found, topic, self._live.resume_from, self._live.on_data_loss)
             moved = [
                 TopicPartition(topic, p, at, self._taken[p].metadata if p in committed else "")
@@ -87,7 +89,7 @@ class ExactlyOnceSink:
             checkpoint.remove()
         finally:
             reader.close()
-        return json.dumps({topic: {str(partition): at for partition, at in positions.items()}})
+        return starting_offsets(topic, positions)
 
     def write(self, batch: DataFrame, to_rows: ToRows, ranges: Sequence[OffsetRange]) -> Written:
         """Raises SinkRefused if a task found that writing would lose or double records."""
@@ -118,26 +120,39 @@ class ExactlyOnceSink:
         """The last record that real-time mode wrote ahead of its position; -1 if there is none."""
         return max(self._taken[partition].beyond, default=-1) if partition in self._taken else -1
 
-    def keep_offsets(self, stopping: threading.Event) -> None:
-        """Commit the positions again every hour, until `stopping`: brokers forget those that nobody renews for days."""
-        while not stopping.wait(_KEEP_SECONDS):
-            # Between batches only, or it would fence the sink's own tasks.
-            with self._writing:
-                self.renew_offsets()
+    def keep_offsets(self, lifecycle: Lifecycle) -> None:
+        """Commit the positions again every hour, until it is stopping: brokers forget those that nobody renews for days."""
+        pause = _KEEP_SECONDS
+        while not lifecycle.stopping.wait(pause):
+            try:
+                # Between batches only, or it would fence the sink's own tasks.
+                with self._writing:
+                    if lifecycle.lease is not None:
+                        # One that slept would fence who has taken over.
+                        lifecycle.lease.check()
+                    self.renew_offsets()
+                pause = _KEEP_SECONDS
+            except TableTaken:
+                return  # which the queries find out as well
+            except (KafkaException, BotoCoreError, ClientError) as error:
+                _log.warning("offsets not renewed", query=self._route.query, error=str(error))
+                pause = _KEEP_AGAIN_SECONDS
 
     def renew_offsets(self) -> None:
         """Commit every position of the group again, each in a transaction of its partition's own producer."""
         topic = self._route.source
         consumer = position_reader(self._kafka, self._route)
         try:
-            for partition in _partitions(consumer, topic):
+            for partition in partitions_of(consumer, topic, _TIMEOUT_SECONDS):
                 producer = transactional_producer(self._kafka, self._route, partition)
-                position = committed_positions(consumer, topic, [partition]).get(partition)
-                if position is not None:
-                    producer.begin_transaction()
-                    producer.send_offsets_to_transaction([position], consumer.consumer_group_metadata(), 30)
-                    producer.commit_transaction(30)
-                producer.close()
+                try:
+                    position = committed_positions(consumer, topic, [partition]).get(partition)
+                    if position is not None:
+                        producer.begin_transaction()
+                        producer.send_offsets_to_transaction([position], consumer.consumer_group_metadata(), 30)
+                        producer.commit_transaction(30)
+                finally:
+                    close(producer)
         finally:
             consumer.close()
 
@@ -153,7 +168,3 @@ def _together(results: Sequence[Mapping[str, Any]]) -> Written:
         sum(result["sum_ms"] for result in results) / rows if rows else None,
         unmatched,
     )
-
-
-def _partitions(consumer: Consumer, topic: str) -> list[int]:
-    return sorted(consumer.list_topics(topic, timeout=30).topics[topic].partitions)

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
+from contracts.brokers import partitions_of
 from contracts.catalog import Catalog
 from contracts.errors import ContractError
 from contracts.registry import Registry
@@ -74,8 +75,8 @@ class LakeTable:
         lifecycle: Lifecycle,
     ) -> None:
         """`schema` is the topic's current one. Raises ContractError if the contract asks for no Delta table."""
-        if topic.lake is None or topic.lake.format != "delta":
-            raise ContractError(f"the contract of {topic.name} asks for no Delta table")
+        if topic.lake is None:
+            raise ContractError(f"the contract of {topic.name} asks for no table")
         self._spark = spark
         self._settings = settings
         self._topic = topic
@@ -212,8 +213,7 @@ class LakeTable:
         _log.warning("records set aside", topic=self._topic.dead_letter_topic, rows=seen.get["rows"])
 
     def _partitions(self) -> list[int]:
-        topic = AdminClient({**self._settings.kafka.client_config()}).list_topics(self._topic.name, timeout=30)
-        return sorted(topic.topics[self._topic.name].partitions)
+        return partitions_of(AdminClient({**self._settings.kafka.client_config()}), self._topic.name, 30)
 
 
 def lake_tables(

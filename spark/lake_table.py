@@ -90,17 +90,17 @@ class TableWriter:
         """The offset after the highest one of `raw` ("topic/partition") of which the table has a derived record."""
         return self.table.transaction_version(f"headrace/raw/{raw}") or 0
 
-    def revisions(self, raw_offsets: tuple[int, int], *, repairs: bool = False) -> Iterator[tuple[str, int]]:
-        """Coordinate and revision of every row whose `raw_offset` lies in this range, both ends included; of `repairs`
+    def revisions(self, raw_offsets: Sequence[tuple[int, int]], *, repairs: bool = False) -> Iterator[tuple[str, int]]:
+        """Coordinate and revision of every row whose `raw_offset` lies in one of these ranges, both ends included; of `repairs`
         only the rows of later revisions, which are few.
 
         Files that hold none are left alone, by their statistics.
         """
-        least, greatest = raw_offsets
+        within = " or ".join(f"raw_offset between {least} and {greatest}" for least, greatest in raw_offsets)
         there = any(field.name == "revision" for field in self.table.schema().fields)
         # Null in rows from before the field was added.
         revision = "coalesce(revision, 0)" if there else "0"
-        where = f"raw_offset between {least} and {greatest} and {revision} {'>' if repairs else '='} 0"
+        where = f"({within}) and {revision} {'>' if repairs else '='} 0"
         found = (
             QueryBuilder()
             .register("rows", self.table)
@@ -139,11 +139,13 @@ class TableWriter:
             raise self.taken()
 
     def files(self) -> list[dict[str, Any]]:
-        """`path`, `size_bytes` and `partition` (values by column) of every file of the newest version."""
+        """`path`, `size_bytes` and, if the table has partition columns, `partition` (values by column) of every file of the
+        newest version.
+        """
         actions = self.table.get_add_actions()
-        names = ("path", "size_bytes", "partition")
-        columns = [actions.column(name).to_pylist() for name in names if name in actions.schema.names]
-        return [dict(zip(names, values, strict=False)) for values in zip(*columns, strict=True)]
+        names = [name for name in ("path", "size_bytes", "partition") if name in actions.schema.names]
+        columns = [actions.column(name).to_pylist() for name in names]
+        return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
 
     def taken(self) -> TableTaken:
         """What to raise when somebody else turns out to have committed."""

@@ -20,7 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from contracts.catalog import Catalog
 from contracts.registry import Registry
-from spark.at_least_once import AtLeastOnceSink, observed, written
+from spark.at_least_once import kafka_records, observed, written
 from spark.broadcasts import Broadcasts
 from spark.dimensions import Dimension, Dimensions
 from spark.enrich import DIMENSIONS
@@ -77,7 +77,6 @@ class RealTime:
         self._schemas = TopicSchemas(registry, source, catalog.schema(SOURCE))
         self._dimensions = Dimensions(spark, settings.s3, [catalog.dimension(name) for name in DIMENSIONS])
         self._value = target_value(catalog, registry)
-        self._sink = AtLeastOnceSink(settings.kafka, self._route)
         self._positions = RealTimePositions(
             settings, self._route, CheckpointOffsets(settings.s3, checkpoint_folder(self._route.target))
         )
@@ -143,7 +142,7 @@ class RealTime:
         known = failing_on_other_ids(not_taken(raw, taken), self._schemas.current.writers.keys() | self._foreign)
         # Of this query alone: a broadcast that was interrupted with the one before stays failed.
         enriched = enriched_rows(known, self._schemas.current, dimensions, Broadcasts().sides(dimensions))
-        return self._sink.records(observed(outgoing_rows(enriched, self._value), self._route.query))
+        return kafka_records(observed(outgoing_rows(enriched, self._value), self._route.query), self._route)
 
     def _versions(self, dimensions: Mapping[str, Dimension]) -> dict[str, object]:
         """Of everything that a query can't be told while it runs."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from itertools import zip_longest
 from types import TracebackType
 from typing import Self
 
@@ -97,7 +98,8 @@ class Meter:
         return [
             TopicPartition(topic, partition, end - 1)
             for topic, found in ends.ends.items()
-            for partition, (end, before) in enumerate(zip(found, self.ends.ends[topic], strict=True))
+            # A topic may have got partitions since.
+            for partition, (end, before) in enumerate(zip_longest(found, self.ends.ends[topic], fillvalue=0))
             if end > before
         ]
 

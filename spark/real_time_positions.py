@@ -6,11 +6,14 @@ from collections.abc import Mapping, Sequence
 
 from confluent_kafka import TopicPartition
 
+from contracts.brokers import partitions_of
 from spark.resume import CheckpointOffsets, find_positions, resume
 from spark.settings import SparkSettings
 from spark.sink import Route
 from spark.tail import Mark, Taken, mark, read_tail
-from spark.transaction import committed_positions, position_reader, transactional_producer
+from spark.transaction import committed_positions, fence, position_reader
+
+_TIMEOUT_SECONDS = 30.0
 
 
 class RealTimePositions:
@@ -34,15 +37,14 @@ class RealTimePositions:
         Raises PositionsDisagree if the checkpoint is ahead, or records that nobody has taken in are gone from the topic.
         """
         topic = self._route.source
-        partitions = sorted(self._reader.list_topics(topic, timeout=30).topics[topic].partitions)
+        partitions = partitions_of(self._reader, topic, _TIMEOUT_SECONDS)
         checkpoint = {} if self._alone else self._take_over(partitions)
         # Before reading the tail: what a query that has just ended still sends lies behind this mark.
         before = mark(self._reader, self._route).as_metadata()
         committed = committed_positions(self._reader, topic, partitions)
         taken = read_tail(self._settings.kafka, self._route, committed)
-        group = {partition: taken[partition].position if partition in taken else None for partition in partitions}
         live = self._settings.live
-        found = find_positions(self._reader, topic, group, checkpoint)
+        found = find_positions(self._reader, topic, partitions, taken, checkpoint)
         positions = resume(found, topic, live.resume_from, live.on_data_loss)
         result = {
             partition: taken[partition]
@@ -61,8 +63,7 @@ class RealTimePositions:
         self._commit(positions, dict.fromkeys(positions, before.as_metadata()))
 
     def _take_over(self, partitions: Sequence[int]) -> dict[int, int]:
-        for partition in partitions:
-            transactional_producer(self._settings.kafka.client_config(), self._route, partition).close()
+        fence(self._settings.kafka.client_config(), self._route, partitions)
         return self._checkpoint.committed(self._route.source)
 
     def _commit(self, positions: Mapping[int, int], metadata: Mapping[int, str]) -> None:

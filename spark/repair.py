@@ -15,7 +15,7 @@ from deltalake.exceptions import TableNotFoundError
 from pyspark.sql import Column, Row, SparkSession
 from pyspark.sql import functions as F
 
-from contracts.brokers import watermarks
+from contracts.brokers import partitions_of, watermarks
 from contracts.catalog import Catalog
 from contracts.errors import ContractError
 from contracts.registry import Registry
@@ -56,11 +56,11 @@ class Repair:
     """
 
     def __init__(self, spark: SparkSession, settings: SparkSettings, catalog: Catalog, registry: Registry) -> None:
-        """Raises NotAProducer if the topic's contract does not list `repair`, ContractError if it asks for no Delta table."""
+        """Raises NotAProducer if the topic's contract does not list `repair`, ContractError if it asks for no table."""
         source, target = catalog.topic(SOURCE), catalog.topic(TARGET)
         self._value = target_value(catalog, registry, "repair")
-        if target.lake is None or target.lake.format != "delta":
-            raise ContractError(f"the contract of {target.name} asks for no Delta table, whose rows could be repaired")
+        if target.lake is None:
+            raise ContractError(f"the contract of {target.name} asks for no table, whose rows could be repaired")
         self._spark = spark
         self._s3 = settings.s3
         self._kafka = settings.kafka.client_config()
@@ -127,9 +127,7 @@ class Repair:
         """The ends of all partitions that hold anything, open transactions included: they may be an earlier repair's."""
         asker = Consumer({**self._kafka, "group.id": "repair", "isolation.level": "read_uncommitted"})
         try:
-            partitions = (
-                asker.list_topics(self._target.name, timeout=_TIMEOUT_SECONDS).topics[self._target.name].partitions
-            )
+            partitions = partitions_of(asker, self._target.name, _TIMEOUT_SECONDS)
             marks = {each: watermarks(asker, self._target.name, each, _TIMEOUT_SECONDS) for each in partitions}
         finally:
             asker.close()

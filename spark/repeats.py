@@ -37,10 +37,14 @@ def repeats(found: pd.DataFrame, table: TableWriter) -> dict[int, npt.NDArray[np
     for repairs, below in ((False, found[is_below & ~is_repair]), (True, found[is_below & is_repair])):
         if below.empty:
             continue
-        offsets = int(below["raw_offset"].min()), int(below["raw_offset"].max())
-        there = set(table.revisions(offsets, repairs=repairs))
         coordinates = below["raw"].astype(str) + "/" + below["raw_offset"].astype(str)
-        in_table = [each in there for each in zip(coordinates, below["revision"], strict=True)]
+        wanted = list(zip(coordinates, below["revision"], strict=True))
+        # One range for each: a partition that was added begins at 0, beside others at millions.
+        by_raw = below.groupby("raw", observed=True)["raw_offset"]
+        ranges = [(int(offsets.min()), int(offsets.max())) for _, offsets in by_raw]
+        # Of the rows that lie between, of which there may be millions, none is kept.
+        there = set(wanted).intersection(table.revisions(ranges, repairs=repairs))
+        in_table = [each in there for each in wanted]
         repeated[below.index[in_table]] = True
     rows = found[repeated]
     return {

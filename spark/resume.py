@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -17,6 +17,8 @@ from spark.errors import PositionsDisagree
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
+
+    from spark.tail import Taken
 
 ResumeFrom = Literal["both", "group", "checkpoint"]
 OnDataLoss = Literal["stop", "continue"]
@@ -69,14 +71,20 @@ def resume(found: Mapping[int, Found], topic: str, resume_from: ResumeFrom, on_d
 
 
 def find_positions(
-    consumer: Consumer, topic: str, group: Mapping[int, int | None], checkpoint: Mapping[int, int]
+    consumer: Consumer, topic: str, partitions: Sequence[int], taken: Mapping[int, Taken], checkpoint: Mapping[int, int]
 ) -> dict[int, Found]:
-    """What the brokers hold of each partition, beside what group and checkpoint say."""
+    """What the brokers hold of each partition, beside what group and checkpoint say; `taken` is by the group's offsets."""
     found = {}
-    for partition, offset in group.items():
+    for partition in partitions:
         low, high = watermarks(consumer, topic, partition, _TIMEOUT_SECONDS)
-        found[partition] = Found(offset, checkpoint.get(partition), low, high)
+        group = taken[partition].position if partition in taken else None
+        found[partition] = Found(group, checkpoint.get(partition), low, high)
     return found
+
+
+def starting_offsets(topic: str, positions: Mapping[int, int]) -> str:
+    """As the option of Spark's Kafka source."""
+    return json.dumps({topic: {str(partition): position for partition, position in positions.items()}})
 
 
 class CheckpointOffsets:

@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from contracts.brokers import watermarks
+from contracts.brokers import partitions_of, watermarks
 from contracts.dead_letters.headers import ERRORS
 from contracts.dead_letters.log import wait_for_open_transactions
 from contracts.settings import KafkaSettings
@@ -147,9 +147,7 @@ def _coordinates(kafka: KafkaSettings, route: Route, marks: list[Mark]) -> Itera
         starts = []
         for topic in (route.target, route.dead_letters):
             known = [each.ends.get(topic, ()) for each in marks]
-            wait_for_open_transactions(
-                kafka, topic, len(consumer.list_topics(topic, _TIMEOUT_SECONDS).topics[topic].partitions)
-            )
+            wait_for_open_transactions(kafka, topic, len(partitions_of(consumer, topic, _TIMEOUT_SECONDS)))
             for partition, end in enumerate(_ends(consumer, topic)):
                 start = min(ends[partition] if partition < len(ends) else 0 for ends in known)
                 if start < end:
@@ -172,5 +170,5 @@ def _coordinates(kafka: KafkaSettings, route: Route, marks: list[Mark]) -> Itera
 
 
 def _ends(consumer: Consumer, topic: str) -> list[int]:
-    partitions = sorted(consumer.list_topics(topic, timeout=_TIMEOUT_SECONDS).topics[topic].partitions)
+    partitions = partitions_of(consumer, topic, _TIMEOUT_SECONDS)
     return [watermarks(consumer, topic, partition, _TIMEOUT_SECONDS)[1] for partition in partitions]

@@ -67,7 +67,7 @@ class Upkeep:
     def compact(self) -> None:
         """Make larger files of small ones, in one commit that changes no row. Raises TableTaken if there is another writer by now."""
         small = Counter(
-            str(file["partition"]) for file in self._writer.files() if file["size_bytes"] < self._small_bytes
+            str(file.get("partition")) for file in self._writer.files() if file["size_bytes"] < self._small_bytes
         )
         if max(small.values(), default=0) <= self._kept:
             return

@@ -196,7 +196,7 @@ class Gauges:
         s3 = self._settings.s3
         rows = {}
         for topic in self._catalog.topics.values():
-            if topic.lake is None or topic.lake.format != "delta":
+            if topic.lake is None:
                 continue
             name = topic.lake.table
             try:

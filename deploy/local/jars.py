@@ -34,8 +34,6 @@ from deploy.local.cache import cache_dir
 from deploy.local.java import java_command, network_options
 
 LOCK = Path(__file__).parent.parent / "locks" / "jars.txt"
-LOCAL_GROUPS = ("spark", "spark-s3a", "broker", "s3proxy", "registry")
-"""What the local stack runs on; `spark-iceberg` only serves topics whose contract asks for an Iceberg table."""
 
 _ATTEMPTS = 3
 _PARALLEL = 3
@@ -86,14 +84,15 @@ def say_on_stderr(line: str) -> None:
 
 
 def ensure_jars(
-    groups: Sequence[str] = LOCAL_GROUPS, *, lock: Path = LOCK, say: Callable[[str], None] = say_on_stderr
+    groups: Sequence[str] = (), *, lock: Path = LOCK, say: Callable[[str], None] = say_on_stderr
 ) -> dict[str, Path]:
-    """The folder of each group, after fetching what the cache lacks.
+    """The folder of each group (of all that the lock has, if none is named), after fetching what the cache lacks.
 
     Raises JarsUnavailable when a file can't be had or has another checksum than the lock says; the files that were
     right stay, so that the next call has less to do.
     """
     locked = read_lock(lock)
+    groups = groups or tuple(locked)
     root = cache_dir() / "jars"
     root.mkdir(exist_ok=True)
     with _alone(root / ".lock", say):
@@ -274,7 +273,7 @@ def _alone(path: Path, say: Callable[[str], None]) -> Iterator[None]:
 
 if __name__ == "__main__":
     try:
-        for name, directory in ensure_jars(sys.argv[1:] or tuple(read_lock())).items():
+        for name, directory in ensure_jars(sys.argv[1:]).items():
             print(name, directory)
     except JarsUnavailable as failure:
         sys.exit(str(failure))

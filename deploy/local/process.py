@@ -77,8 +77,14 @@ class Process:
         return self._child.pid if self._child else None
 
     def exit_code(self) -> int | None:
-        """None while it runs (or before it was started)."""
-        return self._child.poll() if self._child else None
+        """None while it runs (or before it was started). What one that has ended leaves of its session is killed."""
+        if self._child is None or self._child.returncode is not None:
+            return None if self._child is None else self._child.returncode
+        code = self._child.poll()
+        if code is not None:
+            # At once: later the pid may be somebody else's.
+            _kill_session(self._child.pid)
+        return code
 
     def wait_until(self, condition: Callable[[], bool], *, what: str, timeout_seconds: float) -> None:
         """Wait until `condition()`; raises ProcessFailed with the last log lines when it ends or takes too long."""
@@ -99,7 +105,7 @@ class Process:
 
     def ask_to_stop(self) -> None:
         """Send SIGTERM to the process itself; it stops its own children."""
-        if self._child and self._child.poll() is None:
+        if self._child and self.exit_code() is None:
             self._child.terminate()
 
     def stop(self, *, grace_seconds: float) -> bool:
@@ -111,12 +117,13 @@ class Process:
             return True
         self.ask_to_stop()
         graceful = True
-        try:
-            self._child.wait(grace_seconds)
-        except subprocess.TimeoutExpired:
-            graceful = False
-        _kill_session(self._child.pid)
-        self._child.wait()
+        if self._child.returncode is None:
+            try:
+                self._child.wait(grace_seconds)
+            except subprocess.TimeoutExpired:
+                graceful = False
+            _kill_session(self._child.pid)
+            self._child.wait()
         self._pid_file.unlink(missing_ok=True)
         return graceful
 

@@ -29,10 +29,6 @@ def run(name: str, options: Sequence[str], directory: Path) -> int:
 
 def _environment(stack: Mapping[str, str]) -> dict[str, str]:
     """Of Spark's warnings and ours a person gets only what is wrong."""
-    return {
-        **spark_env(),
-        "HEADRACE_LOG_FORMAT": "console",
-        "HEADRACE_LOG_LEVEL": "ERROR",
-        **stack,
-        **os.environ,
-    }
+    said = {"HEADRACE_LOG_FORMAT": "console", "HEADRACE_LOG_LEVEL": "ERROR"}
+    # Ours is last: the JAVA_HOME of a machine may be of any version.
+    return {**said, **stack, **os.environ, **spark_env()}

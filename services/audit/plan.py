@@ -51,9 +51,8 @@ class Source:
 
     @property
     def lake_table(self) -> str | None:
-        """Its table in the lake, if it has one that can be audited."""
-        lake = self.contract.lake
-        return lake.table if lake is not None and lake.format == "delta" else None
+        """Its table in the lake, if it has one."""
+        return None if self.contract.lake is None else self.contract.lake.table
 
 
 @dataclass(frozen=True, slots=True)

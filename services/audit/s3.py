@@ -14,5 +14,4 @@ def file_system(s3: S3Settings) -> fs.S3FileSystem:
         options = {"endpoint_override": f"{s3.endpoint.host}:{s3.endpoint.port}", "scheme": s3.endpoint.scheme}
     if s3.access_key is not None and s3.secret_key is not None:
         options |= {"access_key": s3.access_key.get_secret_value(), "secret_key": s3.secret_key.get_secret_value()}
-    ca_file = None if s3.ca_file is None else str(s3.ca_file)
-    return fs.S3FileSystem(region=s3.region, tls_ca_file_path=ca_file, **options)
+    return fs.S3FileSystem(region=s3.region, **options)

@@ -112,7 +112,7 @@ def test_an_archive_is_unpacked_once(mirror: Mirror) -> None:
 
 def test_the_lock_names_every_jar_once_with_its_checksum() -> None:
     groups = read_lock()
-    assert set(groups) == {"spark", "spark-s3a", "spark-iceberg", "broker", "s3proxy", "registry"}
+    assert set(groups) == {"spark", "spark-s3a", "broker", "s3proxy", "registry"}
     for jars in groups.values():
         assert len({jar.name for jar in jars}) == len(jars)
         assert all(len(jar.sha256) == 64 and isinstance(jar, Jar) for jar in jars)

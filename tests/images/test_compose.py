@@ -39,6 +39,20 @@ def variables(model: type[BaseModel], prefix: str = "HEADRACE_") -> set[str]:
     return found
 
 
+_OF_ALL = variables(Settings)
+_OF_THE_IMAGE = {"HEADRACE_SPARK__JARS", "HEADRACE_SPARK__CLASS_ARCHIVES"}
+_OF_SPARK = variables(SparkSettings) - _OF_ALL - _OF_THE_IMAGE
+SET_OF = {
+    "live": {each for each in _OF_SPARK if not each.startswith("HEADRACE_LAKE__")},
+    "lake": {each for each in _OF_SPARK if not each.startswith("HEADRACE_LIVE__")},
+    "alerting": variables(AlertingSettings) - _OF_ALL,
+    "audit": variables(AuditSettings) - _OF_ALL,
+    "dimensions": variables(DimensionsSettings) - _OF_ALL,
+    "replay": variables(ClockSettings) - _OF_ALL,
+    "departures": variables(ReplayingSettings) - _OF_ALL,
+}
+"""What a deployable reads beside what all do."""
+
 KNOWN = set().union(
     *map(
         variables,
@@ -95,6 +109,16 @@ def test_memory_is_limited(name: str) -> None:
 @pytest.mark.parametrize("name", OWN)
 def test_every_setting_is_one_that_a_deployable_reads(name: str) -> None:
     assert set(OWN[name].get("environment", {})) <= KNOWN
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_what_a_deployable_reads_can_be_set(name: str) -> None:
+    given = set(OWN[name].get("environment", {}))
+    for part in ("KAFKA", "REGISTRY", "S3"):
+        of_part = {each for each in KNOWN if each.startswith(f"HEADRACE_{part}__")}
+        assert of_part <= given or not of_part & given
+    if given:
+        assert {"HEADRACE_LOG_LEVEL", "HEADRACE_LOG_FORMAT"} | SET_OF.get(name, set()) <= given
 
 
 def test_every_service_with_an_extra_has_a_container() -> None:

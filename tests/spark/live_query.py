@@ -84,7 +84,7 @@ def running(
     if chosen.mode == "exactly-once":
         sink = ExactlyOnceSink(settings.kafka, route(own), chosen)
     else:
-        sink = AtLeastOnceSink(settings.kafka, route(own))
+        sink = AtLeastOnceSink(settings.kafka, route(own), chosen)
     lifecycle = Lifecycle()
     query = Live(spark, settings, own, registry, sink, lifecycle).start()
     assert query is not None

@@ -40,12 +40,15 @@ AT = datetime(2013, 1, 1, 10, 17, 0, 123456, tzinfo=UTC)
 class Table:
     """A table of this test's own, and files for it."""
 
-    def __init__(self, s3: S3Settings) -> None:
+    def __init__(self, s3: S3Settings, partition_by: tuple[str, ...] = ("origin",)) -> None:
         contract = load_catalog().topic(DEPARTED)
         assert contract.lake is not None
-        lake = contract.lake.model_copy(update={"table": f"t{uuid.uuid4().hex[:8]}_flights"})
+        lake = contract.lake.model_copy(
+            update={"table": f"t{uuid.uuid4().hex[:8]}_flights", "partition_by": list(partition_by)}
+        )
         self.contract = contract.model_copy(update={"lake_section": lake})
         self.s3 = s3
+        self.partition_by = partition_by
         self.epoch = 0
         self.prefix = f"lake/{lake.table}"
 
@@ -68,7 +71,7 @@ class Table:
                 "timestamp": pa.array([AT] * len(rows), pa.timestamp("us", "UTC")),
             }
         )
-        plan = FilePlan(self.s3, self.prefix, DEPARTED, ["origin", "at"], ["origin"], STATISTICS)
+        plan = FilePlan(self.s3, self.prefix, DEPARTED, ["origin", "at"], self.partition_by, STATISTICS)
         (result,) = write_files(plan, iter([batch]))
         return [TableFile(**file) for file in json.loads(result.column("done")[0].as_py())["files"]]
 
@@ -98,7 +101,25 @@ def test_rows_and_positions_come_in_one_commit_and_any_writer_reads_them(table: 
     again = table.writer()
     assert (again.read_positions([0, 1]), again.highest("flights.raw.v1/0")) == (taken(6), 6)
     assert table.read() == Counter({("EWR", 3): 1, ("EWR", 5): 1})
-    assert sorted(again.revisions((4, 9))) == [("flights.raw.v1/0/5", 0)]
+    assert sorted(again.revisions([(4, 9)])) == [("flights.raw.v1/0/5", 0)]
+
+
+def test_rows_are_looked_for_within_ranges_that_lie_far_apart(table: Table) -> None:
+    writer = table.writer()
+    writer.commit(table.files(3, 5, 900_000), taken(900_001), {})
+    found = sorted(writer.revisions([(0, 4), (900_000, 900_001)]))
+    assert found == [("flights.raw.v1/0/3", 0), ("flights.raw.v1/0/900000", 0)]
+
+
+def test_a_table_without_partition_columns_is_compacted_as_well(stack: LocalStack) -> None:
+    table = Table(stack.settings().s3, partition_by=())
+    writer = table.writer()
+    upkeep = Upkeep(writer, "flights", 1, files_per_commit=2)
+    for offset in range(4):
+        writer.commit(table.files(offset), taken(offset + 1), {})
+        upkeep.run(taken(offset + 1))
+    assert len(writer.files()) < 4
+    assert table.read() == Counter(("EWR", offset) for offset in range(4))
 
 
 def test_a_writer_that_did_not_see_another_ones_commit_cannot_commit(table: Table) -> None:
@@ -181,7 +202,7 @@ def test_compaction_changes_no_row_and_older_versions_stay_until_they_are_vacuum
     assert len(table.objects() - _checkpoints(table)) == 1
     assert table.read() == Counter(("EWR", offset) for offset in range(4))
     # The statistics by which readers leave files alone are still there.
-    assert list(writer.revisions((2, 2))) == [("flights.raw.v1/0/2", 0)]
+    assert list(writer.revisions([(2, 2)])) == [("flights.raw.v1/0/2", 0)]
     assert "max.raw_offset" in writer.table.get_add_actions(flatten=True).schema.names
 
 

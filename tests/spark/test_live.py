@@ -124,4 +124,5 @@ def test_a_contract_that_does_not_list_live_is_refused(
     strangers = topics.enriched.model_copy(update={"producers": ("someone-else",)})
     catalog = dataclasses.replace(topics.catalog, topics=topics.catalog.topics | {ENRICHED: strangers})
     with pytest.raises(NotAProducer, match="someone-else"):
-        Live(spark, settings, catalog, registry, AtLeastOnceSink(settings.kafka, route(catalog)), Lifecycle())
+        sink = AtLeastOnceSink(settings.kafka, route(catalog), settings.live)
+        Live(spark, settings, catalog, registry, sink, Lifecycle())
