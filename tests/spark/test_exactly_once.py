@@ -7,6 +7,7 @@ import json
 import time
 import uuid
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import pytest
@@ -14,11 +15,14 @@ from confluent_kafka import KafkaException, TopicPartition
 from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from structlog.testing import capture_logs
 
 from spark.decode import decode
 from spark.errors import PositionsDisagree, SinkRefused
 from spark.exactly_once import ExactlyOnceSink
 from spark.kafka import kafka_options
+from spark.lease import Lease
+from spark.lifecycle import Lifecycle
 from spark.offsets import OffsetRange
 from spark.resume import CheckpointOffsets
 from spark.schemas import WriterSchemas
@@ -196,6 +200,37 @@ def test_renewing_the_offsets_moves_nothing(hop: Hop) -> None:
     assert hop.position() == 1
     hop.write(1, 2)
     assert hop.written() == [0, 1]
+
+
+def test_who_slept_through_a_take_over_does_not_renew_the_offsets(hop: Hop, monkeypatch: pytest.MonkeyPatch) -> None:
+    hop.topics.send_departures("a")
+    place = f"leases/{uuid.uuid4().hex}"
+    lifecycle = Lifecycle()
+    lifecycle.lease = Lease(hop.settings.s3, place, 2.0, resumes=True)
+    lifecycle.lease.acquire()
+    lifecycle.lease.release()
+    monkeypatch.setattr("spark.exactly_once._KEEP_SECONDS", 0)
+    successor = transactional_producer(hop.settings.kafka.client_config(), hop.route, PARTITION)
+    with Lease(hop.settings.s3, place, 2.0):
+        successor.begin_transaction()
+        hop.sink().keep_offsets(lifecycle)
+        successor.produce(hop.route.target, b"not fenced")
+        successor.commit_transaction(30)
+    successor.close()
+
+
+def test_an_outage_does_not_end_the_renewal_of_offsets(hop: Hop, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, seconds in (("_KEEP_SECONDS", 0), ("_KEEP_AGAIN_SECONDS", 0.1), ("_TIMEOUT_SECONDS", 0.3)):
+        monkeypatch.setattr(f"spark.exactly_once.{name}", seconds)
+    nobody = hop.settings.kafka.model_copy(update={"bootstrap_servers": "127.0.0.1:1"})
+    lifecycle = Lifecycle()
+    with capture_logs() as logs, ThreadPoolExecutor(1) as pool:
+        renewing = pool.submit(ExactlyOnceSink(nobody, hop.route, hop.settings.live).keep_offsets, lifecycle)
+        while len(logs) < 2 and not renewing.done():
+            time.sleep(0.05)
+        lifecycle.stopping.set()
+        renewing.result()
+    assert {entry["event"] for entry in logs} == {"offsets not renewed"}
 
 
 def test_without_checkpoint_the_query_starts_at_the_groups_offsets(hop: Hop) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 
 import pytest
@@ -9,6 +10,7 @@ from confluent_kafka import Producer, TopicPartition
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from spark.at_least_once import AtLeastOnceSink
 from spark.decode import decode
 from spark.exactly_once import ExactlyOnceSink
 from spark.kafka import kafka_options
@@ -129,6 +131,17 @@ def test_exactly_once_takes_over_without_loss_or_repeat(takeover: Takeover, topi
     assert (takeover.written(), takeover.position()) == ([0, 1, 2, 3], 4)
     takeover.take_over(6)
     assert (takeover.written(), takeover.position()) == ([0, 1, 2, 3, 4, 5], 6)
+
+
+def test_at_least_once_begins_where_the_mode_before_it_was(
+    takeover: Takeover, topics: Topics, settings: SparkSettings
+) -> None:
+    topics.send_departures(*"abc")
+    takeover.commit(1)
+    takeover.write(1)
+    sink = AtLeastOnceSink(settings.kafka, takeover.route, settings.live)
+    found = sink.starting_offsets(CheckpointOffsets(settings.s3, f"checkpoints/{takeover.route.query}"))
+    assert json.loads(found) == {takeover.route.source: {"0": 2, "1": 0}}
 
 
 def test_a_take_over_that_is_killed_before_the_gap_is_filled_still_repeats_nothing(
