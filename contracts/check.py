@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import fastavro
-from fastavro.schema import SchemaParseException, UnknownType
 
 from contracts import schema_rules
 from contracts.catalog import CONTRACTS, Catalog, read_catalog
+from contracts.codec import NOT_AVRO
 from contracts.compatibility import incompatibilities
 from contracts.contract_file import Problem, named, problem_at
 from contracts.dimension import DimensionContract
@@ -61,7 +61,7 @@ class _Topic:
                 schemas.append(fastavro.parse_schema(json.loads(text)))
             except json.JSONDecodeError as error:
                 yield Problem(self._schema_file(version), error.lineno, f"not readable as JSON: {error.msg}", "mend it")
-            except (SchemaParseException, UnknownType, KeyError, ValueError, TypeError, AttributeError) as error:
+            except NOT_AVRO as error:
                 yield Problem(self._schema_file(version), None, f"not an Avro schema: {error}", "mend it")
         if not schemas or len(schemas) < self.topic.schema_version:
             return

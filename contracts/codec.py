@@ -36,6 +36,8 @@ _FRAME = struct.Struct(">BI")
 FRAME_BYTES = _FRAME.size
 """The wire format's frame: the byte 0x00 and the schema id."""
 _AVRO_FILE = b"Obj\x01"
+NOT_AVRO = (SchemaParseException, ValueError, KeyError, TypeError, AttributeError, RecursionError)
+"""What comes of taking any text for an Avro record's schema: fastavro has no one exception for it."""
 _TEXT_BYTES = bytes([9, 10, 13, *range(32, 127)])
 
 
@@ -152,7 +154,7 @@ class Codec:
                 tuple(_integers(parsed)),
                 Walk(parsed, reader_fields=_most_fields(self._reader)),
             )
-        except (SchemaParseException, ValueError, KeyError, TypeError) as error:
+        except NOT_AVRO as error:
             raise Unresolvable(f"schema id {schema_id} is not an Avro record: {error}") from error
         self._writers[schema_id] = writer
         return writer

@@ -10,8 +10,8 @@ from typing import Any
 import fastavro
 
 from contracts.avro_walk import Walk
-from contracts.codec import FRAME_BYTES, Codec
-from contracts.errors import DecodeError, RegistryError, RegistryRefused, TrailingBytes, UnknownSchemaId
+from contracts.codec import FRAME_BYTES, NOT_AVRO, Codec
+from contracts.errors import DecodeError, HeadraceError, RegistryError, RegistryRefused, TrailingBytes, UnknownSchemaId
 from contracts.registry import Registry
 
 
@@ -45,16 +45,19 @@ class Decoder:
         except RegistryError as error:
             return Decoded(problem=str(error))
         if value[:1] == b"\x00" and len(value) > FRAME_BYTES:
-            return self._beginning(value, problem)
+            try:
+                return self._beginning(value, problem)
+            except (HeadraceError, *NOT_AVRO):  # its schema can't be had, or is of no record
+                return Decoded(problem=problem)
         text = _text(value)
         return Decoded(text=text, problem=None if text is not None else problem)
 
     def _beginning(self, value: bytes, problem: str) -> Decoded:
         """The fields before the first one that can't be read."""
-        schema = fastavro.parse_schema(json.loads(self._schema(int.from_bytes(value[1:FRAME_BYTES], "big"))))
-        fields: Any = schema["fields"] if isinstance(schema, dict) else []
+        schema: Any = fastavro.parse_schema(json.loads(self._schema(int.from_bytes(value[1:FRAME_BYTES], "big"))))
+        fields = schema["fields"]
         for count in range(len(fields), 0, -1):
-            beginning: Any = {**schema, "fields": fields[:count]}  # type: ignore[dict-item]
+            beginning: Any = {**schema, "fields": fields[:count]}
             try:
                 Walk(beginning)(value, FRAME_BYTES)
             except TrailingBytes:

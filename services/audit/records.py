@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import Message
 
+from contracts.codec import NOT_AVRO
 from contracts.errors import DecodeError
 from contracts.evolution import Resolution, resolve
 from contracts.registry import Registry
@@ -218,9 +219,9 @@ class _Reader:
             if json.loads(writer) == json.loads(self._reading.schema):
                 return reader_schema(writer), None, None
             how = resolve(self._reading.schema, writer)
-        except DecodeError:  # there is no such id, or it is of no record
+            return reader_schema(writer), reader_schema(how.schema), how
+        except (DecodeError, *NOT_AVRO):  # there is no such id, or it is of no record
             return None
-        return reader_schema(writer), reader_schema(how.schema), how
 
 
 def _bytes(value: str | bytes | None) -> bytes | None:

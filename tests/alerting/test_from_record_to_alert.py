@@ -40,6 +40,7 @@ from tests.alerting.worker import (
     settings_of,
     wait_for,
 )
+from tests.contracts.wire import register_protobuf
 
 pytestmark = pytest.mark.system
 
@@ -103,6 +104,7 @@ def test_a_poison_record_becomes_a_dead_letter_and_the_next_goes_on(stack: Local
     with Registry(settings.registry) as registry:
         schema_id = registry.latest(f"{WEATHER}-value").id
         good = Codec(registry.by_id).encode(schema_id, vars(a_reading(a_station())))
+    foreign_id = register_protobuf(stack.registry.url, f"trials.{mark.hex()}.v1-value")
     poison = {
         b"empty" + mark: (b"", "Truncated"),
         b"tombstone" + mark: (None, "Truncated"),
@@ -112,6 +114,7 @@ def test_a_poison_record_becomes_a_dead_letter_and_the_next_goes_on(stack: Local
         b"text" + mark: (b'{"station": "JFK"}', "ForeignBody"),
         b"magic" + mark: (b"\x07" + good[1:], "WrongMagic"),
         b"unknown id" + mark: (struct.pack(">bI", 0, 2**31 - 1) + good[5:], "UnknownSchemaId"),
+        b"protobuf" + mark: (struct.pack(">bI", 0, foreign_id) + good[5:], "Unresolvable"),
     }
     sender = producer(stack)
     for key, (value, _) in poison.items():

@@ -20,6 +20,7 @@ from services.audit.errors import CouldNotAudit
 from services.audit.hop import Hop
 from services.audit.report import Report
 from tests.audit.way import ALERTS, DERIVED, RAW, Sent, Way
+from tests.contracts.wire import register_protobuf
 
 
 @pytest.fixture(scope="module")
@@ -86,13 +87,20 @@ def test_a_field_that_an_older_version_lacks_is_not_compared_and_the_others_are(
     assert noted(report, "of a schema version without some looked-up fields, those not compared") == 2
 
 
-def test_an_id_of_something_that_is_no_avro_record_is_a_dead_letters_own_business(way: Way, registry: Registry) -> None:
+def test_an_id_of_something_that_is_no_avro_record_is_a_dead_letters_own_business(
+    way: Way, registry: Registry, stack: LocalStack
+) -> None:
     flights = way.depart(2)
-    schema_id = registry.register(f"{way.name(RAW)}.of-somebody-else-value", '"string"')
-    (foreign,) = way.send(RAW, [replace(flights[0], body=b"\x00" + schema_id.to_bytes(4, "big") + b"\x02a")])
+    ids = [
+        registry.register(f"{way.name(RAW)}.of-somebody-else-value", '"string"'),
+        register_protobuf(stack.registry.url, f"{way.name(RAW)}.of-others-value"),
+    ]
+    foreign = way.send(
+        RAW, [replace(flights[0], body=b"\x00" + schema_id.to_bytes(4, "big") + b"\x02a") for schema_id in ids]
+    )
     way.derive(way.enriched(flights))
-    way.set_aside(foreign)
-    way.taken_in("live", RAW, *flights, foreign)
+    way.set_aside(*foreign)
+    way.taken_in("live", RAW, *flights, *foreign)
     assert way.audit(Hop.DERIVED).findings == []
 
 

@@ -27,6 +27,7 @@ from contracts.registry import Registry
 from contracts.settings import RegistrySettings
 from deploy.local.stack import LocalStack
 from tests.contracts.gateway import HANG_UP, a_gateway
+from tests.contracts.wire import register_protobuf
 
 UNKNOWN_ID = json.dumps({"error_code": 40403, "message": "Schema not found"})
 
@@ -132,7 +133,7 @@ def test_an_outage_that_ends_is_ridden_out(stack: LocalStack) -> None:
         (302, ""),
         (200, "welcome to the WiFi"),
         (200, "{}"),
-        (200, '{"schema": "{"}'),
+        (200, '{"schema": {}}'),
         (HANG_UP, ""),
     ],
 )
@@ -141,6 +142,12 @@ def test_an_answer_that_makes_no_sense_is_an_outage_and_never_unknown(answer: tu
         with pytest.raises(RegistryUnavailable):
             registry.by_id(1)
         assert len(gateway.seen) > 1
+
+
+@pytest.mark.system
+def test_a_schema_of_protobuf_is_given_as_it_is(stack: LocalStack) -> None:
+    with a_registry(stack.registry.url) as registry:
+        assert registry.by_id(register_protobuf(stack.registry.url, a_subject())).startswith('syntax = "proto3";')
 
 
 def test_a_closed_port_is_an_outage() -> None:

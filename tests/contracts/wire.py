@@ -7,6 +7,7 @@ import uuid
 from datetime import UTC, date, datetime
 from typing import Any
 
+import httpx
 from confluent_kafka import Consumer, Message, TopicPartition
 
 from contracts import events
@@ -29,6 +30,14 @@ def a_departure(**fields: Any) -> events.FlightDeparted:
         distance_miles=1400,
     )
     return usual.model_copy(update=fields)
+
+
+def register_protobuf(registry_url: str, subject: str) -> int:
+    """The id of a schema that somebody else registered, of a kind that is not Avro nor JSON."""
+    body = {"schemaType": "PROTOBUF", "schema": 'syntax = "proto3"; message Theirs { string name = 1; }'}
+    response = httpx.post(f"{registry_url}/subjects/{subject}/versions", json=body, trust_env=False)
+    response.raise_for_status()
+    return int(response.json()["id"])
 
 
 def records_of(topic: str, settings: Settings, *, timeout_seconds: float = 30) -> list[Message]:
