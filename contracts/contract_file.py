@@ -29,7 +29,15 @@ class Problem:
         return f"{where}: {self.problem}: {self.cure}"
 
 
-class _DuplicateKey(yaml.MarkedYAMLError):
+class NotYaml(Exception):
+    """What is wrong with a file that is not readable as YAML, and on which line (from 1). Shows no value of the file."""
+
+    def __init__(self, problem: str, line: int) -> None:
+        super().__init__(f"not readable as YAML: {problem}")
+        self.line = line
+
+
+class _Unreadable(yaml.MarkedYAMLError):
     pass
 
 
@@ -39,22 +47,44 @@ class _Loader(yaml.CSafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[str] = set()
         for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                continue
             if key.value in seen:
-                raise _DuplicateKey(problem=f"key '{key.value}' stands twice", problem_mark=key.start_mark)
+                raise _Unreadable(problem=f"key '{key.value}' stands twice", problem_mark=key.start_mark)
             seen.add(key.value)
         return super().construct_mapping(node, deep)
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        # What Python says to 2013-02-30, !!int x or !!bool x: the loader lets it through.
+        except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError):
+            kind = node.tag.rpartition(":")[2]
+            raise _Unreadable(problem=f"a value that is no {kind}", problem_mark=node.start_mark) from None
+
+
+def load_yaml(data: bytes) -> Any:
+    """The content of a YAML file. Raises NotYaml."""
+    try:
+        return yaml.load(data.decode(), _Loader)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise NotYaml(str(error.problem), line) from None
+    except UnicodeDecodeError as error:
+        raise NotYaml("not UTF-8", data.count(b"\n", 0, error.start) + 1) from None
+    except yaml.reader.ReaderError as error:
+        raise NotYaml(error.reason, data.count(b"\n", 0, error.position) + 1) from None
 
 
 def read_contract(path: Path, model: type[M], root: Path) -> tuple[M | None, list[Problem]]:
     """The file as a `model`, or None and every problem that it has; `root` is the contracts' folder."""
     file = named(root, path)
-    text = path.read_text(encoding="utf-8")
+    data = path.read_bytes()
     try:
-        content = yaml.load(text, _Loader)
-        tree = yaml.compose(text, yaml.CSafeLoader)
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else None
-        return None, [Problem(file, line, f"not readable as YAML: {error.problem}", "mend the line")]
+        content = load_yaml(data)
+    except NotYaml as error:
+        return None, [Problem(file, error.line, str(error), "mend the line")]
+    tree = yaml.compose(data, yaml.CSafeLoader)
     if not isinstance(content, dict) or tree is None:
         return None, [Problem(file, None, "not a mapping of keys to values", "copy the shape of its neighbours")]
     try:

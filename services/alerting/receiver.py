@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Annotated, Literal, Self
 
 import httpx
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints, ValidationError, model_validator
+
+from contracts.contract_file import NotYaml, load_yaml
 
 
 class ReceiversError(Exception):
@@ -78,12 +79,11 @@ def load_receivers(path: Path | None) -> tuple[Receiver, ...]:
     if path is None:
         return ()
     try:
-        return Receivers.model_validate(yaml.safe_load(path.read_text(encoding="utf-8"))).receivers
-    except (OSError, UnicodeDecodeError) as error:
+        return Receivers.model_validate(load_yaml(path.read_bytes())).receivers
+    except OSError as error:
         raise ReceiversError(f"{path}: not readable: {type(error).__name__}") from None
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise ReceiversError(f"{path}:{line}: not readable as YAML: {error.problem}") from None
+    except NotYaml as error:
+        raise ReceiversError(f"{path}:{error.line}: {error}") from None
     except ValidationError as error:
         problems = [
             f"{path}: {'.'.join(map(str, detail['loc'])) or 'file'}: {detail['msg']}" for detail in error.errors()

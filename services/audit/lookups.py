@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from contracts.catalog import Catalog
+from contracts.contract_file import NotYaml, load_yaml
 from contracts.errors import ContractError
 from services.audit.errors import CouldNotAudit
 
@@ -63,10 +63,12 @@ class Recomputed:
 def load_lookups(path: Path, catalog: Catalog) -> dict[str, Recomputed]:
     """By topic. Raises CouldNotAudit, naming file and key, if it is not readable or names what no contract knows."""
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        content = load_yaml(path.read_bytes()) or {}
         found = TypeAdapter(dict[str, Lookups]).validate_python(content)
         return {topic: _placed(topic, lookups, catalog) for topic, lookups in found.items()}
-    except (OSError, yaml.YAMLError, ContractError) as error:
+    except NotYaml as error:
+        raise CouldNotAudit(f"{path}:{error.line}: {error}") from error
+    except (OSError, ContractError) as error:
         raise CouldNotAudit(f"{path}: {error}") from error
     except ValidationError as error:
         problems = (f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())

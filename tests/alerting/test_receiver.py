@@ -60,11 +60,17 @@ def test_two_receivers_of_one_name_are_refused(tmp_path: Path) -> None:
     assert load(tmp_path, url, f"  - name: ops\n    url: {url}\n") == "the name stands twice"
 
 
+@pytest.mark.parametrize("value", [f"!!int {TOKEN}", f"!!bool {TOKEN}", f"{TOKEN}\x07"])
+def test_a_file_that_is_no_yaml_is_refused_with_its_line_and_without_its_secrets(value: str, tmp_path: Path) -> None:
+    problem = load(tmp_path, "https://hooks.example.com", f"    authorization: {value}\n")
+    assert "receivers.yaml:6: not readable as YAML" in problem
+
+
 def test_without_a_file_nobody_is_notified() -> None:
     assert load_receivers(None) == ()
 
 
-@pytest.mark.parametrize(("text", "problem"), [("receivers: [", ":1: not readable as YAML"), ("- a", "file: ")])
+@pytest.mark.parametrize(("text", "problem"), [("receivers: [}", ":1: not readable as YAML"), ("- a", "file: ")])
 def test_a_file_of_another_shape_is_refused(text: str, problem: str, tmp_path: Path) -> None:
     path = tmp_path / "receivers.yaml"
     path.write_text(text, encoding="utf-8")

@@ -36,7 +36,18 @@ def test_a_changed_file_is_taken_once(tmp_path: Path) -> None:
     assert thresholds(rules) == [50.0]
 
 
-@pytest.mark.parametrize("bad", ["rules: [", VALID.replace("wind_gust_mph\n", "wind\n"), ""])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "rules: [",
+        VALID.replace("wind_gust_mph\n", "wind\n"),
+        "",
+        VALID.replace('"{wind_gust_mph:.0f} mph at {station}"', "{{station}}"),
+        VALID.replace("Loading stops.", "2013-02-30"),
+        VALID.replace("threshold: 40", 'threshold: !!int "abc"'),
+        VALID.replace("Loading stops.", "Loading\x07stops."),
+    ],
+)
 def test_an_invalid_file_keeps_the_old_rules_and_counts_once(bad: str, tmp_path: Path) -> None:
     rules = RulesFile(write(tmp_path, VALID), load_catalog())
     before = failures()

@@ -52,7 +52,8 @@ def test_the_shipped_lookups_tell_every_field_that_is_looked_up() -> None:
         ("flights.departed.v1: {joins: []}", "versions: Field required"),
         ("nothing.known.v1: {versions: a, unmatched: b, joins: []}", "no contract for topic"),
         ("flights.departed.v1: {versions: a, unmatched: b, joins: []}", "flights.departed.v1 has no field b"),
-        ("[", "expected"),
+        ("[}", ":1: not readable as YAML: did not find expected"),
+        ("a: 1\nb: 2013-02-30", ":2: not readable as YAML: a value that is no timestamp"),
     ],
 )
 def test_a_wrong_lookups_file_is_refused_with_its_name(content: str, problem: str, tmp_path: Path) -> None:
@@ -60,5 +61,5 @@ def test_a_wrong_lookups_file_is_refused_with_its_name(content: str, problem: st
     path.write_text(content)
     with pytest.raises(CouldNotAudit) as raised:
         load_lookups(path, load_catalog())
-    assert str(raised.value).startswith(f"{path}: ")
+    assert str(raised.value).startswith(f"{path}:")
     assert problem in str(raised.value)

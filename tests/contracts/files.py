@@ -25,7 +25,7 @@ class ContractFiles:
         path = self.root / file
         text = path.read_text(encoding="utf-8")
         assert old in text, f"{file} has no {old!r}"
-        path.write_text(text.replace(old, new, 1), encoding="utf-8")
+        path.write_text(text.replace(old, new, 1), encoding="utf-8", errors="surrogateescape")
 
     def schema(self, topic: str) -> Any:
         """The first schema version of a topic, to be changed and added."""

@@ -36,6 +36,12 @@ def test_the_contracts_keep_every_rule_and_the_check_is_fast() -> None:
         (DEPARTED, "  format: delta", "  fromat: delta", "yaml:20: unknown key 'lake.fromat': did you mean 'format'?"),
         (DEPARTED, "partitions: 2", "partitions: 2\npartitions: 3", "yaml:9: not readable as YAML: key 'partitions'"),
         (DEPARTED, "description: E", "description: 'E", "not readable as YAML"),
+        (DEPARTED, "owner: ", "owner: 2013-02-30 #", "yaml:3: not readable as YAML: a value that is no timestamp"),
+        (DEPARTED, "owner: ", "owner: !!int x #", "yaml:3: not readable as YAML: a value that is no int"),
+        (DEPARTED, "owner: ", "owner: !!bool x #", "yaml:3: not readable as YAML: a value that is no bool"),
+        (DEPARTED, "owner: ", "owner: {{x}} #", "yaml:3: not readable as YAML: found unhashable key"),
+        (DEPARTED, "owner: ", "owner: é\x01", "yaml:3: not readable as YAML: control characters are not allowed"),
+        (DEPARTED, "owner: ", "owner: \udcff", "yaml:3: not readable as YAML: not UTF-8"),
         (DEPARTED, "BACKWARD", "BACKWARDS", "yaml:5: 'compatibility' is 'BACKWARDS'"),
         (
             DEPARTED,
