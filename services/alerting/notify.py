@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from contracts.events import AlertRaised
@@ -25,49 +25,48 @@ class Notification:
 
 @dataclass(slots=True)
 class _Group:
-    ends_at: datetime
+    told_at: datetime
     cooldown: timedelta
     held: int = 0
     latest: AlertRaised | None = None
 
 
 class Cooldown:
-    """Decides for one receiver. Between two notifications of the same rule and group pass `cooldown_seconds` of event time.
+    """Decides for one receiver. An alert is held back if it occurred within `cooldown_seconds` of the one of its rule and
+    group that was told last, before it or after it.
 
     What is held back is told in the next notification of its group; when the cooldown ends without one, the latest of
-    the alerts held back is told then. Event time is the latest `occurred_at` seen, so it stands still without alerts.
+    the alerts held back is told then: with an alert of the same topic that occurred so much later. Event time stands still
+    without alerts. One alert far from the others in event time makes others told early, and holds back none of them.
     The state is lost with the process: then an alert may be told although it is in cooldown, and a count forgotten.
     """
 
     def __init__(self) -> None:
-        self._now = datetime.min.replace(tzinfo=UTC)
-        self._groups: dict[tuple[str, str], _Group] = {}
+        self._groups: dict[tuple[str, str, str], _Group] = {}
 
     def take(self, alert: AlertRaised) -> list[Notification]:
         """What to tell now that this alert was raised: summaries of cooldowns that ended, then this one unless held."""
-        self._now = max(self._now, alert.occurred_at)
-        key = (alert.rule, alert.group_key)
-        told = self._ended(except_for=key)
+        key = (alert.topic, alert.rule, alert.group_key)
+        told = self._ended(alert, except_for=key)
         group = self._groups.get(key)
-        if group is not None and alert.occurred_at < group.ends_at:
+        if group is not None and abs(alert.occurred_at - group.told_at) < group.cooldown:
             group.held += 1
             group.latest = alert
             return told
-        cooldown = timedelta(seconds=alert.cooldown_seconds)
-        if cooldown:
-            self._groups[key] = _Group(alert.occurred_at + cooldown, cooldown)
+        self._groups[key] = _Group(alert.occurred_at, timedelta(seconds=alert.cooldown_seconds))
         return [*told, Notification(alert, more=0 if group is None else group.held)]
 
-    def _ended(self, *, except_for: tuple[str, str]) -> list[Notification]:
+    def _ended(self, alert: AlertRaised, *, except_for: tuple[str, str, str]) -> list[Notification]:
         told = []
         for key, group in list(self._groups.items()):
-            if key == except_for or group.ends_at > self._now:
+            # Topics are read each at its own pace. The end itself may be behind the last year that there is.
+            if key == except_for or key[0] != alert.topic or alert.occurred_at - group.told_at < group.cooldown:
                 continue
             if group.latest is None:
                 del self._groups[key]
             else:
                 told.append(Notification(group.latest, more=group.held - 1))
-                self._groups[key] = _Group(self._now + group.cooldown, group.cooldown)
+                self._groups[key] = _Group(group.latest.occurred_at, group.cooldown)
         return told
 
 

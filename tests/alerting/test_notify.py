@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from contracts.events import AlertRaised
 from services.alerting.notify import Cooldown, Notification, webhook_body
 from tests.alerting.examples import AT, an_alert
+
+CENTURY = 100 * 365 * 24 * 60.0
 
 
 def at(minutes: float, *, group: str = "JFK", rule: str = "strong_gusts", cooldown_seconds: int = 600) -> AlertRaised:
@@ -71,7 +73,37 @@ def test_without_cooldown_every_alert_is_told() -> None:
 def test_an_alert_that_comes_late_is_held_back() -> None:
     cooldown = Cooldown()
     assert told(cooldown, at(30)) == [(30, "JFK", 0)]
-    assert told(cooldown, at(5)) == []
+    assert told(cooldown, at(25)) == []
+
+
+def test_an_alert_of_another_century_is_told_and_mutes_neither_its_group_nor_another() -> None:
+    cooldown = Cooldown()
+    assert told(cooldown, at(0)) == [(0, "JFK", 0)]
+    assert told(cooldown, at(0, group="EWR")) == [(0, "EWR", 0)]
+    assert told(cooldown, at(1, group="EWR")) == []
+    assert told(cooldown, at(CENTURY)) == [(1, "EWR", 0), (CENTURY, "JFK", 0)]
+    assert told(cooldown, at(2)) == [(2, "JFK", 0)]
+    assert told(cooldown, at(3)) == []
+    # The next cooldown of the group that was told of begins with the alert told.
+    assert told(cooldown, at(10, group="EWR")) == []
+    assert told(cooldown, at(11, group="EWR")) == [(11, "EWR", 1)]
+    assert told(cooldown, at(12)) == [(12, "JFK", 1)]
+
+
+def test_the_last_instant_that_there_is_has_a_cooldown_too() -> None:
+    cooldown = Cooldown()
+    last = an_alert(occurred_at=datetime.max.replace(tzinfo=UTC))
+    assert [len(cooldown.take(last)) for _ in range(2)] == [1, 0]
+    assert told(cooldown, at(0)) == [(0, "JFK", 1)]
+
+
+def test_a_topic_that_is_ahead_ends_no_cooldown_of_another() -> None:
+    cooldown = Cooldown()
+    assert told(cooldown, at(0)) == [(0, "JFK", 0)]
+    assert told(cooldown, at(1)) == []
+    ahead = at(500, rule="late").model_copy(update={"topic": "flights.departed.enriched.v1"})
+    assert told(cooldown, ahead) == [(500, "JFK", 0)]
+    assert told(cooldown, at(9)) == []
 
 
 def test_groups_that_are_over_are_forgotten() -> None:
