@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+
+from pydantic_core import to_json
 
 from contracts.events import AlertRaised
 
@@ -70,10 +71,9 @@ class Cooldown:
         return told
 
 
-def webhook_body(notification: Notification) -> dict[str, Any]:
-    """The JSON that a webhook gets; `text` is the key that chat services show."""
-    return {
-        "text": notification.text,
-        "more": notification.more,
-        "alert": notification.alert.model_dump(mode="json"),
-    }
+def webhook_body(notification: Notification) -> bytes:
+    """The JSON that a webhook gets; `text` is the key that chat services show. A value that JSON has no number for, such as
+    Infinity, is null.
+    """
+    body = {"text": notification.text, "more": notification.more, "alert": notification.alert}
+    return to_json(body, inf_nan_mode="null")

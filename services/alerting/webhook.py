@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from enum import Enum
 from threading import Event
-from typing import Any
 
 import httpx
 import structlog
@@ -36,7 +35,7 @@ class Webhook:
     """One receiver's endpoint. Follows no redirect, reads no proxy or netrc from the environment, logs no URL."""
 
     def __init__(self, receiver: Receiver, stop: Event, *, chance: Callable[[], float] = random.random) -> None:
-        headers = {"User-Agent": "headrace-alerting"}
+        headers = {"User-Agent": "headrace-alerting", "Content-Type": "application/json"}
         if receiver.authorization is not None:
             headers["Authorization"] = receiver.authorization.get_secret_value()
         self._name = receiver.name
@@ -51,8 +50,8 @@ class Webhook:
         """Close the connections."""
         self._client.close()
 
-    def post(self, body: Mapping[str, Any], *, idempotency_key: str) -> Outcome:
-        """Post until the receiver takes it (2xx), calls it unacceptable (400, 413, 422), or `stop` is set."""
+    def post(self, body: bytes, *, idempotency_key: str) -> Outcome:
+        """Post `body`, which is JSON, until the receiver takes it (2xx), calls it unacceptable (400, 413, 422), or `stop` is set."""
         attempt = 0
         while not self._stop.is_set():
             answer = self._try(body, idempotency_key)
@@ -71,12 +70,12 @@ class Webhook:
             attempt += 1
         return Outcome.STOPPED
 
-    def _try(self, body: Mapping[str, Any], idempotency_key: str) -> int | str | None:
+    def _try(self, body: bytes, idempotency_key: str) -> int | str | None:
         """None when it was taken, else the status or the name of what went wrong."""
         try:
             # The answer's body is of no interest and may be endless: it is not read.
             with self._client.stream(
-                "POST", self._url, json=body, headers={"Idempotency-Key": idempotency_key}
+                "POST", self._url, content=body, headers={"Idempotency-Key": idempotency_key}
             ) as response:
                 return None if response.is_success else response.status_code
         except httpx.HTTPError as error:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import math
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
+
+import pytest
 
 from contracts.events import AlertRaised
 from services.alerting.notify import Cooldown, Notification, webhook_body
@@ -114,8 +118,14 @@ def test_groups_that_are_over_are_forgotten() -> None:
 
 
 def test_the_body_has_a_line_for_people_and_the_whole_alert() -> None:
-    body = webhook_body(Notification(an_alert(), more=3))
+    body = json.loads(webhook_body(Notification(an_alert(), more=3)))
     assert body["text"] == "[critical] strong_gusts: gusts at JFK (and 3 more)"
     assert body["more"] == 3
     assert body["alert"]["coordinate"] == "weather.observed.v1/1/7"
     assert body["alert"]["occurred_at"] == "2013-01-01T12:00:00Z"
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
+def test_a_value_that_is_no_number_in_json_is_null(value: float) -> None:
+    body = json.loads(webhook_body(Notification(an_alert(value=value), more=0)))
+    assert body["alert"]["value"] is None

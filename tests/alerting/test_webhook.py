@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import socket
 import time
@@ -17,6 +18,7 @@ from services.alerting.webhook import Outcome, Webhook, pause_seconds
 from tests.alerting.endpoint import Endpoint
 
 BODY = {"text": "gusts"}
+JSON = json.dumps(BODY).encode()
 
 
 @contextmanager
@@ -32,7 +34,7 @@ def webhook(url: str, *, stop: Event | None = None, authorization: str | None = 
 
 def test_a_notification_is_posted_as_json_with_its_key_and_authorization() -> None:
     with Endpoint() as endpoint, webhook(endpoint.url, authorization="Bearer T0K3N") as hook:
-        assert hook.post(BODY, idempotency_key="alert 1") is Outcome.DELIVERED
+        assert hook.post(JSON, idempotency_key="alert 1") is Outcome.DELIVERED
         assert endpoint.posts == [BODY]
         [headers] = endpoint.headers
     assert headers["Content-Type"] == "application/json"
@@ -43,7 +45,7 @@ def test_a_notification_is_posted_as_json_with_its_key_and_authorization() -> No
 @pytest.mark.parametrize("trouble", [500, 503, 429, 408, 401, 404, "drop", "hang"])
 def test_what_fails_is_tried_again_with_the_same_key(trouble: int | str) -> None:
     with Endpoint(trouble, trouble, 204) as endpoint, webhook(endpoint.url) as hook:
-        assert hook.post(BODY, idempotency_key="alert 1") is Outcome.DELIVERED
+        assert hook.post(JSON, idempotency_key="alert 1") is Outcome.DELIVERED
         assert endpoint.posts == [BODY] * 3
         assert {headers["Idempotency-Key"] for headers in endpoint.headers} == {"alert 1"}
 
@@ -55,13 +57,13 @@ def test_a_receiver_that_comes_up_later_gets_it() -> None:
     stop = Event()
     with webhook(url, stop=stop) as hook:
         Timer(1.0, stop.set).start()
-        assert hook.post(BODY, idempotency_key="alert 1") is Outcome.STOPPED
+        assert hook.post(JSON, idempotency_key="alert 1") is Outcome.STOPPED
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])
 def test_what_the_receiver_calls_unacceptable_is_not_tried_again(status: int) -> None:
     with Endpoint(status) as endpoint, webhook(endpoint.url) as hook:
-        assert hook.post(BODY, idempotency_key="alert 1") is Outcome.REFUSED
+        assert hook.post(JSON, idempotency_key="alert 1") is Outcome.REFUSED
         assert len(endpoint.posts) == 1
 
 
@@ -74,7 +76,7 @@ def test_a_redirect_is_not_followed(status: int) -> None:
         webhook(endpoint.url, stop=stop) as hook,
     ):
         Timer(1.0, stop.set).start()
-        assert hook.post(BODY, idempotency_key="alert 1") is Outcome.STOPPED
+        assert hook.post(JSON, idempotency_key="alert 1") is Outcome.STOPPED
         assert endpoint.posts
         assert elsewhere.posts == []
 
@@ -82,7 +84,7 @@ def test_a_redirect_is_not_followed(status: int) -> None:
 def test_an_endless_answer_is_not_read() -> None:
     with Endpoint("endless") as endpoint, webhook(endpoint.url) as hook:
         started = time.monotonic()
-        assert hook.post(BODY, idempotency_key="alert 1") is Outcome.DELIVERED
+        assert hook.post(JSON, idempotency_key="alert 1") is Outcome.DELIVERED
         assert time.monotonic() - started < 5
 
 
@@ -93,7 +95,7 @@ def test_neither_url_nor_authorization_are_logged(
     for name in ("httpx", "httpcore"):
         logging.getLogger(name).setLevel(logging.WARNING)
     with Endpoint(500, 200) as endpoint, webhook(endpoint.url + "/T0K3N", authorization="Bearer T0K3N") as hook:
-        hook.post(BODY, idempotency_key="alert 1")
+        hook.post(JSON, idempotency_key="alert 1")
     output = capsys.readouterr()
     assert "T0K3N" not in caplog.text + output.out + output.err
     assert "receiver does not take a notification" in caplog.text + output.out + output.err
