@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from threading import Event, Thread
 
 import structlog
 
 from contracts import topics
 from contracts.catalog import Catalog
+from contracts.errors import DeliveryError
 from contracts.events import AlertRaised
-from contracts.publisher import Publisher
+from contracts.publisher import Delivered, Publisher
 from contracts.registry import Registry
 from contracts.subscriber import Record, Subscriber, Undecodable
 from services.alerting import metrics
@@ -93,21 +95,21 @@ class Notifier(Thread):
 
     def _tell(self, record: Record[AlertRaised], cooldown: Cooldown, webhook: Webhook) -> bool:
         """Whether the alert has been handled; not when the service is stopping."""
-        told = cooldown.take(record.event)
-        if all(notification.alert is not record.event for notification in told):
+        told = cooldown.take(record)
+        if all(notification.record is not record for notification in told):
             metrics.HELD_BACK.labels(self._receiver.name).inc()
         for notification in told:
             outcome = webhook.post(webhook_body(notification), idempotency_key=str(notification.alert.alert_id))
             if outcome is Outcome.STOPPED:
                 return False
             if outcome is Outcome.REFUSED:
-                self._dead_letter(
-                    record, "NotificationRefused", f"receiver {self._receiver.name} calls it unacceptable"
-                )
+                error = f"receiver {self._receiver.name} calls it unacceptable"
+                self._dead_letter(notification.record, "NotificationRefused", error)
         return True
 
     def _dead_letter(self, record: Record[AlertRaised] | Undecodable, reason: str, error: str) -> None:
-        """Raises DeliveryError if the broker does not take it: then the alert isn't handled."""
+        """Raises DeliveryError if the broker does not take it, TimeoutError if it doesn't answer: then the alert isn't handled."""
+        arrived: Future[Delivered | DeliveryError] = Future()
         self._publisher.dead_letter(
             topics.ALERTS_RAISED,
             key=record.key,
@@ -117,7 +119,10 @@ class Notifier(Thread):
             error=error,
             coordinate=record.coordinate,
             timestamp_ms=record.timestamp_ms,
+            on_delivery=arrived.set_result,
         )
-        self._publisher.flush(_DELIVERY_SECONDS)
+        outcome = arrived.result(_DELIVERY_SECONDS)
+        if isinstance(outcome, DeliveryError):
+            raise outcome
         metrics.DEAD_LETTERS.labels(record.topic, reason).inc()
         _log.warning("dead letter", coordinate=record.coordinate, reason=reason, receiver=self._receiver.name)

@@ -8,14 +8,20 @@ from datetime import datetime, timedelta
 from pydantic_core import to_json
 
 from contracts.events import AlertRaised
+from contracts.subscriber import Record
 
 
 @dataclass(frozen=True, slots=True)
 class Notification:
     """An alert to tell, and how many more of its rule and group were held back since the last one told."""
 
-    alert: AlertRaised
+    record: Record[AlertRaised]
     more: int
+
+    @property
+    def alert(self) -> AlertRaised:
+        """The record's."""
+        return self.record.event
 
     @property
     def text(self) -> str:
@@ -29,7 +35,7 @@ class _Group:
     told_at: datetime
     cooldown: timedelta
     held: int = 0
-    latest: AlertRaised | None = None
+    latest: Record[AlertRaised] | None = None
 
 
 class Cooldown:
@@ -45,17 +51,18 @@ class Cooldown:
     def __init__(self) -> None:
         self._groups: dict[tuple[str, str, str], _Group] = {}
 
-    def take(self, alert: AlertRaised) -> list[Notification]:
+    def take(self, record: Record[AlertRaised]) -> list[Notification]:
         """What to tell now that this alert was raised: summaries of cooldowns that ended, then this one unless held."""
+        alert = record.event
         key = (alert.topic, alert.rule, alert.group_key)
         told = self._ended(alert, except_for=key)
         group = self._groups.get(key)
         if group is not None and abs(alert.occurred_at - group.told_at) < group.cooldown:
             group.held += 1
-            group.latest = alert
+            group.latest = record
             return told
         self._groups[key] = _Group(alert.occurred_at, timedelta(seconds=alert.cooldown_seconds))
-        return [*told, Notification(alert, more=0 if group is None else group.held)]
+        return [*told, Notification(record, more=0 if group is None else group.held)]
 
     def _ended(self, alert: AlertRaised, *, except_for: tuple[str, str, str]) -> list[Notification]:
         told = []
@@ -67,7 +74,7 @@ class Cooldown:
                 del self._groups[key]
             else:
                 told.append(Notification(group.latest, more=group.held - 1))
-                self._groups[key] = _Group(group.latest.occurred_at, group.cooldown)
+                self._groups[key] = _Group(group.latest.event.occurred_at, group.cooldown)
         return told
 
 

@@ -6,7 +6,9 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
+from contracts import topics
 from contracts.events import AlertRaised, Severity
+from contracts.subscriber import Record as Received
 from services.alerting.record import Record
 from services.alerting.rule import Rule
 
@@ -60,3 +62,9 @@ def an_alert(**changes: Any) -> AlertRaised:
         "cooldown_seconds": 600,
     }
     return AlertRaised.model_validate(fields | changes)
+
+
+def a_raised(alert: AlertRaised, *, offset: int = 0) -> Received[AlertRaised]:
+    """An alert as a subscriber gets it; its value is not its bytes."""
+    value = f"value {offset}".encode()
+    return Received(topics.ALERTS_RAISED.name, 0, offset, 1_357_041_600_000, None, value, (), event=alert)

@@ -11,7 +11,7 @@ import pytest
 
 from contracts.events import AlertRaised
 from services.alerting.notify import Cooldown, Notification, webhook_body
-from tests.alerting.examples import AT, an_alert
+from tests.alerting.examples import AT, a_raised, an_alert
 
 CENTURY = 100 * 365 * 24 * 60.0
 
@@ -30,12 +30,13 @@ def told(cooldown: Cooldown, alert: AlertRaised) -> list[tuple[float, str, int]]
     """Minutes, group and `more` of what is told after `alert`."""
     return [
         ((notice.alert.occurred_at - AT) / timedelta(minutes=1), notice.alert.group_key, notice.more)
-        for notice in cooldown.take(alert)
+        for notice in cooldown.take(a_raised(alert))
     ]
 
 
 def test_the_first_alert_of_a_group_is_told() -> None:
-    assert Cooldown().take(an_alert()) == [Notification(an_alert(), more=0)]
+    raised = a_raised(an_alert())
+    assert Cooldown().take(raised) == [Notification(raised, more=0)]
 
 
 def test_alerts_in_cooldown_are_counted_and_told_with_the_next() -> None:
@@ -96,7 +97,7 @@ def test_an_alert_of_another_century_is_told_and_mutes_neither_its_group_nor_ano
 
 def test_the_last_instant_that_there_is_has_a_cooldown_too() -> None:
     cooldown = Cooldown()
-    last = an_alert(occurred_at=datetime.max.replace(tzinfo=UTC))
+    last = a_raised(an_alert(occurred_at=datetime.max.replace(tzinfo=UTC)))
     assert [len(cooldown.take(last)) for _ in range(2)] == [1, 0]
     assert told(cooldown, at(0)) == [(0, "JFK", 1)]
 
@@ -113,12 +114,12 @@ def test_a_topic_that_is_ahead_ends_no_cooldown_of_another() -> None:
 def test_groups_that_are_over_are_forgotten() -> None:
     cooldown = Cooldown()
     for minute in range(1_000):
-        cooldown.take(at(minute, group=f"group {minute}"))
+        cooldown.take(a_raised(at(minute, group=f"group {minute}")))
     assert len(cooldown._groups) <= 11
 
 
 def test_the_body_has_a_line_for_people_and_the_whole_alert() -> None:
-    body = json.loads(webhook_body(Notification(an_alert(), more=3)))
+    body = json.loads(webhook_body(Notification(a_raised(an_alert()), more=3)))
     assert body["text"] == "[critical] strong_gusts: gusts at JFK (and 3 more)"
     assert body["more"] == 3
     assert body["alert"]["coordinate"] == "weather.observed.v1/1/7"
@@ -127,5 +128,5 @@ def test_the_body_has_a_line_for_people_and_the_whole_alert() -> None:
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
 def test_a_value_that_is_no_number_in_json_is_null(value: float) -> None:
-    body = json.loads(webhook_body(Notification(an_alert(value=value), more=0)))
+    body = json.loads(webhook_body(Notification(a_raised(an_alert(value=value)), more=0)))
     assert body["alert"]["value"] is None
