@@ -156,11 +156,18 @@ def _check_across(catalog: Catalog) -> Iterator[Problem]:
     """What must be unique among all contracts."""
     tables = [(topic.lake.table, topic.name) for topic in catalog.topics.values() if topic.lake]
     types = [(name, topic) for topic in catalog.topics for name in _type_names(catalog, topic)]
-    for what, pairs in (("lake table", tables), ("type name", types)):
+    sources = [(each.source, each.name) for each in catalog.dimensions.values()]
+    locations = [(each.location.strip("/"), each.name) for each in catalog.dimensions.values()]
+    for folder, what, pairs in (
+        ("topics", "lake table", tables),
+        ("topics", "type name", types),
+        ("dimensions", "source", sources),
+        ("dimensions", "location", locations),
+    ):
         owner: dict[str, str] = {}
-        for name, topic in pairs:
-            if owner.setdefault(name, topic) != topic:
-                file = named(catalog.root, catalog.root / "topics" / f"{topic}.yaml")
+        for name, contract in pairs:
+            if owner.setdefault(name, contract) != contract:
+                file = named(catalog.root, catalog.root / folder / f"{contract}.yaml")
                 yield Problem(file, None, f"{what} '{name}' belongs to {owner[name]}", "choose another")
 
 

@@ -94,6 +94,13 @@ def test_the_contracts_keep_every_rule_and_the_check_is_fast() -> None:
         ),
         ("dimensions/planes.yaml", "key: [tail_number]", "key: [built_year]", "key column 'built_year' is nullable"),
         ("dimensions/planes.yaml", "name: model", "name: seats", "planes.yaml:10: name 'seats' stands 2 times"),
+        ("dimensions/planes.yaml", "planes.csv", "airlines.csv", "source 'airlines.csv' belongs to airlines: choose"),
+        (
+            "dimensions/planes.yaml",
+            "location: dimensions/planes",
+            "location: dimensions/airlines/",
+            "planes.yaml: location 'dimensions/airlines' belongs to airlines: choose another",
+        ),
         ("dimensions/planes.yaml", "[live, repair]", "[spark]", "planes.yaml:4: there is no deployable 'spark'"),
         ("dimensions/planes.yaml", "nullable: true", "nulable: true", "unknown key 'columns.1.nulable': did you mean"),
         (
