@@ -14,6 +14,7 @@ import cel
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from contracts import topics
 from contracts.catalog import Catalog
 from contracts.contract_file import line_of, read_contract
 from services.alerting.evaluate import CompiledRule, cel_value, compile_rule, template
@@ -111,7 +112,9 @@ def _problems(rule: Rule, catalog: Catalog) -> Iterator[tuple[str, str]]:
     if rule.topic not in catalog.topics:
         yield "topic", f"no contract for '{rule.topic}'{_instead(rule.topic, catalog.topics)}"
         return
-    if SERVICE not in catalog.topic(rule.topic).consumers:
+    if rule.topic == topics.ALERTS_RAISED.name:
+        yield "topic", f"no rule is asked about '{rule.topic}', where the alerts themselves are"
+    elif SERVICE not in catalog.topic(rule.topic).consumers:
         yield "topic", f"the contract of '{rule.topic}' doesn't list '{SERVICE}' as a consumer"
     fields = fields_of(catalog.schema(rule.topic))
     for field in (rule.field, *rule.group_by):

@@ -80,6 +80,7 @@ def test_the_shipped_rules_are_valid(catalog: Catalog) -> None:
         ("    threshold: 40\n", "", "2: rule strong_gusts: threshold: missing"),
         ("topic: weather.observed.v1", "topic: weather.observed.v2", "4: rule strong_gusts: topic: no contract for 'weather.observed.v2'; did you mean 'weather.observed.v1'?"),
         ("topic: weather.observed.v1", "topic: replay.started.v1", "4: rule strong_gusts: topic: the contract of 'replay.started.v1' doesn't list 'alerting' as a consumer"),
+        ("topic: weather.observed.v1", "topic: alerts.raised.v1", "4: rule strong_gusts: topic: no rule is asked about 'alerts.raised.v1', where the alerts themselves are"),
     ],
 )  # fmt: skip
 def test_an_error_names_file_line_rule_and_field(
