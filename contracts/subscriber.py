@@ -100,7 +100,7 @@ class Subscriber(Generic[E]):
     gives the partitions to another member (`max.poll.interval.ms`, five minutes by default).
 
     A new group begins at `start`. With `idle_seconds` the iteration ends when no record has come for so long since the
-    partitions were assigned; otherwise it goes on until `stop`.
+    partitions were assigned or the last one was handled; otherwise it goes on until `stop`.
     """
 
     def __init__(
@@ -165,6 +165,7 @@ class Subscriber(Generic[E]):
             except RegistryUnavailable as outage:
                 _log.warning("waiting for the schema registry: %s", outage)
                 self._again(message)
+                self._active_at = time.monotonic()  # the wait was the registry's
                 continue
             if isinstance(record, Undecodable):
                 yield record
@@ -174,6 +175,7 @@ class Subscriber(Generic[E]):
                 yield record
                 self._remember(record)
             self._store(message)
+            self._active_at = time.monotonic()  # handling may have taken any time
 
     def stop(self) -> None:
         """End the iteration after the record at hand; may be called from a signal handler or another thread."""

@@ -204,6 +204,26 @@ def test_an_outage_of_the_registry_is_waited_out(room: Room, stack: LocalStack) 
         assert len(gateway.seen) > 8
 
 
+def test_an_outage_longer_than_the_idle_time_is_waited_out_too(room: Room, stack: LocalStack) -> None:
+    room.publish(*"abc")
+    with a_gateway(stack.registry.url) as gateway:
+        gateway.fail(503)
+        settings = settings_of(stack, registry_url=gateway.url)
+        with Registry(settings.registry, retry_seconds=3) as registry:
+            threading.Timer(5, gateway.heal).start()
+            assert room.destinations(settings=settings, registry=registry, idle_seconds=1.5) == ["a", "b", "c"]
+
+
+def test_the_time_that_handling_takes_is_not_idle(room: Room) -> None:
+    room.publish(*"abc")
+    handled = []
+    with room.subscriber(idle_seconds=1) as subscriber:
+        for record in subscriber:
+            threading.Event().wait(1.5)  # the handling
+            handled.append(record.event_id)
+    assert handled == ["a", "b", "c"]
+
+
 def test_a_topic_that_does_not_exist_is_an_error(room: Room, tmp_path: Path) -> None:
     catalog = a_project(tmp_path / "uncreated")
     topic = Topic(next(iter(catalog.topics)), events.FlightDeparted)
