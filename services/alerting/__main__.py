@@ -26,7 +26,7 @@ from services.alerting.watch import RulesFile
 
 _log = structlog.get_logger(__name__)
 
-# Each try of the registry client; the agents try again for as long as it takes.
+# Each try of the registry client; an intake tries again for as long as it takes.
 _REGISTRY_RETRY_SECONDS = 5.0
 
 _SWITCH_SECONDS = 0.0005

@@ -38,7 +38,7 @@ _SHARED_SECONDS = 0.005
 
 
 class ConsumerThread(driver.AIOKafkaConsumerThread):
-    """Reads in a thread of its own, so heartbeats go on while an agent computes."""
+    """Reads in a thread of its own, so heartbeats go on while records are evaluated."""
 
     def _create_worker_consumer(self, transport: driver.Transport) -> aiokafka.AIOKafkaConsumer:
         conf = self.app.conf

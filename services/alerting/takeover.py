@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from uuid import uuid4
 
@@ -78,16 +78,3 @@ class RulesTakeover:
         outcome = await arrived
         if isinstance(outcome, DeliveryError):
             raise outcome
-
-
-def rules_at(events: Iterable[RulesActivated], topic: str, partition: int, offset: int) -> dict[str, str]:
-    """The rules that a record is evaluated with: JSON by rule version. `events` are all of them, in the topic's order.
-
-    The last event that begins at the record or before it counts: a worker that was killed may have told of rules for
-    offsets that it never came to, and the next one began at an earlier offset.
-    """
-    rules: dict[str, str] = {}
-    for event in events:
-        if (event.topic, event.partition) == (topic, partition) and event.from_offset <= offset:
-            rules = event.rules
-    return rules

@@ -40,7 +40,7 @@ class Window:
         if deliveries:
             self._waiting[-1][1].add_done_callback(self._settle)
         while len(self._waiting) > self._limit:
-            # Shielded: when the agent is stopped, the delivery goes on.
+            # Shielded: when the intake is stopped, the delivery goes on.
             await asyncio.shield(self._waiting[0][1])
             self._settle()
 

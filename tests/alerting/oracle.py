@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from uuid import UUID, uuid4
 
 from contracts import topics
@@ -13,7 +13,6 @@ from deploy.local.stack import LocalStack
 from services.alerting.evaluate import compile_rule, evaluate
 from services.alerting.record import Record
 from services.alerting.rule import Rule
-from services.alerting.takeover import rules_at
 from tests.alerting.worker import settings_of
 
 
@@ -35,3 +34,16 @@ def alerts_by_activations(
         record = Record(topic, coordinate, reading.observed_at, vars(reading))
         expected |= {alert.alert_id: alert for alert in evaluate(compiled, record)}
     return expected
+
+
+def rules_at(events: Iterable[RulesActivated], topic: str, partition: int, offset: int) -> dict[str, str]:
+    """The rules that a record is evaluated with: JSON by rule version. `events` are all of them, in the topic's order.
+
+    The last event that begins at the record or before it counts: a worker that was killed may have told of rules for
+    offsets that it never came to, and the next one began at an earlier offset.
+    """
+    rules: dict[str, str] = {}
+    for event in events:
+        if (event.topic, event.partition) == (topic, partition) and event.from_offset <= offset:
+            rules = event.rules
+    return rules

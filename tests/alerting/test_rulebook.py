@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import yaml
 from contracts.catalog import Catalog, load_catalog
 from services.alerting.rulebook import RulebookError, load_rulebook
 from services.alerting.settings import AlertingSettings
+from tests.alerting.examples import a_rule
 
 VALID = """\
 rules:
@@ -120,3 +123,12 @@ def test_a_missing_file_is_refused_by_name(tmp_path: Path, catalog: Catalog) -> 
 def test_the_operators_of_the_shipped_file_stand_in_quotes() -> None:
     text = AlertingSettings().rules_file.read_text(encoding="utf-8")
     assert all(isinstance(rule["operator"], str) for rule in yaml.safe_load(text)["rules"])
+
+
+def test_the_example_names_its_rule_by_the_hash_of_its_content() -> None:
+    path = Path("contracts/examples/rules.activated.v1/strong_gusts.json")
+    [(version, text)] = json.loads(path.read_text(encoding="utf-8"))["rules"].items()
+    content = json.loads(text)
+    del content["description"]
+    assert hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12] == version
+    assert a_rule(**json.loads(text)).version == version

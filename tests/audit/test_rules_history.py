@@ -16,11 +16,11 @@ def a_rule(threshold: float) -> Rule:
     )  # fmt: skip
 
 
-def activated(from_offset: int, threshold: float) -> RulesActivated:
+def activated(from_offset: int, threshold: float, *, topic: str = "t", partition: int = 0) -> RulesActivated:
     rule = a_rule(threshold)
     return RulesActivated(
-        topic="t",
-        partition=0,
+        topic=topic,
+        partition=partition,
         from_offset=from_offset,
         activated_at=datetime(2026, 1, 1, tzinfo=UTC),
         rules_version="1" * 12,
@@ -36,6 +36,11 @@ def due(history: RulesHistory, offset: int) -> list[float]:
 def test_a_record_is_asked_by_the_last_rules_that_begin_at_it_or_before() -> None:
     history = RulesHistory({}, [activated(10, 1), activated(30, 2), activated(20, 3)])
     assert [due(history, offset) for offset in (9, 10, 19, 20, 40)] == [[], [1], [1], [3], [3]]
+
+
+def test_other_partitions_and_topics_do_not_count() -> None:
+    history = RulesHistory({}, [activated(0, 1), activated(1, 2, partition=1), activated(1, 3, topic="other")])
+    assert due(history, 7) == [1]
 
 
 def test_rules_that_were_replaced_may_have_been_asked_from_where_they_began() -> None:
