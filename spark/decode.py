@@ -6,6 +6,7 @@ import functools
 import json
 from collections.abc import Iterable, Sequence
 
+from fastavro.schema import expand_schema
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
@@ -56,7 +57,7 @@ def _columns(subject: str, reader: str, writers: tuple[tuple[int, str], ...]) ->
     body = F.col("record.value")
     # from_avro gives a struct of nulls where it fails, so a field that can't be null tells.
     fits = F.col(f"event.{_required_field(reader)}").isNotNull()
-    text = is_text(F.col("event"), json.loads(reader))
+    text = is_text(F.col("event"), expand_schema(json.loads(reader)))
     good = fits if text is None else fits & text
     schema_id = F.conv(F.hex(F.substring(body, 2, HEADER_BYTES - 1)), 16, 10)
     faults = [

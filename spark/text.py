@@ -11,7 +11,8 @@ from pyspark.sql import functions as F
 
 
 def is_text(value: Column, kind: Any) -> Column | None:
-    """Whether every string in `value`, of the Avro type `kind` (parsed JSON), is UTF-8; None if it can hold no string.
+    """Whether every string in `value`, of the Avro type `kind` (parsed JSON, with each named type written out wherever it
+    is used), is UTF-8; None if it can hold no string.
 
     Others could not read such a string: neither fastavro nor Parquet's readers take it. Null counts as text.
     """

@@ -124,6 +124,7 @@ def test_without_any_schema_every_framed_record_is_of_an_unknown_one(spark: Spar
     assert [row.reason for row in rows] == ["UnknownSchemaId"]
 
 
+PLACE = {"type": "record", "name": "Place", "fields": [{"name": "name", "type": "string"}]}
 NESTED: dict[str, tuple[Any, Any]] = {
     "optional": (["null", "string"], "hello"),
     "array": ({"type": "array", "items": "string"}, ["fine", "hello"]),
@@ -139,6 +140,30 @@ NESTED: dict[str, tuple[Any, Any]] = {
         {"inner": "hello"},
     ),
     "one of several": (["null", "long", "string"], "hello"),
+    "named types used again": (
+        {
+            "type": "record",
+            "name": "Trip",
+            "namespace": "of.its.own",
+            "fields": [
+                {"name": "start", "type": PLACE},
+                {"name": "stops", "type": {"type": "array", "items": "of.its.own.Place"}},
+                {"name": "end", "type": ["null", "Place"]},
+            ],
+        },
+        {"start": {"name": "fine"}, "stops": [{"name": "fine"}], "end": {"name": "hello"}},
+    ),
+    "items of a named type used again": (
+        {
+            "type": "record",
+            "name": "Trip",
+            "fields": [
+                {"name": "start", "type": PLACE},
+                {"name": "stops", "type": {"type": "array", "items": "Place"}},
+            ],
+        },
+        {"start": {"name": "fine"}, "stops": [{"name": "fine"}, {"name": "hello"}]},
+    ),
 }
 
 
