@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from contracts.catalog import Catalog
+from contracts.documents.servers import SERVERS
 from contracts.example import example_files
-from contracts.settings import KafkaSettings
 from contracts.topic import TopicContract
 
 _TEXT = {"type": "string"}
@@ -80,13 +80,7 @@ def asyncapi(catalog: Catalog) -> dict[str, Any]:
             "description": "Every topic, who sends to it and who receives from it. Generated from the contracts.",
         },
         "defaultContentType": "application/avro",
-        "servers": {
-            "local": {
-                "host": KafkaSettings().bootstrap_servers,
-                "protocol": "kafka",
-                "description": "The local stack; elsewhere as HEADRACE_KAFKA__BOOTSTRAP_SERVERS says.",
-            }
-        },
+        "servers": {name: {"protocol": "kafka", **server} for name, server in SERVERS.items()},
         "channels": channels,
         "operations": operations,
         "components": {"messages": messages},

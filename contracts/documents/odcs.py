@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from contracts.catalog import Catalog
+from contracts.documents.servers import SERVERS
 from contracts.schema_rules import kind, non_null
-from contracts.settings import KafkaSettings
 from contracts.topic import TopicContract
 
 _LOGICAL = {
@@ -46,15 +46,7 @@ def odcs(catalog: Catalog, topic: TopicContract) -> dict[str, Any]:
         "domain": topic.name.partition(".")[0],
         "description": {"purpose": topic.description},
         "team": {"name": topic.owner},
-        "servers": [
-            {
-                "server": "kafka",
-                "type": "kafka",
-                "host": KafkaSettings().bootstrap_servers,
-                "format": "avro",
-                "description": "The local stack; elsewhere as HEADRACE_KAFKA__BOOTSTRAP_SERVERS says.",
-            }
-        ],
+        "servers": [{"server": name, "type": "kafka", "format": "avro", **server} for name, server in SERVERS.items()],
         "schema": [
             {
                 "name": schema["name"],

@@ -20,6 +20,7 @@ from contracts.documents.diagram import BEGIN, END, diagram, readme_with
 from contracts.documents.files import documents
 from contracts.documents.odcs import odcs
 from contracts.errors import ContractError
+from deploy.local.ports import HOST, Ports
 from tests.contracts.files import ContractFiles
 
 CATALOG = load_catalog()
@@ -89,6 +90,15 @@ def test_every_reference_of_the_asyncapi_document_leads_somewhere() -> None:
         target: Any = document
         for part in reference.removeprefix("#/").split("/"):
             target = target[part]
+
+
+def test_the_documents_name_the_brokers_of_up_and_of_compose() -> None:
+    compose = yaml.safe_load((PROJECT / "deploy" / "compose.yaml").read_text(encoding="utf-8"))
+    (published,) = compose["services"]["broker"]["ports"]
+    hosts = {"up": f"{HOST}:{Ports().kafka}", "compose": published.replace("${BROKER_PORT:-9092}:", "")}
+    assert {name: server["host"] for name, server in asyncapi(CATALOG)["servers"].items()} == hosts
+    servers = odcs(CATALOG, CATALOG.topic("flights.departed.v1"))["servers"]
+    assert {server["server"]: server["host"] for server in servers} == hosts
 
 
 def test_the_diagram_shows_every_topic_deployable_table_and_dimension() -> None:
