@@ -8,6 +8,7 @@ import structlog
 from confluent_kafka import KafkaException
 
 from contracts.catalog import load_catalog
+from contracts.command_line import command_line
 from contracts.errors import HeadraceError
 from contracts.observe import configure_logging
 from contracts.provision import create_topics, register_contracts
@@ -19,6 +20,7 @@ _log = structlog.get_logger(__name__)
 
 def main() -> int:
     """Create the topics and register the schemas that are missing; the exit status."""
+    command_line("contracts", __doc__).parse_args()
     settings = read_settings(Settings)
     configure_logging(settings, service="contracts")
     catalog = load_catalog()

@@ -1,4 +1,4 @@
-"""`python -m spark live|lake|repair`."""
+"""`python -m spark live|lake|repair`: Headrace's Spark deployables."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 import structlog
 
 from contracts.catalog import Catalog, load_catalog
+from contracts.command_line import command_line
 from contracts.errors import HeadraceError
 from contracts.observe import configure_logging, serve_health
 from contracts.registry import Registry
@@ -61,7 +62,7 @@ def main() -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m spark", description="Headrace's Spark deployables.")
+    parser = command_line("spark", __doc__)
     commands = parser.add_subparsers(dest="deployable", required=True)
     live = commands.add_parser("live", help="enrich departed flights as they come (--mode, HEADRACE_LIVE__MODE)")
     guarantees = "; ".join(f"{mode}: {guarantee}" for mode, guarantee in GUARANTEES.items())

@@ -1,4 +1,4 @@
-"""`python -m services.alerting`."""
+"""`python -m services.alerting`: raises alerts and notifies, until it is stopped."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import structlog
 
 from contracts import topics
 from contracts.catalog import load_catalog
+from contracts.command_line import command_line
 from contracts.errors import HeadraceError
 from contracts.observe import configure_logging, serve_health
 from contracts.publisher import Publisher
@@ -38,6 +39,7 @@ _NOTIFIER_SECONDS = 5.0
 
 def main() -> int:
     """Raise alerts and notify until SIGTERM or SIGINT; the exit status: 0, 1 when work can't go on, 2 for wrong settings."""
+    command_line("services.alerting", __doc__).parse_args()
     settings = read_settings(AlertingSettings)
     # The client's thread takes turns with the one that evaluates; Python's 5 ms would be in every delay.
     sys.setswitchinterval(_SWITCH_SECONDS)

@@ -1,4 +1,4 @@
-"""`python -m services.arrivals`."""
+"""`python -m services.arrivals`: replays the arrivals of the table `flights`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from functools import partial
 from operator import attrgetter
 
 from contracts import topics
+from contracts.command_line import command_line
 from services.arrivals.event import event_of, timezones
 from services.replay.service import run_service
 from services.replay.table import read_table
@@ -14,6 +15,7 @@ from services.replay.table import read_table
 
 def main() -> int:
     """Replay the arrivals of the table `flights`; the exit status."""
+    command_line("services.arrivals", __doc__).parse_args()
     return run_service(
         "arrivals",
         lambda: read_table("flights"),

@@ -1,14 +1,14 @@
-"""`python -m services.audit`."""
+"""`python -m services.audit`: proves by the records that nothing was lost, doubled, reordered, changed or made up."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import traceback
 from collections.abc import Sequence
 
 from contracts.catalog import Catalog, load_catalog
+from contracts.command_line import command_line
 from contracts.errors import HeadraceError
 from contracts.settings import read_settings
 from services.alerting.rulebook import RulebookError, load_rulebook
@@ -85,7 +85,7 @@ def run(
 
 def main() -> int:
     """The exit status: 0 clean, 1 findings, 2 no verdict."""
-    parser = argparse.ArgumentParser(prog="python -m services.audit", description=__doc__)
+    parser = command_line("services.audit", __doc__)
     parser.add_argument("--full", action="store_true", help="everything, not only what came since the last clean audit")
     parser.add_argument("--json", action="store_true", help="print JSON, with every finding")
     parser.add_argument(

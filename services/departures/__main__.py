@@ -1,4 +1,4 @@
-"""`python -m services.departures`."""
+"""`python -m services.departures`: replays the departures of the table `flights`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import sys
 from operator import attrgetter
 
 from contracts import topics
+from contracts.command_line import command_line
 from services.departures.event import event_of
 from services.replay.service import run_service
 from services.replay.table import read_table
@@ -13,6 +14,7 @@ from services.replay.table import read_table
 
 def main() -> int:
     """Replay the departures of the table `flights`; the exit status."""
+    command_line("services.departures", __doc__).parse_args()
     return run_service(
         "departures",
         lambda: read_table("flights"),

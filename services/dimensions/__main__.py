@@ -1,8 +1,7 @@
-"""`python -m services.dimensions [--once]`."""
+"""`python -m services.dimensions [--once]`: publishes the dimensions."""
 
 from __future__ import annotations
 
-import argparse
 import signal
 import sys
 import time
@@ -13,6 +12,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from deltalake.exceptions import DeltaError
 
 from contracts.catalog import load_catalog
+from contracts.command_line import command_line
 from contracts.errors import HeadraceError
 from contracts.observe import configure_logging, serve_health
 from contracts.settings import read_settings
@@ -65,7 +65,7 @@ class Rounds:
 
 def main() -> int:
     """Take in the source files of the dimensions; the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m services.dimensions", description="Publish the dimensions.")
+    parser = command_line("services.dimensions", __doc__)
     parser.add_argument("--once", action="store_true", help="end after one look, with status 1 if a file was set aside")
     once = parser.parse_args().once
     settings = read_settings(DimensionsSettings)

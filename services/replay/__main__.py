@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from datetime import UTC, datetime
 
@@ -10,6 +9,7 @@ import structlog
 
 from contracts import topics
 from contracts.catalog import Catalog, load_catalog
+from contracts.command_line import command_line
 from contracts.errors import HeadraceError
 from contracts.events import ReplayStarted
 from contracts.observe import configure_logging
@@ -65,7 +65,7 @@ def furthest(catalog: Catalog, tails: Tails) -> datetime | None:
 
 
 def _arguments() -> dict[str, str]:
-    parser = argparse.ArgumentParser(prog="python -m services.replay", description="Set the replay clock.")
+    parser = command_line("services.replay", __doc__)
     parser.add_argument("--speed", help="seconds of event time per second (default: a week in ten minutes)")
     parser.add_argument("--from", dest="from_at", help="event time to begin at, e.g. 2013-06-01T00:00Z")
     parser.add_argument("--until", dest="until_at", help="event time to end at (default: the end of the data)")

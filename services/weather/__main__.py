@@ -1,10 +1,11 @@
-"""`python -m services.weather`."""
+"""`python -m services.weather`: replays the table `weather`."""
 
 from __future__ import annotations
 
 import sys
 
 from contracts import topics
+from contracts.command_line import command_line
 from services.replay.service import run_service
 from services.replay.table import read_table
 from services.weather.event import event_id, event_of
@@ -12,6 +13,7 @@ from services.weather.event import event_id, event_of
 
 def main() -> int:
     """Replay the table `weather`; the exit status."""
+    command_line("services.weather", __doc__).parse_args()
     return run_service("weather", lambda: read_table("weather"), event_of, event_id, (topics.WEATHER_OBSERVED,))
 
 

@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 
 HEADRACE = str(Path(sys.executable).parent / "headrace")
+ROOT = Path(__file__).parent.parent.parent
+DEPLOYABLES = [["contracts"], *(["spark", name] for name in ("live", "lake", "repair"))]
+DEPLOYABLES += [[f"services.{main.parent.name}"] for main in sorted(ROOT.glob("services/*/__main__.py"))]
 
 
 @pytest.mark.parametrize(
@@ -33,6 +36,20 @@ def test_an_option_that_cannot_be_right(arguments: list[str], status: int, said:
 def test_a_wrong_setting_of_spark_stops_up_at_once(tmp_path: Path) -> None:
     said = "wrong setting HEADRACE_LIVE__MODE: Input should be 'exactly-once', 'real-time' or 'at-least-once'"
     _refused(["up"], 2, said, tmp_path, HEADRACE_LIVE__MODE="realtime")
+
+
+@pytest.mark.parametrize("deployable", DEPLOYABLES, ids=".".join)
+def test_a_deployable_that_is_asked_for_help_or_told_nonsense_does_nothing_else(deployable: list[str]) -> None:
+    # Whoever read the settings would stop at this one.
+    env = {**os.environ, "HEADRACE_HTTP__PORT": "nowhere"}
+    for option, status, said in (
+        ("--help", 0, "usage: python -m " + " ".join(deployable)),
+        ("--nonsense", 2, "unrecognized arguments: --nonsense"),
+    ):
+        command = [sys.executable, "-m", *deployable, option]
+        done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == status, done.stderr
+        assert said in (done.stderr if status else done.stdout)
 
 
 def _refused(arguments: list[str], status: int, said: str, directory: Path, **env: str) -> None:
