@@ -34,8 +34,9 @@ def diagram(catalog: Catalog) -> str:
         lines.append(f"    {_deployable('dimensions')} --> {table}")
         lines += [f"    {table} --> {_deployable(name)}" for name in dimension.consumers]
     lines.append('    dead_letters[/"dead letters: topic name + .dlq"/]')
-    writers = sorted({name for topic in topics for name in (*topic.producers, *topic.consumers)} - {"lake"} - COMMANDS)
-    lines += [f"    {_deployable(name)} -.-> dead_letters" for name in writers]
+    # Who only publishes has nothing to set aside; the replaying services read their clock.
+    readers = sorted({name for topic in topics for name in topic.consumers} - COMMANDS)
+    lines += [f"    {_deployable(name)} -.-> dead_letters" for name in readers]
     return "\n".join(lines)
 
 

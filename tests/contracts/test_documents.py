@@ -112,6 +112,18 @@ def test_the_diagram_shows_every_topic_deployable_table_and_dimension() -> None:
     assert "dimension_planes --> run_live" in text
 
 
+def test_the_diagram_draws_dead_letters_of_those_who_write_them() -> None:
+    lines = [line.split() for line in diagram(CATALOG).splitlines() if line.endswith("-.-> dead_letters")]
+    assert [line[0].removeprefix("run_") for line in lines] == [
+        "alerting",
+        "arrivals",
+        "departures",
+        "lake",
+        "live",
+        "weather",
+    ]
+
+
 def test_the_diagram_stands_between_its_markers_and_nothing_else_changes() -> None:
     text = readme_with(f"before\n{BEGIN}\nold\n{END}\nafter\n", CATALOG)
     assert text.startswith(f"before\n{BEGIN}\n```mermaid\nflowchart LR\n")
