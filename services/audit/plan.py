@@ -72,10 +72,6 @@ class Plan:
         """Those that carry events, in the order of the flow."""
         return (*self.raw, *self.derived, self.alerts)
 
-    def derived_from(self, source: Source) -> Source | None:
-        """What derives from a raw topic, if anything does."""
-        return next((each for each in self.derived if each.raw == source.contract), None)
-
 
 def plan(catalog: Catalog, lookups: Mapping[str, Recomputed]) -> Plan:
     """Raises ContractError if a derived topic does not tell who derives it."""

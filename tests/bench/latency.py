@@ -77,7 +77,7 @@ class Latency:
 def run(
     modes: Sequence[Mode], rates: Sequence[int], seconds: float, interval_seconds: float, say: Callable[[str], None]
 ) -> list[Latency]:
-    """Measure each mode at each rate, one after the other on one stack."""
+    """Measure each mode at each rate, one after the other; each mode on a new stack."""
     found = []
     for mode in modes:
         with filled_stack(FIRST, say) as (stack, env, settings):

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from contracts import topics
+from spark.live import checkpoint_folder
 from spark.resume import CheckpointOffsets
 from tests.bench.filled import filled_stack
 from tests.bench.hop import Hop, grown, measure
+from tests.bench.records import ENRICHED
 
 MODES = ("exactly-once", "at-least-once")
 
@@ -22,8 +23,6 @@ def run(events: int, say: Callable[[str], None]) -> list[Hop]:
     with filled_stack(events, say) as (stack, env, settings):
         for mode in MODES:
             ours = env | {"HEADRACE_LIVE__MODE": mode}
-            hops.append(
-                measure(mode, "live", stack, ours, events, grown(settings, topics.FLIGHTS_DEPARTED_ENRICHED.name), say)
-            )
-            CheckpointOffsets(settings.s3, f"checkpoints/live/{topics.FLIGHTS_DEPARTED_ENRICHED.name}").remove()
+            hops.append(measure(mode, "live", stack, ours, events, grown(settings, ENRICHED), say))
+            CheckpointOffsets(settings.s3, checkpoint_folder(ENRICHED)).remove()
     return hops

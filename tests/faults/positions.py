@@ -87,10 +87,6 @@ class Positions:
         """Delete an object."""
         self._s3.delete_object(Bucket=self._bucket, Key=key)
 
-    def checkpointed(self) -> Offsets:
-        """The offsets up to which live's checkpoint says that batches are done."""
-        return CheckpointOffsets(self.settings.s3, _LIVE_CHECKPOINTS).committed(SOURCE)
-
     def live_checkpoint(self) -> str:
         """The folder of live's checkpoint: that of the process that started last."""
         return self.checkpoint(_LIVE_CHECKPOINTS)

@@ -78,11 +78,6 @@ class Hop:
         finally:
             reader.close()
 
-    def move_group(self, offset: int) -> None:
-        reader = position_reader(self.settings.kafka.client_config(), self.route)
-        reader.commit(offsets=[TopicPartition(self.route.source, PARTITION, offset)], asynchronous=False)
-        reader.close()
-
 
 @pytest.fixture
 def hop(spark: SparkSession, settings: SparkSettings, topics: Topics) -> Hop:

@@ -83,7 +83,7 @@ LEFT JOIN planes FOR SYSTEM_TIME AS OF d.proctime AS plane ON d.tail_number = pl
 
 
 def main() -> None:
-    """Fill the lookup database if it is empty, then enrich until stopped."""
+    """Enrich by the lookup database, which is there, until stopped."""
     task = read_task()
     tables = TableEnvironment.create(_settings(task))
     for name in DIMENSIONS:
