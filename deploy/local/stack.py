@@ -112,13 +112,12 @@ class LocalStack:
             ),
         )
 
-    def bootstrap(self) -> None:
+    def bootstrap(self) -> list[str]:
         """Register the contracts, create the topics and the bucket; what is there already stays.
 
-        Raises what `contracts.provision` raises, SchemaIncompatible among it.
+        Returns what `contracts.provision` has done, and raises what it raises, SchemaIncompatible among it.
         """
         catalog, settings = load_catalog(), self.settings()
         create_bucket(settings.s3)
-        create_topics(settings, catalog)
         with Registry(settings.registry) as registry:
-            register_contracts(registry, catalog)
+            return [*create_topics(settings, catalog), *register_contracts(registry, catalog)]

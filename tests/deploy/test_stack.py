@@ -37,6 +37,7 @@ def test_a_bootstrapped_stack_has_topics_bucket_and_three_processes(stack: Local
 @pytest.mark.system
 def test_bootstrapping_twice_changes_nothing(stack: LocalStack) -> None:
     stack.bootstrap()
+    assert stack.bootstrap() == []
 
 
 @pytest.mark.system
