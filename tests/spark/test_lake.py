@@ -84,7 +84,9 @@ def commits(settings: SparkSettings, table: LakeTable) -> int:
 
 def remove(settings: SparkSettings, prefix: str) -> None:
     s3 = s3_client(settings.s3)
-    for found in s3.list_objects_v2(Bucket=settings.s3.bucket, Prefix=prefix).get("Contents", []):
+    there = s3.list_objects_v2(Bucket=settings.s3.bucket, Prefix=prefix).get("Contents", [])
+    assert there, f"nothing to remove at {prefix}"
+    for found in there:
         s3.delete_object(Bucket=settings.s3.bucket, Key=found["Key"])
 
 
