@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -108,3 +109,16 @@ def events(topics: Topics) -> list[tuple[dict[str, Any], dict[str, Any], Message
         assert isinstance(event, dict)
         found.append((event, dict(message.headers() or []), message))
     return found
+
+
+def flights(topics: Topics) -> list[str]:
+    """Those in the enriched topic."""
+    return [event["flight_id"] for event, _, _ in events(topics)]
+
+
+def wait_for(what: str, holds: Callable[..., bool], seconds: float = 240) -> None:
+    """Until `holds`; fails with `what` otherwise."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, f"waited {seconds:g} s for {what}"
+        time.sleep(0.05)

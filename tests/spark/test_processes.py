@@ -7,9 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from deploy.local.stack import LocalStack
 from spark.settings import SparkSettings
-from tests.spark.live_query import Dimensions, events
+from tests.spark.live_query import Dimensions, events, wait_for
 from tests.spark.records import ENRICHED, Topics
 
 LEASE_SECONDS = 4.0
@@ -116,38 +115,31 @@ def _end(processes: Sequence[Running]) -> None:
             each.process.wait()
 
 
-def until(what: str, holds: Callable[[], bool], seconds: float = 240) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, f"waited {seconds:g} s for {what}"
-        time.sleep(0.1)
-
-
 @pytest.mark.campaign
 @pytest.mark.timeout(900)
 def test_of_several_processes_one_runs_at_a_time_and_nothing_is_lost_or_doubled(place: Place) -> None:
     place.depart(20)
     rivals = [place.start("live"), place.start("live")]
     first_lake = place.start("lake")
-    until("a live to start", lambda: any(each.has_started() for each in rivals))
+    wait_for("a live to start", lambda: any(each.has_started() for each in rivals))
     winner, loser = sorted(rivals, key=Running.has_started, reverse=True)
     assert (
         f"/{winner.process.pid} holds leases/live/" in loser.last_words()
         or "taken a moment ago by" in loser.last_words()
     )
-    until("the lake to take in what the winner enriched", lambda: place.landed() == place.expected())
+    wait_for("the lake to take in what the winner enriched", lambda: place.landed() == place.expected())
 
     # Several batches: what the sleepers are about to write has a number that their successors come to later.
     for _ in range(5):
         place.depart(1)
-        until("the winner to go on", lambda: place.landed() == place.expected())
+        wait_for("the winner to go on", lambda: place.landed() == place.expected())
 
     sleepers = (winner, first_lake)
     for each in sleepers:
         os.killpg(each.process.pid, signal.SIGSTOP)
     place.depart(20)
     successors = (place.start("live"), place.start("lake"))
-    until("their successors to take in what came since", lambda: place.landed() == place.expected())
+    wait_for("their successors to take in what came since", lambda: place.landed() == place.expected())
     for each in sleepers:
         os.killpg(each.process.pid, signal.SIGCONT)
     place.depart(20)
@@ -155,9 +147,9 @@ def test_of_several_processes_one_runs_at_a_time_and_nothing_is_lost_or_doubled(
         said = slept.last_words()
         assert f"/{successor.process.pid} has taken leases/" in said or "has not renewed its lease" in said
     for _ in range(12):
-        until("the successors to go on", lambda: place.landed() == place.expected())
+        wait_for("the successors to go on", lambda: place.landed() == place.expected())
         place.depart(1)
-    until("the successors to go on", lambda: place.landed() == place.expected())
+    wait_for("the successors to go on", lambda: place.landed() == place.expected())
     assert place.enriched() == place.expected()
     assert [each.process.poll() for each in successors] == [None, None]
     for each in successors:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
 import pytest
 import structlog
 from prometheus_client import REGISTRY
@@ -16,7 +13,7 @@ from deploy.local.stack import LocalStack
 from spark import topic_schemas
 from spark.settings import SparkSettings
 from tests.contracts.gateway import HANG, HANG_UP, a_gateway
-from tests.spark.live_query import Dimensions, events, running
+from tests.spark.live_query import Dimensions, flights, running, wait_for
 from tests.spark.records import Topics, a_departure, body, framed, schema_with
 
 FAILURES = {
@@ -83,16 +80,5 @@ def test_a_failing_registry_makes_no_dead_letters_and_says_so_once(
         ]
 
 
-def flights(topics: Topics) -> list[str]:
-    return [event["flight_id"] for event, _, _ in events(topics)]
-
-
 def gauge(name: str, subject: str) -> float | None:
     return REGISTRY.get_sample_value(name, {"subject": subject})
-
-
-def wait_for(what: str, holds: Callable[..., bool], timeout_seconds: float = 30) -> None:
-    deadline = time.monotonic() + timeout_seconds
-    while not holds():
-        assert time.monotonic() < deadline, f"waited for {what}"
-        time.sleep(0.05)
