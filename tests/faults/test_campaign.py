@@ -57,9 +57,10 @@ def test_the_last_outcome_of_each_fault_is_kept(tmp_path: Path) -> None:
 
 
 def test_the_report_has_a_line_for_each_fault_and_says_what_is_wrong() -> None:
-    lines = list(report(7, [an_outcome("one"), an_outcome("two", "a/0/1 was made into nothing")]))
+    outcomes = [an_outcome("one"), an_outcome("two", "a/0/1 was made into nothing"), an_outcome(AFTERWARDS)]
+    lines = list(report(7, outcomes))
     assert lines[0] == "seed 7: 1 of 2 faults passed"
-    assert [line.split()[0] for line in lines[1:]] == ["fault", "one", "two", "two:"]
+    assert [line.split()[0] for line in lines[1:]] == ["fault", "one", "two", AFTERWARDS, "two:"]
     assert lines[-1] == "two: a/0/1 was made into nothing"
 
 
