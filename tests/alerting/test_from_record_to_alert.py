@@ -154,24 +154,30 @@ def test_records_of_open_and_aborted_transactions_raise_nothing(stack: LocalStac
     with Registry(settings_of(stack).registry) as registry:
         schema_id = registry.latest(f"{WEATHER}-value").id
         body = Codec(registry.by_id).encode(schema_id, vars(a_reading(station)))
-    places: dict[str, list[str]] = {"aborted": [], "committed": []}
-    sender = producer(stack, **{"transactional.id": f"test-{uuid4()}"})
+    places: dict[str, list[str]] = {"aborted": [], "committed": [], "open": []}
+    sender = producer(stack, **{"transactional.id": f"test-{uuid4()}", "transaction.timeout.ms": "240000"})
     sender.init_transactions(30)
-    for fate in ("aborted", "committed", "aborted", "committed"):
+    for fate in ("aborted", "committed", "aborted", "committed", "open"):
         sender.begin_transaction()
         sender.produce(WEATHER, body, partition=1, on_delivery=partial(_place, places[fate]))
         sender.flush(30)
         if fate == "aborted":
             sender.abort_transaction(30)
-        else:
+        elif fate == "committed":
             sender.commit_transaction(30)
+    beside, plain, last = list[str](), producer(stack), _offset(places["committed"][-1])
     with Worker(stack):
-        found = alerts_of(stack, places["committed"])
-        last = _offset(places["committed"][-1])
-        # The markers between the records are offsets without a record: the position gets past them.
-        wait_for(lambda: committed(stack, WEATHER, 1) > last, "the position beyond the markers")
-    raised = {record.event.coordinate for record in found}
-    assert not raised & set(places["aborted"])
+        try:
+            alerts_of(stack, places["committed"])
+            # The markers between the records are offsets without a record: the position gets past them.
+            wait_for(lambda: committed(stack, WEATHER, 1) > last, "the position beyond the markers")
+            plain.produce(WEATHER, body, partition=0, on_delivery=partial(_place, beside))
+            plain.flush(30)
+            raised = {record.event.coordinate for record in alerts_of(stack, beside)}
+            assert not raised & {*places["aborted"], *places["open"]}
+        finally:
+            sender.commit_transaction(30)
+        alerts_of(stack, places["open"])
 
 
 def _place(places: list[str], _: object, message: Message) -> None:
