@@ -280,18 +280,30 @@ def test_what_comes_again_otherwise_than_before_is_found_where_repeats_are_allow
 def test_while_records_flow_each_audit_takes_up_where_the_last_one_cut(way: Way) -> None:
     sent = way.depart(5)
     way.run(sent)
-    enough = threading.Event()
+    enough, turned, rounds = threading.Event(), threading.Condition(), 0
 
     def flow() -> None:
+        nonlocal rounds
         while not enough.is_set():
             flights = way.depart(5)
             sent.extend(flights)
             way.run(flights)
+            with turned:
+                rounds += 1
+                turned.notify()
+
+    def audit_and_wait() -> Report:
+        """Until a whole round has come after the audit: the one under way at its end may lie in its cut in part."""
+        report = way.audit(full=False, wait_seconds=60)
+        with turned:
+            seen = rounds
+            assert turned.wait_for(lambda: rounds >= seen + 2, 120), "waited for two rounds of the flow"
+        return report
 
     with ThreadPoolExecutor(1) as pool:
         flowing = pool.submit(flow)
         try:
-            reports = [way.audit(full=False, wait_seconds=60) for _ in range(4)]
+            reports = [audit_and_wait() for _ in range(4)]
         finally:
             enough.set()
         flowing.result()
