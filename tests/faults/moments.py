@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import psutil
@@ -16,6 +16,8 @@ from tests.faults.stage import Stage
 
 _TRIES_SECONDS = 120.0
 _LOOK_SECONDS = 0.002
+_COMMIT_SECONDS = 0.2
+"""Longer than a broker takes to end a transaction, also on a busy machine."""
 
 Sign = Callable[[], object]
 """A state that is asked for again and again; the moment may have come when it changes."""
@@ -24,8 +26,8 @@ Sign = Callable[[], object]
 def strike(stage: Stage, name: str, sign: Sign, holds: Callable[[], bool], victims: str) -> bool:
     """Freeze a process each time that `sign` changes; if `holds` then, kill it, else let it go on and wait again.
 
-    `victims`: `all` that it has started, the `driver` (the Python process) or the `jvm` alone. The others go on,
-    as on a host where one process of several was killed. False if the moment did not come.
+    `victims`: `all` that it has started, the `driver` (the Python process), the `jvm` or Spark's Python `workers` alone.
+    The others go on, as on a host where one process of several was killed. False if the moment did not come.
     """
     # Looking this often takes half the machine: not while it starts.
     stage.wait(f"{name} to be healthy", lambda: stage.healthy(name))
@@ -37,8 +39,8 @@ def strike(stage: Stage, name: str, sign: Sign, holds: Callable[[], bool], victi
             continue
         before = now
         with stage.frozen(name, family) as family:
-            if holds():
-                chosen = [each for each in family if victims == "all" or _is(each, victims, family[-1])]
+            chosen = [each for each in family if victims == "all" or _is(each, victims, family[-1])]
+            if chosen and holds():
                 for each in chosen:
                     with suppress(psutil.NoSuchProcess):
                         each.kill()
@@ -56,14 +58,19 @@ def until_it_works(stage: Stage, name: str) -> None:
 
 
 def strike_often(
-    stage: Stage, chance: random.Random, name: str, once: Callable[[Stage, str], bool], what: str
+    stage: Stage,
+    chance: random.Random,
+    name: str,
+    once: Callable[[Stage, str], bool],
+    what: str,
+    victims: Sequence[str] = ("all", "driver", "jvm"),
 ) -> Shown:
     """`once`, as often as the stage's faults strike, each time with other victims; shown by how often the moment was met."""
     met = 0
     for _ in range(stage.strikes):
         stage.forgive()
         before = stage.process(name)
-        if once(stage, chance.choice(["all", "driver", "jvm"])):
+        if once(stage, chance.choice(victims)):
             met += 1
             stage.wait_for_another(name, before)
     return Shown(met, what)
@@ -71,8 +78,16 @@ def strike_often(
 
 def in_a_transaction(stage: Stage, victims: str) -> bool:
     """`live`, while a Kafka transaction of it is open."""
-    positions = stage.positions
-    return strike(stage, "live", lambda: positions.open_records() > 0, lambda: positions.open_records() > 0, victims)
+
+    def is_open() -> bool:
+        return stage.positions.open_records() > 0
+
+    def stays_open() -> bool:
+        """A commit that was sent before the freeze comes to its end meanwhile."""
+        time.sleep(_COMMIT_SECONDS)
+        return is_open()
+
+    return strike(stage, "live", is_open, stays_open, victims)
 
 
 def between_its_commits(stage: Stage, victims: str) -> bool:
@@ -119,5 +134,9 @@ def _is(process: psutil.Process, victims: str, driver: psutil.Process) -> bool:
     if victims == "driver":
         return process == driver
     with suppress(psutil.NoSuchProcess):
-        return process.name() == "java"
+        if victims == "jvm":
+            return process.name() == "java"
+        # Spark's daemon forks its workers.
+        parent = process.parent()
+        return parent is not None and all("spark.python_daemon" in each.cmdline() for each in (process, parent))
     return False

@@ -61,9 +61,11 @@ class Positions:
     def open_records(self) -> int:
         """Offsets of the enriched topic that belong to open transactions."""
         places = [TopicPartition(TARGET, partition) for partition in self._partitions]
-        # A reader of committed records is told the end of what is stable.
+        ends = [self._all.get_watermark_offsets(each, timeout=10)[1] for each in places]
+        # A reader of committed records is told the end of what is stable; asked last, so that none is taken for open that
+        # was committed in between.
         stable = [self._committed.get_watermark_offsets(each, timeout=10)[1] for each in places]
-        return sum(self._all.get_watermark_offsets(each, timeout=10)[1] for each in places) - sum(stable)
+        return sum(max(0, end - upto) for end, upto in zip(ends, stable, strict=True))
 
     def newest(self, prefix: str) -> int:
         """The greatest number that names an object under `prefix`; -1 if none does."""

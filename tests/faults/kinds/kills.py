@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import random
 import time
-from contextlib import suppress
-
-import psutil
 
 from spark.mode import Mode
 from tests.faults.fault import Shown, fault
@@ -70,18 +67,11 @@ def lake_killed_after_its_commit(stage: Stage, chance: random.Random) -> Shown:
     )
 
 
-@fault("kill -9 of the Python workers of live in the middle of a task.", only=Mode.EXACTLY_ONCE)
+@fault("kill -9 of the Python workers of live, while one has a Kafka transaction open.", only=Mode.EXACTLY_ONCE)
 def live_workers_killed(stage: Stage, chance: random.Random) -> Shown:
-    killed = 0
-    for _ in range(stage.strikes):
-        stage.forgive()
-        stage.wait("a transaction to be open", lambda: stage.positions.open_records() > 0)
-        workers = _workers(stage.family("live"))
-        for worker in workers:
-            worker.kill()
-        killed += len(workers)
-        time.sleep(chance.uniform(0.5, 2))
-    return Shown(killed, "workers killed, each time with a transaction open")
+    return strike_often(
+        stage, chance, "live", in_a_transaction, "kills of all workers with a transaction open", victims=("workers",)
+    )
 
 
 @fault("A second live is started on the same query.")
@@ -112,16 +102,6 @@ def everything_killed(stage: Stage, chance: random.Random) -> Shown:
         killed += len(stage.kill(*names))
         time.sleep(chance.uniform(5, 15))
     return Shown(killed, "processes killed")
-
-
-def _workers(family: list[psutil.Process]) -> list[psutil.Process]:
-    """Those that Spark's daemon has forked, and that live."""
-    daemons = []
-    for each in family:
-        with suppress(psutil.NoSuchProcess):  # one that was just killed is a zombie
-            if "spark.python_daemon" in each.cmdline():
-                daemons.append(each)
-    return [each for each in daemons if each.parent() in daemons]
 
 
 def _frozen(stage: Stage, chance: random.Random, name: str) -> Shown:
