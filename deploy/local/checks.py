@@ -48,9 +48,11 @@ def run_short_faults(arguments: Sequence[str]) -> int:
     return _run(command)
 
 
-def run_faults(names: Sequence[str], seed: int, mode: str) -> int:
+def run_faults(names: Sequence[str], seed: int | None, mode: str | None) -> int:
     """Run the fault campaign of `tests/faults` in a mode of `live`, or the named faults of it; returns its exit code."""
-    command = [sys.executable, "-m", "tests.faults", "--seed", str(seed), "--mode", mode, *names]
+    command = [sys.executable, "-m", "tests.faults", *names]
+    command += [] if seed is None else ["--seed", str(seed)]
+    command += [] if mode is None else ["--mode", mode]
     return _run(command)
 
 

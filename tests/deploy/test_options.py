@@ -27,6 +27,15 @@ DEPLOYABLES += [[f"services.{main.parent.name}"] for main in sorted(ROOT.glob("s
         (["dlq", "show", "17"], 2, "a coordinate is TOPIC/PARTITION/OFFSET, such as flights.departed.v1/0/17"),
         (["dlq", "redrive", "--coordinate", "x/y/z"], 2, "a coordinate is TOPIC/PARTITION/OFFSET"),
         (["dlq", "list", "--since", "2013-01-01"], 2, "--since has no zone: write 2013-01-01T00:00Z for UTC"),
+        (["test", "--faults", "--mode", "at-least-once"], 2, "is not one of 'exactly-once', 'real-time'"),
+        (["test", "--short"], 2, "--short: it is of the fault campaign: say --faults"),
+        (["test", "--seed", "2"], 2, "--seed: it is of the fault campaign: say --faults"),
+        (["test", "--mode", "real-time"], 2, "--mode: it is of the fault campaign: say --faults"),
+        (["test", "--faults", "--unit"], 2, "--unit: leave it or --faults out"),
+        (["test", "--faults", "-k", "live"], 2, "-k: leave it or --faults out"),
+        (["test", "--faults", "--short", "--seed", "2"], 2, "leave --seed, --mode and NAME out"),
+        (["test", "--faults", "--short", "--mode", "real-time"], 2, "leave --seed, --mode and NAME out"),
+        (["test", "--faults", "--short", "live_killed"], 2, "leave --seed, --mode and NAME out"),
     ],
 )
 def test_an_option_that_cannot_be_right(arguments: list[str], status: int, said: str, tmp_path: Path) -> None:
@@ -53,7 +62,7 @@ def test_a_deployable_that_is_asked_for_help_or_told_nonsense_does_nothing_else(
 
 
 def _refused(arguments: list[str], status: int, said: str, directory: Path, **env: str) -> None:
-    if "--dir" not in arguments:
+    if "--dir" not in arguments and arguments[0] != "test":
         arguments = [*arguments, "--dir", str(directory)]
     # Wide, so that a sentence in a box is one line.
     done = subprocess.run(
