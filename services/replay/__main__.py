@@ -51,10 +51,13 @@ def main() -> int:
 
 
 def furthest(catalog: Catalog, tails: Tails) -> datetime | None:
-    """The latest event time that a replaying service has published; None if none has published anything."""
+    """The latest event time that a replaying service has published; None if none has published anything.
+
+    Raises ConsumeError.
+    """
     services = catalog.topic(topics.REPLAY_STARTED.name).consumers
     newest = [
-        next(tails.positions(contract.name, partition, service), START)
+        next(tails.positions(contract.name, partition, service))
         for contract in catalog.topics.values()
         for service in contract.producers
         if service in services

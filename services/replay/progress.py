@@ -8,8 +8,8 @@ from functools import partial
 from itertools import chain, takewhile
 from operator import lt
 
-from services.replay.position import START, Position
-from services.replay.tails import Tails
+from services.replay.position import Position
+from services.replay.tails import Forgotten, Tails
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +30,26 @@ class Progress:
 
 
 def read_progress(streams: Sequence[str], tails: Tails, service: str) -> Progress:
-    """What `service` has in each stream; other producers' records are passed over. Raises ConsumeError."""
-    upto: dict[str, Position] = {}
-    beyond: dict[str, frozenset[Position]] = {}
-    for stream in streams:
-        walks = [tails.positions(stream, partition, service) for partition in tails.partitions(stream)]
-        newest = [next(walk, START) for walk in walks]
-        upto[stream] = min(newest)
-        after = partial(lt, upto[stream])
-        read_back = (takewhile(after, chain([last], walk)) for last, walk in zip(newest, walks, strict=True))
-        beyond[stream] = frozenset(chain.from_iterable(read_back))
-    return Progress(upto, beyond)
+    """What `service` has in each stream, the last of which is for dead letters; other producers' records are passed over.
+
+    Raises ConsumeError; that is Forgotten where it takes deleted events to tell.
+    """
+    *events, dead_letters = streams
+    found = {stream: _read(stream, tails, service) for stream in events}
+    try:
+        found[dead_letters] = _read(dead_letters, tails, service)
+    except Forgotten:
+        # They are purged as a matter of course. Whoever sent an event had sent the dead letters before it.
+        found[dead_letters] = max((max({upto, *beyond}) for upto, beyond in found.values())), frozenset()
+    return Progress(
+        {stream: upto for stream, (upto, _) in found.items()}, {stream: beyond for stream, (_, beyond) in found.items()}
+    )
+
+
+def _read(stream: str, tails: Tails, service: str) -> tuple[Position, frozenset[Position]]:
+    """Up to which position every entry is there, and those beyond."""
+    walks = [tails.positions(stream, partition, service) for partition in tails.partitions(stream)]
+    newest = [next(walk) for walk in walks]
+    upto = min(newest)
+    read_back = (takewhile(partial(lt, upto), chain([last], walk)) for last, walk in zip(newest, walks, strict=True))
+    return upto, frozenset(chain.from_iterable(read_back))

@@ -13,12 +13,16 @@ from contracts.brokers import watermarks
 from contracts.dead_letters.headers import REDRIVEN_FROM
 from contracts.errors import ConsumeError
 from contracts.settings import KafkaSettings
-from services.replay.position import HEADER, Position
+from services.replay.position import HEADER, START, Position
 
 FIRST_REACH = 256
 """Offsets that the first look back takes in; each next one takes four times as many."""
 
 _PATIENCE_SECONDS = 60
+
+
+class Forgotten(ConsumeError):
+    """What would tell how far a service came is deleted."""
 
 
 class Tails:
@@ -55,17 +59,27 @@ class Tails:
         return sorted(found.partitions)
 
     def positions(self, topic: str, partition: int, service: str) -> Iterator[Position]:
-        """The positions of the records that `service` replayed, newest first, read as far as they are asked for."""
-        for message in self._backwards(topic, partition):
-            position = _position(message, service)
-            if position is not None:
-                yield position
+        """The positions of the records that `service` replayed, newest first, then START; read as far as they are asked for.
 
-    def _backwards(self, topic: str, partition: int) -> Iterator[Message]:
+        Raises Forgotten in place of START if the partition's first records are deleted.
+        """
         try:
             low, end = watermarks(self._consumer, topic, partition, _PATIENCE_SECONDS)
         except KafkaException as error:
             raise ConsumeError(f"{topic}/{partition}: {error.args[0].str()}") from error
+        for message in self._backwards(topic, partition, low, end):
+            position = _position(message, service)
+            if position is not None:
+                yield position
+        if low > 0:
+            raise Forgotten(
+                f"{topic}/{partition}: how far {service} came can't be told, because records before offset {low} are deleted, "
+                "by retention or by hand: `headrace up --fresh` replays into topics and a lake made anew, "
+                "`headrace up --no-producers` keeps what is there and replays nothing"
+            )
+        yield START
+
+    def _backwards(self, topic: str, partition: int, low: int, end: int) -> Iterator[Message]:
         reach = FIRST_REACH
         while end > low:
             start = max(low, end - reach)

@@ -18,12 +18,14 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
 from contracts import topics
 from contracts.catalog import load_catalog
 from contracts.codec import Codec
+from contracts.dead_letters.purge import plan_purge, purge
+from contracts.dead_letters.topic import DeadLetterTopic
 from contracts.events import ReplayStarted
 from contracts.provision import create_topics
 from contracts.registry import Registry
@@ -124,7 +126,7 @@ class Airport:
     def _records(self, name: str) -> Iterator[tuple[Sent, bytes]]:
         consumer = Consumer(self.kafka | {"group.id": "reader", "enable.partition.eof": True})
         partitions = consumer.list_topics(name, timeout=30).topics[name].partitions
-        consumer.assign([TopicPartition(name, partition, 0) for partition in partitions])
+        consumer.assign([TopicPartition(name, partition, OFFSET_BEGINNING) for partition in partitions])
         unread = set(partitions)
         try:
             while unread:
@@ -257,6 +259,44 @@ def test_a_topic_that_got_more_partitions_meanwhile_is_resumed_as_exactly(airpor
 
     sent = airport.sent(topics.FLIGHTS_DEPARTED.name, topics.FLIGHTS_CANCELLED.name)
     assert Counter((record.topic, record.id) for record in sent) == expected("departures", until)
+
+
+def test_dead_letters_that_were_purged_are_not_published_again(airport: Airport) -> None:
+    events, dead_letters = timeline("arrivals").streams
+    airport.set_clock(until="2013-01-05T00:00Z")
+    airport.run("arrivals")
+    letters = airport.count(dead_letters)
+    settings = airport.stack.settings()
+    with Registry(settings.registry) as registry:
+        topic = DeadLetterTopic(settings.kafka, CATALOG, registry, events)
+        assert purge(topic, plan_purge(topic, lambda letter: True)) == letters > 10
+
+    airport.set_clock(until="2013-01-06T00:00Z")
+    airport.run("arrivals")
+
+    before, everything = (expected("arrivals", datetime(2013, 1, day, tzinfo=UTC)) for day in (5, 6))
+    assert Counter(record.id for record in airport.sent(events)) == _ids(everything, events)
+    assert Counter(record.id for record in airport.sent(dead_letters)) == _ids(everything - before, dead_letters)
+
+
+def _ids(entries: Counter[tuple[str, str]], stream: str) -> dict[str, int]:
+    return {identity: count for (topic, identity), count in entries.items() if topic == stream}
+
+
+@pytest.mark.parametrize("partitions", [[0], [0, 1]])
+def test_a_service_whose_records_are_deleted_says_so_and_sends_nothing(airport: Airport, partitions: list[int]) -> None:
+    topic = topics.WEATHER_OBSERVED.name
+    airport.set_clock()
+    airport.run("weather", HEADRACE_LIMIT="50")
+    deleted = [TopicPartition(topic, partition, OFFSET_END) for partition in partitions]
+    for future in airport.admin.delete_records(deleted).values():
+        future.result()
+
+    with airport.running("weather", HEADRACE_LIMIT="50") as process:
+        assert process.wait(120) == 1
+
+    assert "headrace up --fresh" in airport.log("weather").splitlines()[-1]
+    assert airport.count(topic) == 50
 
 
 def test_a_limit_ends_a_service_and_the_next_one_goes_on(airport: Airport) -> None:
