@@ -216,9 +216,9 @@ class Audit:
         if source.raw is None:
             return np.zeros(len(places), np.bool_)
         revisions = concatenated([part.revision for part in records], np.int64)
-        seen: npt.NDArray[np.bool_] = (self._cut.window(source.raw.name).where(places) == Where.BEFORE) & (
-            revisions == 0
-        )
+        redriven = concatenated([part.redriven for part in records], np.bool_)
+        before = self._cut.window(source.raw.name).where(places) == Where.BEFORE
+        seen: npt.NDArray[np.bool_] = before & ((revisions == 0) | redriven)
         return seen
 
     def _alarms(self) -> Iterator[Finding]:

@@ -61,7 +61,7 @@ class Derivation:
     ) -> None:
         """`records` in the order of partitions; `latest`: the raw topic's ends after everything else was read; `looked_up`: the
         fields that the records' verdicts are about. With `at_least_once` a derived record or dead letter may come again, and that
-        is noted; each one of a raw record in this window is compared all the same.
+        is noted; each one of a raw record in this window is compared all the same. So it always is of what a redrive sent again.
         """
         self.hop = f"{raw.topic} → {derived.window.topic}"
         self._raw, self._records, self._derived, self._dead = raw, records, derived, dead
@@ -71,6 +71,7 @@ class Derivation:
             for name in ("shared", "key")
         }
         self._revision = concatenated([part.revision for part in derived_records], np.int64)
+        self._redriven = concatenated([part.redriven for part in derived_records], np.bool_)
         self._dead_payloads = dead_payloads
         self._purged = purged
         self._latest = latest
@@ -92,13 +93,14 @@ class Derivation:
         derived, dead = (where == Where.INSIDE for where in inside)
         first = derived & (self._revision == 0)
         yield from self._losses(self._derived.source[first], self._dead.source[dead])
-        yield from self._doubles(self._derived.source[first], self._dead.source[dead])
+        yield from self._doubles(first, self._dead.source[dead])
         # Of raw records audited before, repairs are new all the same.
         repaired = (derived | (self._derived.fresh & (inside[0] == Where.BEFORE))) & (self._revision > 0)
-        yield from self._doubled_revisions(repaired)
+        yield from self._doubled_revisions(repaired & ~self._redriven)
         yield from self._wrong_lookups(derived | repaired)
         yield from self._changes(derived, dead)
-        yield from self._disorder(first)
+        yield from self._disorder(first & ~self._redriven)
+        self._note_redriven(self._redriven & (derived | (self._derived.fresh & (inside[0] == Where.BEFORE))))
 
     def _claims(self, made: Made) -> npt.NDArray[np.int8]:
         """Where each one's raw record lies; BEFORE for what needs no look."""
@@ -125,7 +127,7 @@ class Derivation:
             yield self._finding("phantom", source, named, why)
         again = made.fresh & (where == Where.BEFORE)
         if made is self._derived:
-            again &= self._revision == 0
+            again &= (self._revision == 0) & ~self._redriven
         for index in np.flatnonzero(again):
             source, own = int(made.source[index]), coordinate(topic, int(made.at[index]))
             if self._at_least_once:
@@ -163,13 +165,16 @@ class Derivation:
         """Raw records that outlive what was made of them: older than all of it that the derived topic still has."""
         forgotten = np.zeros(len(missing), np.bool_)
         if any(span.low > span.audited for span in self._derived.window.spans.values()):
+            sources = self._derived.source[~self._redriven]  # what was redriven is old, and outlives its like
             for partition in self._raw.spans:
-                left = self._derived.source[partition_of(self._derived.source) == partition]
+                left = sources[partition_of(sources) == partition]
                 older = missing < left.min() if len(left) else np.ones(len(missing), np.bool_)
                 forgotten |= (partition_of(missing) == partition) & older
         return forgotten
 
-    def _doubles(self, derived: Codes, dead: Codes) -> Iterator[Finding]:
+    def _doubles(self, first: Mask, dead: Codes) -> Iterator[Finding]:
+        sent, redriven = (self._derived.source[first & mask] for mask in (~self._redriven, self._redriven))
+        derived = np.concatenate([sent, np.setdiff1d(redriven, sent)])
         values, counts = np.unique(np.concatenate([derived, dead]), return_counts=True)
         doubled = values[counts > 1]
         for source, count, is_derived, is_dead in zip(
@@ -188,6 +193,11 @@ class Derivation:
 
     def _note_repeats(self, source: int, count: int) -> None:
         self.tallies[partition_of(source)].notes["came again, as at least once allows"] += count
+
+    def _note_redriven(self, redriven: Mask) -> None:
+        for partition, tally in self.tallies.items():
+            count = int(np.sum(redriven & (partition_of(self._derived.source) == partition)))
+            tally.notes["sent again by a redrive"] += count
 
     def _doubled_revisions(self, later: Mask) -> Iterator[Finding]:
         pairs = np.stack([self._derived.source[later], self._revision[later]], axis=1)

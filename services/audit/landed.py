@@ -19,7 +19,7 @@ class Landing:
     """Compares a topic's window with the rows of its table. Pure: arrays in, findings and tallies out.
 
     A row is one record: that of its place, or, in the table of a derived topic, of its raw coordinate and revision, so that a
-    repeat in the topic is no second row.
+    repeat in the topic is no second row; it is that of the first occurrence which the lake could decode.
     """
 
     def __init__(
@@ -44,6 +44,7 @@ class Landing:
         names = ("at", "source", "revision")
         self._records = {name: concatenated([getattr(part, name) for part in records], np.int64) for name in names}
         self._rows = {name: concatenated([getattr(part, name) for part in rows], np.int64) for name in names}
+        self._redriven = concatenated([part.redriven for part in records], np.bool_)
         self._record_digests = concatenated([part.row for part in records], np.uint64)
         self._row_digests = concatenated([part.row for part in rows], np.uint64)
         self.tallies = {partition: Tally(self.hop, f"{window.topic}/{partition}") for partition in window.spans}
@@ -55,7 +56,11 @@ class Landing:
         record was audited with an earlier window, so that the row is there already.
         """
         where = self._window.where(self._records["at"])
-        wanted = np.flatnonzero((where == Where.INSIDE) & ~audited_before)
+        landed = np.isin(self._records["at"], self._rows["at"])
+        wanted = np.flatnonzero((where == Where.INSIDE) & (~audited_before | (self._redriven & landed)))
+        # Of what the lake could not decode it takes a later occurrence.
+        set_aside = np.isin(self._records["at"], np.concatenate([dead, purged])) & ~landed
+        wanted = wanted[np.argsort(set_aside[wanted], kind="stable")]
         ids = self._ids(self._records)
         _, firsts = np.unique(ids[wanted], return_index=True)
         wanted = wanted[firsts]  # sorted by id

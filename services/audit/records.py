@@ -14,6 +14,7 @@ import pyarrow as pa
 from confluent_kafka import Message
 
 from contracts.codec import NOT_AVRO
+from contracts.dead_letters.headers import REDRIVEN_FROM
 from contracts.errors import DecodeError
 from contracts.evolution import Resolution, resolve
 from contracts.registry import Registry
@@ -63,7 +64,7 @@ class Records:
 
     `at` is the record's own place, `source` that of the raw record which it goes back to (NOWHERE if it names none).
     `event` is the digest of its ce_id, `payload` that of key and value as bytes, `row` that of all fields and the time of
-    sending, `shared` that of the key and the fields which source and derived records share; both 0 where the value can't be decoded. `verdict` is about the fields that were looked up.
+    sending, `shared` that of the key and the fields which source and derived records share; both 0 where the value can't be decoded. `verdict` is about the fields that were looked up. `redriven`: it says that it was sent back.
     """
 
     topic: str
@@ -77,6 +78,7 @@ class Records:
     row: Digests
     shared: Digests
     readable: np.ndarray[Any, np.dtype[np.bool_]]
+    redriven: np.ndarray[Any, np.dtype[np.bool_]]
     verdict: Verdicts
     expected: tuple[Expected, ...] = ()
     unevaluable: tuple[int, ...] = field(default=())
@@ -136,12 +138,13 @@ class _Reader:
             "event": digests(ids),
             "key": key,
             "payload": payload_digests(keys, values),
+            "redriven": np.array([header(message, REDRIVEN_FROM) is not None for message in batch]),
         }
         self._parts.append(part | self._decoded(batch, values, at, key))
 
     def records(self) -> Records:
         kinds: dict[str, Any] = {"at": np.int64, "source": np.int64, "revision": np.int64}
-        kinds |= {"readable": np.bool_, "verdict": np.int16}
+        kinds |= {"readable": np.bool_, "redriven": np.bool_, "verdict": np.int16}
         names = (*kinds, "event", "key", "payload", "row", "shared")
         arrays = {
             name: concatenated([part[name] for part in self._parts], kinds.get(name, np.uint64)) for name in names

@@ -19,7 +19,9 @@ LOW, END, LATEST = 2, 12, 15
 """Of the raw topic's one partition: what is there begins at 2, the cut is at 12, and three more came since."""
 
 
-def records(topic: str, sources: list[int], shared: list[int], revisions: list[int], at: list[int]) -> Records:
+def records(
+    topic: str, sources: list[int], shared: list[int], revisions: list[int], at: list[int], redriven: list[bool]
+) -> Records:
     count = len(at)
     numbers: dict[str, Any] = {name: np.arange(count, dtype=np.uint64) for name in ("event", "payload", "row")}
     return Records(
@@ -31,14 +33,15 @@ def records(topic: str, sources: list[int], shared: list[int], revisions: list[i
         key=np.array(sources, np.uint64),
         shared=np.array(shared, np.uint64),
         readable=np.ones(count, np.bool_),
+        redriven=np.array(redriven, np.bool_),
         verdict=np.full(count, RIGHT, np.int16),
         **numbers,
     )
 
 
 derived_records = st.lists(
-    st.tuples(st.integers(0, 20), st.integers(0, 1), st.booleans()), max_size=30
-)  # raw offset, revision, changed
+    st.tuples(st.integers(0, 20), st.integers(0, 1), st.booleans(), st.booleans()), max_size=30
+)  # raw offset, revision, changed, redriven
 offsets = st.sets(st.integers(LOW, END - 1))
 
 
@@ -50,18 +53,19 @@ offsets = st.sets(st.integers(LOW, END - 1))
     st.booleans(),
 )
 def test_it_finds_what_counting_one_by_one_finds(
-    raw: set[int], derived: list[tuple[int, int, bool]], dead: list[int], purged: set[int], at_least_once: bool
+    raw: set[int], derived: list[tuple[int, int, bool, bool]], dead: list[int], purged: set[int], at_least_once: bool
 ) -> None:
     window = Window("raw", {0: Span(LOW, 0, END, 0)})
-    sources = [source for source, _, _ in derived]
+    sources = [source for source, *_ in derived]
     made = records(
         "derived",
         sources,
-        [source + 1000 * changed for source, _, changed in derived],
-        [revision for _, revision, _ in derived],
+        [source + 1000 * changed for source, _, changed, _ in derived],
+        [revision for _, revision, _, _ in derived],
         list(range(len(derived))),
+        [redriven for *_, redriven in derived],
     )
-    of_raw = records("raw", sorted(raw), sorted(raw), [0] * len(raw), sorted(raw))
+    of_raw = records("raw", sorted(raw), sorted(raw), [0] * len(raw), sorted(raw), [False] * len(raw))
     here = Window("derived", {0: Span(0, 0, len(derived), 0)})
     letters = Window("raw.dlq", {0: Span(0, 0, len(dead), 0)})
     payload = {offset: number for number, offset in enumerate(sorted(raw))}
@@ -83,7 +87,9 @@ def test_it_finds_what_counting_one_by_one_finds(
         return coordinate("raw", code(0, offset))
 
     expected: Counter[tuple[str, str]] = Counter()
-    firsts = Counter(source for source, revision, _ in derived if revision == 0)
+    firsts = Counter(source for source, revision, _, redriven in derived if revision == 0 and not redriven)
+    for source in {source for source, revision, _, redriven in derived if revision == 0 and redriven}:
+        firsts[source] = firsts[source] or 1  # what it repeats is gone
     repeats = 0
     for offset in raw:
         times = firsts[offset] + dead.count(offset)
@@ -93,10 +99,10 @@ def test_it_finds_what_counting_one_by_one_finds(
         if times > 1 and (in_both or not at_least_once):
             expected["doubled", named(offset)] += 1
         repeats += (times - 1) * (times > 1 and at_least_once and not in_both)
-        repairs = sum(1 for source, revision, _ in derived if (source, revision) == (offset, 1))
+        repairs = sum((source, revision, redriven) == (offset, 1, False) for source, revision, _, redriven in derived)
         if repairs > 1:
             expected["doubled", named(offset)] += 1
-    for source, _, changed in derived:
+    for source, _, changed, _ in derived:
         if LOW <= source < END and source not in raw or source >= LATEST:
             expected["phantom", named(source)] += 1
         elif source in raw and changed:
@@ -105,4 +111,6 @@ def test_it_finds_what_counting_one_by_one_finds(
         if source not in raw:
             expected["phantom", named(source)] += 1
     assert found == expected
-    assert derivation.tallies[0].notes["came again, as at least once allows"] == repeats
+    notes = derivation.tallies[0].notes
+    assert notes["came again, as at least once allows"] == repeats
+    assert notes["sent again by a redrive"] == sum(redriven and source in raw for source, _, _, redriven in derived)

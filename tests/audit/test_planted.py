@@ -277,6 +277,65 @@ def test_what_comes_again_otherwise_than_before_is_found_where_repeats_are_allow
     assert noted(report, "came again, as at least once allows") == 2
 
 
+def test_what_a_redrive_sent_again_is_noted_and_compared(way: Way) -> None:
+    flights = way.depart(4)
+    flights += way.send(RAW, [replace(flights[0], key="the same")] * 2)
+    records = way.derive(way.enriched(flights))
+    repaired = way.derive([replace(records[0], fields={**records[0].fields, "revision": 1})])
+    other = replace(records[1], fields={**records[1].fields, "airline_name": "United"})
+    *_, taken, ignored = way.derive(_redriven(*repaired, other, records[4], records[2], records[3]))
+    way.set_aside(*records[2:4], by="lake", topic=DERIVED)
+    landed = [*records[:2], *records[4:], *repaired, taken]
+    way.land(DERIVED, way.rows(DERIVED, landed), *landed, ignored)
+    way.land(RAW, way.rows(RAW, flights), *flights)
+    way.taken_in("live", RAW, *flights)
+    report = way.audit(Hop.DERIVED, Hop.LAKE)
+    assert found(report) == {("changed", way.at(0, 1)), ("lost", way.at(0, ignored.offset, DERIVED))}
+    assert noted(report, "sent again by a redrive") == 5
+
+
+def test_what_a_redrive_sent_again_after_its_audit_is_no_finding(way: Way) -> None:
+    def alarm(*records: Sent) -> None:
+        raised = way.alarm(way.alerts(records))
+        way.taken_in("alerting", DERIVED, *records)
+        way.land(ALERTS, way.rows(ALERTS, raised), *raised)
+
+    flights = way.depart(6)
+    records = way.derive(way.enriched(flights))
+    repaired = way.derive([replace(records[0], fields={**records[0].fields, "revision": 1})])
+    way.set_aside(records[1], by="lake", topic=DERIVED)
+    landed = [records[0], *records[2:], *repaired]
+    way.land(RAW, way.rows(RAW, flights), *flights)
+    way.land(DERIVED, way.rows(DERIVED, landed), *landed)
+    way.taken_in("live", RAW, *flights)
+    alarm(*records, *repaired)
+    first = way.audit(full=False)
+    assert first.findings == []
+
+    _, _, taken = redriven = way.derive(_redriven(records[4], *repaired, records[1]))
+    way.land(DERIVED, way.rows(DERIVED, [taken]), *redriven)
+    alarm(*redriven)
+    second = way.audit(full=False)
+    assert (second.since, found(second), noted(second, "sent again by a redrive")) == (first.cut_at, set(), 3)
+    assert way.audit().findings == []
+
+
+def test_what_a_redrive_sent_again_may_outlive_those_around_it(way: Way) -> None:
+    flights = way.send(RAW, [replace(each, key="the same") for each in way.depart(6)])
+    records = way.derive(way.enriched(flights))
+    way.derive(_redriven(records[0]))
+    way.taken_in("live", RAW, *flights)
+    way.forget(RAW, 0, before=flights[0].offset)
+    way.forget(DERIVED, 0, before=3)
+    report = way.audit(Hop.DERIVED)
+    assert found(report) == set()
+    assert noted(report, "whose derived records are deleted by now, not compared") == 2
+
+
+def _redriven(*records: Sent) -> list[Sent]:
+    return [replace(each, redriven_from="flights.departed.enriched.v1.dlq/0/0") for each in records]
+
+
 def test_while_records_flow_each_audit_takes_up_where_the_last_one_cut(way: Way) -> None:
     sent = way.depart(5)
     way.run(sent)

@@ -20,7 +20,7 @@ from deltalake import CommitProperties, write_deltalake
 from contracts import topics
 from contracts.catalog import load_catalog
 from contracts.codec import Codec
-from contracts.dead_letters.headers import dead_letter_headers
+from contracts.dead_letters.headers import REDRIVEN_FROM, dead_letter_headers
 from contracts.events import AlertRaised, Severity
 from contracts.registry import Registry
 from contracts.settings import Settings
@@ -90,7 +90,7 @@ _DIMENSIONS: dict[str, list[dict[str, Any]]] = {
 @dataclass(frozen=True, slots=True)
 class Sent:
     """A record on a topic; `ce_id` is its event id, the coordinate of the raw record if it is derived. With a `body`, that is
-    its value in place of the fields.
+    its value in place of the fields. `redriven_from`: the dead letter that it says it was sent back from.
     """
 
     partition: int
@@ -100,6 +100,7 @@ class Sent:
     offset: int = -1
     sent_at: datetime = datetime(1970, 1, 1, tzinfo=UTC)
     body: bytes | None = None
+    redriven_from: str | None = None
 
 
 class Way:
@@ -200,12 +201,15 @@ class Way:
                 sent_at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=message.timestamp()[1])
                 made[number] = replace(record, offset=message.offset(), sent_at=sent_at)
 
+            headers: list[tuple[str, str | bytes | None]] = [("ce_id", record.ce_id)]
+            if record.redriven_from is not None:
+                headers.append((REDRIVEN_FROM, record.redriven_from))
             producer.produce(
                 self.name(topic),
                 key=record.key,
                 value=self._body(topic, record),
                 partition=record.partition,
-                headers=[("ce_id", record.ce_id)],
+                headers=headers,
                 on_delivery=delivered,
             )
         assert producer.flush(30) == 0
