@@ -1,4 +1,4 @@
-"""`Ledger`: what became of the dead letters of one topic, as `deadletters.settled.v1` tells it."""
+"""`Ledger`: what became of dead letters, as `deadletters.settled.v1` tells it."""
 
 from __future__ import annotations
 
@@ -30,20 +30,17 @@ class Ledger:
             self.add(entry)
 
     @classmethod
-    def read(
-        cls, kafka: KafkaSettings, registry: Registry, dead_letter_topic: str, partitions: int, *, complete: bool
-    ) -> Self:
-        """The entries of a topic's dead letters; `complete` waits for those behind somebody's open transaction.
+    def read(cls, kafka: KafkaSettings, registry: Registry, partitions: int, *, complete: bool) -> Self:
+        """All entries: dead letters of one record may lie on several topics. `complete` waits for those behind somebody's
+        open transaction.
 
         Raises ConsumeError, RegistryError, or DecodeError when the topic holds what is no entry.
         """
         if complete:
             wait_for_open_transactions(kafka, LEDGER, partitions)
         ledger, codec = cls(), Codec(registry.by_id)
-        ours = f"{dead_letter_topic}/".encode()
         for message in committed_records(kafka, LEDGER, partitions):
-            if (message.key() or b"").startswith(ours):
-                ledger.add(DeadLetterSettled.model_validate(codec.decode(message.value() or b"")))
+            ledger.add(DeadLetterSettled.model_validate(codec.decode(message.value() or b"")))
         return ledger
 
     def add(self, entry: DeadLetterSettled) -> None:
@@ -58,7 +55,8 @@ class Ledger:
     def is_redriven(self, letter: DeadLetter) -> bool:
         """Whether its record was sent back: by this dead letter, or by another one of the same record.
 
-        `live` and `lake` both read a raw topic, so one bad record makes two dead letters.
+        `live` and `lake` both read a raw topic, so one bad record makes two dead letters. So do `lake` and alerting of an
+        enriched one, on two topics: alerting's lie with its alerts'.
         """
         digest = letter.value_sha256
         return (letter.coordinate, digest) in self._redriven or (str(letter.origin), digest) in self._redriven

@@ -56,12 +56,16 @@ class Place:
         return DeadLetterTopic(self.settings.kafka, self.catalog, self.registry, self.topic)
 
     def send_letters(
-        self, *values: bytes | None, first_offset: int = 0, original: list[tuple[str, bytes | None]] | None = None
+        self,
+        *values: bytes | None,
+        first_offset: int = 0,
+        original: list[tuple[str, bytes | None]] | None = None,
+        of: str | None = None,
     ) -> None:
-        """Dead letters of the records at partition 1, `first_offset` and those that follow."""
+        """Dead letters of the records at partition 1, `first_offset` and those that follow, of another topic if `of` names it."""
         producer = Producer({**PRODUCER_CONFIG, **self.settings.kafka.client_config()})
         for offset, value in enumerate(values, first_offset):
-            coordinate = f"{self.topic}/1/{offset}"
+            coordinate = f"{of or self.topic}/1/{offset}"
             headers = dead_letter_headers(
                 original or [("ce_id", f"id-{offset}".encode())],
                 self.topic,

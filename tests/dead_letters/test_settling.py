@@ -47,6 +47,20 @@ def test_a_second_redrive_sends_only_what_is_new(place: Place) -> None:
     assert [record.value() for record in place.records()] == [b"a", b"b", b"c"]
 
 
+def test_a_record_with_dead_letters_on_two_topics_goes_back_once(place: Place) -> None:
+    """As an enriched one that neither the lake nor alerting can handle."""
+    other = Place(place.settings, place.registry).created()
+    other.catalog.topics.update({place.topic: place.contract})
+    place.send_letters(b"a", b"b")
+    other.send_letters(b"a", b"b", of=place.topic)
+    assert place.redrive(coordinate=f"{place.topic}/1/0") == {Verdict.REDRIVE: 1}
+    assert other.redrive() == {Verdict.REDRIVEN: 1, Verdict.REDRIVE: 1}
+    assert place.redrive() == {Verdict.REDRIVEN: 2}
+    purge(place.letters, plan_purge(place.letters, lambda letter: True))
+    assert not any(map(other.letters.ledger(complete=True).is_purged, other.letters.letters()))
+    assert [record.value() for record in place.records()] == [b"a", b"b"]
+
+
 def test_a_dry_run_sends_nothing_and_fences_nobody(place: Place) -> None:
     place.send_letters(b"a", b"a")
     place.send_letters(b"a")  # the second reader's dead letter of the same record
