@@ -6,10 +6,13 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Self
 
+from pydantic import ValidationError
+
 from contracts import topics
 from contracts.codec import Codec
 from contracts.dead_letters.letter import DeadLetter
 from contracts.dead_letters.log import committed_records, wait_for_open_transactions
+from contracts.errors import Malformed
 from contracts.events import DeadLetterSettled, Settlement
 from contracts.registry import Registry
 from contracts.settings import KafkaSettings
@@ -30,17 +33,23 @@ class Ledger:
             self.add(entry)
 
     @classmethod
-    def read(cls, kafka: KafkaSettings, registry: Registry, partitions: int, *, complete: bool) -> Self:
-        """All entries: dead letters of one record may lie on several topics. `complete` waits for those behind somebody's
-        open transaction.
+    def read(cls, kafka: KafkaSettings, registry: Registry, schema: str, partitions: int, *, complete: bool) -> Self:
+        """All entries, by the contract's `schema`: dead letters of one record may lie on several topics. `complete` waits for
+        those behind somebody's open transaction.
 
         Raises ConsumeError, RegistryError, or DecodeError when the topic holds what is no entry.
         """
         if complete:
             wait_for_open_transactions(kafka, LEDGER, partitions)
-        ledger, codec = cls(), Codec(registry.by_id)
+        ledger, codec = cls(), Codec(registry.by_id, reader_schema=schema)
         for message in committed_records(kafka, LEDGER, partitions):
-            ledger.add(DeadLetterSettled.model_validate(codec.decode(message.value() or b"")))
+            fields = codec.decode(message.value() or b"")
+            try:
+                ledger.add(DeadLetterSettled.model_validate(fields))
+            except ValidationError as error:
+                raise Malformed(
+                    f"{LEDGER}/{message.partition()}/{message.offset()}: no entry of the ledger: {error}"
+                ) from error
         return ledger
 
     def add(self, entry: DeadLetterSettled) -> None:

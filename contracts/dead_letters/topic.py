@@ -38,8 +38,8 @@ class DeadLetterTopic:
 
     def ledger(self, *, complete: bool) -> Ledger:
         """See `Ledger.read`; empty if its topic isn't there."""
-        partitions = self._there.get(LEDGER, 0)
-        return Ledger.read(self.kafka, self._registry, partitions, complete=complete)
+        schema, partitions = self._catalog.schema(LEDGER), self._there.get(LEDGER, 0)
+        return Ledger.read(self.kafka, self._registry, schema, partitions, complete=complete)
 
     def origins(self) -> Mapping[str, int]:
         """The topics that records may go back to, with the number of their partitions."""

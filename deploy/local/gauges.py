@@ -45,7 +45,7 @@ class Gauges:
         # One client: each httpx.get would read the certificate authorities anew, for plain HTTP on the loopback address.
         self._http = httpx.Client(timeout=_TIMEOUT_SECONDS, trust_env=False, verify=False)
         self._registry = Registry(settings.registry, retry_seconds=_TIMEOUT_SECONDS)
-        self._codec = Codec(self._registry.by_id)
+        self._codec = Codec(self._registry.by_id, reader_schema=catalog.schema(topics.ALERTS_RAISED.name))
         # live writes in transactions: into what it enriches, and into the dead letters of what that is made from.
         written_by_live = [name for name, topic in catalog.topics.items() if "live" in topic.producers]
         read_by_live = [topic.dead_letter_topic for topic in catalog.topics.values() if "live" in topic.consumers]

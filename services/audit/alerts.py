@@ -32,12 +32,12 @@ class Raised:
 
 
 def read_alerts(
-    kafka: Mapping[str, str], registry: RegistrySettings, topic: str, partition: int, start: int, end: int
+    kafka: Mapping[str, str], registry: RegistrySettings, topic: str, schema: str, partition: int, start: int, end: int
 ) -> list[Raised]:
     """The alerts of one partition. Raises CouldNotAudit, RegistryUnavailable."""
     raised = []
     with Registry(registry) as client:
-        codec = Codec(client.by_id)
+        codec = Codec(client.by_id, reader_schema=schema)
         for batch in consume(kafka, topic, partition, start, end):
             for message in batch:
                 body = message.value()

@@ -13,11 +13,11 @@ from services.audit.consume import consume
 
 
 def entries(
-    kafka: Mapping[str, str], registry: RegistrySettings, topic: str, partition: int, start: int, end: int
+    kafka: Mapping[str, str], registry: RegistrySettings, topic: str, schema: str, partition: int, start: int, end: int
 ) -> Iterator[tuple[str, dict[str, Any] | DecodeError]]:
-    """Coordinate and fields of each, or why it can't be decoded. Raises what `consume` does, and RegistryUnavailable."""
+    """Coordinate and fields by `schema` of each, or why it can't be decoded. Raises what `consume` does, and RegistryUnavailable."""
     with Registry(registry) as client:
-        codec = Codec(client.by_id)
+        codec = Codec(client.by_id, reader_schema=schema)
         for batch in consume(kafka, topic, partition, start, end):
             for message in batch:
                 place = f"{topic}/{partition}/{message.offset()}"

@@ -58,28 +58,30 @@ class Intake:
                 for partition, span in self._cut.window(topic).spans.items()
                 for each in dead_letters(self._kafka, topic, partition, span.low, span.end)
             ]
-        ledger = self._plan.ledger.name
-        for partition, span in self._cut.window(ledger).spans.items():
-            self._purged += purged(self._kafka, self._registry, ledger, partition, span.low, span.end)
+        ledger = self._plan.ledger
+        for partition, span in self._cut.window(ledger.name).spans.items():
+            self._purged += purged(
+                self._kafka, self._registry, ledger.name, ledger.schema, partition, span.low, span.end
+            )
 
     def read_rules(self, by_file: RulesHistory) -> RulesHistory:
         """Which rules applied until now; those of the file where nothing is recorded."""
-        topic = self._plan.activations.name
+        topic, schema = self._plan.activations.name, self._plan.activations.schema
         starts, ends = self._broker.starts(topic), self._broker.ends(topic)
         events = [
             event
             for partition, start in starts.items()
-            for event in read_activations(self._kafka, self._registry, topic, partition, start, ends[partition])
+            for event in read_activations(self._kafka, self._registry, topic, schema, partition, start, ends[partition])
         ]
         return by_file.with_events(events)
 
     def read_alerts(self) -> list[Raised]:
         """What is on the alerts' topic."""
-        topic = self._plan.alerts.name
+        topic, schema = self._plan.alerts.name, self._plan.alerts.schema
         return [
             each
             for partition, span in self._cut.window(topic).spans.items()
-            for each in read_alerts(self._kafka, self._registry, topic, partition, span.read_from, span.end)
+            for each in read_alerts(self._kafka, self._registry, topic, schema, partition, span.read_from, span.end)
         ]
 
     def needed(self, topic: str) -> dict[int, int]:

@@ -64,8 +64,8 @@ class Plan:
     raw: tuple[Source, ...]
     derived: tuple[Source, ...]
     alerts: Source
-    ledger: TopicContract
-    activations: TopicContract
+    ledger: Source
+    activations: Source
 
     @property
     def sources(self) -> tuple[Source, ...]:
@@ -75,9 +75,6 @@ class Plan:
 
 def plan(catalog: Catalog, lookups: Mapping[str, Recomputed]) -> Plan:
     """Raises ContractError if a derived topic does not tell who derives it."""
-    alerts, ledger, activations = (
-        catalog.topic(each.name) for each in (topics.ALERTS_RAISED, topics.DEADLETTERS_SETTLED, topics.RULES_ACTIVATED)
-    )
     raw_of = {topic.name: _raw_of(topic, catalog) for topic in catalog.topics.values()}
     carried = {
         raw.name: _shared(topic, raw, catalog) for topic in catalog.topics.values() if (raw := raw_of[topic.name])
@@ -96,11 +93,15 @@ def plan(catalog: Catalog, lookups: Mapping[str, Recomputed]) -> Plan:
                 lookups.get(key),
             )
         )
-    others = [source for source in sources if source.contract not in (alerts, ledger, activations)]
+    alerts, ledger, activations = (
+        next(source for source in sources if source.contract == catalog.topic(each.name))
+        for each in (topics.ALERTS_RAISED, topics.DEADLETTERS_SETTLED, topics.RULES_ACTIVATED)
+    )
+    others = [source for source in sources if source not in (alerts, ledger, activations)]
     return Plan(
         raw=tuple(source for source in others if source.raw is None),
         derived=tuple(source for source in others if source.raw is not None),
-        alerts=next(source for source in sources if source.contract == alerts),
+        alerts=alerts,
         ledger=ledger,
         activations=activations,
     )

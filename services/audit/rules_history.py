@@ -90,11 +90,11 @@ def _in_force(events: Sequence[RulesActivated]) -> list[tuple[int, int, Mapping[
 
 
 def read_activations(
-    kafka: Mapping[str, str], registry: RegistrySettings, topic: str, partition: int, start: int, end: int
+    kafka: Mapping[str, str], registry: RegistrySettings, topic: str, schema: str, partition: int, start: int, end: int
 ) -> list[RulesActivated]:
     """What alerting recorded. Raises CouldNotAudit if it can't be read: without it no alert can be judged."""
     found = []
-    for place, entry in entries(kafka, registry, topic, partition, start, end):
+    for place, entry in entries(kafka, registry, topic, schema, partition, start, end):
         try:
             if isinstance(entry, DecodeError):
                 raise entry

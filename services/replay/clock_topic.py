@@ -11,6 +11,7 @@ import structlog
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 
 from contracts import topics
+from contracts.catalog import Catalog
 from contracts.codec import Codec
 from contracts.errors import ConsumeError, DecodeError
 from contracts.events import ReplayStarted
@@ -24,8 +25,8 @@ _log = structlog.get_logger(__name__)
 class ClockTopic:
     """Reads the one partition of `replay.started.v1` from its beginning and goes on reading; use it in a `with`."""
 
-    def __init__(self, kafka: KafkaSettings, registry: Registry) -> None:
-        self._codec = Codec(registry.by_id)
+    def __init__(self, kafka: KafkaSettings, registry: Registry, catalog: Catalog) -> None:
+        self._codec = Codec(registry.by_id, reader_schema=catalog.schema(topics.REPLAY_STARTED.name))
         self._newest: ReplayClock | None = None
         self._begins_at: datetime | None = None
         self._consumer = Consumer(

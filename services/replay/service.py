@@ -52,7 +52,7 @@ def run_service(
             with (
                 Registry(settings.registry) as registry,
                 Publisher(settings, catalog, registry, service=service, topics=topics) as publisher,
-                ClockTopic(settings.kafka, registry) as clocks,
+                ClockTopic(settings.kafka, registry, catalog) as clocks,
             ):
                 with Tails(settings.kafka) as tails:
                     progress = read_progress(timeline.streams, tails, service)

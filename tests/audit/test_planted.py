@@ -19,7 +19,7 @@ from services.audit.__main__ import run
 from services.audit.errors import CouldNotAudit
 from services.audit.hop import Hop
 from services.audit.report import Report
-from tests.audit.way import ALERTS, DERIVED, RAW, Sent, Way
+from tests.audit.way import ACTIVATIONS, ALERTS, DERIVED, LEDGER, RAW, Sent, Way
 from tests.contracts.wire import register_protobuf
 
 
@@ -69,6 +69,22 @@ def test_records_of_a_newer_version_than_the_contracts_are_audited(way: Way) -> 
     way.widen(RAW, "distance_miles", "long")
     way.run([*flights, *way.depart(3)])
     assert way.audit().findings == []
+
+
+def test_entries_of_newer_versions_are_read(way: Way) -> None:
+    flights = way.depart(6)
+    records = way.derive(way.enriched(flights[1:]))
+    way.taken_in("live", RAW, *flights)
+    way.taken_in("alerting", DERIVED, *records)
+    way.rename(LEDGER, "coordinate")
+    way.rename(ACTIVATIONS, "from_offset")
+    way.rename(ALERTS, "coordinate")
+    way.purge(flights[0])
+    way.activate(threshold=60, from_offset=0)
+    way.alarm(way.alerts(records))
+    report = way.audit(Hop.DERIVED, Hop.ALERTS)
+    assert found(report) == set()
+    assert (noted(report, "purged dead letters"), noted(report, "alerts")) == (1, 1)
 
 
 def test_a_field_that_an_older_version_lacks_is_not_compared_and_the_others_are(way: Way) -> None:

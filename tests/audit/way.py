@@ -129,6 +129,7 @@ class Way:
         self._ids = {
             name: registry.register(topic.subject, catalog.schema(name)) for name, topic in self.catalog.topics.items()
         }
+        self._new_names: dict[str, dict[str, str]] = {}
         self._landed: dict[str, dict[str, int]] = {}
         self._names = [each for topic in self.catalog.topics.values() for each in (topic.name, topic.dead_letter_topic)]
 
@@ -174,6 +175,15 @@ class Way:
         schema = json.loads(self.catalog.schema(topic))
         for each in schema["fields"]:
             each["type"] = kind if each["name"] == field else each["type"]
+        self._write_by(topic, schema)
+
+    def rename(self, topic: str, field: str) -> None:
+        """Producers of a topic have a newer version than its contract: this field has another name."""
+        schema = json.loads(self.catalog.schema(topic))
+        for each in schema["fields"]:
+            if each["name"] == field:
+                each |= {"name": f"new_{field}", "aliases": [field]}
+        self._new_names[topic] = {field: f"new_{field}"}
         self._write_by(topic, schema)
 
     def before(self, topic: str, *fields: str) -> None:
@@ -259,7 +269,9 @@ class Way:
         self._ids[topic] = self._registry.register(self.catalog.topic(topic).subject, json.dumps(schema))
 
     def _body(self, topic: str, record: Sent) -> bytes:
-        return record.body or self._codec.encode(self._ids[topic], record.fields)
+        names = self._new_names.get(topic, {})
+        fields = {names.get(name, name): value for name, value in record.fields.items()}
+        return record.body or self._codec.encode(self._ids[topic], fields)
 
     def purge(self, flight: Sent) -> None:
         """An entry of the ledger: the flight's dead letter was given up."""
