@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
@@ -23,6 +24,9 @@ ALERTS = UUID("6d1f4c1e-4c39-5f0e-9a57-6a3c2f1c8b7d")
 
 UNKNOWN = "unknown"
 """Stands for a null field in messages and group keys."""
+
+BOUND = re.compile(r"\.\s*(?:all|exists|exists_one|map|filter)\s*\(\s*([A-Za-z_][A-Za-z0-9_]*)\s*,")
+"""A name that a macro of CEL binds."""
 
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
@@ -49,6 +53,11 @@ class CompiledRule:
     filter_fields: tuple[str, ...]
     message: tuple[tuple[str, str | None, str], ...]
     named: tuple[str, ...]
+
+    @property
+    def fields(self) -> set[str]:
+        """Every field that the rule needs."""
+        return {self.rule.field, *self.named} | (set(self.filter_fields) - set(BOUND.findall(self.rule.when or "")))
 
 
 def compile_rule(rule: Rule) -> CompiledRule:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from contracts import topics
 from contracts.catalog import Catalog
 from contracts.contract_file import line_of, read_contract
-from services.alerting.evaluate import CompiledRule, cel_value, compile_rule, template
+from services.alerting.evaluate import BOUND, CompiledRule, cel_value, compile_rule, template
 from services.alerting.fields import FieldType, fields_of
 from services.alerting.rule import Rule
 
@@ -31,7 +30,6 @@ _FUNCTIONS = frozenset({
     "matches", "max", "min", "size", "startsWith", "string", "timestamp", "type", "uint",
 })
 # fmt: on
-_BOUND = re.compile(r"\.\s*(?:all|exists|exists_one|map|filter)\s*\(\s*([A-Za-z_][A-Za-z0-9_]*)\s*,")
 
 
 class RulebookError(Exception):
@@ -155,7 +153,7 @@ def _filter_problems(when: str, fields: dict[str, FieldType]) -> Iterator[str]:
         yield " ".join(str(error).split())
         return
     names = program.references()
-    bound = set(_BOUND.findall(when))
+    bound = set(BOUND.findall(when))
     unknown = [
         *(f"no field '{name}'{_instead(name, fields)}" for name in names["variables"] if name not in {*fields, *bound}),
         *(f"no function '{name}'" for name in names["functions"] if name.isidentifier() and name not in _FUNCTIONS),

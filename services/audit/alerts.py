@@ -81,6 +81,7 @@ class Alarm:
                 tally.notes["offsets before the first recorded rules, not asked about"] = (
                     min(since, window.spans[partition].end) - window.spans[partition].start
                 )
+        self._unasked = frozenset[str]().union(*(part.unasked for part in records))
         parts = [self._take(part) for part in records]
         at, source, before = (concatenated([part[index] for part in parts], np.int64) for index in range(3))
         order = np.argsort(source, kind="stable")
@@ -102,6 +103,8 @@ class Alarm:
                 continue
             if str(alert.alert_id) in self._expected:
                 found[str(alert.alert_id)].append(raised)
+            elif alert.rule_version in self._unasked:
+                self._note(at, "alerts of rules about fields that the topic no longer has, not recomputed")
             elif alert.rule_version not in self._versions.get(partition_of(at), {alert.rule_version}):
                 self._note(at, "alerts of rule versions that are neither recorded nor in the file, not recomputed")
             else:

@@ -17,11 +17,11 @@ from contracts.errors import DecodeError
 from contracts.events import AlertRaised
 from contracts.registry import Registry
 from services.alerting.evaluate import FilterFailed, compile_rule, evaluate
+from services.alerting.fields import fields_of
 from services.alerting.record import Record, coordinate_of
 from services.alerting.rule import Rule
 from services.audit.consume import header
 from services.audit.place import code
-from services.audit.shape import Shape
 
 if TYPE_CHECKING:
     from services.audit.records import Reading
@@ -51,9 +51,13 @@ class Expectation:
     def __init__(self, reading: Reading, registry: Registry) -> None:
         self._reading = reading
         assert reading.schema is not None
-        fields = Shape(reading.schema).columns
-        # A rule of long ago may be about a field that the topic no longer has.
-        self._rules = [(use, compile_rule(use.rule)) for use in reading.rules if use.rule.field in fields]
+        fields = fields_of(reading.schema)
+        rules = [(use, compile_rule(use.rule)) for use in reading.rules]
+        self._rules = [
+            (use, rule) for use, rule in rules if rule.fields <= fields.keys() and fields[use.rule.field].numeric
+        ]
+        self.unasked = frozenset(rule.version for _, rule in rules) - {rule.version for _, rule in self._rules}
+        """Versions of rules of long ago, about a field that the topic no longer has."""
         self._codec = Codec(registry.by_id, reader_schema=reading.schema)
 
     def of(

@@ -83,6 +83,8 @@ class Records:
     expected: tuple[Expected, ...] = ()
     unevaluable: tuple[int, ...] = field(default=())
     """Places of the records about which a rule that has to be asked gives no answer."""
+    unasked: frozenset[str] = _NONE
+    """Versions of rules that can't be asked any more."""
 
     def __len__(self) -> int:
         return len(self.at)
@@ -155,6 +157,7 @@ class _Reader:
             **arrays,
             expected=tuple(self._expected),
             unevaluable=tuple(self._unevaluable),
+            unasked=_NONE if self._expectation is None else self._expectation.unasked,
         )
 
     def _decoded(self, batch: list[Message], values: Sequence[bytes | None], at: Codes, key: Digests) -> dict[str, Any]:

@@ -261,6 +261,22 @@ def test_each_record_is_asked_by_the_rules_that_were_in_force_then(way: Way) -> 
     assert found(way.audit(Hop.ALERTS)) == {("lost", way.at(0, 3, DERIVED))}
 
 
+def test_rules_about_fields_that_are_gone_are_not_asked_and_the_others_are(way: Way) -> None:
+    flights = way.depart(6)
+    records = way.derive(way.enriched(flights))
+    of_then = [replace(each, fields={**each.fields, "gate": "C71"}) for each in records]
+    gone: list[dict[str, Any]] = [{"group_by": ["gate"]}, {"message": "gate {gate}"}, {"when": "gate == 'C71'"}]
+    for others in gone:
+        way.alarm(way.alerts(of_then, way.activate(threshold=60, from_offset=0, **others)))
+    still = way.activate(threshold=60, from_offset=0, when="!unmatched.exists(name, name == 'planes')")
+    way.taken_in("alerting", DERIVED, *records)
+    report = way.audit(Hop.ALERTS)
+    assert found(report) == {("lost", way.at(0, 4, DERIVED))}
+    assert noted(report, "alerts of rules about fields that the topic no longer has, not recomputed") == len(gone)
+    way.alarm(way.alerts(records, still))
+    assert way.audit(Hop.ALERTS).findings == []
+
+
 def test_a_row_that_goes_missing_from_what_was_audited_is_noticed_without_reading_it_again(way: Way) -> None:
     derived = way.run(way.depart(4))
     assert way.audit().is_clean

@@ -286,9 +286,9 @@ class Way:
         }
         self.send(LEDGER, [Sent(0, dead_letter, entry, "1")])
 
-    def activate(self, threshold: float, from_offset: int, partition: int = 0) -> None:
-        """Alerting takes the rule with another threshold into use."""
-        rule = self.rule(threshold)
+    def activate(self, threshold: float, from_offset: int, partition: int = 0, **others: Any) -> Rule:
+        """Alerting takes the rule with another threshold, or `others` of its settings, into use."""
+        rule = self.rule(threshold, **others)
         event = {
             "topic": self.name(DERIVED),
             "partition": partition,
@@ -298,19 +298,21 @@ class Way:
             "rules": {rule.version: rule.model_dump_json()},
         }
         self.send(ACTIVATIONS, [Sent(0, self.name(DERIVED), event, "1")])
+        return rule
 
-    def rule(self, threshold: float = 60) -> Rule:
-        """The one rule."""
-        return Rule(
-            name="late",
-            description="Planted.",
-            topic=DERIVED,
-            field="departure_delay_minutes",
-            operator=">=",
-            threshold=threshold,
-            severity=Severity.warning,
-            message="{flight_id} is late",
-        )
+    def rule(self, threshold: float = 60, **others: Any) -> Rule:
+        """The one rule, or one with other settings."""
+        settings: dict[str, Any] = {
+            "name": "late",
+            "description": "Planted.",
+            "topic": DERIVED,
+            "field": "departure_delay_minutes",
+            "operator": ">=",
+            "threshold": threshold,
+            "severity": Severity.warning,
+            "message": "{flight_id} is late",
+        }
+        return Rule.model_validate(settings | others)
 
     def alerts(self, records: Iterable[Sent], rule: Rule | None = None) -> list[AlertRaised]:
         """What alerting makes of derived records, not yet sent."""
