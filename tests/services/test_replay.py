@@ -292,10 +292,10 @@ def test_a_service_whose_records_are_deleted_says_so_and_sends_nothing(airport: 
     for future in airport.admin.delete_records(deleted).values():
         future.result()
 
-    with airport.running("weather", HEADRACE_LIMIT="50") as process:
-        assert process.wait(120) == 1
-
-    assert "headrace up --fresh" in airport.log("weather").splitlines()[-1]
+    for service in ("replay", "weather"):
+        with airport.running(service, HEADRACE_LIMIT="50") as process:
+            assert process.wait(120) == 1
+        assert "headrace up --fresh" in airport.log(service).splitlines()[-1]
     assert airport.count(topic) == 50
 
 
