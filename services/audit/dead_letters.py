@@ -48,10 +48,12 @@ def dead_letters(kafka: Mapping[str, str], topic: str, partition: int, start: in
 
 def purged(
     kafka: Mapping[str, str], registry: RegistrySettings, topic: str, schema: str, partition: int, start: int, end: int
-) -> Iterator[str]:
-    """The coordinates of records whose dead letters somebody gave up, by the ledger. Raises CouldNotAudit if it can't be read."""
+) -> Iterator[tuple[str, str]]:
+    """Dead-letter topics, and the coordinates of records whose letters there somebody gave up. Raises CouldNotAudit if the ledger
+    can't be read.
+    """
     for place, entry in entries(kafka, registry, topic, schema, partition, start, end):
         if isinstance(entry, DecodeError):
             raise CouldNotAudit(f"{place}: no entry of the ledger: {entry}") from entry
         if entry["action"] == "purged" and entry["coordinate"] is not None:
-            yield entry["coordinate"]
+            yield entry["dead_letter"].partition("/")[0], entry["coordinate"]

@@ -30,7 +30,7 @@ class Intake:
         self.records: dict[str, list[Records]] = {}
         """Of each topic that was read, in the order of partitions and offsets."""
         self._dead: dict[str, list[DeadLetter]] = {}
-        self._purged: list[str] = []
+        self._purged: list[tuple[str, str]] = []
 
     def read(self, sources: Sequence[Source], rules: RulesHistory) -> None:
         """Every source up to its own end now, all side by side; `rules` are asked for the alerts that are due."""
@@ -102,9 +102,10 @@ class Intake:
         found = [each for each in self._dead[on.contract.dead_letter_topic] if each.by == by]
         return list(zip(found, places(of.name, (each.coordinate for each in found)).tolist(), strict=True))
 
-    def purged(self, topic: str) -> Codes:
-        """Places of the topic's records whose dead letters were given up."""
-        found = places(topic, self._purged)
+    def purged(self, of: Source, on: Source) -> Codes:
+        """Places of a source's records whose letters on the dead-letter topic of `on` were given up."""
+        letters = on.contract.dead_letter_topic
+        found = places(of.name, (coordinate for topic, coordinate in self._purged if topic == letters))
         known: Codes = found[found != NOWHERE]
         return known
 

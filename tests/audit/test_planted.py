@@ -247,6 +247,15 @@ def test_faults_between_records_and_alerts_are_found(way: Way) -> None:
     assert noted(report, "alerts of rule versions that are neither recorded nor in the file, not recomputed") == 1
 
 
+def test_a_dead_letter_of_alerting_that_was_given_up_excuses_its_alert_and_no_others(way: Way) -> None:
+    records = way.derive(way.enriched(way.depart(3, departure_delay_minutes=61)))
+    way.purge(records[0], DERIVED, on=ALERTS)
+    way.purge(records[1], DERIVED, on=DERIVED)
+    way.alarm(way.alerts(records[2:]))
+    way.taken_in("alerting", DERIVED, *records)
+    assert found(way.audit(Hop.ALERTS)) == {("lost", way.at(0, records[1].offset, DERIVED))}
+
+
 def test_each_record_is_asked_by_the_rules_that_were_in_force_then(way: Way) -> None:
     way.activate(threshold=60, from_offset=2)
     way.activate(threshold=30, from_offset=4)

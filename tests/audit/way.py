@@ -273,12 +273,12 @@ class Way:
         fields = {names.get(name, name): value for name, value in record.fields.items()}
         return record.body or self._codec.encode(self._ids[topic], fields)
 
-    def purge(self, flight: Sent) -> None:
-        """An entry of the ledger: the flight's dead letter was given up."""
-        dead_letter = f"{self.catalog.topic(RAW).dead_letter_topic}/0/0"
+    def purge(self, record: Sent, of: str = RAW, on: str = RAW) -> None:
+        """An entry of the ledger: the dead letter of this record of a topic, which lay with those of another, was given up."""
+        dead_letter = f"{self.catalog.topic(on).dead_letter_topic}/0/0"
         entry = {
             "dead_letter": dead_letter,
-            "coordinate": self.at(flight.partition, flight.offset),
+            "coordinate": self.at(record.partition, record.offset, of),
             "action": "purged",
             "reason": "Planted",
             "value_sha256": None,
