@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -131,7 +132,7 @@ class Gauges:
         ]
 
     def _group_lag(self, ends: Mapping[TopicPartition, int]) -> dict[str, int]:
-        """Of the consumer groups that commit to the broker; Spark's readers tell theirs by their metrics."""
+        """Of the consumer groups that commit to the broker; Spark's queries tell theirs by their metrics as well."""
         groups = self._admin.list_consumer_groups(request_timeout=_TIMEOUT_SECONDS).result().valid
         lag = {}
         for group in groups:
@@ -172,11 +173,11 @@ class Gauges:
             text = self._http.get(self._address(name, "metrics")).text
         except httpx.TransportError:
             return  # its health says so already
+        lag: Counter[str] = Counter()
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
                 if sample.name == "headrace_lag_records":
-                    query = sample.labels["query"]
-                    snapshot.lag[query] = snapshot.lag.get(query, 0) + int(sample.value)
+                    lag[sample.labels["query"]] += int(sample.value)
                 elif sample.name == "headrace_end_to_end_latency_seconds":
                     snapshot.latency_ms[sample.labels["of"]] = sample.value * 1000
                 elif sample.name == "headrace_dimensions_rejected_total" and sample.value:
@@ -190,6 +191,8 @@ class Gauges:
                     snapshot.alarms.append(
                         f"the dimension {sample.labels['dimension']} can't be read: the version before it stays in force"
                     )
+        # In place of the group's: in real-time mode that is as old as the interval.
+        snapshot.lag.update(lag)
 
     def _lake_rows(self) -> dict[str, int]:
         """From the tables' own logs, which count the rows of every file."""

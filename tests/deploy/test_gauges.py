@@ -1,0 +1,43 @@
+"""What the view reads of a stack's processes."""
+
+from __future__ import annotations
+
+import dataclasses
+import uuid
+from contextlib import closing
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from contracts import topics
+from contracts.catalog import load_catalog
+from contracts.observe import serve_health
+from contracts.settings import HttpSettings
+from deploy.local.gauges import Gauges
+from deploy.local.stack import LocalStack
+from spark.metrics import LAG
+
+
+@pytest.mark.system
+def test_the_lag_that_a_query_tells_takes_the_place_of_its_groups(stack: LocalStack) -> None:
+    settings, query = stack.settings(), f"q-{uuid.uuid4().hex[:8]}"
+    catalog = load_catalog()
+    topic = catalog.topic(topics.FLIGHTS_DEPARTED.name).model_copy(update={"name": f"{query}.v1"})
+    catalog = dataclasses.replace(catalog, topics={**catalog.topics, topic.name: topic})
+    config = settings.kafka.client_config()
+    admin = AdminClient({**config})
+    admin.create_topics([NewTopic(topic.name, 1)])[topic.name].result(30)
+    with Producer(config) as producer:
+        for _ in range(3):
+            producer.produce(topic.name, b"a record")
+    behind = Consumer({**config, "group.id": query})
+    behind.commit(offsets=[TopicPartition(topic.name, 0, 1)], asynchronous=False)
+    behind.close()
+    with closing(Gauges(settings, stack.ports, catalog)) as gauges:
+        assert gauges.snapshot().lag[query] == 2
+    LAG.labels(query, topic.name, "0").set(1)
+    with serve_health(HttpSettings(), service=query, healthy=lambda: None) as served:
+        ports = dataclasses.replace(stack.ports, live=served.port)
+        with closing(Gauges(settings, ports, catalog)) as gauges:
+            assert gauges.snapshot().lag[query] == 1
