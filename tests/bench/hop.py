@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
@@ -20,6 +21,8 @@ from contracts import topics
 from contracts.settings import S3Settings, Settings
 from deploy.local.process import Process
 from deploy.local.stack import LocalStack
+from spark.live import checkpoint_folder
+from spark.resume import CheckpointOffsets
 from spark.transaction import committed_offsets
 from tests.bench.meter import Meter, Usage
 from tests.bench.results import as_line, conditions, save
@@ -151,6 +154,12 @@ def taken_in(settings: Settings, topic: str = topics.FLIGHTS_DEPARTED.name, grou
         return sum(offset or 0 for offset in committed_offsets(consumer, topic, partitions).values())
 
     return rows
+
+
+def forget_positions(settings: Settings) -> None:
+    """The next `live` begins with the first record, whatever its mode: neither its checkpoint nor its group is there."""
+    CheckpointOffsets(settings.s3, checkpoint_folder(topics.FLIGHTS_DEPARTED_ENRICHED.name)).remove()
+    AdminClient({**settings.kafka.client_config()}).delete_consumer_groups(["live"])["live"].result(30)
 
 
 def sent_to(settings: Settings, topic: str = topics.FLIGHTS_DEPARTED.name) -> Callable[[], int]:

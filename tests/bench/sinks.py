@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from spark.live import checkpoint_folder
-from spark.resume import CheckpointOffsets
 from tests.bench.filled import filled_stack
-from tests.bench.hop import Hop, grown, measure
+from tests.bench.hop import Hop, forget_positions, grown, measure
 from tests.bench.records import ENRICHED
 
 MODES = ("exactly-once", "at-least-once")
@@ -24,5 +22,6 @@ def run(events: int, say: Callable[[str], None]) -> list[Hop]:
         for mode in MODES:
             ours = env | {"HEADRACE_LIVE__MODE": mode}
             hops.append(measure(mode, "live", stack, ours, events, grown(settings, ENRICHED), say))
-            CheckpointOffsets(settings.s3, checkpoint_folder(ENRICHED)).remove()
+            if mode == "exactly-once":
+                forget_positions(settings)
     return hops

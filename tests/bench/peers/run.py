@@ -18,15 +18,13 @@ from pathlib import Path
 
 from deploy.local.deployable import ROOT
 from deploy.local.jars import read_lock
-from spark.live import checkpoint_folder
 from spark.mode import Mode
-from spark.resume import CheckpointOffsets
 from spark.settings import LiveSettings
 from tests.bench.filled import filled_stack
-from tests.bench.hop import Hop, run_through
+from tests.bench.hop import Hop, forget_positions, run_through
 from tests.bench.latency import FIRST, Latency, measure, report_one, save_plots, wait_for_first
 from tests.bench.listen import listen
-from tests.bench.peers.contender import ENRICHED, JARS, Contender, Stage, chosen
+from tests.bench.peers.contender import JARS, Contender, Stage, chosen
 from tests.bench.peers.environment import locked_version
 from tests.bench.peers.errors import PeerDiffers
 from tests.bench.peers.ratios import ratios
@@ -83,16 +81,15 @@ def _backlog(contender: Contender, stage: Stage, events: int, expected: Counter[
     since = ends(stage.settings, contender.target)
     try:
         hop = run_through(contender.name, process, stage.stack, events, contender.rows_out(stage), stage.say)
-        # It still runs: a sink may commit its transaction moments after the offsets.
+        # It still runs: its last transaction may be open.
         found = differences(expected, written_rows(stage.settings, contender.target, since, events))
     finally:
         process.stop(grace_seconds=_GRACE_SECONDS)
     if found:
         raise PeerDiffers(f"{contender.name} wrote other rows than it must, so no figure counts: " + "; ".join(found))
     stage.say(f"{contender.name}: all {events:,} rows are right")
-    if contender.mode:
-        # The next mode begins with the first record.
-        CheckpointOffsets(stage.settings.s3, checkpoint_folder(ENRICHED)).remove()
+    if contender.mode == Mode.EXACTLY_ONCE:
+        forget_positions(stage.settings)
     return hop
 
 
