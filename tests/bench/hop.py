@@ -159,7 +159,8 @@ def taken_in(settings: Settings, topic: str = topics.FLIGHTS_DEPARTED.name, grou
 def forget_positions(settings: Settings) -> None:
     """The next `live` begins with the first record, whatever its mode: neither its checkpoint nor its group is there."""
     CheckpointOffsets(settings.s3, checkpoint_folder(topics.FLIGHTS_DEPARTED_ENRICHED.name)).remove()
-    AdminClient({**settings.kafka.client_config()}).delete_consumer_groups(["live"])["live"].result(30)
+    admin = AdminClient({**settings.kafka.client_config()})
+    admin.delete_consumer_groups(["live"])["live"].result(30)
 
 
 def sent_to(settings: Settings, topic: str = topics.FLIGHTS_DEPARTED.name) -> Callable[[], int]:
