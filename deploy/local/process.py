@@ -78,13 +78,12 @@ class Process:
 
     def exit_code(self) -> int | None:
         """None while it runs (or before it was started). What one that has ended leaves of its session is killed."""
-        if self._child is None or self._child.returncode is not None:
-            return None if self._child is None else self._child.returncode
-        code = self._child.poll()
-        if code is not None:
+        if self._child is None:
+            return None
+        if self._child.returncode is None and self._child.poll() is not None:
             # At once: later the pid may be somebody else's.
             _kill_session(self._child.pid)
-        return code
+        return self._child.returncode
 
     def wait_until(self, condition: Callable[[], bool], *, what: str, timeout_seconds: float) -> None:
         """Wait until `condition()`; raises ProcessFailed with the last log lines when it ends or takes too long."""
