@@ -39,8 +39,6 @@ class AtLeastOnceSink:
 
         Raises PositionsDisagree if records that nobody has taken in are gone from the topic.
         """
-        if checkpoint.folders():
-            return "earliest"  # Spark goes on with the checkpoint
         topic = self._route.source
         reader = position_reader(self._kafka.client_config(), self._route)
         try:

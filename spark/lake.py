@@ -74,7 +74,7 @@ class LakeTable:
         registry: Registry,
         lifecycle: Lifecycle,
     ) -> None:
-        """`schema` is the topic's current one. Raises ContractError if the contract asks for no Delta table."""
+        """`schema` is the topic's current one. Raises ContractError if the contract asks for no table."""
         if topic.lake is None:
             raise ContractError(f"the contract of {topic.name} asks for no table")
         self._spark = spark

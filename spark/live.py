@@ -87,10 +87,11 @@ class Live:
             return None
         folder = checkpoint_folder(self._target.name)
         checkpoints = CheckpointOffsets(self._settings.s3, folder)
-        starting_offsets = self._sink.starting_offsets(checkpoints)
-        # A new one is of this process alone: one that was frozen, and wakes, would write its next batch into that of its successor.
         left = checkpoints.folders() if self._sink.keeps_checkpoint else []
+        # A new one is of this process alone: one that was frozen, and wakes, would write its next batch into that of its successor.
         checkpoint = left[-1] if left else f"{folder}/{self._lifecycle.epoch}"
+        # Spark heeds it only where it has no checkpoint.
+        starting_offsets = "earliest" if left else self._sink.starting_offsets(checkpoints)
         raw = read_topic(
             self._spark,
             self._settings.kafka,

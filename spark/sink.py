@@ -65,7 +65,7 @@ class Sink(Protocol):
     keeps_checkpoint: bool
 
     def starting_offsets(self, checkpoint: CheckpointOffsets) -> str:
-        """The `startingOffsets` of the Kafka source, for when there is no checkpoint; called before the query starts.
+        """The `startingOffsets` of the Kafka source, before the query starts; not asked where it goes on with a checkpoint.
 
         A checkpoint that the sink's own position contradicts is refused (PositionsDisagree) or removed.
         """
