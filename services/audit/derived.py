@@ -94,13 +94,14 @@ class Derivation:
         first = derived & (self._revision == 0)
         yield from self._losses(self._derived.source[first], self._dead.source[dead])
         yield from self._doubles(first, self._dead.source[dead])
-        # Of raw records audited before, repairs are new all the same.
-        repaired = (derived | (self._derived.fresh & (inside[0] == Where.BEFORE))) & (self._revision > 0)
+        # Of raw records audited before, repairs and what was redriven are new all the same.
+        new = derived | (self._derived.fresh & (inside[0] == Where.BEFORE))
+        repaired = new & (self._revision > 0)
         yield from self._doubled_revisions(repaired & ~self._redriven)
         yield from self._wrong_lookups(derived | repaired)
         yield from self._changes(derived, dead)
         yield from self._disorder(first & ~self._redriven)
-        self._note_redriven(self._redriven & (derived | (self._derived.fresh & (inside[0] == Where.BEFORE))))
+        self._note_redriven(new & self._redriven)
 
     def _claims(self, made: Made) -> npt.NDArray[np.int8]:
         """Where each one's raw record lies; BEFORE for what needs no look."""
