@@ -69,7 +69,8 @@ def load_yaml(data: bytes) -> Any:
         return yaml.load(data.decode(), _Loader)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise NotYaml(str(error.problem), line) from None
+        # Of what is never closed, libyaml names the line after the last.
+        raise NotYaml(str(error.problem), min(line, max(1, len(data.splitlines())))) from None
     except UnicodeDecodeError as error:
         raise NotYaml("not UTF-8", data.count(b"\n", 0, error.start) + 1) from None
     except yaml.reader.ReaderError as error:
