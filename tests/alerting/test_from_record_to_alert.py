@@ -13,14 +13,11 @@ from uuid import UUID, uuid4
 
 import pytest
 from confluent_kafka import Message
-from confluent_kafka.admin import AdminClient
 
 from contracts import topics
 from contracts.catalog import load_catalog
 from contracts.codec import Codec
 from contracts.events import AlertRaised, WeatherObserved
-from contracts.producer_config import MAX_DEAD_LETTER_BYTES
-from contracts.provision import set_config
 from contracts.registry import Registry
 from contracts.subscriber import Record as Received
 from deploy.local.stack import LocalStack
@@ -38,6 +35,7 @@ from tests.alerting.worker import (
     publish_weather,
     read_all,
     settings_of,
+    tiny,
     wait_for,
 )
 from tests.contracts.wire import register_protobuf
@@ -238,7 +236,7 @@ def test_killed_and_restarted_it_raises_the_same_set_of_alerts(stack: LocalStack
 
 def test_a_dead_letter_that_cannot_be_delivered_stops_it_and_nothing_is_committed(stack: LocalStack) -> None:
     sender, places = producer(stack), list[str]()
-    with Worker(stack) as worker, _tiny(stack, DEAD_LETTERS):
+    with Worker(stack) as worker, tiny(stack, DEAD_LETTERS):
         sender.produce(WEATHER, b"\x07" + os.urandom(2_000), partition=0, on_delivery=partial(_place, places))
         sender.flush(30)
         assert worker.wait() == 1
@@ -247,20 +245,3 @@ def test_a_dead_letter_that_cannot_be_delivered_stops_it_and_nothing_is_committe
     # With the dead letters writable again, the record is handled.
     with Worker(stack):
         wait_for(lambda: committed(stack, WEATHER, 0) > _offset(places[0]), "the position beyond the record")
-
-
-class _tiny:
-    """While it lasts, the topic takes no record of more than 500 bytes."""
-
-    def __init__(self, stack: LocalStack, topic: str) -> None:
-        self._admin = AdminClient({"bootstrap.servers": stack.kafka.bootstrap_servers})
-        self._topic = topic
-
-    def __enter__(self) -> None:
-        self._set(500)
-
-    def __exit__(self, *_: object) -> None:
-        self._set(MAX_DEAD_LETTER_BYTES)
-
-    def _set(self, size: int) -> None:
-        set_config(self._admin, {self._topic: {"max.message.bytes": str(size)}})

@@ -1,12 +1,13 @@
-"""`Notifier`: what becomes of a notification that its receiver calls unacceptable."""
+"""`Notifier` on the real stack: what becomes of a notification that its receiver calls unacceptable."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from threading import Event
-from typing import Any, cast
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 from pydantic import SecretStr
@@ -15,9 +16,10 @@ from contracts import topics
 from contracts.catalog import load_catalog
 from contracts.errors import DeliveryError
 from contracts.events import AlertRaised
-from contracts.publisher import Delivered, OnDelivery, Publisher
+from contracts.publisher import Publisher
 from contracts.registry import Registry
 from contracts.subscriber import Record
+from deploy.local.stack import LocalStack
 from services.alerting.notifier import Notifier
 from services.alerting.notify import Cooldown
 from services.alerting.receiver import Receiver
@@ -25,20 +27,11 @@ from services.alerting.settings import AlertingSettings
 from services.alerting.webhook import Webhook
 from tests.alerting.endpoint import Endpoint
 from tests.alerting.examples import AT, a_raised, an_alert
+from tests.alerting.worker import read_all, settings_of, tiny
+
+pytestmark = pytest.mark.system
 
 DEAD_LETTERS = f"{topics.ALERTS_RAISED.name}.dlq"
-
-
-class Letters:
-    """In a publisher's place: keeps the coordinates of dead letters and reports the same outcome of each."""
-
-    def __init__(self, outcome: Delivered | DeliveryError) -> None:
-        self.coordinates: list[str] = []
-        self._outcome = outcome
-
-    def dead_letter(self, topic: object, *, coordinate: str, on_delivery: OnDelivery, **_: Any) -> None:
-        self.coordinates.append(coordinate)
-        on_delivery(self._outcome)
 
 
 @pytest.fixture
@@ -50,28 +43,49 @@ def refusing() -> Iterator[Webhook]:
         hook.close()
 
 
-def raised(minutes: int, group: str) -> Record[AlertRaised]:
+@pytest.fixture
+def notifier(stack: LocalStack) -> Iterator[Notifier]:
+    """Of that receiver; not running, so that a test hands it the alerts."""
+    settings, catalog = settings_of(stack), load_catalog()
+    with (
+        Registry(settings.registry) as registry,
+        Publisher(settings, catalog, registry, service="alerting", topics=[topics.ALERTS_RAISED]) as publisher,
+    ):
+        receiver = Receiver(name="ops", url=SecretStr("http://localhost"))
+        yield Notifier(receiver, AlertingSettings(), catalog, registry, publisher)
+
+
+def raised(minutes: int, group: str, value: bytes) -> Record[AlertRaised]:
     alert = an_alert(alert_id=UUID(int=minutes), occurred_at=AT + timedelta(minutes=minutes), group_key=group)
-    return a_raised(alert, offset=minutes)
+    return replace(a_raised(alert, offset=minutes), value=value)
 
 
-def notifier(letters: Letters) -> Notifier:
-    receiver = Receiver(name="ops", url=SecretStr("http://localhost"))
-    publisher, registry = cast(Publisher, letters), cast(Registry, None)
-    return Notifier(receiver, AlertingSettings(), load_catalog(), registry, publisher)
+def letters(stack: LocalStack, mark: bytes) -> list[tuple[bytes, bytes]]:
+    """Value and offset of the refused alerts whose value begins with `mark`."""
+    found = [(message.value(), dict(message.headers() or [])) for message in read_all(stack, DEAD_LETTERS)]
+    return [
+        (value, headers["__connect.errors.offset"])  # type: ignore[misc]
+        for value, headers in found
+        if isinstance(value, bytes) and value.startswith(mark)
+    ]
 
 
-def test_the_alert_that_was_refused_becomes_the_dead_letter(refusing: Webhook) -> None:
-    letters, cooldown = Letters(Delivered(DEAD_LETTERS, 0, 0)), Cooldown()
-    ops = notifier(letters)
-    assert [ops._tell(raised(minutes, "JFK"), cooldown, refusing) for minutes in (0, 3)] == [True, True]
-    assert letters.coordinates == []
-    assert ops._tell(raised(11, "EWR"), cooldown, refusing)
-    assert letters.coordinates == ["alerts.raised.v1/0/3", "alerts.raised.v1/0/11"]
+def test_the_alert_that_was_refused_becomes_the_dead_letter(
+    stack: LocalStack, notifier: Notifier, refusing: Webhook
+) -> None:
+    mark, cooldown = uuid4().bytes, Cooldown()
+    assert notifier._tell(raised(0, "JFK", mark + b"told"), cooldown, refusing)
+    assert notifier._tell(raised(3, "JFK", mark + b"counted"), cooldown, refusing)
+    assert letters(stack, mark) == []
+    # It ends the cooldown: the alert at 3 is told as a number, and refused, before this one is.
+    assert notifier._tell(raised(11, "EWR", mark + b"next"), cooldown, refusing)
+    assert letters(stack, mark) == [(mark + b"counted", b"3"), (mark + b"next", b"11")]
 
 
-def test_a_dead_letter_that_the_broker_does_not_take_is_the_notifiers_own_failure(refusing: Webhook) -> None:
-    ops, cooldown = notifier(Letters(DeliveryError(DEAD_LETTERS, "id", "MSG_SIZE_TOO_LARGE", "too large"))), Cooldown()
-    assert ops._tell(raised(0, "JFK"), cooldown, refusing)
-    with pytest.raises(DeliveryError):
-        ops._tell(raised(11, "JFK"), cooldown, refusing)
+def test_a_dead_letter_that_the_broker_does_not_take_is_the_notifiers_own_failure(
+    stack: LocalStack, notifier: Notifier, refusing: Webhook
+) -> None:
+    cooldown = Cooldown()
+    assert notifier._tell(raised(0, "JFK", b"told"), cooldown, refusing)
+    with tiny(stack, DEAD_LETTERS), pytest.raises(DeliveryError, match="MSG_SIZE_TOO_LARGE"):
+        notifier._tell(raised(11, "JFK", os.urandom(2_000)), cooldown, refusing)

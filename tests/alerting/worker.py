@@ -18,10 +18,13 @@ from uuid import UUID, uuid4
 
 import httpx
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from contracts import topics
 from contracts.catalog import load_catalog
 from contracts.events import AlertRaised, WeatherObserved
+from contracts.producer_config import MAX_DEAD_LETTER_BYTES
+from contracts.provision import set_config
 from contracts.publisher import Delivered, Publisher
 from contracts.registry import Registry
 from contracts.settings import Settings
@@ -197,6 +200,23 @@ def read_all(stack: LocalStack, topic: str) -> list[Message]:
         return messages
     finally:
         consumer.close()
+
+
+class tiny:
+    """While it lasts, the topic of dead letters takes no record of more than 500 bytes."""
+
+    def __init__(self, stack: LocalStack, topic: str) -> None:
+        self._admin = AdminClient({"bootstrap.servers": stack.kafka.bootstrap_servers})
+        self._topic = topic
+
+    def __enter__(self) -> None:
+        self._set(500)
+
+    def __exit__(self, *_: object) -> None:
+        self._set(MAX_DEAD_LETTER_BYTES)
+
+    def _set(self, size: int) -> None:
+        set_config(self._admin, {self._topic: {"max.message.bytes": str(size)}})
 
 
 def committed(stack: LocalStack, topic: str, partition: int) -> int:
