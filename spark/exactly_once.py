@@ -26,14 +26,13 @@ from spark.settings import LiveSettings
 from spark.sink import Route, ToRows, Written
 from spark.tail import Taken, not_taken, read_tail
 from spark.transaction import (
-    RESULT,
     Plan,
     close,
     committed_positions,
     fence,
     given,
     position_reader,
-    send,
+    sending,
     transactional_producer,
 )
 
@@ -112,7 +111,7 @@ class ExactlyOnceSink:
         plan = Plan(self._kafka, self._route, self._live.dead_letter_limit)
 
         def query(batch: DataFrame) -> DataFrame:
-            return not_taken(to_rows(batch), late or {}).mapInArrow(functools.partial(send, plan), RESULT)
+            return sending(not_taken(to_rows(batch), late or {}), plan)
 
         return Prepared(query)
 

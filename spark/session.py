@@ -42,9 +42,8 @@ _COMPILER = " ".join(
     )
 )
 
-# A young collection takes 5 ms however large the young generation is; by default, a third of the heap, there is one in 2 s.
 # For the code cache everything is collected, 200 ms, whenever it has grown by 15 %: now only when nine tenths of it are full.
-_REAL_TIME = "-Xmn256m -XX:SweeperThreshold=100"
+_REAL_TIME = "-XX:SweeperThreshold=100"
 
 _JVM_SECONDS = 60.0
 _NOTICE_SECONDS = 1.0
@@ -74,8 +73,9 @@ def start_session(settings: SparkSettings, name: str, *, delta: bool = False, re
     # Arrow's own allocator keeps 35 MiB more in each of the lake's workers, and is no faster there.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     jars = os.pathsep.join(f"{folder}/*" for folder in settings.spark.jars.split(os.pathsep) if folder)
+    # A young collection takes 5 to 15 ms however large the young generation is, so it is half of the heap, and from the start on.
     java_options = (
-        f"-XX:+UseSerialGC -XX:-DontCompileHugeMethods {_COMPILER} -Xss4m "
+        f"-XX:+UseSerialGC -Xms{settings.spark.driver_memory} -XX:NewRatio=1 -XX:-DontCompileHugeMethods {_COMPILER} -Xss4m "
         f"-Dlog4j2.configurationFile={_LOG4J.as_uri()} {_AVRO_LIMITS}"
     )
     if real_time:

@@ -23,7 +23,7 @@ class Cluster(_Part):
 
     master: str = "local[2]"
     jars: str = ""
-    driver_memory: str = "600m"
+    driver_memory: str = "800m"
     class_archives: str = ""
 
 

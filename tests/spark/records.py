@@ -117,7 +117,7 @@ class Topics:
         self,
         *values: bytes | None,
         partition: int = 0,
-        headers: Sequence[tuple[str, bytes]] = (),
+        headers: Sequence[tuple[str, bytes | None]] = (),
         key: bytes = b"key",
     ) -> None:
         """Append records to the departed topic."""

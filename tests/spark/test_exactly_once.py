@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import time
 import uuid
@@ -28,7 +27,7 @@ from spark.resume import CheckpointOffsets
 from spark.schemas import WriterSchemas
 from spark.settings import SparkSettings
 from spark.sink import Route, Written, outgoing
-from spark.transaction import RESULT, Plan, committed_offsets, given, position_reader, send, transactional_producer
+from spark.transaction import Plan, committed_offsets, given, position_reader, sending, transactional_producer
 from tests.spark.records import DEPARTED, SCHEMA, Topics, a_departure, body, framed
 
 PARTITION = 0
@@ -122,7 +121,7 @@ def test_a_range_cut_into_transactions_is_skipped_as_far_as_it_was_committed(hop
     found = OffsetRange(hop.route.source, PARTITION, 0, 2500)
     plan = Plan(hop.settings.kafka.client_config(), hop.route, 0.2, transaction_records=1)
     with given(hop.spark.sparkContext, [found], {}):
-        (row,) = hop.to_rows(hop.raw(0, 2500)).mapInArrow(functools.partial(send, plan), RESULT).collect()
+        (row,) = sending(hop.to_rows(hop.raw(0, 2500)), plan).collect()
     result = json.loads(row["result"])
     assert (result["sent"], result["skipped"], result["refused"]) == (800, 1700, None)
     assert (hop.written(), hop.position()) == (list(range(2500)), 2500)
@@ -158,12 +157,12 @@ def test_a_zombie_is_fenced_and_what_it_left_open_is_never_seen(hop: Hop) -> Non
 
 def test_dead_letters_go_with_the_rows_as_they_were(hop: Hop) -> None:
     hop.topics.send_departures("a")
-    hop.topics.send(b"\x01junk", headers=[("ce_id", b"own"), ("x", b"\xff")])
+    hop.topics.send(b"\x01junk", headers=[("ce_id", b"own"), ("x", b"\xff"), ("none", None), ('ü"', b"")])
     hop.write(0, 2)
     (letter,) = hop.topics.read(hop.route.dead_letters)
     headers = dict(letter.headers() or [])
     assert (letter.value(), letter.key(), hop.written(), hop.position()) == (b"\x01junk", b"key", [0], 2)
-    assert (headers["ce_causationid"], headers["x"]) == (b"own", b"\xff")
+    assert (headers["ce_causationid"], headers["x"], headers["none"], headers['ü"']) == (b"own", b"\xff", None, b"")
     assert headers["ce_id"] == f"{hop.route.source}/0/1".encode()
     assert headers["__connect.errors.exception.class.name"] == b"WrongMagic"
     (raw,) = [message for message in hop.topics.read(hop.route.source) if message.offset() == 1]
