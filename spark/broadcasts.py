@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from spark.dimensions import Dimension
-from spark.enrich import DIMENSIONS, LOOKUPS, sides
+from spark.enrich import DIMENSIONS, LOOKUPS
 from spark.logical_plan import frame_of
 
 _BROADCAST = "org.apache.spark.sql.execution.exchange.BroadcastExchangeExec"
@@ -22,14 +22,16 @@ class Broadcasts:
     plan may hold a broadcast that was there before, as those do that Spark adapts while they run; so may ours.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, sides: Callable[[Sequence[DataFrame]], list[DataFrame]]) -> None:
+        """`sides`: what is joined, in the order of `LOOKUPS`, made of the dimensions in that of `DIMENSIONS`."""
+        self._make = sides
         self._of: Mapping[str, Dimension] = {}
         self._sides: list[DataFrame] = []
 
     def sides(self, dimensions: Mapping[str, Dimension]) -> list[DataFrame]:
         """For `spark.enrich.look_up`; sent again only when one of the dimensions was read anew."""
         if dimensions != self._of:
-            planned = sides([dimensions[name].frame for name in DIMENSIONS])
+            planned = self._make([dimensions[name].frame for name in DIMENSIONS])
             self._sides = [kept(side, lookup.found) for side, lookup in zip(planned, LOOKUPS, strict=True)]
             self._of = dimensions
         return self._sides

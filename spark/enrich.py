@@ -79,7 +79,9 @@ def enrich(departures: DataFrame, airlines: DataFrame, airports: DataFrame, plan
     flights.departed.enriched.v1 and after them what passed through. `unmatched` names the lookups that had no row, a
     departure without tail number included.
     """
-    return look_up(departures, sides([airlines, airports, planes]))
+    found = look_up(departures, sides([airlines, airports, planes]))
+    carried = [name for name in departures.columns if name not in DEPARTURE]
+    return found.select(*DEPARTURE, *LOOKED_UP, "unmatched", *carried)
 
 
 def sides(dimensions: Sequence[DataFrame]) -> list[DataFrame]:
@@ -89,12 +91,14 @@ def sides(dimensions: Sequence[DataFrame]) -> list[DataFrame]:
 
 
 def look_up(departures: DataFrame, looked_up: Sequence[DataFrame]) -> DataFrame:
-    """`enrich` with its `sides`."""
-    carried = [name for name in departures.columns if name not in DEPARTURE]
+    """`enrich` with its `sides`, or with others: a side is a key, called `found`, and columns that it fills in."""
+    carried = [f"departure.{name}" for name in departures.columns if name not in DEPARTURE]
+    filled_in: list[str] = []
     joined = departures.alias("departure")
     for lookup, side in zip(LOOKUPS, looked_up, strict=True):
         joined = joined.join(F.broadcast(side), _matches(lookup), how="left")
-    return joined.select(*_enriched(), *[f"departure.{name}" for name in carried])
+        filled_in += [name for name in side.columns if name != lookup.found]
+    return joined.select(*[f"departure.{name}" for name in DEPARTURE], *filled_in, _unmatched(), *carried)
 
 
 def _side(lookup: Lookup) -> list[Column]:
@@ -110,12 +114,7 @@ def _matches(lookup: Lookup) -> Column:
 
 
 @functools.cache
-def _enriched() -> list[Column]:
-    """The fields of an enriched departure."""
+def _unmatched() -> Column:
     # Not filter(): a lambda would take the whole stage out of Spark's code generation.
     missing = ", ".join(f"if({each.found} IS NULL, '{each.name}', '')" for each in LOOKUPS)
-    return [
-        *[F.col(f"departure.{name}") for name in DEPARTURE],
-        *[F.col(name) for name in LOOKED_UP],
-        F.expr(f"array_remove(array({missing}), '') AS unmatched"),
-    ]
+    return F.expr(f"array_remove(array({missing}), '') AS unmatched")

@@ -14,8 +14,9 @@ from contracts.errors import NotAProducer
 from contracts.registry import Registry
 from spark.broadcasts import Broadcasts
 from spark.decode import decode
-from spark.dimensions import Dimension, Dimensions, stamped_versions
+from spark.dimensions import Dimension, Dimensions
 from spark.enrich import DIMENSIONS, look_up
+from spark.enriched_value import EnrichedValue
 from spark.kafka import read_topic
 from spark.lifecycle import Lifecycle
 from spark.metrics import count_batch
@@ -25,7 +26,6 @@ from spark.schemas import WriterSchemas
 from spark.settings import SparkSettings
 from spark.sink import Route, Sink, ToRows, outgoing
 from spark.topic_schemas import TopicSchemas
-from spark.wire import wire_value
 
 SOURCE = topics.FLIGHTS_DEPARTED.name
 TARGET = topics.FLIGHTS_DEPARTED_ENRICHED.name
@@ -42,14 +42,15 @@ def checkpoint_folder(target: str) -> str:
     return f"checkpoints/live/{target}"
 
 
-def target_value(catalog: Catalog, registry: Registry, producer: str = "live") -> Column:
-    """The value of an enriched record. Raises NotAProducer if the enriched topic's contract does not list `producer`."""
+def target_schema(catalog: Catalog, registry: Registry, producer: str = "live") -> tuple[str, int]:
+    """The enriched topic's schema as JSON text, and its id. Raises NotAProducer if the topic's contract does not list `producer`."""
     target = catalog.topic(TARGET)
     if producer not in target.producers:
         raise NotAProducer(
             f"{producer} is no producer of {target.name}; its contract lists {', '.join(target.producers)}"
         )
-    return wire_value(catalog.schema(TARGET), registry.register(target.subject, catalog.schema(TARGET)))
+    schema = catalog.schema(TARGET)
+    return schema, registry.register(target.subject, schema)
 
 
 class Live:
@@ -72,11 +73,11 @@ class Live:
         self._lifecycle = lifecycle
         self._schemas = TopicSchemas(registry, source, catalog.schema(SOURCE))
         self._dimensions = Dimensions(spark, settings.s3, [catalog.dimension(name) for name in DIMENSIONS])
-        self._broadcasts = Broadcasts()
+        self._value = EnrichedValue(*target_schema(catalog, registry))
+        self._broadcasts = Broadcasts(self._value.sides)
         self._made: ToRows | None = None
         self._made_of: tuple[WriterSchemas, Mapping[str, Dimension]] | None = None
         self._source, self._target = source, target
-        self._value = target_value(catalog, registry)
 
     def start(self) -> StreamingQuery | None:
         """Start the query when the dimensions are published; None if asked to stop before.
@@ -116,30 +117,13 @@ class Live:
     def _to_rows(self, schemas: WriterSchemas, dimensions: Mapping[str, Dimension]) -> ToRows:
         """The same function as before while there is neither a schema nor a dimension version that is new."""
         if self._made is None or self._made_of != (schemas, dimensions):
-            sides = self._broadcasts.sides(dimensions)
+            sides, value = self._broadcasts.sides(dimensions), self._value.column(dimensions)
             self._made_of = (schemas, dimensions)
-            self._made = lambda batch: outgoing_rows(enriched_rows(batch, schemas, dimensions, sides), self._value)
+            self._made = lambda batch: outgoing_rows(batch, schemas, sides, value)
         return self._made
 
 
-def enriched_rows(
-    batch: DataFrame, schemas: WriterSchemas, dimensions: Mapping[str, Dimension], sides: Sequence[DataFrame]
-) -> DataFrame:
-    """One row for each raw record: the enriched event's fields, then `reason`, `error` and `record` of `decode`.
-
-    `sides` are of these `dimensions`.
-    """
-    departures = decode(batch, schemas).select(
-        "event.*",
-        stamped_versions(dimensions).alias("dimension_versions"),
-        F.lit(0).alias("revision"),
-        "reason",
-        "error",
-        "record",
-    )
-    return look_up(departures, sides)
-
-
-def outgoing_rows(enriched: DataFrame, value: Column) -> DataFrame:
-    """`enriched_rows` as rows of `spark.sink.outgoing`."""
-    return outgoing(enriched, value, F.array_join("unmatched", ","))
+def outgoing_rows(raw: DataFrame, schemas: WriterSchemas, sides: Sequence[DataFrame], value: Column) -> DataFrame:
+    """Raw records as rows of `spark.sink.outgoing`; `sides` and `value` are those of `EnrichedValue`, of the same dimensions."""
+    departures = decode(raw, schemas).select("event.*", "reason", "error", "record")
+    return outgoing(look_up(departures, sides), value, F.array_join("unmatched", ","))

@@ -24,9 +24,10 @@ from spark.at_least_once import kafka_records, observed, written
 from spark.broadcasts import Broadcasts
 from spark.dimensions import Dimension, Dimensions
 from spark.enrich import DIMENSIONS
+from spark.enriched_value import EnrichedValue
 from spark.errors import QueryFailed
 from spark.lifecycle import Lifecycle
-from spark.live import SOURCE, checkpoint_folder, enriched_rows, outgoing_rows, route, target_value
+from spark.live import SOURCE, checkpoint_folder, outgoing_rows, route, target_schema
 from spark.metrics import REGISTRY_WAITING, RESTARTS, count_rows, sources_of
 from spark.real_time_meter import Meter
 from spark.real_time_positions import RealTimePositions
@@ -76,7 +77,7 @@ class RealTime:
         source = catalog.topic(SOURCE)
         self._schemas = TopicSchemas(registry, source, catalog.schema(SOURCE))
         self._dimensions = Dimensions(spark, settings.s3, [catalog.dimension(name) for name in DIMENSIONS])
-        self._value = target_value(catalog, registry)
+        self._value = EnrichedValue(*target_schema(catalog, registry))
         self._positions = RealTimePositions(
             settings, self._route, CheckpointOffsets(settings.s3, checkpoint_folder(self._route.target))
         )
@@ -141,8 +142,9 @@ class RealTime:
         )
         known = failing_on_other_ids(not_taken(raw, taken), self._schemas.current.writers.keys() | self._foreign)
         # Of this query alone: a broadcast that was interrupted with the one before stays failed.
-        enriched = enriched_rows(known, self._schemas.current, dimensions, Broadcasts().sides(dimensions))
-        return kafka_records(observed(outgoing_rows(enriched, self._value), self._route.query), self._route)
+        sides = Broadcasts(self._value.sides).sides(dimensions)
+        rows = outgoing_rows(known, self._schemas.current, sides, self._value.column(dimensions))
+        return kafka_records(observed(rows, self._route.query), self._route)
 
     def _versions(self, dimensions: Mapping[str, Dimension]) -> dict[str, object]:
         """Of everything that a query can't be told while it runs."""

@@ -24,9 +24,10 @@ from spark.emission import Emission, Outgoing
 from spark.enrich import DEPARTURE, DIMENSIONS, enrich
 from spark.errors import RepairFailed
 from spark.latest import LATEST
-from spark.live import SOURCE, TARGET, target_value
+from spark.live import SOURCE, TARGET, target_schema
 from spark.settings import SparkSettings
 from spark.sink import Route
+from spark.wire import wire_value
 
 _LOOK_SECONDS = 0.5
 _TIMEOUT_SECONDS = 30.0
@@ -58,7 +59,7 @@ class Repair:
     def __init__(self, spark: SparkSession, settings: SparkSettings, catalog: Catalog, registry: Registry) -> None:
         """Raises NotAProducer if the topic's contract does not list `repair`, ContractError if it asks for no table."""
         source, target = catalog.topic(SOURCE), catalog.topic(TARGET)
-        self._value = target_value(catalog, registry, "repair")
+        self._value = wire_value(*target_schema(catalog, registry, "repair"))
         if target.lake is None:
             raise ContractError(f"the contract of {target.name} asks for no table, whose rows could be repaired")
         self._spark = spark

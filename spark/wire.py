@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Mapping
+from io import BytesIO
+from typing import Any
 
+from fastavro import parse_schema, schemaless_writer
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import to_avro
@@ -14,4 +18,22 @@ from spark.decode import wire_header
 def wire_value(schema: str, schema_id: int) -> Column:
     """The record value of the event that the row's columns make: header and Avro body. `schema` is JSON text."""
     fields = [field["name"] for field in json.loads(schema)["fields"]]
-    return F.concat(F.lit(wire_header(schema_id)), to_avro(F.struct(*fields), schema))
+    return F.concat(F.lit(wire_header(schema_id)), encoded(schema, fields))
+
+
+def encoded(schema: str, fields: Collection[str]) -> Column:
+    """The part of an Avro body that the row's columns of these names make; they stand side by side in `schema`, JSON text."""
+    return to_avro(F.struct(*fields), json.dumps(_part(schema, fields)))
+
+
+def encoding(schema: str, values: Mapping[str, Any]) -> bytes:
+    """The same part of values that are known now. Raises ValueError if one does not fit."""
+    body = BytesIO()
+    schemaless_writer(body, parse_schema(_part(schema, values)), values)
+    return body.getvalue()
+
+
+def _part(schema: str, fields: Collection[str]) -> dict[str, Any]:
+    """A record of these fields alone, whose encoding is a part of the whole one's: a record is its fields, one after another."""
+    whole: dict[str, Any] = json.loads(schema)
+    return whole | {"fields": [field for field in whole["fields"] if field["name"] in fields]}

@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from contracts.catalog import Catalog
 from spark.broadcasts import Broadcasts, kept
 from spark.dimensions import Dimension
-from spark.enrich import DIMENSIONS
+from spark.enrich import DIMENSIONS, sides
 from tests.spark.test_enrich import dimension
 
 
@@ -36,7 +36,7 @@ def test_a_kept_side_is_computed_once(spark: SparkSession) -> None:
 
 
 def test_sides_are_sent_again_when_a_dimension_was_read_anew(spark: SparkSession, catalog: Catalog) -> None:
-    broadcasts = Broadcasts()
+    broadcasts = Broadcasts(sides)
     held = {name: Dimension(0, keyed(dimension(spark, catalog, name), name, catalog)) for name in DIMENSIONS}
     first = broadcasts.sides(held)
     assert broadcasts.sides(dict(held)) is first

@@ -1,0 +1,72 @@
+"""`EnrichedValue`: the value made of parts is the one that the whole row would make."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.avro.functions import from_avro
+
+from contracts.catalog import Catalog
+from contracts.errors import ContractError
+from spark.decode import HEADER_BYTES, decode, wire_header
+from spark.dimensions import Dimension, stamped_versions
+from spark.enrich import DIMENSIONS, enrich, look_up
+from spark.enriched_value import EnrichedValue
+from spark.schemas import WriterSchemas
+from spark.wire import wire_value
+from tests.spark.records import DEPARTED, ENRICHED, SCHEMA, a_departure, body, framed, raw_frame
+from tests.spark.test_enrich import dimension
+
+ID = 300
+
+DEPARTURES = (
+    a_departure(),
+    a_departure(tail_number=None),
+    a_departure(carrier="XX", origin="XXX", destination="XXX", tail_number="XXX"),
+)
+"""All lookups have a row; one has none; none has."""
+
+
+def events(frame: DataFrame, value: Any, schema: str) -> list[Any]:
+    """The event in each row's value, read by `schema`; every value has the header of `ID`."""
+    values = frame.select(value.alias("value"))
+    assert {bytes(row.value[:HEADER_BYTES]) for row in values.collect()} == {wire_header(ID)}
+    read = from_avro(F.substring("value", HEADER_BYTES + 1, 1 << 20), schema, {"mode": "FAILFAST"})
+    return [row.event for row in values.select(read.alias("event")).collect()]
+
+
+@pytest.mark.parametrize("order", ["as it is", "another"])
+def test_it_is_the_value_of_the_whole_row(spark: SparkSession, catalog: Catalog, order: str) -> None:
+    whole = json.loads(catalog.schema(ENRICHED))
+    if order == "another":
+        # As after many versions: runs of one field, lookups in several runs, the stamp between them.
+        whole["fields"].sort(key=lambda field: field["name"][::-1])
+    schema = json.dumps(whole)
+    held = {name: Dimension(at + 5, dimension(spark, catalog, name)) for at, name in enumerate(DIMENSIONS)}
+    raw = raw_frame(spark, *[framed(7, body(departure)) for departure in DEPARTURES])
+    departures = decode(raw, WriterSchemas(f"{DEPARTED}-value", SCHEMA, {7: SCHEMA})).select("event.*")
+
+    stamped = departures.withColumns({"dimension_versions": stamped_versions(held), "revision": F.lit(0)})
+    rows = enrich(stamped, *[held[name].frame for name in DIMENSIONS])
+    expected = events(rows, wire_value(schema, ID), schema)
+    assert [event.unmatched for event in expected] == [
+        [],
+        ["planes"],
+        ["airlines", "airports.origin", "airports.destination", "planes"],
+    ]
+    value = EnrichedValue(schema, ID)
+    joined = look_up(departures, value.sides([held[name].frame for name in DIMENSIONS]))
+    assert events(joined, value.column(held), schema) == expected
+
+
+def test_a_field_that_a_lookup_fills_in_must_be_nullable(catalog: Catalog) -> None:
+    schema = json.loads(catalog.schema(ENRICHED))
+    (seats,) = [field for field in schema["fields"] if field["name"] == "plane_seats"]
+    seats["type"] = seats.pop("type")[1]
+    del seats["default"]
+    with pytest.raises(ContractError, match="plane_seats, .*finds no row leaves them null"):
+        EnrichedValue(json.dumps(schema), ID)
