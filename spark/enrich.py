@@ -43,6 +43,12 @@ class Lookup:
         """The column of `sides` that is null where no row was found."""
         return f"{self.row}_key"
 
+    @property
+    def fills_in(self) -> dict[str, str]:
+        """The enriched fields that it fills in, and the dimension's columns that they come from."""
+        sources = {field: source.split(".") for field, source in LOOKED_UP.items()}
+        return {field: column for field, (row, column) in sources.items() if row == self.row}
+
 
 LOOKUPS = (
     Lookup("airlines", row="airline", dimension="airlines", key="carrier", field="carrier"),
@@ -80,8 +86,8 @@ def enrich(departures: DataFrame, airlines: DataFrame, airports: DataFrame, plan
     departure without tail number included.
     """
     found = look_up(departures, sides([airlines, airports, planes]))
-    carried = [name for name in departures.columns if name not in DEPARTURE]
-    return found.select(*DEPARTURE, *LOOKED_UP, "unmatched", *carried)
+    others = [name for name in found.columns if name not in {*DEPARTURE, *LOOKED_UP}]
+    return found.select(*DEPARTURE, *LOOKED_UP, *others)
 
 
 def sides(dimensions: Sequence[DataFrame]) -> list[DataFrame]:
@@ -102,9 +108,8 @@ def look_up(departures: DataFrame, looked_up: Sequence[DataFrame]) -> DataFrame:
 
 
 def _side(lookup: Lookup) -> list[Column]:
-    sources = {field: source.split(".") for field, source in LOOKED_UP.items()}
-    filled = [F.col(column).alias(field) for field, (row, column) in sources.items() if row == lookup.row]
-    return [F.col(lookup.key).alias(lookup.found), *filled]
+    filled_in = [F.col(column).alias(field) for field, column in lookup.fills_in.items()]
+    return [F.col(lookup.key).alias(lookup.found), *filled_in]
 
 
 @functools.cache

@@ -13,22 +13,20 @@ from pyspark.sql import functions as F
 from contracts.errors import ContractError
 from spark.decode import wire_header
 from spark.dimensions import Dimension
-from spark.enrich import LOOKED_UP, LOOKUPS, Lookup, sides
+from spark.enrich import LOOKUPS, Lookup, sides
 from spark.wire import encoded, encoding
 
-_STAMP = "stamp"
 _STAMPED = ("dimension_versions", "revision")
-_LOOKUP_OF = {
-    field: lookup.name for lookup in LOOKUPS for field in LOOKED_UP if LOOKED_UP[field].startswith(f"{lookup.row}.")
-}
+_LOOKUP_OF = {field: lookup for lookup in LOOKUPS for field in lookup.fills_in}
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Fields that stand side by side in the schema, and come of one lookup, of the stamp, or else (None) of the departure."""
+    """Fields that stand side by side in the schema, and are filled in by one lookup, or by none."""
 
-    origin: str | None
     fields: tuple[str, ...]
+    lookup: Lookup | None
+    stamped: bool
 
     @property
     def column(self) -> str:
@@ -48,8 +46,34 @@ class EnrichedValue:
         self._schema = schema
         self._schema_id = schema_id
         names = [field["name"] for field in json.loads(schema)["fields"]]
-        self._runs = [_Run(origin, tuple(run)) for origin, run in itertools.groupby(names, _origin)]
-        self._not_found = {run.column: self._nulls(run) for run in self._runs if run.origin not in (None, _STAMP)}
+        self._runs = [_Run(tuple(run), *origin) for origin, run in itertools.groupby(names, _origin)]
+        self._not_found = {run: self._nulls(run) for run in self._runs if run.lookup}
+
+    def sides(self, dimensions: Sequence[DataFrame]) -> list[DataFrame]:
+        """For `spark.enrich.look_up`, as `spark.enrich.sides`, but with a column of bytes for each run of fields."""
+        return [
+            side.select(
+                lookup.found,
+                *[encoded(self._schema, run.fields).alias(run.column) for run in self._runs if run.lookup is lookup],
+            )
+            for lookup, side in zip(LOOKUPS, sides(dimensions), strict=True)
+        ]
+
+    def column(self, dimensions: Mapping[str, Dimension]) -> Column:
+        """The value of a row of `look_up`, whose sides are of these `dimensions`."""
+        stamp = {"dimension_versions": {name: each.version for name, each in dimensions.items()}, "revision": 0}
+        parts = []
+        for run in self._runs:
+            if run.lookup:
+                parts.append(F.coalesce(F.col(run.column), F.lit(self._not_found[run])))
+            elif run.stamped:
+                parts.append(F.lit(encoding(self._schema, {name: stamp[name] for name in run.fields})))
+            elif run.fields == ("unmatched",):  # mostly empty
+                none = F.lit(encoding(self._schema, {"unmatched": []}))
+                parts.append(F.when(F.size("unmatched") == 0, none).otherwise(encoded(self._schema, run.fields)))
+            else:
+                parts.append(encoded(self._schema, run.fields))
+        return F.concat(F.lit(wire_header(self._schema_id)), *parts)
 
     def _nulls(self, run: _Run) -> bytes:
         try:
@@ -59,34 +83,6 @@ class EnrichedValue:
                 f"{', '.join(run.fields)}: a lookup that finds no row leaves them null, which the schema must allow ({error})"
             ) from error
 
-    def sides(self, dimensions: Sequence[DataFrame]) -> list[DataFrame]:
-        """For `spark.enrich.look_up`, as `spark.enrich.sides`, but a column of bytes for each run of fields."""
-        return [
-            side.select(
-                lookup.found, *[encoded(self._schema, run.fields).alias(run.column) for run in self._of(lookup)]
-            )
-            for lookup, side in zip(LOOKUPS, sides(dimensions), strict=True)
-        ]
 
-    def _of(self, lookup: Lookup) -> list[_Run]:
-        return [run for run in self._runs if run.origin == lookup.name]
-
-    def column(self, dimensions: Mapping[str, Dimension]) -> Column:
-        """The value of a row of `look_up`, whose sides are of these `dimensions`."""
-        stamp = {"dimension_versions": {name: each.version for name, each in dimensions.items()}, "revision": 0}
-        parts = []
-        for run in self._runs:
-            if run.fields == ("unmatched",):  # which is mostly empty
-                none = F.lit(encoding(self._schema, {"unmatched": []}))
-                parts.append(F.when(F.size("unmatched") == 0, none).otherwise(encoded(self._schema, run.fields)))
-            elif run.origin is None:
-                parts.append(encoded(self._schema, run.fields))
-            elif run.origin == _STAMP:
-                parts.append(F.lit(encoding(self._schema, {name: stamp[name] for name in run.fields})))
-            else:
-                parts.append(F.coalesce(F.col(run.column), F.lit(self._not_found[run.column])))
-        return F.concat(F.lit(wire_header(self._schema_id)), *parts)
-
-
-def _origin(field: str) -> str | None:
-    return _STAMP if field in _STAMPED else _LOOKUP_OF.get(field)
+def _origin(field: str) -> tuple[Lookup | None, bool]:
+    return _LOOKUP_OF.get(field), field in _STAMPED

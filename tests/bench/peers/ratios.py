@@ -24,6 +24,6 @@ def _line(ours: Hop, theirs: Hop) -> str:
         ours.cpu_seconds_per_million / theirs.cpu_seconds_per_million,
     )
     return (
-        f"{ours.name} / {theirs.name}, after the first rows and with the start: "
+        f"{ours.name} / {theirs.name}, after the first fifth and with the start: "
         f"{rates[0]:.2f} and {rates[1]:.2f} of its events/s, {costs[0]:.2f} and {costs[1]:.2f} of its CPU-seconds per million"
     )

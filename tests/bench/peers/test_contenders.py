@@ -50,6 +50,12 @@ def test_a_cost_is_told_with_and_without_the_start() -> None:
     assert hop.cpu_seconds_per_million_sustained == 10_000
 
 
+def test_what_is_sustained_begins_with_a_fifth_however_early_rows_are_seen() -> None:
+    samples, used = [(0.0, 0), (1.0, 2), (3.0, 500), (8.0, 2000)], [0.0, 5.0, 20.0, 35.0]
+    hop = Hop("it", 2000, {"it": Usage(35.0, 100.0)}, samples, used)
+    assert (hop.sustained, hop.cpu_seconds_per_million_sustained) == (300, 10_000)
+
+
 def test_exactly_once_is_set_beside_each_of_the_others() -> None:
     hops = [a_hop("headrace-exactly-once"), a_hop("flink-exactly-once", seconds=40.0, cpu_seconds=70.0)]
     (line,) = ratios(hops)
