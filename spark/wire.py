@@ -27,7 +27,7 @@ def encoded(schema: str, fields: Collection[str]) -> Column:
 
 
 def encoding(schema: str, values: Mapping[str, Any]) -> bytes:
-    """The same part of values that are known now. Raises ValueError if one does not fit."""
+    """The same part of values that are known now. Raises TypeError or ValueError if one does not fit."""
     body = BytesIO()
     schemaless_writer(body, parse_schema(_part(schema, values)), values)
     return body.getvalue()
