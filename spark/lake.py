@@ -225,6 +225,8 @@ def lake_tables(
 ) -> list[LakeTable]:
     """One for each topic whose contract asks for a table, or of those that the settings name. Raises ContractError."""
     chosen = settings.lake.topics or [name for name, topic in catalog.topics.items() if topic.lake is not None]
+    if not chosen:
+        raise ContractError("no contract asks for a table: write `lake` into a topic's contract, or do not run this")
     return [
         LakeTable(spark, settings, catalog.topic(name), catalog.schema(name), registry, lifecycle) for name in chosen
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 from unittest.mock import ANY
@@ -14,13 +15,14 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from pyspark.sql import SparkSession
 
+from contracts.catalog import Catalog
 from contracts.errors import ContractError
 from contracts.registry import Registry
 from contracts.s3 import s3_client
 from contracts.topic import TopicContract
 from spark.errors import PositionsDisagree, TableTaken
 from spark.kafka import read_topic
-from spark.lake import LakeTable
+from spark.lake import LakeTable, lake_tables
 from spark.lease import this_process
 from spark.lifecycle import Lifecycle
 from spark.offsets import OffsetRange
@@ -88,6 +90,14 @@ def remove(settings: SparkSettings, prefix: str) -> None:
     assert there, f"nothing to remove at {prefix}"
     for found in there:
         s3.delete_object(Bucket=settings.s3.bucket, Key=found["Key"])
+
+
+def test_without_a_contract_that_asks_for_a_table_the_lake_says_so(
+    spark: SparkSession, settings: SparkSettings, registry: Registry, catalog: Catalog
+) -> None:
+    none = {name: topic.model_copy(update={"lake_section": "none"}) for name, topic in catalog.topics.items()}
+    with pytest.raises(ContractError, match="no contract asks for a table: write"):
+        lake_tables(spark, settings, replace(catalog, topics=none), registry, Lifecycle())
 
 
 def test_each_record_is_in_the_table_once_with_its_coordinates(
