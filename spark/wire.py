@@ -35,5 +35,25 @@ def encoding(schema: str, values: Mapping[str, Any]) -> bytes:
 
 def _part(schema: str, fields: Collection[str]) -> dict[str, Any]:
     """A record of these fields alone, whose encoding is a part of the whole one's: a record is its fields, one after another."""
-    whole: dict[str, Any] = json.loads(schema)
-    return whole | {"fields": [field for field in whole["fields"] if field["name"] in fields]}
+    named: dict[str, Any] = {}
+    whole: Any = parse_schema(json.loads(schema), named)
+    own = [field for field in whole["fields"] if field["name"] in fields]
+    part: dict[str, Any] = _written_out({"type": "record", "name": whole["name"], "fields": own}, named)
+    return part
+
+
+def _written_out(kind: Any, named: dict[str, Any]) -> Any:
+    """An Avro type, each of `named` written out where it stands first, and named where it stands again; those are taken from `named`.
+
+    What defines it may stand in a field that the part lacks.
+    """
+    if isinstance(kind, list):
+        return [_written_out(each, named) for each in kind]
+    if isinstance(kind, str):
+        return _written_out(named[kind], named) if kind in named else kind
+    if "name" in kind and named.pop(kind["name"], None) is None:
+        return kind["name"]
+    inner: dict[str, Any] = {each: _written_out(kind[each], named) for each in ("items", "values") if each in kind}
+    if "fields" in kind:
+        inner["fields"] = [field | {"type": _written_out(field["type"], named)} for field in kind["fields"]]
+    return kind | inner

@@ -43,8 +43,12 @@ def events(frame: DataFrame, value: Any, schema: str) -> list[Any]:
 def test_it_is_the_value_of_the_whole_row(spark: SparkSession, catalog: Catalog, order: str) -> None:
     whole = json.loads(catalog.schema(ENRICHED))
     if order == "another":
-        # As after many versions: runs of one field, lookups in several runs, the stamp between them.
+        # As after many versions: runs of one field, lookups in several runs, the stamp between them, a named type in two of them.
         whole["fields"].sort(key=lambda field: field["name"][::-1])
+        fields = {field["name"]: field for field in whole["fields"]}
+        symbols = sorted({departure[end] for departure in DEPARTURES for end in ("origin", "destination")})
+        airport = {"type": "enum", "name": "Airport", "symbols": symbols}
+        fields["origin"]["type"], fields["destination"]["type"] = airport, "Airport"
     schema = json.dumps(whole)
     held = {name: Dimension(at + 5, dimension(spark, catalog, name)) for at, name in enumerate(DIMENSIONS)}
     raw = raw_frame(spark, *[framed(7, body(departure)) for departure in DEPARTURES])
