@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -21,7 +22,9 @@ app.add_typer(bench_app, name="bench")
 
 @bench_app.callback()
 def _bench() -> None:
-    """Typer makes an app with one command that command itself; with this it stays a group."""
+    # As with Ctrl-C: a benchmark has processes of its own to stop.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
 
 
 Directory = Annotated[Path, typer.Option("--dir", help="Where the stack keeps data and logs.")]

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
+
+import psutil
+import pytest
 
 from tests.bench.soak import Soak, stored_files
 
@@ -39,3 +47,26 @@ def test_stored_files_are_counted_by_what_they_are(tmp_path: Path) -> None:
         "uploads": 1,
         "folder": 1,
     }
+
+
+@pytest.mark.system
+def test_one_that_is_asked_to_stop_stops_what_it_has_started(tmp_path: Path) -> None:
+    command = [str(Path(sys.executable).parent / "headrace"), "bench", "soak", "--seconds", "90"]
+    bench = subprocess.Popen(command, env={**os.environ, "TMPDIR": str(tmp_path)}, stdout=subprocess.DEVNULL)
+    started: list[psutil.Process] = []
+    try:
+        deadline = time.monotonic() + 60
+        while len([each for each in started if each.info["name"] == "java"]) < 3:
+            assert time.monotonic() < deadline, "waited 60 s for broker, registry and S3"
+            time.sleep(0.3)
+            children = {each.pid for each in psutil.Process(bench.pid).children(recursive=True)}
+            started = [each for each in psutil.process_iter(["name"]) if each.pid in children]
+        bench.terminate()
+        assert bench.wait(200) == 128 + signal.SIGTERM
+        assert not [each for each in started if each.is_running()]
+        assert not list(tmp_path.iterdir())
+    finally:
+        for each in started:
+            if each.is_running():
+                each.kill()
+        bench.kill()
