@@ -80,8 +80,9 @@ def run(name: str, settings: SparkSettings, catalog: Catalog) -> None:
     with ExitStack() as ending:
         # A last holder that was killed is watched while Spark starts, which takes as long.
         acquired = _acquire(lifecycle, settings, catalog, ending) if name == "live" else None
-        real_time = name == "live" and settings.live.mode == Mode.REAL_TIME
-        spark = start_session(settings, f"headrace-{name}", real_time=real_time)
+        mode = settings.live.mode if name == "live" else None
+        real_time = mode == Mode.REAL_TIME
+        spark = start_session(settings, f"headrace-{name}", live=mode)
         ending.callback(lambda: stop_session(spark, settings, has_worked=lifecycle.progress.has_rows))
         ending.enter_context(while_java_lives(spark))
         lifecycle.listen()

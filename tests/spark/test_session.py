@@ -13,6 +13,9 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from deploy.local.spark_env import spark_env
+from spark.decode import decode
+from spark.schemas import WriterSchemas
+from tests.spark.records import SCHEMA, a_departure, body, framed, raw_frame
 
 _START = """
 import sys
@@ -59,6 +62,17 @@ def test_workers_have_no_archives_on_their_path(spark: SparkSession) -> None:
     found = json.loads(row["found"])
     assert [entry for entry in found["path"] + found["kept"] if entry.endswith((".zip", ".jar"))] == []
     assert {"pyarrow", "confluent_kafka"} <= set(found["loaded"])
+
+
+def test_reading_avro_leaves_no_schema_behind(spark: SparkSession) -> None:
+    """Avro's fast reader keeps each that it was ever given, and every task has one of its own."""
+    fast = spark._jvm.org.apache.avro.generic.GenericData.get().getFastReaderBuilder()  # type: ignore[union-attr]
+    kept = fast.getClass().getDeclaredField("readerCache")
+    kept.setAccessible(True)
+    before = kept.get(fast).size()
+    events = decode(raw_frame(spark, framed(7, body(a_departure()))), WriterSchemas("a subject", SCHEMA, {7: SCHEMA}))
+    assert events.filter("event IS NOT NULL").count() == 1
+    assert kept.get(fast).size() == before
 
 
 def _run(archives: Path, how: str) -> list[str]:
