@@ -17,6 +17,7 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -184,7 +185,8 @@ class _Watch:
         _, processes = self._folder.read_state() or (None, [])
         (departures,) = (each for each in processes if each["name"] == "departures")
         if departures["state"] == "running":
-            os.kill(departures["pid"], signal.SIGTERM)
+            with suppress(ProcessLookupError):  # it may have ended since
+                os.kill(departures["pid"], signal.SIGTERM)
         return bool(departures["state"] == "finished")
 
     def _in_use(self) -> dict[str, int]:
