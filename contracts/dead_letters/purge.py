@@ -59,8 +59,8 @@ def plan_purge(topic: DeadLetterTopic, meant: Callable[[DeadLetter], bool]) -> P
 def purge(topic: DeadLetterTopic, plan: PurgePlan) -> int:
     """Write every letter of the plan into the ledger, then delete them; how many were written.
 
-    Killed in between, it can be run again: what is in the ledger is not written twice. Fences whoever is redriving the
-    same dead letters. Raises SettlementError, ConsumeError or RegistryError.
+    Killed in between, it can be run again: what is in the ledger is not written twice. Fences whoever is redriving or purging.
+    Raises SettlementError, ConsumeError or RegistryError.
     """
     ends = {partition: found.upto for partition, found in plan.partitions.items() if found.letters}
     with topic.settling() as settling:

@@ -21,7 +21,7 @@ def redrive(
 ) -> Counter[Verdict]:
     """Send the selected letters that are there now back; how many of them met which verdict.
 
-    Whoever is redriving or purging the same dead letters is fenced first. What it had committed stands in the ledger,
+    Whoever is redriving or purging dead letters is fenced first. What it had committed stands in the ledger,
     which is read after that, so nothing goes back twice however often this is killed and run again. `again` takes
     those along that failed once more after a redrive. Raises SettlementError, ConsumeError or RegistryError.
     """

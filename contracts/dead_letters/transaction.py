@@ -35,8 +35,8 @@ _log = logging.getLogger(__name__)
 
 
 class Settling:
-    """The one that may settle a topic's dead letters from its `with` on; whoever did so before is fenced, and what it had
-    not committed is aborted.
+    """The one that may settle dead letters from its `with` on, of any topic: one record may have some on several. Whoever did so
+    before is fenced, and what it had not committed is aborted.
 
     Every `TRANSACTION_LETTERS` calls it commits, and at the end of the `with`, unless that ends by an error. Raises
     SettlementError when somebody else took over, or when the brokers refuse.
@@ -53,7 +53,7 @@ class Settling:
         self.committed = 0
         """Calls of `redrive` and `purge` that are in force."""
         # Fixed: with an id of each run's own, a run that was killed would neither be aborted nor kept out.
-        config = {"transactional.id": f"headrace-dlq/{dead_letter_topic}", "client.id": "headrace-dlq"}
+        config = {"transactional.id": "headrace-dlq", "client.id": "headrace-dlq"}
         self._producer = Producer({**_CONFIG, **kafka.client_config(), **config}, logger=_log)
 
     def __enter__(self) -> Self:
@@ -152,10 +152,8 @@ class Settling:
             except KafkaException as failure:
                 error: KafkaError = failure.args[0]
                 if error.code() in _FENCED:
-                    what = (
-                        f"another redrive or purge of {self._topic} began, which goes on from what this one committed"
-                    )
-                    raise SettlementError(what) from failure
+                    what = "another redrive or purge began; what this one had committed holds"
+                    raise SettlementError(f"{what}: run it again when that one has ended") from failure
                 if not error.retriable() or time.monotonic() > until:
                     while self._producer.poll(_REPORT_SECONDS):
                         pass

@@ -10,6 +10,7 @@ from confluent_kafka.admin import AdminClient
 
 from contracts.dead_letters import transaction
 from contracts.dead_letters.headers import REDRIVEN_FROM
+from contracts.dead_letters.ledger import LEDGER
 from contracts.dead_letters.letter import DeadLetter
 from contracts.dead_letters.log import wait_for_open_transactions
 from contracts.dead_letters.purge import plan_purge, purge
@@ -82,23 +83,40 @@ def test_a_redrive_that_was_cut_off_is_undone_and_kept_out(place: Place) -> None
     assert len(place.entries()) == 2
 
 
+def test_two_redrives_of_different_topics_at_the_same_moment_send_a_record_once(place: Place) -> None:
+    """Each has a dead letter of it, and reads the ledger before the other has written."""
+    other = Place(place.settings, place.registry).created()
+    other.catalog.topics.update({place.topic: place.contract})
+    place.send_letters(b"a")
+    other.send_letters(b"a", of=place.topic)
+    first = other.letters.settling().__enter__()
+    assert not any(map(other.letters.ledger(complete=True).is_redriven, other.letters.letters()))
+    assert place.redrive() == {Verdict.REDRIVE: 1}
+    with pytest.raises(SettlementError, match="run it again"):
+        first.redrive(next(other.letters.letters()))
+        first.commit()
+    assert other.redrive() == {Verdict.REDRIVEN: 1}
+    assert [record.value() for record in place.records()] == [b"a"]
+
+
 def test_entries_behind_somebody_elses_open_transaction_are_waited_for(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Readers of committed records don't see them until it ends; a redrive that did not know that would send twice."""
     place.send_letters(b"a")
-    other = Place(place.settings, place.registry).created()
-    other.send_letters(b"x")
-    open_elsewhere = other.letters.settling().__enter__()
-    open_elsewhere.redrive(next(other.letters.letters()))
-    open_elsewhere._producer.flush(10)
+    somebody = Producer({**place.settings.kafka.client_config(), "transactional.id": place.topic})
+    somebody.init_transactions(30)
+    somebody.begin_transaction()
+    for partition in range(place.catalog.topic(LEDGER).partitions):
+        somebody.produce(LEDGER, b"never committed", partition=partition)
+    somebody.flush(10)
     with place.letters.settling() as settling:
         settling.redrive(next(place.letters.letters()))
     assert place.entries() == []
     monkeypatch.setattr("contracts.dead_letters.log._OPEN_TRANSACTION_SECONDS", 0.5)
     with pytest.raises(ConsumeError, match="a transaction has been open"):
         place.redrive()
-    open_elsewhere.commit()
+    somebody.abort_transaction(30)
     assert place.redrive() == {Verdict.REDRIVEN: 1}
     assert len(place.records()) == 1
 
