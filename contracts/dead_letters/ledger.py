@@ -12,7 +12,7 @@ from contracts import topics
 from contracts.codec import Codec
 from contracts.dead_letters.letter import DeadLetter
 from contracts.dead_letters.log import committed_records, wait_for_open_transactions
-from contracts.errors import Malformed
+from contracts.errors import DecodeError, Malformed
 from contracts.events import DeadLetterSettled, Settlement
 from contracts.registry import Registry
 from contracts.settings import KafkaSettings
@@ -37,19 +37,17 @@ class Ledger:
         """All entries, by the contract's `schema`: dead letters of one record may lie on several topics. `complete` waits for
         those behind somebody's open transaction.
 
-        Raises ConsumeError, RegistryError, or DecodeError when the topic holds what is no entry.
+        Raises ConsumeError, RegistryError, or Malformed when the topic holds what is no entry.
         """
         if complete:
             wait_for_open_transactions(kafka, LEDGER, partitions)
         ledger, codec = cls(), Codec(registry.by_id, reader_schema=schema)
         for message in committed_records(kafka, LEDGER, partitions):
-            fields = codec.decode(message.value() or b"")
             try:
-                ledger.add(DeadLetterSettled.model_validate(fields))
-            except ValidationError as error:
-                raise Malformed(
-                    f"{LEDGER}/{message.partition()}/{message.offset()}: no entry of the ledger: {error}"
-                ) from error
+                ledger.add(DeadLetterSettled.model_validate(codec.decode(message.value() or b"")))
+            except (DecodeError, ValidationError) as error:
+                what = f"{LEDGER}/{message.partition()}/{message.offset()} is no entry of the ledger: {error}"
+                raise Malformed(f"{what}. It may say that a record went back, so none does") from error
         return ledger
 
     def add(self, entry: DeadLetterSettled) -> None:

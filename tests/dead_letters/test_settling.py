@@ -15,7 +15,7 @@ from contracts.dead_letters.letter import DeadLetter
 from contracts.dead_letters.log import wait_for_open_transactions
 from contracts.dead_letters.purge import plan_purge, purge
 from contracts.dead_letters.selection import Selection, Verdict
-from contracts.errors import ConsumeError, SettlementError
+from contracts.errors import ConsumeError, Malformed, SettlementError
 from contracts.events import Settlement
 from tests.dead_letters.place import Place
 
@@ -175,6 +175,16 @@ def test_letters_are_read_beyond_aborted_ones_and_markers(place: Place) -> None:
         end(30)
     assert [letter.value for letter in place.letters.letters()] == [b"commit_transaction"]
     wait_for_open_transactions(place.settings.kafka, place.dead_letter_topic, 1)
+
+
+def test_what_is_no_entry_of_the_ledger_is_named_and_nothing_goes_back(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.send_letters(b"a")
+    monkeypatch.setattr("contracts.dead_letters.ledger.LEDGER", place.dead_letter_topic)
+    with pytest.raises(Malformed, match=rf"{place.dead_letter_topic}/0/0 is no entry of the ledger: .*so none does"):
+        place.redrive()
+    assert place.records() == []
 
 
 def test_what_retention_took_is_no_trouble(place: Place) -> None:
