@@ -48,13 +48,6 @@ _COMPILER = " ".join(
 # For the code cache everything is collected, 200 ms, whenever it has grown by 15 %: now only when nine tenths of it are full.
 _REAL_TIME = "-XX:SweeperThreshold=100"
 
-_RETAINED = (
-    "spark.ui.retainedJobs",
-    "spark.ui.retainedStages",
-    "spark.ui.retainedTasks",
-    "spark.sql.ui.retainedExecutions",
-)
-
 _JVM_SECONDS = 60.0
 _NOTICE_SECONDS = 1.0
 """A process that dies closes its connections a little before it is gone."""
@@ -107,7 +100,10 @@ def start_session(settings: SparkSettings, name: str, *, delta: bool = False, li
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         # What the interface would show is kept even so, 1,000 of each: so long that it ends as garbage in the old generation.
-        **dict.fromkeys(_RETAINED, "20"),
+        "spark.ui.retainedJobs": "20",
+        "spark.ui.retainedStages": "20",
+        "spark.ui.retainedTasks": "20",
+        "spark.sql.ui.retainedExecutions": "20",
         # Dimensions are collected by a job each, of so many tasks.
         "spark.sql.leafNodeDefaultParallelism": "1",
         # Each broadcast dimension takes at least a page, and waits for the collector: by default 4 MiB for 16 airlines.
