@@ -39,6 +39,7 @@ from spark.settings import SparkSettings
 from spark.table_files import RESULT, FilePlan, TableFile, write_files
 from spark.topic_schemas import TopicSchemas
 from spark.upkeep import Upkeep
+from spark.worker_input import map_whole
 
 _log = structlog.get_logger(__name__)
 
@@ -250,7 +251,7 @@ def run_lake(tables: Sequence[LakeTable], lifecycle: Lifecycle) -> None:
 
 
 def _write(rows: DataFrame, plan: FilePlan) -> _Written:
-    found = rows.mapInArrow(functools.partial(write_files, plan), RESULT).collect()
+    found = map_whole(rows, functools.partial(write_files, plan), RESULT).collect()
     done = [json.loads(row["done"]) for row in found]
     files = [TableFile(**each) for task in done for each in task["files"]]
     return _Written(files, sum(task["bad"] for task in done), [bytes(row["identities"]) for row in found])

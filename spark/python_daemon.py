@@ -1,4 +1,4 @@
-"""PySpark's daemon for Python workers, without archives on its path.
+"""PySpark's daemon for Python workers, without archives on its path; its workers can tell whether all rows of a task came.
 
 Spark puts its own Python sources there as zip files, and a jar, whose tables of contents every worker reads again before each
 task: 50 ms of computing, for packages that are installed besides. And what every worker needs is loaded once, before they are forked.
@@ -15,10 +15,13 @@ sys.path_importer_cache.clear()
 
 import confluent_kafka  # noqa: F401
 import pyarrow  # noqa: F401
-from pyspark.daemon import manager
+import pyspark.daemon
+
+from spark.worker_input import main
 
 if __name__ == "__main__":
+    pyspark.daemon.worker_main = main
     # Workers collect their garbage after each task; this is none, and stays in memory that they share.
     gc.collect()
     gc.freeze()
-    manager()  # type: ignore[no-untyped-call]
+    pyspark.daemon.manager()  # type: ignore[no-untyped-call]

@@ -1,6 +1,6 @@
 """One task's share of a batch: rows of the lake written as Parquet files, not yet part of the table.
 
-Runs in Spark's Python workers, a `mapInArrow` function. The files become visible when the driver commits them all at once;
+Runs in Spark's Python workers. The files become visible when the driver commits them all at once;
 those of a task that runs again are never committed, and vacuumed later.
 """
 

@@ -30,6 +30,7 @@ from contracts.producer_config import PRODUCER_CONFIG
 from spark.arrow import text
 from spark.offsets import OffsetRange
 from spark.sink import PASSED_ON, Route
+from spark.worker_input import map_whole
 
 RESULT = "result string"
 """What a task says of itself, a JSON object: partition, sent, dead_letters, skipped; of what it wrote oldest_ms and sum_ms of
@@ -93,11 +94,11 @@ def sending(rows: DataFrame, plan: Plan) -> DataFrame:
     """
     bad = F.when(F.col("reason").isNotNull(), F.to_json(F.struct("reason", "error", "headers")))
     columns = rows.withColumn("bad", bad).select("partition", *_COLUMNS, "unmatched")
-    return columns.mapInArrow(functools.partial(send, plan), RESULT)
+    return map_whole(columns, functools.partial(send, plan), RESULT)
 
 
 def send(plan: Plan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """A `mapInArrow` function: what `sending` makes of rows in, one row of `RESULT` out."""
+    """What `sending` makes of rows in, one row of `RESULT` out; `batches` raise at their end if rows are missing."""
     context = TaskContext.get()
     assert context is not None
     *found, metadata = json.loads(str(context.getLocalProperty(_RANGES)))[context.partitionId()]
@@ -223,7 +224,7 @@ class _Task:
                 if open_rows >= self._plan.transaction_records or (open_rows and self._is_long()):
                     self._commit(batch.column("offset")[-1].as_py() + 1)
                     self._begin()
-            # The range's end, not the last row's: markers of transactions are offsets too.
+            # All rows came, or `batches` had raised. The range's end, not the last row's: markers of transactions are offsets too.
             self._commit(self.range.end)
         except BaseException:
             abort(self._producer)

@@ -83,8 +83,9 @@ def raw_frame(spark: SparkSession, *values: bytes | None) -> DataFrame:
 class Topics:
     """Contracted topics under names of their own, so that tests don't see each other's records."""
 
-    def __init__(self, settings: SparkSettings, catalog: Catalog, registry: Registry) -> None:
-        self.tag = f"t{uuid.uuid4().hex[:8]}"
+    def __init__(self, settings: SparkSettings, catalog: Catalog, registry: Registry, tag: str = "") -> None:
+        """`tag` begins their names; of those that another process has made."""
+        self.tag = tag or f"t{uuid.uuid4().hex[:8]}"
         self._kafka = settings.kafka
         self._admin = AdminClient({**settings.kafka.client_config()})
         own = renamed(catalog, self.tag)
@@ -132,6 +133,14 @@ class Topics:
         for flight_id in flight_ids:
             event = body(a_departure(flight_id=flight_id))
             self.send(framed(schema_id, event), partition=partition, headers=[("ce_id", flight_id.encode())])
+
+    def send_many(self, count: int, *, partition: int = 0) -> None:
+        """Append one valid departure many times."""
+        producer = Producer({**self._kafka.client_config(), "linger.ms": 20, "queue.buffering.max.messages": count})
+        value = framed(self.schema_ids[DEPARTED], body(a_departure()))
+        for _ in range(count):
+            producer.produce(self.departed.name, key=b"key", value=value, partition=partition)
+        assert producer.flush(60) == 0
 
     def read(self, topic: str) -> list[Message]:
         """Every committed record of a topic now."""

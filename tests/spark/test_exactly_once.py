@@ -7,86 +7,30 @@ import time
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 from confluent_kafka import KafkaException, TopicPartition
 from pyspark.errors import PythonException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 from structlog.testing import capture_logs
 
-from spark.decode import decode
 from spark.errors import PositionsDisagree, SinkRefused
 from spark.exactly_once import ExactlyOnceSink
-from spark.kafka import kafka_options
 from spark.lease import Lease
 from spark.lifecycle import Lifecycle
 from spark.offsets import OffsetRange
 from spark.resume import CheckpointOffsets
-from spark.schemas import WriterSchemas
 from spark.settings import SparkSettings
-from spark.sink import Route, Written, outgoing
-from spark.transaction import Plan, committed_offsets, given, position_reader, sending, transactional_producer
-from tests.spark.records import DEPARTED, SCHEMA, Topics, a_departure, body, framed
-
-PARTITION = 0
-
-
-@dataclass
-class Hop:
-    """The sink between two topics of this test alone, without the enrichment: values go through as they are."""
-
-    spark: SparkSession
-    settings: SparkSettings
-    topics: Topics
-    route: Route
-
-    def sink(self, **live: object) -> ExactlyOnceSink:
-        return ExactlyOnceSink(self.settings.kafka, self.route, self.settings.live.model_copy(update=live))
-
-    def write(self, start: int, end: int, **live: object) -> Written:
-        found = [OffsetRange(self.route.source, PARTITION, start, end)]
-        return self.sink(**live).write(self.raw(start, end), self.to_rows, found)
-
-    def raw(self, start: int, end: int) -> DataFrame:
-        source = self.route.source
-        raw = self.spark.read.format("kafka").options(
-            **kafka_options(self.settings.kafka),
-            assign=f'{{"{source}": [{PARTITION}]}}',
-            startingOffsets=f'{{"{source}": {{"{PARTITION}": {start}}}}}',
-            endingOffsets=f'{{"{source}": {{"{PARTITION}": {end}}}}}',
-            includeHeaders="true",
-        )
-        return raw.load()
-
-    def to_rows(self, raw: DataFrame) -> DataFrame:
-        schemas = WriterSchemas(self.topics.departed.subject, SCHEMA, {self.topics.schema_ids[DEPARTED]: SCHEMA})
-        return outgoing(decode(raw, schemas), F.col("record.value"), F.lit("airlines,planes"))
-
-    def written(self) -> list[int]:
-        """The raw offsets in the target topic, in its order."""
-        ids = [dict(m.headers() or [])["ce_id"] for m in self.topics.read(self.route.target)]
-
-        return sorted(int(str(found).strip("b'").rpartition("/")[2]) for found in ids)
-
-    def position(self) -> int | None:
-        reader = position_reader(self.settings.kafka.client_config(), self.route)
-        try:
-            return committed_offsets(reader, self.route.source, [PARTITION])[PARTITION]
-        finally:
-            reader.close()
+from spark.sink import Written
+from spark.transaction import Plan, given, sending, transactional_producer
+from tests.spark.hop import PARTITION, Hop
+from tests.spark.records import DEPARTED, Topics, a_departure, body, framed
 
 
 @pytest.fixture
 def hop(spark: SparkSession, settings: SparkSettings, topics: Topics) -> Hop:
-    departed = topics.departed
-    return Hop(
-        spark,
-        settings,
-        topics,
-        Route(f"q-{uuid.uuid4().hex[:8]}", departed.name, topics.enriched.name, departed.dead_letter_topic),
-    )
+    return Hop.of(spark, settings, topics)
 
 
 def test_rows_and_position_are_committed_together(hop: Hop) -> None:
@@ -121,7 +65,7 @@ def test_a_range_cut_into_transactions_is_skipped_as_far_as_it_was_committed(hop
     found = OffsetRange(hop.route.source, PARTITION, 0, 2500)
     plan = Plan(hop.settings.kafka.client_config(), hop.route, 0.2, transaction_records=1)
     with given(hop.spark.sparkContext, [found], {}):
-        (row,) = sending(hop.to_rows(hop.raw(0, 2500)), plan).collect()
+        (row,) = sending(hop.to_rows(hop.raw({PARTITION: (0, 2500)})), plan).collect()
     result = json.loads(row["result"])
     assert (result["sent"], result["skipped"], result["refused"]) == (800, 1700, None)
     assert (hop.written(), hop.position()) == (list(range(2500)), 2500)
