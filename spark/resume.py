@@ -40,23 +40,25 @@ class Found:
 def resume(found: Mapping[int, Found], topic: str, resume_from: ResumeFrom, on_data_loss: OnDataLoss) -> dict[int, int]:
     """The offset at which each partition is to go on.
 
-    The group leads: a checkpoint that is older only repeats reading. Raises PositionsDisagree, with what to set, if
+    The group leads: a checkpoint that is older would repeat what was written, so no setting goes back to it. To go back, stop `live`
+    and set the group's offsets back, as with any consumer. Raises PositionsDisagree, with what to set, if
     the checkpoint is ahead of the group, or if records that nobody has taken in are gone from the topic.
     """
     positions = {}
     for partition, at in sorted(found.items()):
         name = f"{topic}/{partition}"
         position = at.low if at.group is None else at.group
-        if at.checkpoint is not None and resume_from == "checkpoint":
-            position = at.checkpoint
-        elif at.checkpoint is not None and at.checkpoint > position and resume_from == "both":
-            raise PositionsDisagree(
-                f"{name}: the checkpoint has read up to offset {at.checkpoint}, the consumer group "
-                f"{'has no offset' if at.group is None else f'has taken in up to {at.group}'}. "
-                "Set HEADRACE_LIVE__RESUME_FROM=group to read what lies between (again, if another sink wrote it), or "
-                "=checkpoint to leave it out"
-            )
-        if at.group is not None and not at.low <= position <= at.high:
+        if at.checkpoint is not None and at.checkpoint > position:
+            if resume_from == "both":
+                raise PositionsDisagree(
+                    f"{name}: the checkpoint has read up to offset {at.checkpoint}, the consumer group "
+                    f"{'has no offset' if at.group is None else f'has taken in up to {at.group}'}. "
+                    "Set HEADRACE_LIVE__RESUME_FROM=group to read what lies between (again, if another sink wrote it), or "
+                    "=checkpoint to leave it out"
+                )
+            if resume_from == "checkpoint":
+                position = at.checkpoint
+        if not at.low <= position <= at.high:
             lost = (
                 f"{at.low - position} records from offset {position} up to {at.low} are gone from {name} unread"
                 if position < at.low

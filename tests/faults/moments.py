@@ -19,6 +19,12 @@ _LOOK_SECONDS = 0.002
 _COMMIT_SECONDS = 0.2
 """Longer than a broker takes to end a transaction, also on a busy machine."""
 
+VICTIMS = ("all", "driver", "jvm", "workers")
+"""What of a Spark deployable is killed: all that it has started, the Python process, the JVM or Spark's Python workers alone."""
+
+_LONG = 1_000
+"""Records of an open transaction: more than one message from Spark to a worker holds."""
+
 Sign = Callable[[], object]
 """A state that is asked for again and again; the moment may have come when it changes."""
 
@@ -26,8 +32,7 @@ Sign = Callable[[], object]
 def strike(stage: Stage, name: str, sign: Sign, holds: Callable[[], bool], victims: str) -> bool:
     """Freeze a process each time that `sign` changes; if `holds` then, kill it, else let it go on and wait again.
 
-    `victims`: `all` that it has started, the `driver` (the Python process), the `jvm` or Spark's Python `workers` alone.
-    The others go on, as on a host where one process of several was killed. False if the moment did not come.
+    `victims`: one of `VICTIMS`. The others go on, as on a host where one process of several was killed. False if the moment did not come.
     """
     # Looking this often takes half the machine: not while it starts.
     stage.wait(f"{name} to be healthy", lambda: stage.healthy(name))
@@ -39,13 +44,36 @@ def strike(stage: Stage, name: str, sign: Sign, holds: Callable[[], bool], victi
             continue
         before = now
         with stage.frozen(name, family) as family:
-            chosen = [each for each in family if victims == "all" or _is(each, victims, family[-1])]
-            if chosen and holds():
-                for each in chosen:
-                    with suppress(psutil.NoSuchProcess):
-                        each.kill()
-                return True
+            if _chosen(family, victims) and holds():
+                return kill_of(family, victims) > 0
     return False
+
+
+def kill_of(family: Sequence[psutil.Process], victims: str) -> int:
+    """kill -9 of the `victims` in a family as `Stage.family` gives it; how many these were."""
+    chosen = _chosen(family, victims)
+    for each in chosen:
+        with suppress(psutil.NoSuchProcess):
+            each.kill()
+    return len(chosen)
+
+
+def in_a_long_batch(stage: Stage, chance: random.Random, act: Callable[[], object], *, restart: bool = True) -> bool:
+    """`act` somewhere in a batch of tens of thousands; whether a transaction of more than one Arrow message was open then.
+
+    The backlog comes while `live` starts anew; without `restart`, while it works.
+    """
+    if restart:
+        stage.forgive()
+        stage.kill("live")
+    stage.burst()
+    until = time.monotonic() + _TRIES_SECONDS
+    while stage.positions.open_records() < _LONG and time.monotonic() < until:
+        time.sleep(_LOOK_SECONDS)
+    time.sleep(chance.uniform(0, 1))
+    was_open = stage.positions.open_records() >= _LONG
+    act()
+    return was_open
 
 
 def until_it_works(stage: Stage, name: str) -> None:
@@ -128,6 +156,10 @@ def _is_behind(positions: Positions, checkpoint: str) -> bool:
     with suppress(HeadraceError):
         return positions.newest(f"{checkpoint}/offsets/") > positions.newest(f"{checkpoint}/commits/")
     return False
+
+
+def _chosen(family: Sequence[psutil.Process], victims: str) -> list[psutil.Process]:
+    return [each for each in family if victims == "all" or _is(each, victims, family[-1])]
 
 
 def _is(process: psutil.Process, victims: str, driver: psutil.Process) -> bool:

@@ -47,6 +47,10 @@ _COMPRESSED = {
     "HEADRACE_SESSION_TIMEOUT_SECONDS": "6",
     "HEADRACE_STALL_SECONDS": "20",
 }
+_BURST_SECONDS = 8.0
+"""Half of it is the producer's start."""
+
+_AS_FAST_AS_IT_CAN = 1e6
 _KAFKA_MB = 3_000
 _SCRATCH_MB = 300
 _START_SECONDS = 300.0
@@ -127,8 +131,7 @@ class Stage:
 
     def family(self, name: str) -> list[psutil.Process]:
         """A process and all that it has started, the youngest first."""
-        parent = self._alive(name)
-        return [*reversed(parent.children(recursive=True)), parent]
+        return family_of(self._alive(name))
 
     def kill(self, *names: str) -> list[int]:
         """kill -9 of these with all that they have started, at once; returns their pids."""
@@ -188,6 +191,23 @@ class Stage:
         process = Process(name, argv, directory=self.directory, env=self.env | {"PYTHONPATH": str(ROOT)})
         process.start()
         return process
+
+    def burst(self) -> None:
+        """As many events as a producer can send in some seconds, beside the steady load: tens of thousands."""
+        producer = self.load(rate=_AS_FAST_AS_IT_CAN)
+        time.sleep(_BURST_SECONDS)
+        producer.stop(grace_seconds=60)
+
+    @contextmanager
+    def busy(self, processes: int) -> Iterator[None]:
+        """Other work that takes what it gets of the processors."""
+        working = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)]
+        try:
+            yield
+        finally:
+            for each in working:
+                each.kill()
+                each.wait()
 
     def end_load(self) -> None:
         """Stop the steady load, if it was started; what it has queued is delivered first."""
@@ -300,6 +320,11 @@ class Stage:
     def _log(self, text: str) -> None:
         with (self.directory / "supervisor.log").open("a") as file:
             file.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+
+
+def family_of(process: psutil.Process) -> list[psutil.Process]:
+    """A process and all that it has started, the youngest first."""
+    return [*reversed(process.children(recursive=True)), process]
 
 
 def is_dead(process: psutil.Process) -> bool:

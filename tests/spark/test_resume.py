@@ -36,6 +36,16 @@ def test_a_checkpoint_ahead_of_the_group_needs_a_choice(group: int | None) -> No
     assert at(group, 60, resume_from="group") == (group or 0)
 
 
+@pytest.mark.parametrize("resume_from", ["both", "group", "checkpoint"])
+def test_no_setting_that_is_left_goes_back_behind_the_group(resume_from: ResumeFrom) -> None:
+    assert at(40, 30, resume_from=resume_from) == 40
+
+
+def test_a_checkpoint_beyond_the_topic_is_no_place_to_go_on() -> None:
+    with pytest.raises(PositionsDisagree, match=r"t/3 ends at offset 7, before the 60"):
+        at(None, 60, high=7, resume_from="checkpoint")
+
+
 def test_records_that_retention_took_unread_are_counted_and_need_a_choice() -> None:
     with pytest.raises(PositionsDisagree, match=r"30 records from offset 10 up to 40 are gone from t/3 unread"):
         at(10, 10, low=40)

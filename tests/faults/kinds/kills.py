@@ -5,20 +5,30 @@ from __future__ import annotations
 import random
 import time
 
+import psutil
+
+from spark.live import SOURCE, TARGET
 from spark.mode import Mode
+from spark.sink import Route
+from spark.transaction import close, transactional_producer
 from tests.faults.fault import Shown, fault
 from tests.faults.moments import (
+    VICTIMS,
     after_it_commits_an_interval,
     after_the_lake_commits,
     before_the_lake_commits,
     between_its_commits,
+    in_a_long_batch,
     in_a_transaction,
+    kill_of,
     strike_often,
     until_it_works,
 )
-from tests.faults.stage import Stage, is_dead, text_of
+from tests.faults.stage import Stage, family_of, is_dead, text_of
 
 _TIMES_ALL_DIE = 5
+_BUSY_PROCESSES = 6
+_ROUTE = Route("live", SOURCE, TARGET, f"{SOURCE}.dlq")
 
 
 @fault("kill -9 of live at moments of chance.")
@@ -72,6 +82,70 @@ def live_workers_killed(stage: Stage, chance: random.Random) -> Shown:
     return strike_often(
         stage, chance, "live", in_a_transaction, "kills of all workers with a transaction open", victims=("workers",)
     )
+
+
+@fault(
+    "kill -9 of live, its driver, its JVM or its workers, somewhere in a batch of tens of thousands.",
+    only=Mode.EXACTLY_ONCE,
+)
+def live_killed_in_a_long_batch(stage: Stage, chance: random.Random) -> Shown:
+    victims = chance.sample(VICTIMS, k=len(VICTIMS))
+    met = 0
+    for of in victims:
+        met += in_a_long_batch(stage, chance, lambda: kill_of(stage.family("live"), of))  # noqa: B023  called at once
+    return Shown(met, "kills with a long transaction open")
+
+
+@fault(
+    "One partition of live is fenced in the middle of a long batch: its task fails, and Spark cancels the others.",
+    only=Mode.EXACTLY_ONCE,
+)
+def live_input_ends_early(stage: Stage, chance: random.Random) -> Shown:
+    def fence() -> None:
+        kafka = stage.stack.settings().kafka.client_config()
+        close(transactional_producer(kafka, _ROUTE, chance.choice(list(stage.positions.taken()))))
+
+    before = stage.log_of("live").count("ended before all had come")
+    met = sum(in_a_long_batch(stage, chance, fence) for _ in range(stage.strikes))
+    stage.wait("live to run again", lambda: stage.healthy("live"))
+    ended = stage.log_of("live").count("ended before all had come") - before
+    return Shown(met, f"tasks fenced with a long transaction open; {ended} others told that their rows had ended early")
+
+
+@fault(
+    "live runs where Spark tries a failed task again, as on a cluster, and its workers are killed in long batches.",
+    only=Mode.EXACTLY_ONCE,
+)
+def live_tasks_retried(stage: Stage, chance: random.Random) -> Shown:
+    before = stage.process("live")
+    with stage.frozen("live"):
+        other = stage.second("live", HEADRACE_SPARK__MASTER="local[2,16]")
+        stage.wait("the second live to take over", lambda: '"started"' in text_of(other.log))
+        met = sum(
+            in_a_long_batch(
+                stage, chance, lambda: kill_of(family_of(psutil.Process(other.pid)), "workers"), restart=False
+            )
+            for _ in range(stage.strikes)
+        )
+        failed = text_of(other.log).count("Lost task")
+        has_gone_on = other.exit_code() is None
+    stage.wait("the first live to end", lambda: is_dead(before))
+    other.stop(grace_seconds=60)
+    return Shown(met * failed * has_gone_on, "tasks lost and tried again in one batch")
+
+
+@fault("Other work takes all cores while live and lake are killed at moments of chance, in long batches too.")
+def cores_taken(stage: Stage, chance: random.Random) -> Shown:
+    killed = 0
+    with stage.busy(_BUSY_PROCESSES):
+        for _ in range(stage.strikes):
+            stage.forgive()
+            stage.burst()
+            until_it_works(stage, "live")
+            time.sleep(chance.uniform(0, 3))
+            name, of = chance.choice(("live", "lake")), chance.choice(VICTIMS)
+            killed += kill_of(stage.family(name), of)
+    return Shown(killed, f"processes killed while {_BUSY_PROCESSES} others took what they could of the processors")
 
 
 @fault("A second live is started on the same query.")
