@@ -124,7 +124,7 @@ def _acquire(lifecycle: Lifecycle, settings: SparkSettings, catalog: Catalog, en
 def _live_sink(settings: SparkSettings, catalog: Catalog, lifecycle: Lifecycle) -> Sink:
     if settings.live.mode == Mode.AT_LEAST_ONCE:
         return AtLeastOnceSink(settings.kafka, route(catalog), settings.live)
-    sink = ExactlyOnceSink(settings.kafka, route(catalog), settings.live)
+    sink = ExactlyOnceSink(settings.kafka, route(catalog), settings.live, lifecycle.epoch)
     threading.Thread(target=sink.keep_offsets, args=[lifecycle], name="keep-offsets", daemon=True).start()
     return sink
 

@@ -29,6 +29,7 @@ from spark.transaction import (
     Plan,
     close,
     committed_positions,
+    epoch_of,
     fence,
     given,
     position_reader,
@@ -54,8 +55,10 @@ class ExactlyOnceSink:
 
     keeps_checkpoint = False
 
-    def __init__(self, kafka: KafkaSettings, route: Route, live: LiveSettings) -> None:
+    def __init__(self, kafka: KafkaSettings, route: Route, live: LiveSettings, epoch: int = 0) -> None:
+        """`epoch` is that of the lease, 0 without one: a successor in real-time mode has a later one."""
         self._settings = kafka
+        self._epoch = epoch
         self._kafka = kafka.client_config()
         self._route = route
         self._live = live
@@ -78,10 +81,11 @@ class ExactlyOnceSink:
             found = find_positions(reader, topic, partitions, self._taken, checkpoint.committed(topic))
             positions = resume(found, topic, self._live.resume_from, self._live.on_data_loss)
             moved = [
-                TopicPartition(topic, p, at, self._taken[p].metadata if p in committed else "")
+                TopicPartition(topic, p, at, self._taken[p].metadata(self._epoch) if p in committed else "")
                 for p, at in positions.items()
-                if p not in committed or committed[p].offset != at
+                if p not in committed or committed[p].offset != at or epoch_of(committed[p].metadata) > self._epoch
             ]
+            # A later epoch is of a lease that is gone with its object store: this process holds the one that counts.
             if moved:
                 reader.commit(offsets=moved, asynchronous=False)
             # Spark would refuse one of which something is missing, and the group says as much.
@@ -93,7 +97,7 @@ class ExactlyOnceSink:
     def write(self, batch: DataFrame, to_rows: ToRows, ranges: Sequence[OffsetRange]) -> Written:
         """Raises SinkRefused if a task found that writing would lose or double records."""
         late = {at.partition: self._taken[at.partition] for at in ranges if at.start <= self._last_taken(at.partition)}
-        metadata = {partition: each.metadata for partition, each in late.items()}
+        metadata = {partition: each.metadata(self._epoch) for partition, each in late.items()}
         prepared = self._prepare(to_rows, late) if late else self._prepared(to_rows)
         with self._writing, given(batch.sparkSession.sparkContext, ranges, metadata):
             found = prepared.collect(batch)
@@ -108,7 +112,7 @@ class ExactlyOnceSink:
         return _together(results)
 
     def _prepare(self, to_rows: ToRows, late: Mapping[int, Taken] | None = None) -> Prepared:
-        plan = Plan(self._kafka, self._route, self._live.dead_letter_limit)
+        plan = Plan(self._kafka, self._route, self._epoch, self._live.dead_letter_limit)
 
         def query(batch: DataFrame) -> DataFrame:
             return sending(not_taken(to_rows(batch), late or {}), plan)

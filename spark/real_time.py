@@ -35,6 +35,7 @@ from spark.real_time_query import (
     CHECKPOINT_ON_DISK,
     check_slots,
     configured,
+    drain,
     failing_on_other_ids,
     failure_of,
     read,
@@ -79,7 +80,10 @@ class RealTime:
         self._dimensions = Dimensions(spark, settings.s3, [catalog.dimension(name) for name in DIMENSIONS])
         self._value = EnrichedValue(*target_schema(catalog, registry))
         self._positions = RealTimePositions(
-            settings, self._route, CheckpointOffsets(settings.s3, checkpoint_folder(self._route.target))
+            settings,
+            self._route,
+            CheckpointOffsets(settings.s3, checkpoint_folder(self._route.target)),
+            lifecycle.epoch,
         )
         self._began = time.monotonic()
         self._foreign: set[int] = set()
@@ -118,6 +122,7 @@ class RealTime:
         self._schemas.renew()
         dimensions = self._dimensions.newest()
         versions = self._versions(dimensions)
+        drain(self._spark)
         taken = self._positions.find()
         positions = {partition: each.position for partition, each in taken.items()}
         check_slots(self._spark, self._route.source, len(positions))

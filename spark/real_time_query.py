@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import re
+import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,11 +21,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from contracts.settings import KafkaSettings
 from spark.decode import has_other_id, wire_header
-from spark.errors import TooFewSlots
+from spark.errors import QueryFailed, TooFewSlots
 from spark.kafka import PRODUCER, kafka_options, read_topic
 from spark.logical_plan import frame_of
 
 _UNKNOWN = "headrace: schema id not known to the running query: "
+
+_TASKS_END_SECONDS = 60.0
+_LOOK_SECONDS = 0.01
 
 _SOURCE = {
     # After a seek the consumer first waits for the answer to what it asked before: at each interval's end.
@@ -125,6 +129,24 @@ def start(
     writer._jwrite.trigger(trigger.RealTime(round(interval_seconds * 1000)))
     with configured(spark, {"spark.sql.optimizer.excludedRules": ",".join(_excludable_rules(spark))}):
         return writer.start()
+
+
+def drain(spark: SparkSession) -> None:
+    """Return when queries that have been stopped can write no more: their tasks are gone, and what they handed to producers is sent.
+
+    Stopping a query waits neither for the one nor for the other, and producers outlive their tasks. Holds for what runs in the driver's
+    own process (`local[N]`). Raises QueryFailed if a task doesn't end.
+    """
+    jvm = spark._jvm
+    assert jvm is not None
+    scheduler = spark._jsparkSession.sparkContext().taskScheduler()
+    until = time.monotonic() + _TASKS_END_SECONDS
+    while running := sum(_items(scheduler.runningTasksByExecutors().values().toSeq())):
+        if time.monotonic() > until:
+            raise QueryFailed(f"{running} tasks of a query that was stopped still run after {_TASKS_END_SECONDS:.0f} s")
+        time.sleep(_LOOK_SECONDS)
+    # Closes each producer, which first sends what it has, or gives it up after its delivery timeout.
+    getattr(jvm.org.apache.spark.sql.kafka010.producer, "InternalKafkaProducerPool$").__getattr__("MODULE$").reset()
 
 
 def rehearse(query: StreamingQuery) -> None:

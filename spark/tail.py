@@ -36,17 +36,18 @@ class Mark:
 
     ends: Mapping[str, tuple[int, ...]]
 
-    def as_metadata(self) -> str:
-        """As the metadata of a committed offset; brokers take 4,096 bytes, which are some 150 partitions."""
-        return json.dumps({topic: list(ends) for topic, ends in self.ends.items()}, separators=(",", ":"))
+    def as_metadata(self, epoch: int) -> str:
+        """As the metadata of an offset that the holder of the lease's `epoch` commits; brokers take 4,096 bytes, which are some 150 partitions."""
+        ends = {topic: list(ends) for topic, ends in self.ends.items()}
+        return json.dumps({"epoch": epoch, "ends": ends}, separators=(",", ":"))
 
     @classmethod
     def of(cls, metadata: str | None) -> Self | None:
         """None if it isn't ours: who committed it wrote records and position together."""
         try:
-            found = json.loads(metadata or "null")
+            found = json.loads(metadata or "null")["ends"]
             return cls({str(topic): tuple(map(int, ends)) for topic, ends in found.items()})
-        except (ValueError, TypeError, AttributeError):
+        except (ValueError, TypeError, KeyError, AttributeError):
             return None
 
 
@@ -54,12 +55,16 @@ class Mark:
 class Taken:
     """Of one source partition: all records below `position` are in the target topics, and of the later ones these.
 
-    `metadata` is to be committed with every position up to the last of `beyond`, so that they are found again.
+    `mark` is to be committed with every position up to the last of `beyond`, so that they are found again.
     """
 
     position: int
     beyond: frozenset[int] = frozenset()
-    metadata: str = ""
+    mark: Mark | None = None
+
+    def metadata(self, epoch: int) -> str:
+        """To be committed so by the holder of the lease's `epoch`."""
+        return "" if self.mark is None else self.mark.as_metadata(epoch)
 
 
 def reader(kafka: KafkaSettings, route: Route, options: Mapping[str, Any] = MappingProxyType({})) -> Consumer:
@@ -121,7 +126,7 @@ def _taken(kafka: KafkaSettings, route: Route, at: TopicPartition, there: set[in
             break
         position = _first_missing(there, record)
     beyond = frozenset(offset for offset in there if offset > position)
-    return Taken(position, beyond, at.metadata or "" if beyond else "")
+    return Taken(position, beyond, Mark.of(at.metadata) if beyond else None)
 
 
 def _first_missing(there: set[int], start: int) -> int:

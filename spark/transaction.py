@@ -66,6 +66,7 @@ class Plan:
 
     kafka: Mapping[str, str]
     route: Route
+    epoch: int
     dead_letter_limit: float
     transaction_records: int = 100_000
     transaction_seconds: float = 5.0
@@ -156,6 +157,14 @@ def committed_offsets(consumer: Consumer, topic: str, partitions: Sequence[int])
     """The group's offsets, None where it has none; waits while the group's coordinator moves or a transaction ends."""
     found = committed_positions(consumer, topic, partitions)
     return {partition: found[partition].offset if partition in found else None for partition in partitions}
+
+
+def epoch_of(metadata: str | None) -> int:
+    """The lease's epoch of whoever committed an offset in real-time mode; 0 of everybody else's."""
+    try:
+        return int(json.loads(metadata or "null")["epoch"])
+    except (ValueError, TypeError, KeyError):
+        return 0
 
 
 def committed_positions(consumer: Consumer, topic: str, partitions: Sequence[int]) -> dict[int, TopicPartition]:
@@ -282,7 +291,14 @@ class _Task:
     def _taken(self, consumer: Consumer) -> int:
         """The offset up to which the group has taken this partition in."""
         topic, partition, start = self.range.topic, self.range.partition, self.range.start
-        taken = committed_offsets(consumer, topic, [partition])[partition]
+        at = committed_positions(consumer, topic, [partition]).get(partition)
+        if at is not None and (successor := epoch_of(at.metadata)) > self._plan.epoch:
+            # Nobody fences one who writes in real-time mode, so its positions must say that it is there.
+            raise Refused(
+                f"another process has taken {topic}/{partition} over in real-time mode (epoch {successor} of the lease, "
+                f"this one has {self._plan.epoch}): this one stops"
+            )
+        taken = None if at is None else at.offset
         if taken is None:
             # Right for a partition that is new, and read from its first record on.
             earliest, _ = watermarks(consumer, topic, partition, _TIMEOUT_SECONDS)

@@ -63,7 +63,7 @@ def test_a_range_cut_into_transactions_is_skipped_as_far_as_it_was_committed(hop
     hop.write(0, 1700)
     # Arrow batches hold 1,000 rows: the first of them is skipped whole, and must not take the position back.
     found = OffsetRange(hop.route.source, PARTITION, 0, 2500)
-    plan = Plan(hop.settings.kafka.client_config(), hop.route, 0.2, transaction_records=1)
+    plan = Plan(hop.settings.kafka.client_config(), hop.route, 0, 0.2, transaction_records=1)
     with given(hop.spark.sparkContext, [found], {}):
         (row,) = sending(hop.to_rows(hop.raw({PARTITION: (0, 2500)})), plan).collect()
     result = json.loads(row["result"])

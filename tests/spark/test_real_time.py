@@ -30,6 +30,7 @@ from spark.transaction import committed_offsets, position_reader
 from tests.contracts.gateway import HANG_UP, a_gateway
 from tests.spark.live_query import Dimensions, events, flights, wait_for
 from tests.spark.live_query import running as running_exactly_once
+from tests.spark.quota import throttled
 from tests.spark.records import Topics, a_departure, body, framed, schema_with
 
 
@@ -146,10 +147,29 @@ def test_a_new_dimension_version_renews_the_query(
         table = f"s3://{settings.s3.bucket}/{dimensions.contracts['airlines'].location}"
         rows = pa.table({"carrier": ["UA"], "name": ["United of Tomorrow"]})
         write_deltalake(table, rows, mode="overwrite", storage_options=settings.s3.delta_options())
-        wait_for("the renewal", lambda: any(line["event"] == "renewing the query" for line in logs))
+        wait_for("the renewal", lambda: any(line["event"] == "started" for line in logs))
     topics.send_departures("after")
     wait_for("the second record", lambda: flights(topics) == ["before", "after"])
     assert [event["airline_name"] for event, _, _ in events(topics)][1] == "United of Tomorrow"
+
+
+def test_a_renewal_waits_for_what_the_old_query_handed_to_its_producers(
+    live: threading.Thread, topics: Topics, settings: SparkSettings, dimensions: Dimensions
+) -> None:
+    topics.send_departures("before")
+    wait_for("the first record", lambda: flights(topics) == ["before"])
+    many = [f"f{i}" for i in range(1500)]
+    with throttled(settings.kafka.bootstrap_servers, bytes_per_second=3_000):
+        topics.send_departures(*many)
+        wait_for("the first of many", lambda: len(flights(topics)) > 1)
+        with structlog.testing.capture_logs() as logs:
+            dimensions.publish("airlines", ("UA", "United of Tomorrow"))
+            wait_for("the renewal", lambda: any(line["event"] == "renewing the query" for line in logs))
+            assert len(flights(topics)) < len(many), "the producer was not slow enough to show anything"
+    wait_for("all records", lambda: {*flights(topics)} == {"before", *many})
+    topics.send_departures("after")
+    wait_for("the last record", lambda: "after" in flights(topics))
+    assert sorted(flights(topics)) == sorted(["before", *many, "after"])
 
 
 def test_positions_are_committed_and_exactly_once_goes_on_from_them(

@@ -12,14 +12,16 @@ from pyspark.sql import functions as F
 
 from spark.at_least_once import AtLeastOnceSink
 from spark.decode import decode
+from spark.errors import SinkRefused
 from spark.exactly_once import ExactlyOnceSink
 from spark.kafka import kafka_options
 from spark.offsets import OffsetRange
+from spark.real_time_positions import RealTimePositions
 from spark.resume import CheckpointOffsets
 from spark.schemas import WriterSchemas
 from spark.settings import SparkSettings
 from spark.sink import Route, outgoing
-from spark.tail import Mark, Taken, mark, read_tail
+from spark.tail import Taken, mark, read_tail
 from spark.transaction import committed_positions, position_reader
 from tests.spark.records import DEPARTED, SCHEMA, Topics
 
@@ -37,7 +39,7 @@ class Takeover:
     def commit(self, position: int) -> None:
         """As real-time mode does at an interval's end, with the target topics' ends of now."""
         reader = position_reader(self._settings.kafka.client_config(), self.route)
-        metadata = mark(reader, self.route).as_metadata()
+        metadata = mark(reader, self.route).as_metadata(0)
         reader.commit(offsets=[TopicPartition(self.route.source, 0, position, metadata)], asynchronous=False)
         reader.close()
 
@@ -57,11 +59,22 @@ class Takeover:
         finally:
             reader.close()
 
-    def take_over(self, end: int) -> ExactlyOnceSink:
+    def take_over(self, end: int, epoch: int = 0) -> ExactlyOnceSink:
         """Write exactly once, from where its sink says to `end`."""
-        sink = ExactlyOnceSink(self._settings.kafka, self.route, self._settings.live)
-        sink.starting_offsets(CheckpointOffsets(self._settings.s3, f"checkpoints/{self.route.query}"))
-        start = self.position()
+        sink = self.sink(epoch)
+        self.batch(sink, self.position(), end)
+        return sink
+
+    def checkpoint(self) -> CheckpointOffsets:
+        return CheckpointOffsets(self._settings.s3, f"checkpoints/{self.route.query}")
+
+    def sink(self, epoch: int = 0) -> ExactlyOnceSink:
+        """One that has begun."""
+        sink = ExactlyOnceSink(self._settings.kafka, self.route, self._settings.live, epoch)
+        sink.starting_offsets(self.checkpoint())
+        return sink
+
+    def batch(self, sink: ExactlyOnceSink, start: int, end: int) -> None:
         raw = self._spark.read.format("kafka").options(
             **kafka_options(self._settings.kafka),
             assign=f'{{"{self.route.source}": [0]}}',
@@ -76,7 +89,6 @@ class Takeover:
             return outgoing(decode(batch, schemas), F.col("record.value"), F.lit(""))
 
         sink.write(raw.load(), to_rows, [OffsetRange(self.route.source, 0, start, end)])
-        return sink
 
     def position(self) -> int:
         reader = position_reader(self._settings.kafka.client_config(), self.route)
@@ -104,7 +116,7 @@ def test_what_is_written_counts_up_to_the_first_gap_and_beyond(takeover: Takeove
     takeover.write(2, topic=takeover.route.dead_letters, writer="another")
     taken = takeover.taken()
     assert (taken.position, taken.beyond) == (2, frozenset({3, 4}))
-    assert Mark.of(taken.metadata) is not None
+    assert taken.mark is not None
     takeover.write(2, topic=takeover.route.dead_letters)
     assert takeover.taken() == Taken(5)
 
@@ -130,6 +142,29 @@ def test_exactly_once_takes_over_without_loss_or_repeat(takeover: Takeover, topi
     takeover.take_over(4)
     assert (takeover.written(), takeover.position()) == ([0, 1, 2, 3], 4)
     takeover.take_over(6)
+    assert (takeover.written(), takeover.position()) == ([0, 1, 2, 3, 4, 5], 6)
+
+
+def test_one_that_slept_before_its_batch_writes_nothing_once_real_time_mode_has_taken_over(
+    takeover: Takeover, topics: Topics, settings: SparkSettings
+) -> None:
+    topics.send_departures(*"abcdef")
+    takeover.take_over(2, epoch=1)
+    sleeper = takeover.sink(epoch=1)
+    start = takeover.position()
+    successor = RealTimePositions(settings, takeover.route, takeover.checkpoint(), epoch=2)
+    assert successor.find()[0].position == 2
+    takeover.write(2, 3)
+    with pytest.raises(
+        SinkRefused, match=r"has taken .*/0 over in real-time mode \(epoch 2 of the lease, this one has 1"
+    ):
+        takeover.batch(sleeper, start, 6)
+    assert (takeover.written(), takeover.position()) == ([0, 1, 2, 3], 2)
+    assert successor.find()[0].position == 4
+    successor.close()
+    # The next one, and one whose lease began anew with its object store, go on.
+    takeover.take_over(5, epoch=3)
+    takeover.take_over(6, epoch=1)
     assert (takeover.written(), takeover.position()) == ([0, 1, 2, 3, 4, 5], 6)
 
 

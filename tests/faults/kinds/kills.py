@@ -105,11 +105,8 @@ def live_input_ends_early(stage: Stage, chance: random.Random) -> Shown:
         kafka = stage.stack.settings().kafka.client_config()
         close(transactional_producer(kafka, _ROUTE, chance.choice(list(stage.positions.taken()))))
 
-    before = stage.log_of("live").count("ended before all had come")
     met = sum(in_a_long_batch(stage, chance, fence) for _ in range(stage.strikes))
-    stage.wait("live to run again", lambda: stage.healthy("live"))
-    ended = stage.log_of("live").count("ended before all had come") - before
-    return Shown(met, f"tasks fenced with a long transaction open; {ended} others told that their rows had ended early")
+    return Shown(met, "tasks fenced with a long transaction open")
 
 
 @fault(
