@@ -17,6 +17,7 @@ from contracts.catalog import Catalog, load_catalog
 from contracts.codec import Codec
 from contracts.errors import ConsumeError, DecodeError, Malformed, RegistryUnavailable, Truncated
 from contracts.handle import E, Topic
+from contracts.headers import header_of
 from contracts.registry import Registry
 from contracts.settings import Settings
 
@@ -37,8 +38,8 @@ _HOPELESS = {
     KafkaError.GROUP_AUTHORIZATION_FAILED,
 }
 
-_Identity: TypeAlias = tuple[str, Any]
-"""What repeats have in common: event id and revision."""
+_Identity: TypeAlias = tuple[str, str, Any]
+"""What repeats have in common: source and id, which together name an event (CloudEvents 1.0), and revision."""
 
 _log = logging.getLogger(__name__)
 
@@ -63,8 +64,13 @@ class _Raw:
     @property
     def event_id(self) -> str:
         """The header `ce_id`, or the coordinate of a record that has none."""
-        value = next((value for name, value in self.headers if name == "ce_id"), None)
+        value = header_of(self.headers, "ce_id")
         return self.coordinate if value is None else value.decode(errors="replace")
+
+    @property
+    def source(self) -> str:
+        """The header `ce_source`, who gave it that id; empty of a record that has none."""
+        return (header_of(self.headers, "ce_source") or b"").decode(errors="replace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +252,7 @@ class Subscriber(Generic[E]):
 
 
 def _identity(record: Record[E]) -> _Identity:
-    return record.event_id, getattr(record.event, "revision", None)
+    return record.source, record.event_id, getattr(record.event, "revision", None)
 
 
 def _place(message: Message) -> tuple[str, int, int]:

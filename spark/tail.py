@@ -22,6 +22,7 @@ from pyspark.sql import functions as F
 from contracts.brokers import partitions_of, watermarks
 from contracts.dead_letters.headers import ERRORS
 from contracts.dead_letters.log import wait_for_open_transactions
+from contracts.headers import header_of
 from contracts.settings import KafkaSettings
 from spark.sink import Route
 
@@ -108,11 +109,10 @@ def not_taken(rows: DataFrame, taken: Mapping[int, Taken]) -> DataFrame:
 
 def source_offset(message: Message, route: Route) -> tuple[int, int] | None:
     """Partition and offset of the source record that a record of the target topics comes from; None if `route` didn't write it."""
-    headers = dict(message.headers() or [])
-    if message.topic() == route.dead_letters and headers.get(f"{ERRORS}connector.name") != route.query.encode():
+    headers = message.headers()
+    if message.topic() == route.dead_letters and header_of(headers, f"{ERRORS}connector.name") != route.query.encode():
         return None
-    coordinate = headers.get("ce_id")
-    topic, _, rest = (coordinate.decode(errors="replace") if isinstance(coordinate, bytes) else "").partition("/")
+    topic, _, rest = (header_of(headers, "ce_id") or b"").decode(errors="replace").partition("/")
     partition, _, offset = rest.partition("/")
     return (int(partition), int(offset)) if topic == route.source and partition.isdigit() and offset.isdigit() else None
 

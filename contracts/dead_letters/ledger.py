@@ -78,6 +78,7 @@ def settled(letter: DeadLetter, action: Settlement, at: datetime) -> DeadLetterS
     return DeadLetterSettled(
         dead_letter=letter.coordinate,
         coordinate=None if letter.origin is None else str(letter.origin),
+        service=letter.by,
         action=action,
         reason=letter.reason,
         value_sha256=letter.value_sha256,

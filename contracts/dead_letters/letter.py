@@ -12,6 +12,7 @@ from typing import Self, cast
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_NOT_AVAILABLE, Message
 
 from contracts.dead_letters.headers import ERRORS, REDRIVEN_FROM, TIMESTAMP, original_headers
+from contracts.headers import header_of
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -121,11 +122,8 @@ class DeadLetter:
 
 
 def _last(headers: Sequence[tuple[str, bytes | None]], name: str) -> str | None:
-    """Of several, the last: it was added last. A record may have carried the name before."""
-    for found, value in reversed(headers):
-        if found == name and value is not None:
-            return value.decode(errors="replace")
-    return None
+    value = header_of(headers, name)
+    return None if value is None else value.decode(errors="replace")
 
 
 def _is_number(text: str | None) -> bool:

@@ -26,6 +26,8 @@ class DeadLetterSettled(BaseModel):
     """The dead letter's own place: dead-letter topic/partition/offset."""
     coordinate: str | None = None
     """topic/partition/offset of the record that became the dead letter. Null: it never was a record of a topic."""
+    service: str | None = None
+    """Who had set the record aside: the connector name of the dead letter. Null: it did not say, or the entry is of before this field."""
     action: Settlement
     """redriven: its record is in the topic of the coordinate once more, sent in the same transaction as this. purged: it was given up, and deleted from its topic after this was written."""
     reason: str | None = None

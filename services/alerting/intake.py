@@ -14,6 +14,7 @@ from contracts import topics
 from contracts.codec import Codec
 from contracts.errors import DecodeError, DeliveryError, EncodeError, RegistryError
 from contracts.events import AlertRaised
+from contracts.headers import header_of
 from contracts.publisher import Delivered, OnDelivery, Publisher
 from contracts.topic import TopicContract
 from services.alerting import metrics
@@ -112,7 +113,7 @@ class Intake:
     async def _alerts(self, assigned: Assigned, rules: RulesInForce, record: Any) -> list[AlertRaised]:
         values = await self._decode(assigned, record.value or b"")
         rules.screen.learn(record.value[:5])
-        coordinate = coordinate_of(self._topic, record.partition, record.offset, _header(record, "ce_id"))
+        coordinate = coordinate_of(self._topic, record.partition, record.offset, header_of(_headers(record), "ce_id"))
         return evaluate(rules.rules, Record(self._topic, coordinate, values[self._occurred_at], values))
 
     async def _decode(self, assigned: Assigned, body: bytes) -> dict[str, Any]:
@@ -133,7 +134,7 @@ class Intake:
                 return values
 
     def _publish(self, alert: AlertRaised, record: Any, on_delivery: OnDelivery) -> None:
-        traceparent = _header(record, "traceparent")
+        traceparent = header_of(_headers(record), "traceparent")
         self._publisher.publish(
             topics.ALERTS_RAISED,
             alert,
@@ -190,10 +191,6 @@ def _place(record: Any) -> str:
     return f"{record.topic}/{record.partition}/{record.offset}"
 
 
-def _header(record: Any, name: str) -> bytes | None:
-    return next((value for key, value in _headers(record) if key == name), None)
-
-
-def _headers(record: Any) -> list[tuple[str, bytes]]:
+def _headers(record: Any) -> list[tuple[str, str | bytes | None]]:
     """As they came: a name may stand more than once."""
     return list(record.headers)

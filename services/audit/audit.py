@@ -170,9 +170,10 @@ class Audit:
             records,
             set_aside,
             np.array([each.payload for each, _ in dead], np.uint64),
-            self._intake.purged(raw, raw),
+            self._intake.purged(raw, raw, str(source.by)),
             self._broker.ends(raw.name, stable=False),
             source.recomputed.lookups.fields if source.recomputed is not None else (),
+            redriven=self._intake.redriven(raw, raw, str(source.by)),
             at_least_once=self._at_least_once,
         )
         yield from derivation.findings()
@@ -200,7 +201,9 @@ class Audit:
             own_coordinate="coordinate" not in Shape(source.schema).columns,
         )
         dead = np.array([place for _, place in self._intake.set_aside(source, source, LAKE)], np.int64)
-        yield from landing.findings(dead, self._intake.purged(source, source), self._audited_before(source))
+        purged = self._intake.purged(source, source, LAKE)
+        redriven = self._intake.redriven(source, source, LAKE)
+        yield from landing.findings(dead, purged, redriven, self._audited_before(source))
         before = None if self._since is None else self._since.rows.get(str(source.lake_table))
         yield from landing.row_count(table.rows(), before)
         self._rows_before[str(source.lake_table)] = landing.rows_before_the_cut(table.rows())
@@ -238,7 +241,9 @@ class Audit:
                 self._broker.ends(raw, stable=False),
             )
             set_aside = {at for _, at in self._intake.set_aside(source, self._plan.alerts, ALERTING)}
-            yield from alarm.findings(set_aside.union(self._intake.purged(source, self._plan.alerts).tolist()))
+            yield from alarm.findings(
+                set_aside.union(self._intake.purged(source, self._plan.alerts, ALERTING).tolist())
+            )
             self._tallies += alarm.tallies.values()
             ahead += alarm.ahead
         for name, others in found.items():

@@ -68,12 +68,3 @@ def _ends(error: KafkaError, topic: str, partition: int) -> bool:
     if error.fatal() or not error.retriable():
         raise CouldNotAudit(f"{topic}/{partition}: {error.str()}")
     return False
-
-
-def header(message: Message, name: str) -> bytes | None:
-    """The value of the first header with this name."""
-    headers = message.headers() or []
-    for key, value in headers.items() if isinstance(headers, dict) else headers:
-        if key == name:
-            return value.encode() if isinstance(value, str) else value
-    return None

@@ -12,6 +12,8 @@ from services.audit.state import Audited, State
 from services.audit.window import Span, Window
 
 _LOOK_SECONDS = 0.2
+_OPEN_SECONDS = 10.0
+"""Transactions of ours end sooner, but for those of a producer that was killed."""
 _SILENT_SECONDS = 5.0
 """Who waits longer is told for what."""
 
@@ -39,7 +41,7 @@ class Cut:
             before = self._since.topics.get(topic) if self._since is not None else None
             if before is not None and before.topic_id != topic_id:
                 raise CouldNotAudit(f"{topic} was made anew since the last clean audit: run with --full")
-            starts, ends = self._broker.starts(topic), self._broker.ends(topic)
+            starts, ends = self._broker.starts(topic), self._ends(topic)
             spans = {}
             for partition, low in sorted(starts.items()):
                 audited = before.ends.get(partition, 0) if before is not None else 0
@@ -47,6 +49,24 @@ class Cut:
                 spans[partition] = Span(low, audited, ends[partition], reread)
             self._windows[topic] = Window(topic, spans)
         return self._windows[topic]
+
+    def _ends(self, topic: str) -> dict[int, int]:
+        """Of what readers of committed records get, when those get all that was there at the call."""
+        there, began = self._broker.ends(topic, stable=False), time.monotonic()
+        patience = max(self._wait_seconds, _OPEN_SECONDS)
+        while True:
+            ends = self._broker.ends(topic)
+            held = [partition for partition, end in there.items() if ends.get(partition, 0) < end]
+            if not held:
+                return ends
+            if time.monotonic() - began > patience:
+                where = f"--topic {topic} --partition {held[0]} --start-offset {ends[held[0]]}"
+                raise CouldNotAudit(
+                    f"{topic}/{held[0]}: a transaction that began at offset {ends[held[0]]} has been open for over {patience:.0f} s, and "
+                    "nobody who reads committed records gets what lies behind it. End its producer; if that is gone, "
+                    f"`kafka-transactions.sh abort {where}` ends it"
+                )
+            time.sleep(_LOOK_SECONDS)
 
     def until_reached(
         self, who: str, topic: str, needed: Mapping[int, int], taken: Callable[[], Mapping[int, int]]

@@ -9,8 +9,9 @@ import numpy as np
 
 from contracts.dead_letters.headers import ERRORS
 from contracts.errors import DecodeError
+from contracts.headers import header_of
 from contracts.settings import RegistrySettings
-from services.audit.consume import consume, header
+from services.audit.consume import consume
 from services.audit.entries import entries
 from services.audit.errors import CouldNotAudit
 from services.audit.place import code
@@ -34,10 +35,10 @@ def dead_letters(kafka: Mapping[str, str], topic: str, partition: int, start: in
     for batch in consume(kafka, topic, partition, start, end):
         payloads = payload_digests([message.key() for message in batch], [message.value() for message in batch])
         for message, payload in zip(batch, payloads, strict=True):
-            coordinate = header(message, "ce_id")
-            by = header(message, f"{ERRORS}connector.name")
+            headers = message.headers()
+            coordinate, by = header_of(headers, "ce_id"), header_of(headers, f"{ERRORS}connector.name")
             # A record that never was on a topic is set aside without offset.
-            if coordinate is not None and by is not None and header(message, f"{ERRORS}offset") is not None:
+            if coordinate is not None and by is not None and header_of(headers, f"{ERRORS}offset") is not None:
                 yield DeadLetter(
                     code(partition, message.offset() or 0),
                     coordinate.decode(errors="replace"),
@@ -46,14 +47,25 @@ def dead_letters(kafka: Mapping[str, str], topic: str, partition: int, start: in
                 )
 
 
-def purged(
-    kafka: Mapping[str, str], registry: RegistrySettings, topic: str, schema: str, partition: int, start: int, end: int
-) -> Iterator[tuple[str, str]]:
-    """Dead-letter topics, and the coordinates of records whose letters there somebody gave up. Raises CouldNotAudit if the ledger
-    can't be read.
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """An entry of the ledger: `action` about a letter on the dead-letter `topic`, which `by` had put there for the record at
+    `coordinate`; None if the entry doesn't say who.
     """
+
+    action: str
+    topic: str
+    coordinate: str
+    by: str | None
+
+
+def settled(
+    kafka: Mapping[str, str], registry: RegistrySettings, topic: str, schema: str, partition: int, start: int, end: int
+) -> Iterator[Settled]:
+    """What became of letters that are of records. Raises CouldNotAudit if the ledger can't be read."""
     for place, entry in entries(kafka, registry, topic, schema, partition, start, end):
         if isinstance(entry, DecodeError):
             raise CouldNotAudit(f"{place}: no entry of the ledger: {entry}") from entry
-        if entry["action"] == "purged" and entry["coordinate"] is not None:
-            yield entry["dead_letter"].partition("/")[0], entry["coordinate"]
+        if entry["coordinate"] is not None:
+            letters = entry["dead_letter"].partition("/")[0]
+            yield Settled(entry["action"], letters, entry["coordinate"], entry["service"])

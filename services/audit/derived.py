@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from services.audit.digest import NULL
 from services.audit.finding import Finding, Kind, Tally
 from services.audit.place import ENDLESS, Codes, concatenated, coordinate, offset_of, partition_of
-from services.audit.recompute import GONE, OLDER
+from services.audit.recompute import GONE, NEVER, OLDER
 from services.audit.records import Records
 from services.audit.window import Where, Window
 
@@ -17,6 +18,12 @@ _NOT_COMPARED = {
     GONE: "names dimension versions that are gone, lookups not compared",
     OLDER: "of a schema version without some looked-up fields, those not compared",
 }
+
+_NEVER_MS = 1 << 62
+_CLOCKS_DIFFER_MS = 60_000
+"""By so much a producer's clock may be ahead of the time at which its record was derived."""
+
+_NO_CODES: Codes = np.zeros(0, np.int64)
 
 Mask = npt.NDArray[np.bool_]
 
@@ -57,10 +64,11 @@ class Derivation:
         latest: Mapping[int, int],
         looked_up: Sequence[str],
         *,
+        redriven: Codes = _NO_CODES,
         at_least_once: bool = False,
     ) -> None:
         """`records` in the order of partitions; `latest`: the raw topic's ends after everything else was read; `looked_up`: the
-        fields that the records' verdicts are about. With `at_least_once` a derived record or dead letter may come again, and that
+        fields that the records' verdicts are about; `redriven`: records that were sent back. With `at_least_once` a derived record or dead letter may come again, and that
         is noted; each one of a raw record in this window is compared all the same. So it always is of what a redrive sent again.
         """
         self.hop = f"{raw.topic} → {derived.window.topic}"
@@ -70,6 +78,10 @@ class Derivation:
             name: concatenated([getattr(part, name) for part in derived_records], np.uint64)
             for name in ("shared", "key")
         }
+        self._readable = concatenated([part.readable for part in records], np.bool_)
+        self._raw_sent_ms = concatenated([part.sent_ms for part in records], np.int64)
+        self._sent_ms = concatenated([part.sent_ms for part in derived_records], np.int64)
+        self._sent_back = redriven
         self._revision = concatenated([part.revision for part in derived_records], np.int64)
         self._redriven = concatenated([part.redriven for part in derived_records], np.bool_)
         self._dead_payloads = dead_payloads
@@ -100,7 +112,9 @@ class Derivation:
         yield from self._doubled_revisions(repaired & ~self._redriven)
         yield from self._wrong_lookups(derived | repaired)
         yield from self._changes(derived, dead)
+        yield from self._unreadable(derived, dead)
         yield from self._disorder(first & ~self._redriven)
+        yield from self._spread(first & ~self._redriven)
         self._note_redriven(new & self._redriven)
 
     def _claims(self, made: Made) -> npt.NDArray[np.int8]:
@@ -163,13 +177,22 @@ class Derivation:
             yield self._finding("lost", source, coordinate(self._raw.topic, source), why)
 
     def _forgotten(self, missing: Codes) -> Mask:
-        """Raw records that outlive what was made of them: older than all of it that the derived topic still has."""
+        """Raw records that outlive what was made of them.
+
+        What a derived partition has deleted lay before all that it still has. So it can be gone from one that has deleted anything
+        and has only later records of the same raw partition, or none of it and no record older than the raw one.
+        """
         forgotten = np.zeros(len(missing), np.bool_)
-        if any(span.low > span.audited for span in self._derived.window.spans.values()):
-            sources = self._derived.source[~self._redriven]  # what was redriven is old, and outlives its like
+        sent_ms = self._raw_sent_ms[np.searchsorted(self._at, missing)]
+        for number, span in self._derived.window.spans.items():
+            if span.low <= span.audited:
+                continue
+            # What was redriven is old, and outlives its like.
+            there = (partition_of(self._derived.at) == number) & ~self._redriven
+            oldest_ms = self._sent_ms[there].min(initial=_NEVER_MS) + _CLOCKS_DIFFER_MS
             for partition in self._raw.spans:
-                left = sources[partition_of(sources) == partition]
-                older = missing < left.min() if len(left) else np.ones(len(missing), np.bool_)
+                left = self._derived.source[there & (partition_of(self._derived.source) == partition)]
+                older = missing < left.min() if len(left) else sent_ms <= oldest_ms
                 forgotten |= (partition_of(missing) == partition) & older
         return forgotten
 
@@ -218,7 +241,10 @@ class Derivation:
             expected = concatenated([getattr(part, name) for part in self._records], np.uint64)
             rows = np.flatnonzero(chosen)
             places = np.searchsorted(self._at, made.source[rows])
-            for row in rows[expected[places] != found[rows]].tolist():
+            differs = expected[places] != found[rows]
+            if made is self._derived:
+                differs &= self._readable[places]  # the others are phantoms
+            for row in rows[differs].tolist():
                 source = int(made.source[row])
                 own = coordinate(made.window.topic, int(made.at[row]))
                 yield self._finding("changed", source, coordinate(self._raw.topic, source), f"{what} {own}")
@@ -229,18 +255,33 @@ class Derivation:
             for verdict, note in _NOT_COMPARED.items():
                 if count := int(np.sum(here & (self._verdict == verdict))):
                     tally.notes[note] += count
-        for row in np.flatnonzero(derived & (self._verdict >= 0)).tolist():
+        for row in np.flatnonzero(derived & ((self._verdict >= 0) | (self._verdict == NEVER))).tolist():
             source, own = (
                 int(self._derived.source[row]),
                 coordinate(self._derived.window.topic, int(self._derived.at[row])),
             )
-            field = self._looked_up[self._verdict[row]]
-            yield self._finding(
-                "changed",
-                source,
-                coordinate(self._raw.topic, source),
-                f"{field} in {own} is not what the dimension versions say that it names",
+            verdict = int(self._verdict[row])
+            what = (
+                f"{own} names no version of a dimension, or one that there never was"
+                if verdict == NEVER
+                else f"{self._looked_up[verdict]} in {own} is not what the dimension versions say that it names"
             )
+            yield self._finding("changed", source, coordinate(self._raw.topic, source), what)
+
+    def _unreadable(self, derived: Mask, dead: Mask) -> Iterator[Finding]:
+        """What was made of a raw record that can't be read, or not made of one that can."""
+        dead = dead & ~np.isin(self._dead.source, self._sent_back)
+        cases: tuple[tuple[Made, Mask, bool, Kind, str], ...] = (
+            (self._derived, derived, False, "phantom", "is of it, which can't be read"),
+            (self._dead, dead, True, "set aside", "is a dead letter of it, which can be read: redrive it"),
+        )
+        for made, chosen, readable, kind, why in cases:
+            rows = np.flatnonzero(chosen)
+            rows = rows[self._readable[np.searchsorted(self._at, made.source[rows])] == readable]
+            _, firsts = np.unique(made.source[rows], return_index=True)
+            for row in rows[firsts].tolist():
+                source, own = int(made.source[row]), coordinate(made.window.topic, int(made.at[row]))
+                yield self._finding(kind, source, coordinate(self._raw.topic, source), f"{own} {why}")
 
     def _disorder(self, first: Mask) -> Iterator[Finding]:
         """Records of one key and one raw partition, whose derived ones lie in another order than they do."""
@@ -262,6 +303,21 @@ class Derivation:
                 coordinate(self._raw.topic, int(source[index])),
                 f"in {self._derived.window.topic} after {coordinate(self._raw.topic, int(source[index - 1]))}, with the same key",
             )
+
+    def _spread(self, first: Mask) -> Iterator[Finding]:
+        """Records whose key lies in another derived partition than the first one of that key: nothing orders the two."""
+        rows = np.flatnonzero(first & (self._found["key"] != NULL))
+        rows = rows[np.argsort(self._derived.source[rows], kind="stable")]
+        _, firsts, of = np.unique(self._found["key"][rows], return_index=True, return_inverse=True)
+        homes = partition_of(self._derived.at[rows])
+        for index in np.flatnonzero(homes != homes[firsts][of]).tolist():
+            source, own = (
+                int(self._derived.source[rows[index]]),
+                coordinate(self._derived.window.topic, int(self._derived.at[rows[index]])),
+            )
+            other = f"{self._derived.window.topic}/{homes[firsts[of[index]]]}"
+            why = f"{own} has a key that is in {other} as well"
+            yield self._finding("out of order", source, coordinate(self._raw.topic, source), why)
 
     def _finding(self, kind: Kind, source: int, named: str, detail: str) -> Finding:
         partition = partition_of(source)

@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-Kind = Literal["lost", "doubled", "out of order", "changed", "phantom"]
-KINDS: tuple[Kind, ...] = ("lost", "doubled", "out of order", "changed", "phantom")
+Kind = Literal["lost", "doubled", "out of order", "changed", "phantom", "set aside"]
+KINDS: tuple[Kind, ...] = ("lost", "doubled", "out of order", "changed", "phantom", "set aside")
 
 
 class Finding(NamedTuple):

@@ -8,7 +8,7 @@ from contracts.settings import Settings
 from services.audit.alerts import Raised, read_alerts
 from services.audit.broker import Broker
 from services.audit.cut import Cut
-from services.audit.dead_letters import DeadLetter, dead_letters, purged
+from services.audit.dead_letters import DeadLetter, Settled, dead_letters, settled
 from services.audit.place import NOWHERE, Codes, offset_of, places
 from services.audit.plan import Plan, Source
 from services.audit.records import Reading, Records, read
@@ -30,7 +30,7 @@ class Intake:
         self.records: dict[str, list[Records]] = {}
         """Of each topic that was read, in the order of partitions and offsets."""
         self._dead: dict[str, list[DeadLetter]] = {}
-        self._purged: list[tuple[str, str]] = []
+        self._settled: list[Settled] = []
 
     def read(self, sources: Sequence[Source], rules: RulesHistory) -> None:
         """Every source up to its own end now, all side by side; `rules` are asked for the alerts that are due."""
@@ -60,7 +60,7 @@ class Intake:
             ]
         ledger = self._plan.ledger
         for partition, span in self._cut.window(ledger.name).spans.items():
-            self._purged += purged(
+            self._settled += settled(
                 self._kafka, self._registry, ledger.name, ledger.schema, partition, span.low, span.end
             )
 
@@ -102,23 +102,38 @@ class Intake:
         found = [each for each in self._dead[on.contract.dead_letter_topic] if each.by == by]
         return list(zip(found, places(of.name, (each.coordinate for each in found)).tolist(), strict=True))
 
-    def purged(self, of: Source, on: Source) -> Codes:
-        """Places of a source's records whose letters on the dead-letter topic of `on` were given up."""
+    def purged(self, of: Source, on: Source, by: str) -> Codes:
+        """Places of a source's records whose letters, which `by` put on the dead-letter topic of `on`, were given up."""
+        return self._settled_places("purged", of, on, by)
+
+    def redriven(self, of: Source, on: Source, by: str) -> Codes:
+        """The same of those whose records were sent back."""
+        return self._settled_places("redriven", of, on, by)
+
+    def _settled_places(self, action: str, of: Source, on: Source, by: str) -> Codes:
         letters = on.contract.dead_letter_topic
-        found = places(of.name, (coordinate for topic, coordinate in self._purged if topic == letters))
+        # An entry of before the ledger told whose letter it was may be of anybody's.
+        found = places(
+            of.name,
+            (
+                each.coordinate
+                for each in self._settled
+                if (each.action, each.topic) == (action, letters) and each.by in (by, None)
+            ),
+        )
         known: Codes = found[found != NOWHERE]
         return known
 
     def _reading(self, source: Source, partition: int, start: int, end: int, uses: tuple[RuleUse, ...]) -> Reading:
-        decoded = source.shared or uses or source.lake_table is not None
         return Reading(
             kafka=self._kafka,
             registry=self._registry,
             topic=source.name,
+            subject=source.contract.subject,
             partition=partition,
             start=start,
             end=end,
-            schema=source.schema if decoded else None,
+            schema=source.schema,
             source=None if source.raw is None else source.raw.name,
             shared=source.shared,
             rules=uses,

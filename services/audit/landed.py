@@ -45,14 +45,17 @@ class Landing:
         self._records = {name: concatenated([getattr(part, name) for part in records], np.int64) for name in names}
         self._rows = {name: concatenated([getattr(part, name) for part in rows], np.int64) for name in names}
         self._redriven = concatenated([part.redriven for part in records], np.bool_)
+        self._readable = concatenated([part.readable for part in records], np.bool_)
         self._record_digests = concatenated([part.row for part in records], np.uint64)
         self._row_digests = concatenated([part.row for part in rows], np.uint64)
         self.tallies = {partition: Tally(self.hop, f"{window.topic}/{partition}") for partition in window.spans}
 
-    def findings(self, dead: Codes, purged: Codes, audited_before: npt.NDArray[np.bool_]) -> Iterator[Finding]:
+    def findings(
+        self, dead: Codes, purged: Codes, redriven: Codes, audited_before: npt.NDArray[np.bool_]
+    ) -> Iterator[Finding]:
         """What is wrong, kind by kind; the tallies are full afterwards.
 
-        `dead`, `purged`: places of records that the lake could not decode. `audited_before`: for each record whether its raw
+        `dead`, `purged`: places of records that the lake could not decode, `redriven` of those that were sent back. `audited_before`: for each record whether its raw
         record was audited with an earlier window, so that the row is there already.
         """
         where = self._window.where(self._records["at"])
@@ -73,7 +76,7 @@ class Landing:
             tally.notes.update(self._window.notes(partition))
             gone = int(np.sum((row_where == Where.GONE) & (partition_of(self._rows["at"]) == partition)))
             tally.notes["of records that are deleted by now, not compared"] += gone
-        yield from self._losses(wanted, ids, row_ids[chosen], dead, purged)
+        yield from self._losses(wanted, ids, row_ids[chosen], dead, purged, redriven)
         yield from self._extras(wanted, ids, chosen, row_ids)
         yield from self._changes(wanted, ids, chosen, row_ids)
 
@@ -107,15 +110,25 @@ class Landing:
         return np.where(nowhere, ~mix(of["at"].astype(np.uint64)), raw)
 
     def _losses(
-        self, wanted: npt.NDArray[np.int64], ids: Digests, row_ids: Digests, dead: Codes, purged: Codes
+        self,
+        wanted: npt.NDArray[np.int64],
+        ids: Digests,
+        row_ids: Digests,
+        dead: Codes,
+        purged: Codes,
+        redriven: Codes,
     ) -> Iterator[Finding]:
-        missing = self._records["at"][wanted[~_among(ids[wanted], row_ids)]]
+        without_row = wanted[~_among(ids[wanted], row_ids)]
+        missing = self._records["at"][without_row]
         is_dead, is_purged = np.isin(missing, dead), np.isin(missing, purged)
         for partition, tally in self.tallies.items():
             tally.notes["dead letters"] += int(np.sum(partition_of(missing[is_dead]) == partition))
             tally.notes["purged dead letters"] += int(np.sum(partition_of(missing[is_purged & ~is_dead]) == partition))
         for at in np.sort(missing[~is_dead & ~is_purged]).tolist():
             yield self._finding("lost", at, "no row of it")
+        can_be_read = is_dead & self._readable[without_row] & ~np.isin(missing, redriven)
+        for at in np.sort(missing[can_be_read]).tolist():
+            yield self._finding("set aside", at, "no row but a dead letter of it, which can be read: redrive it")
 
     def _extras(
         self, wanted: npt.NDArray[np.int64], ids: Digests, chosen: npt.NDArray[np.int64], row_ids: Digests

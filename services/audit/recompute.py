@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from contracts.settings import S3Settings
 from services.audit.digest import Digests, digests
@@ -25,8 +25,11 @@ GONE = -2
 OLDER = -3
 """The schema version by which the record was written lacks some of the fields; the others are right."""
 
+NEVER = -4
+"""The record names no version of a dimension, or one that there never was."""
+
 Verdicts = npt.NDArray[np.int16]
-"""Of each record: RIGHT, GONE, OLDER, or the index in `Lookups.fields` of a field with another value."""
+"""Of each record: RIGHT, GONE, OLDER, NEVER, or the index in `Lookups.fields` of a field with another value."""
 
 
 class Recomputation:
@@ -35,7 +38,7 @@ class Recomputation:
     def __init__(self, s3: S3Settings, recomputed: Recomputed, shape: Shape) -> None:
         self._s3, self._shape = s3, shape
         self._lookups, self._places = recomputed.lookups, recomputed.places
-        self._held: dict[tuple[str, int], pa.Table | None] = {}
+        self._held: dict[tuple[str, int], pa.Table | int] = {}
 
     def verdicts(
         self, columns: Mapping[str, pa.Array], fields: Mapping[str, Digests], absent: Sequence[frozenset[str]]
@@ -67,8 +70,8 @@ class Recomputation:
             if join.fields.keys() <= absent:
                 continue  # it was not made yet
             table = self._dimension(join, versions.get(join.dimension))
-            if table is None:
-                return np.full(len(rows), GONE, np.int16)
+            if isinstance(table, int):
+                return np.full(len(rows), table, np.int16)
             places = pc.index_in(columns[join.by].take(pa.array(rows)), table.column(self._places[join.dimension].key))
             unmatched |= places.is_null().to_numpy(zero_copy_only=False).astype(np.int64) << number
             for field in join.fields.keys() - absent:
@@ -87,7 +90,7 @@ class Recomputation:
 
     def _dimension(self, join: Join, version: int | None) -> Any:
         if version is None:
-            return None
+            return NEVER
         key = (join.dimension, version)
         if key not in self._held:
             self._held[key] = self._read(self._places[join.dimension].location, version)
@@ -100,4 +103,11 @@ class Recomputation:
             files = [f"{self._s3.bucket}/{uri.removeprefix(root)}" for uri in table.file_uris()]
             return pa.concat_tables(pq.read_table(file, filesystem=file_system(self._s3)) for file in files)
         except (DeltaError, FileNotFoundError):
-            return None  # GONE, which the report says
+            return GONE if self._was(location, version) else NEVER
+
+    def _was(self, location: str, version: int) -> bool:
+        try:
+            newest = DeltaTable(f"s3://{self._s3.bucket}/{location}", storage_options=self._s3.delta_options())
+            return 0 <= version <= newest.version()
+        except TableNotFoundError:
+            return True  # with the whole table

@@ -15,11 +15,12 @@ from confluent_kafka import Message
 
 from contracts.codec import NOT_AVRO
 from contracts.dead_letters.headers import REDRIVEN_FROM
-from contracts.errors import DecodeError
+from contracts.errors import DecodeError, UnknownSubject
 from contracts.evolution import Resolution, resolve
+from contracts.headers import header_of
 from contracts.registry import Registry
 from contracts.settings import RegistrySettings, S3Settings
-from services.audit.consume import consume, header
+from services.audit.consume import consume
 from services.audit.digest import Digests, digests, mix
 from services.audit.expect import Expectation, Expected
 from services.audit.lookups import Recomputed
@@ -37,7 +38,7 @@ _NONE = frozenset[str]()
 class Reading:
     """What to read, and how.
 
-    `kafka` are librdkafka properties, secrets in clear. `schema` is the topic's current one; None: only keys, ids and raw
+    `kafka` are librdkafka properties, secrets in clear. `subject` has the versions that count, `schema` is the topic's current one; None: only keys, ids and raw
     bytes are looked at. `source`: the topic that the records derive from, None for a raw one. `shared`: fields that are to be
     equal in source and derived records. `rules`: those whose alerts are to be recomputed, `occurred_at` the field with the event time. `recomputed`: fields to be
     looked up again, in dimensions in `s3`.
@@ -46,6 +47,7 @@ class Reading:
     kafka: Mapping[str, str]
     registry: RegistrySettings
     topic: str
+    subject: str
     partition: int
     start: int
     end: int
@@ -63,7 +65,7 @@ class Records:
     """One entry of each array for each record, in the topic's order.
 
     `at` is the record's own place, `source` that of the raw record which it goes back to (NOWHERE if it names none).
-    `event` is the digest of its ce_id, `payload` that of key and value as bytes, `row` that of all fields and the time of
+    `sent_ms` is its timestamp. `event` is the digest of its ce_id, `payload` that of key and value as bytes, `row` that of all fields and the time of
     sending, `shared` that of the key and the fields which source and derived records share; both 0 where the value can't be decoded. `verdict` is about the fields that were looked up. `redriven`: it says that it was sent back.
     """
 
@@ -71,6 +73,7 @@ class Records:
     partition: int
     at: Codes
     source: Codes
+    sent_ms: np.ndarray[Any, np.dtype[np.int64]]
     revision: np.ndarray[Any, np.dtype[np.int64]]
     event: Digests
     key: Digests
@@ -131,21 +134,23 @@ class _Reader:
     def take(self, batch: list[Message]) -> None:
         reading = self._reading
         keys, values = [_bytes(message.key()) for message in batch], [_bytes(message.value()) for message in batch]
-        ids = pa.array([header(message, "ce_id") for message in batch], pa.binary())
+        headers = [message.headers() for message in batch]
+        ids = pa.array([header_of(each, "ce_id") for each in headers], pa.binary())
         at = codes(np.full(len(batch), reading.partition), np.array([message.offset() for message in batch]))
         key = digests(pa.array(keys, pa.binary()))
         part = {
             "at": at,
+            "sent_ms": np.array([message.timestamp()[1] for message in batch], np.int64),
             "source": at if reading.source is None else parsed(reading.source, ids),
             "event": digests(ids),
             "key": key,
             "payload": payload_digests(keys, values),
-            "redriven": np.array([header(message, REDRIVEN_FROM) is not None for message in batch]),
+            "redriven": np.array([header_of(each, REDRIVEN_FROM) is not None for each in headers]),
         }
-        self._parts.append(part | self._decoded(batch, values, at, key))
+        self._parts.append(part | self._decoded(batch, values, part))
 
     def records(self) -> Records:
-        kinds: dict[str, Any] = {"at": np.int64, "source": np.int64, "revision": np.int64}
+        kinds: dict[str, Any] = {"at": np.int64, "source": np.int64, "sent_ms": np.int64, "revision": np.int64}
         kinds |= {"readable": np.bool_, "redriven": np.bool_, "verdict": np.int16}
         names = (*kinds, "event", "key", "payload", "row", "shared")
         arrays = {
@@ -160,8 +165,8 @@ class _Reader:
             unasked=_NONE if self._expectation is None else self._expectation.unasked,
         )
 
-    def _decoded(self, batch: list[Message], values: Sequence[bytes | None], at: Codes, key: Digests) -> dict[str, Any]:
-        rows = len(batch)
+    def _decoded(self, batch: list[Message], values: Sequence[bytes | None], part: Mapping[str, Any]) -> dict[str, Any]:
+        rows, at, key = len(batch), part["at"], part["key"]
         found = {
             "revision": np.zeros(rows, np.int64),
             "row": np.zeros(rows, np.uint64),
@@ -182,7 +187,7 @@ class _Reader:
         if self._recomputation is not None:
             absent = [event.absent for event in events if event is not None]
             found["verdict"][good] = self._recomputation.verdicts(columns, fields, absent)
-        sent = pa.array([message.timestamp()[1] for message in batch], pa.timestamp("ms"))
+        sent = pa.array(part["sent_ms"], pa.int64()).cast(pa.timestamp("ms"))
         if "recorded_at" not in self._shape.columns:
             fields = fields | {"recorded_at": digests(sent)[good]}
         found["row"][good] = row_digests(fields, count)
@@ -220,13 +225,16 @@ class _Reader:
         """Writer's and reader's schema, and how the one is read by the other; the latter two None where they are the same."""
         if frame[:1] != b"\x00" or self._reading.schema is None:
             return None
+        schema_id = int.from_bytes(frame[1:], "big")
         try:
-            writer = self._registry.by_id(int.from_bytes(frame[1:], "big"))
+            writer = self._registry.by_id(schema_id)
+            if all(each.id != schema_id for each in self._registry.versions(self._reading.subject)):
+                return None  # an id of another subject, which `live` and `lake` don't read either
             if json.loads(writer) == json.loads(self._reading.schema):
                 return reader_schema(writer), None, None
             how = resolve(self._reading.schema, writer)
             return reader_schema(writer), reader_schema(how.schema), how
-        except (DecodeError, *NOT_AVRO):  # there is no such id, or it is of no record
+        except (DecodeError, UnknownSubject, *NOT_AVRO):  # there is no such id, or it is of no record
             return None
 
 

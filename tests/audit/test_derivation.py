@@ -29,6 +29,7 @@ def records(
         0,
         at=np.array([code(0, offset) for offset in at], np.int64),
         source=np.array([code(0, offset) for offset in sources], np.int64),
+        sent_ms=np.zeros(count, np.int64),
         revision=np.array(revisions, np.int64),
         key=np.array(sources, np.uint64),
         shared=np.array(shared, np.uint64),
@@ -50,10 +51,18 @@ offsets = st.sets(st.integers(LOW, END - 1))
     derived_records,
     st.lists(st.integers(LOW, END - 1), max_size=4),
     st.sets(st.integers(LOW, END - 1)),
+    st.sets(st.integers(LOW, END - 1)),
+    st.sets(st.integers(LOW, END - 1)),
     st.booleans(),
 )
 def test_it_finds_what_counting_one_by_one_finds(
-    raw: set[int], derived: list[tuple[int, int, bool, bool]], dead: list[int], purged: set[int], at_least_once: bool
+    raw: set[int],
+    derived: list[tuple[int, int, bool, bool]],
+    dead: list[int],
+    purged: set[int],
+    sent_back: set[int],
+    unreadable: set[int],
+    at_least_once: bool,
 ) -> None:
     window = Window("raw", {0: Span(LOW, 0, END, 0)})
     sources = [source for source, *_ in derived]
@@ -66,6 +75,7 @@ def test_it_finds_what_counting_one_by_one_finds(
         [redriven for *_, redriven in derived],
     )
     of_raw = records("raw", sorted(raw), sorted(raw), [0] * len(raw), sorted(raw), [False] * len(raw))
+    of_raw.readable[:] = [offset not in unreadable for offset in sorted(raw)]
     here = Window("derived", {0: Span(0, 0, len(derived), 0)})
     letters = Window("raw.dlq", {0: Span(0, 0, len(dead), 0)})
     payload = {offset: number for number, offset in enumerate(sorted(raw))}
@@ -79,6 +89,7 @@ def test_it_finds_what_counting_one_by_one_finds(
         np.array([code(0, each) for each in purged], np.int64),
         {0: LATEST},
         (),
+        redriven=np.array([code(0, each) for each in sent_back], np.int64),
         at_least_once=at_least_once,
     )
     found = Counter((each.kind, each.coordinate) for each in derivation.findings())
@@ -102,10 +113,14 @@ def test_it_finds_what_counting_one_by_one_finds(
         repairs = sum((source, revision, redriven) == (offset, 1, False) for source, revision, _, redriven in derived)
         if repairs > 1:
             expected["doubled", named(offset)] += 1
+    for source in {source for source, *_ in derived} & raw & unreadable:
+        expected["phantom", named(source)] += 1
+    for source in set(dead) & raw - unreadable - sent_back:
+        expected["set aside", named(source)] += 1
     for source, _, changed, _ in derived:
         if LOW <= source < END and source not in raw or source >= LATEST:
             expected["phantom", named(source)] += 1
-        elif source in raw and changed:
+        elif source in raw - unreadable and changed:
             expected["changed", named(source)] += 1
     for source in dead:
         if source not in raw:

@@ -6,11 +6,12 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from contracts.registry import Registry
 from deploy.local.stack import LocalStack
@@ -79,7 +80,7 @@ def test_entries_of_newer_versions_are_read(way: Way) -> None:
     way.rename(LEDGER, "coordinate")
     way.rename(ACTIVATIONS, "from_offset")
     way.rename(ALERTS, "coordinate")
-    way.purge(flights[0])
+    way.settle(flights[0])
     way.activate(threshold=60, from_offset=0)
     way.alarm(way.alerts(records))
     report = way.audit(Hop.DERIVED, Hop.ALERTS)
@@ -123,7 +124,7 @@ def test_an_id_of_something_that_is_no_avro_record_is_a_dead_letters_own_busines
 def test_faults_between_raw_and_derived_are_found(way: Way) -> None:
     flights = [*way.depart(13), *way.depart(4, partition=1)]
     lost, doubled, both, changed, dead, mangled, purged, repaired, *others = range(len(flights))
-    fine, renamed, unmatched, forgotten, *others = others
+    fine, renamed, unmatched, forgotten, never, *others = others
     one_key = way.send(RAW, [replace(flights[fine], key="the same")] * 2)
     good = way.enriched(flights)
 
@@ -132,12 +133,14 @@ def test_faults_between_raw_and_derived_are_found(way: Way) -> None:
 
     records = way.derive(
         [
-            *(good[number] for number in (doubled, doubled, both, repaired, fine, *others)),
+            *(good[number] for number in (doubled, doubled, both, repaired, fine, *others[1:])),
             *way.enriched(reversed(one_key)),
             but(changed, departure_delay_minutes=59),
             but(renamed, airline_name="United"),
             but(unmatched, unmatched=["planes"]),
-            but(forgotten, dimension_versions={"airlines": 7}),
+            but(forgotten, dimension_versions={"airlines": 0, "airports": 0, "planes": way.vacuum("planes")}),
+            but(never, dimension_versions={"airlines": 999_999, "airports": 0, "planes": 0}),
+            but(others[0], dimension_versions={"airlines": 0, "airports": 0}),
             *[but(repaired, revision=1)] * 2,
             replace(good[fine], ce_id=way.at(0, 999)),
             replace(good[fine], ce_id="flights.departed.v1/0/0"),
@@ -145,7 +148,7 @@ def test_faults_between_raw_and_derived_are_found(way: Way) -> None:
     )
     way.set_aside(flights[both], flights[dead])
     way.set_aside(flights[mangled], value=b"other bytes")
-    way.purge(flights[purged])
+    way.settle(flights[purged])
     way.taken_in("live", RAW, *flights, *one_key)
     report = way.audit(Hop.DERIVED)
     assert found(report) == {
@@ -157,6 +160,11 @@ def test_faults_between_raw_and_derived_are_found(way: Way) -> None:
         ("changed", way.at(0, mangled)),
         ("changed", way.at(0, renamed)),
         ("changed", way.at(0, unmatched)),
+        ("changed", way.at(0, never)),
+        ("changed", way.at(flights[others[0]].partition, flights[others[0]].offset)),
+        ("set aside", way.at(0, both)),
+        ("set aside", way.at(0, dead)),
+        ("set aside", way.at(0, mangled)),
         ("doubled", way.at(0, repaired)),
         ("phantom", way.at(0, 999)),
         ("phantom", way.at(0, records[-1].offset, DERIVED)),
@@ -164,6 +172,71 @@ def test_faults_between_raw_and_derived_are_found(way: Way) -> None:
     assert noted(report, "purged dead letters") == 1
     assert noted(report, "names dimension versions that are gone, lookups not compared") == 1
     assert noted(report, "event ids sent before") == 2
+
+
+def test_what_can_t_be_read_is_a_dead_letter_and_nothing_else(way: Way) -> None:
+    flights = way.depart(3)
+    bad = way.send(RAW, [replace(flights[0], body=body) for body in (b"junk", b"\x00\x00\x00\x00\x01", b"\x00")])
+    of_junk = replace(way.enriched(bad)[0], body=b"junk")
+    way.derive([*way.enriched(flights), of_junk])
+    # The record itself claimed to be a dead letter of lake's.
+    way.set_aside(*bad[1:], named="lake")
+    way.set_aside(flights[1])
+    way.settle(flights[1], action="redriven")
+    way.taken_in("live", RAW, *flights, *bad)
+    assert found(way.audit(Hop.DERIVED)) == {
+        ("phantom", way.at(0, bad[0].offset)),
+        ("doubled", way.at(0, flights[1].offset)),
+    }
+
+
+def test_a_key_in_two_partitions_is_found(way: Way) -> None:
+    flights = way.send(RAW, [replace(each, key="the same") for each in way.depart(4)])
+    way.forget(RAW, 0, before=flights[0].offset)
+    good = way.enriched(flights)
+    way.derive([replace(each, partition=1) for each in good[2:]])
+    way.derive(good[:2])
+    way.taken_in("live", RAW, *flights)
+    assert found(way.audit(Hop.DERIVED)) == {("out of order", way.at(0, each.offset)) for each in flights[2:]}
+
+
+def test_a_letter_of_lake_that_was_given_up_excuses_no_loss_of_live(way: Way) -> None:
+    flights = way.depart(3)
+    way.derive(way.enriched(flights[2:]))
+    way.settle(flights[0], by="lake")
+    way.settle(flights[1], by="live")
+    way.taken_in("live", RAW, *flights)
+    report = way.audit(Hop.DERIVED)
+    assert (found(report), noted(report, "purged dead letters")) == ({("lost", way.at(0, 0))}, 1)
+
+
+def test_one_derived_record_that_has_expired_excuses_none_of_later(way: Way) -> None:
+    long_ago = int(datetime.now(tz=UTC).timestamp() * 1000) - 600_000
+    flights, others = way.depart(4), way.depart(20, partition=1)
+    way.derive(replace(each, timestamp_ms=long_ago) for each in way.enriched(flights))
+    way.taken_in("live", RAW, *flights, *others)
+    way.forget(DERIVED, 0, before=1)
+    report = way.audit(Hop.DERIVED)
+    assert found(report) == {("lost", way.at(1, each.offset)) for each in others}
+    assert noted(report, "whose derived records are deleted by now, not compared") == 1
+
+
+def test_there_is_no_verdict_behind_a_transaction_that_hangs(way: Way, stack: LocalStack) -> None:
+    flights = way.depart(2)
+    way.derive(way.enriched(flights[:1]))
+    hanging = Producer({**stack.settings().kafka.client_config(), "transactional.id": f"hangs-{way.name(DERIVED)}"})
+    hanging.init_transactions(30)
+    hanging.begin_transaction()
+    hanging.produce(way.name(DERIVED), b"open", partition=0)
+    hanging.flush(30)
+    way.derive(way.enriched(flights[1:]))
+    way.taken_in("live", RAW, *flights)
+    with pytest.raises(
+        CouldNotAudit, match=rf"{way.name(DERIVED)}/0: a transaction .* abort --topic .* --start-offset 2"
+    ):
+        way.audit(Hop.DERIVED)
+    hanging.abort_transaction(30)
+    assert way.audit(Hop.DERIVED).findings == []
 
 
 def test_repairs_of_records_that_were_audited_before_are_audited(way: Way) -> None:
@@ -219,6 +292,7 @@ def test_faults_between_a_topic_and_its_table_are_found(way: Way) -> None:
         ("changed", way.at(0, records[7].offset, DERIVED)),
         ("phantom", way.at(0, 500, DERIVED)),
         ("phantom", way.at(0, records[3].offset, DERIVED)),
+        ("set aside", way.at(0, records[8].offset, DERIVED)),
         ("lost", way.at(0, 0)),
         ("changed", way.at(0, 3)),
         ("changed", way.at(0, 5)),
@@ -249,8 +323,8 @@ def test_faults_between_records_and_alerts_are_found(way: Way) -> None:
 
 def test_a_dead_letter_of_alerting_that_was_given_up_excuses_its_alert_and_no_others(way: Way) -> None:
     records = way.derive(way.enriched(way.depart(3, departure_delay_minutes=61)))
-    way.purge(records[0], DERIVED, on=ALERTS)
-    way.purge(records[1], DERIVED, on=DERIVED)
+    way.settle(records[0], DERIVED, on=ALERTS, by="alerting")
+    way.settle(records[1], DERIVED, on=DERIVED, by="lake")
     way.alarm(way.alerts(records[2:]))
     way.taken_in("alerting", DERIVED, *records)
     assert found(way.audit(Hop.ALERTS)) == {("lost", way.at(0, records[1].offset, DERIVED))}
@@ -326,6 +400,8 @@ def test_what_a_redrive_sent_again_is_noted_and_compared(way: Way) -> None:
     other = replace(records[1], fields={**records[1].fields, "airline_name": "United"})
     *_, taken, ignored = way.derive(_redriven(*repaired, other, records[4], records[2], records[3]))
     way.set_aside(*records[2:4], by="lake", topic=DERIVED)
+    for each in records[2:4]:
+        way.settle(each, DERIVED, on=DERIVED, action="redriven", by="lake")
     landed = [*records[:2], *records[4:], *repaired, taken]
     way.land(DERIVED, way.rows(DERIVED, landed), *landed, ignored)
     way.land(RAW, way.rows(RAW, flights), *flights)
@@ -345,6 +421,7 @@ def test_what_a_redrive_sent_again_after_its_audit_is_no_finding(way: Way) -> No
     records = way.derive(way.enriched(flights))
     repaired = way.derive([replace(records[0], fields={**records[0].fields, "revision": 1})])
     way.set_aside(records[1], by="lake", topic=DERIVED)
+    way.settle(records[1], DERIVED, on=DERIVED, action="redriven", by="lake")
     landed = [records[0], *records[2:], *repaired]
     way.land(RAW, way.rows(RAW, flights), *flights)
     way.land(DERIVED, way.rows(DERIVED, landed), *landed)

@@ -15,14 +15,15 @@ import pyarrow as pa
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from deltalake import CommitProperties, write_deltalake
+from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from contracts import topics
 from contracts.catalog import load_catalog
 from contracts.codec import Codec
-from contracts.dead_letters.headers import REDRIVEN_FROM, dead_letter_headers
+from contracts.dead_letters.headers import ERRORS, REDRIVEN_FROM, Header, dead_letter_headers
 from contracts.events import AlertRaised, Severity
 from contracts.registry import Registry
+from contracts.s3 import s3_client
 from contracts.settings import Settings
 from contracts.topic import TopicContract
 from deploy.local.stack import LocalStack
@@ -90,7 +91,7 @@ _DIMENSIONS: dict[str, list[dict[str, Any]]] = {
 @dataclass(frozen=True, slots=True)
 class Sent:
     """A record on a topic; `ce_id` is its event id, the coordinate of the raw record if it is derived. With a `body`, that is
-    its value in place of the fields. `redriven_from`: the dead letter that it says it was sent back from.
+    its value in place of the fields. `redriven_from`: the dead letter that it says it was sent back from. `timestamp_ms`: 0 is now.
     """
 
     partition: int
@@ -101,6 +102,7 @@ class Sent:
     sent_at: datetime = datetime(1970, 1, 1, tzinfo=UTC)
     body: bytes | None = None
     redriven_from: str | None = None
+    timestamp_ms: int = 0
 
 
 class Way:
@@ -220,6 +222,7 @@ class Way:
                 value=self._body(topic, record),
                 partition=record.partition,
                 headers=headers,
+                timestamp=record.timestamp_ms,
                 on_delivery=delivered,
             )
         assert producer.flush(30) == 0
@@ -250,13 +253,24 @@ class Way:
         """`live` sends them, in a transaction."""
         return self.send(DERIVED, records, transactional=True)
 
-    def set_aside(self, *flights: Sent, by: str = "live", topic: str = RAW, value: bytes | None = None) -> None:
-        """Dead letters of these records, with the original bytes unless there is a `value`."""
+    def set_aside(
+        self, *flights: Sent, by: str = "live", topic: str = RAW, value: bytes | None = None, named: str | None = None
+    ) -> None:
+        """Dead letters of these records, with the original bytes unless there is a `value`; the record itself had been `named`
+        the dead letter of somebody.
+        """
+        own: list[Header] = [] if named is None else [(f"{ERRORS}connector.name", named)]
         producer = Producer({**self._kafka, "linger.ms": 1})
         for flight in flights:
             coordinate = self.at(flight.partition, flight.offset, topic)
             headers = dead_letter_headers(
-                [("ce_id", flight.ce_id)], self.name(topic), by, "VALUE_CONVERTER", "Planted", "planted", coordinate
+                [("ce_id", flight.ce_id), *own],
+                self.name(topic),
+                by,
+                "VALUE_CONVERTER",
+                "Planted",
+                "planted",
+                coordinate,
             )
             body = self._body(topic, flight) if value is None else value
             producer.produce(
@@ -273,13 +287,18 @@ class Way:
         fields = {names.get(name, name): value for name, value in record.fields.items()}
         return record.body or self._codec.encode(self._ids[topic], fields)
 
-    def purge(self, record: Sent, of: str = RAW, on: str = RAW) -> None:
-        """An entry of the ledger: the dead letter of this record of a topic, which lay with those of another, was given up."""
+    def settle(
+        self, record: Sent, of: str = RAW, on: str = RAW, *, action: str = "purged", by: str | None = "live"
+    ) -> None:
+        """An entry of the ledger: the dead letter of this record of a topic, which lay with those of another, was given up, or its
+        record sent back.
+        """
         dead_letter = f"{self.catalog.topic(on).dead_letter_topic}/0/0"
         entry = {
             "dead_letter": dead_letter,
             "coordinate": self.at(record.partition, record.offset, of),
-            "action": "purged",
+            "service": by,
+            "action": action,
             "reason": "Planted",
             "value_sha256": None,
             "settled_at": datetime(2026, 1, 1, tzinfo=UTC),
@@ -342,6 +361,19 @@ class Way:
         offsets = [TopicPartition(self.name(topic), partition, end) for partition, end in ends.items()]
         consumer.commit(offsets=offsets, asynchronous=False)
         consumer.close()
+
+    def vacuum(self, dimension: str) -> int:
+        """A version of a dimension that was, and can't be read any more."""
+        place = f"s3://{self.settings.s3.bucket}/{self.catalog.dimension(dimension).location}"
+        options = self.settings.s3.delta_options()
+        for _ in range(2):
+            old = DeltaTable(place, storage_options=options)
+            write_deltalake(place, old.to_pyarrow_table(), mode="overwrite", storage_options=options)
+        gone = DeltaTable(place, version=old.version(), storage_options=options)
+        s3 = s3_client(self.settings.s3)
+        for uri in gone.file_uris():
+            s3.delete_object(Bucket=self.settings.s3.bucket, Key=uri.removeprefix(f"s3://{self.settings.s3.bucket}/"))
+        return gone.version()
 
     def forget(self, topic: str, partition: int, before: int) -> None:
         """Retention deletes the records before an offset."""
