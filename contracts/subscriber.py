@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Generic, Literal, Self, TypeAlias
@@ -13,6 +13,7 @@ from typing import Any, Generic, Literal, Self, TypeAlias
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from pydantic import ValidationError
 
+from contracts.brokers import partitions_of, retried, watermarks
 from contracts.catalog import Catalog, load_catalog
 from contracts.codec import Codec
 from contracts.errors import ConsumeError, DecodeError, Malformed, RegistryUnavailable, Truncated
@@ -29,6 +30,7 @@ _CONFIG = {
     "queued.max.messages.kbytes": 16_384,
 }
 _POLL_SECONDS = 0.2
+_BROKER_SECONDS = 30.0
 _REGISTRY_SECONDS = 5.0
 """How long one try to look up a schema may hold up the loop, which must also notice `stop`."""
 
@@ -105,7 +107,9 @@ class Subscriber(Generic[E]):
     `consumer_config` are librdkafka properties besides, such as how long handling one record may take before the group
     gives the partitions to another member (`max.poll.interval.ms`, five minutes by default).
 
-    A new group begins at `start`. With `idle_seconds` the iteration ends when no record has come for so long since the
+    A new group begins at `start` in every partition that there is then; one that is added later it reads from the first
+    record. When records are deleted before the group has had them, or the topic is made anew, the loop raises ConsumeError; with
+    `on_data_loss="continue"` it logs an error, goes on at the first record there is, and counts in `lost` those that are gone. With `idle_seconds` the iteration ends when no record has come for so long since the
     partitions were assigned or the last one was handled; otherwise it goes on until `stop`.
     """
 
@@ -118,12 +122,16 @@ class Subscriber(Generic[E]):
         registry: Registry | None = None,
         catalog: Catalog | None = None,
         start: Literal["earliest", "latest"] = "earliest",
+        on_data_loss: Literal["fail", "continue"] = "fail",
         idle_seconds: float | None = None,
         repeats_window: int = 100_000,
         consumer_config: Mapping[str, str | int] | None = None,
     ) -> None:
         schema = (catalog or load_catalog()).schema(topic.name)
         self._topic = topic
+        self._group = group
+        self._start = start
+        self._on_data_loss = on_data_loss
         self._idle_seconds = idle_seconds
         self._repeats_window = repeats_window
         self._registry = registry or Registry(settings.registry, retry_seconds=_REGISTRY_SECONDS)
@@ -133,13 +141,15 @@ class Subscriber(Generic[E]):
         self._stopping = threading.Event()
         self._active_at: float | None = None
         self.repeats = 0
+        self.lost = 0
         self._consumer = Consumer(
             {
                 **_CONFIG,
                 **(consumer_config or {}),
                 **settings.kafka.client_config(),
                 "group.id": group,
-                "auto.offset.reset": start,
+                # Where to begin is committed before anything is read, so there is nothing to reset to.
+                "auto.offset.reset": "error",
             },
             logger=_log,
         )
@@ -156,7 +166,7 @@ class Subscriber(Generic[E]):
     def __iter__(self) -> Iterator[Record[E] | Undecodable]:
         """The records, in order within each partition.
 
-        Raises ConsumeError if the topic does not exist or this client may not read it.
+        Raises ConsumeError if the topic does not exist, this client may not read it, or records are gone unread.
         """
         while not self._stopping.is_set() and not self._idle():
             message = self._consumer.poll(_POLL_SECONDS)
@@ -164,7 +174,10 @@ class Subscriber(Generic[E]):
                 continue
             self._active_at = time.monotonic()
             if (error := message.error()) is not None:
-                self._judge(error)
+                if error.code() == KafkaError._AUTO_OFFSET_RESET:
+                    self._go_on_behind_loss(message.partition() or 0)
+                else:
+                    self._judge(error)
                 continue
             try:
                 record = self._decoded(message)
@@ -242,8 +255,53 @@ class Subscriber(Generic[E]):
             return False
         return time.monotonic() - self._active_at > self._idle_seconds
 
-    def _on_assign(self, _consumer: Consumer, _partitions: list[TopicPartition]) -> None:
+    def _on_assign(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._begin([each.partition for each in partitions])
         self._active_at = time.monotonic()
+
+    def _begin(self, assigned: Sequence[int]) -> None:
+        """Commit where to begin in partitions of which the group has no offset yet: also one that stays idle has a place then."""
+        name = self._topic.name
+        every = partitions_of(self._consumer, name, _BROKER_SECONDS)
+        asked = [TopicPartition(name, partition) for partition in every]
+        committed = retried(lambda: self._consumer.committed(asked, _BROKER_SECONDS), _BROKER_SECONDS)
+        without = [at.partition for at in committed if at.offset < 0]
+        is_new = len(without) == len(every)
+        # Of all, for whoever gets the others must know that they are not new.
+        chosen = without if is_new else [each for each in without if each in assigned]
+        offsets = []
+        for partition in chosen:
+            low, high = watermarks(self._consumer, name, partition, _BROKER_SECONDS)
+            offsets.append(TopicPartition(name, partition, high if is_new and self._start == "latest" else low))
+        if offsets:
+            retried(lambda: self._consumer.commit(offsets=offsets, asynchronous=False), _BROKER_SECONDS)
+            where = ", ".join(f"{each.partition} at {each.offset}" for each in offsets)
+            _log.info("%s: the group %s begins with partition %s", name, self._group, where)
+
+    def _go_on_behind_loss(self, partition: int) -> None:
+        place = TopicPartition(self._topic.name, partition)
+        position = self._consumer.position([place])[0].offset
+        if position < 0:
+            position = self._consumer.committed([place], _BROKER_SECONDS)[0].offset
+        low, high = watermarks(self._consumer, self._topic.name, partition, _BROKER_SECONDS)
+        lost = max(0, low - position)
+        what = (
+            f"{lost} offsets from {position} up to {low} are gone, and the group {self._group} has not had them"
+            if lost
+            else f"it ends at {high}, before offset {position} of the group {self._group}: it was made anew or cut"
+        )
+        what = f"{self._topic.name}/{partition}: {what}"
+        if self._on_data_loss == "fail":
+            raise ConsumeError(
+                f'{what}. Subscribe with on_data_loss="continue" to go on at {low}, or set the group\'s offset by kafka-consumer-groups'
+            )
+        _log.error("%s. Goes on at %s", what, low)
+        self.lost += lost
+        # A partition without a place to reset to is at rest, and a seek would not wake it.
+        assigned = self._consumer.position(self._consumer.assignment())
+        for each in assigned:
+            each.offset = low if each.partition == partition else each.offset
+        self._consumer.assign(assigned)
 
     def _judge(self, error: KafkaError) -> None:
         if error.fatal() or error.code() in _HOPELESS:

@@ -6,16 +6,18 @@ import dataclasses
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pydantic
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
 from contracts import events
 from contracts.catalog import Catalog
+from contracts.codec import Codec
 from contracts.errors import ConsumeError, ForeignBody, Truncated, UnknownSchemaId
 from contracts.handle import Topic
 from contracts.provision import register_contracts
@@ -58,10 +60,21 @@ class Room:
             for number in numbers:
                 publisher.publish(self.topic, a_departure(flight_id=f"flight-{number}"), event_id=str(number))
 
-    def send(self, value: bytes | None) -> None:
-        """Send a raw record to partition 0."""
+    def value(self) -> bytes:
+        """A departure as it lies on the topic."""
+        with Registry(self.settings.registry) as registry:
+            schema_id = registry.latest(self.catalog.topic(self.topic.name).subject).id
+            return Codec(registry.by_id).encode(schema_id, a_departure(destination="IAH").model_dump())
+
+    def send(
+        self,
+        value: bytes | None,
+        partition: int = 0,
+        headers: Sequence[tuple[str, bytes]] = (("traceparent", b"00-ab-cd-01"),),
+    ) -> None:
+        """Send a raw record."""
         producer = Producer({**self.settings.kafka.client_config()})
-        producer.produce(self.topic.name, value, b"key", partition=0, headers=[("traceparent", b"00-ab-cd-01")])
+        producer.produce(self.topic.name, value, b"key", partition=partition, headers=list(headers))
         assert producer.flush(30) == 0
 
     def subscriber(self, *, idle_seconds: float | None = 2, **options: Any) -> Subscriber[events.FlightDeparted]:
@@ -264,3 +277,54 @@ def test_members_that_come_and_go_lose_nothing(room: Room) -> None:
     visitor.join(60)
     assert joined.is_set(), "waited for the second member to get a record"
     assert set(handled) == {str(number) for number in range(published)}
+
+
+def test_a_group_that_begins_at_the_end_misses_nothing_after_that(room: Room) -> None:
+    room.publish("before")
+    assert room.destinations(start="latest") == []
+    room.publish_keyed(range(30))  # while nobody is there, to partitions of which it has never had a record
+    assert len(room.destinations(start="latest")) == 30
+    assert room.destinations(start="latest") == []
+
+
+def test_a_partition_that_is_added_is_read_from_its_first_record(room: Room) -> None:
+    assert room.destinations(start="latest") == []
+    admin = AdminClient({**room.settings.kafka.client_config()})
+    partitions = len(admin.list_topics(room.topic.name).topics[room.topic.name].partitions)
+    for future in admin.create_partitions([NewPartitions(room.topic.name, partitions + 1)]).values():
+        future.result()
+    room.send(b"junk", partition=partitions)
+    with room.subscriber(start="latest") as subscriber:
+        assert [record.partition for record in subscriber] == [partitions]
+
+
+def test_records_that_are_gone_unread_are_an_error_or_counted(room: Room, caplog: pytest.LogCaptureFixture) -> None:
+    room.send(b"first")
+    with room.subscriber() as subscriber:
+        assert [record.offset for record in subscriber] == [0]
+    for _ in range(4):
+        room.send(b"more")
+    admin = AdminClient({**room.settings.kafka.client_config()})
+    for future in admin.delete_records([TopicPartition(room.topic.name, 0, 3)]).values():
+        future.result()
+    with (
+        room.subscriber() as subscriber,
+        pytest.raises(ConsumeError, match="/0: 2 offsets from 1 up to 3 are gone") as told,
+    ):
+        list(subscriber)
+    assert 'on_data_loss="continue" to go on at 3' in str(told.value)
+    with room.subscriber(on_data_loss="continue") as subscriber:
+        assert [record.offset for record in subscriber] == [3, 4]
+        assert subscriber.lost == 2
+    assert "2 offsets from 1 up to 3 are gone" in caplog.text
+    with room.subscriber() as subscriber:
+        assert list(subscriber) == []
+
+
+def test_one_id_of_two_sources_is_two_events(room: Room) -> None:
+    value = room.value()
+    for source in (b"/a", b"/b", b"/a"):
+        room.send(value, headers=[("ce_id", b"1"), ("ce_source", source)])
+    with room.subscriber() as subscriber:
+        assert [record.source for record in subscriber] == ["/a", "/b"]
+        assert subscriber.repeats == 1
