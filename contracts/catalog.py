@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -93,7 +95,16 @@ def _read_schemas(topic: TopicContract, topic_file: Path, root: Path) -> tuple[t
     for version in range(1, topic.schema_version + 1):
         path = folder / f"{version}.avsc"
         if path.is_file():
-            texts.append(path.read_text(encoding="utf-8"))
+            try:
+                text = path.read_text(encoding="utf-8")
+                with suppress(json.JSONDecodeError):  # `contracts.check` tells its line
+                    json.loads(text)
+                texts.append(text)
+            except UnicodeDecodeError as error:
+                problems.append(Problem(named(root, path), None, f"not UTF-8: {error.reason}", "mend or restore it"))
+            except RecursionError:
+                nested = "too many brackets within each other"
+                problems.append(Problem(named(root, path), None, nested, "mend or restore it"))
         else:
             missing = f"schema file {named(root, path)} is missing"
             problems.append(problem_at(root, topic_file, ("schema",), missing, "add or restore it"))

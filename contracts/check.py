@@ -23,6 +23,8 @@ from contracts.release import check_released
 from contracts.topic import COMMANDS, SPARK_QUERIES, TopicContract
 
 _SERVICES = CONTRACTS.parent / "services"
+_PARTITION_TYPES = ("string", "enum", "uuid", "boolean", "int", "long", "date")
+"""Types of which a table may be partitioned: their values have few texts, which every reader of Delta understands alike."""
 # Almost every past participle ends so: departed, sent, taken, sold. It catches `departure`, `create` and `update`.
 _PAST_TENSE = re.compile(r"[a-z0-9]*[dtn]|made|done|gone")
 
@@ -79,9 +81,19 @@ class _Topic:
             for name in names:
                 if name not in self.known:
                     yield self._at(key, *_unknown(name, self.known))
+        if topic.derived_from is not None:
+            yield from self._derivation(topic.derived_from)
         if (topic.lake is not None) != ("lake" in topic.consumers):
             cure = "name lake among the consumers just when the topic has a lake section"
             yield self._at("consumers", "consumers and lake section disagree", cure)
+
+    def _derivation(self, raw: str) -> Iterator[Problem]:
+        known = self.catalog.topics
+        if raw not in known:
+            yield self._at("derived_from", f"there is no topic '{raw}'", "name a topic that has a contract, or none")
+        elif raw == self.topic.name or known[raw].derived_from is not None:
+            cure = "name the topic that the first of these records were published to"
+            yield self._at("derived_from", f"'{raw}' is derived itself", cure)
 
     def _schema_rules(self, schema: Any) -> Iterator[Problem]:
         topic = self.topic
@@ -94,6 +106,11 @@ class _Topic:
         for key, name in fields:
             if schema_rules.field_type(schema, name) is None:
                 yield self._at(key, f"the schema has no field '{name}'", "name a field of the schema")
+        for name in topic.lake.partition_by if topic.lake else ():
+            found = schema_rules.field_type(schema, name)
+            if found is not None and found.removesuffix("?") not in _PARTITION_TYPES:
+                cure = f"use a field of type {', '.join(_PARTITION_TYPES)}"
+                yield self._at(("lake", "partition_by"), f"'{name}' is of type {found}, which makes no folder", cure)
         if topic.key and schema_rules.field_type(schema, topic.key) not in (None, "string", "uuid"):
             yield self._at("key", f"'{topic.key}' is not a required text", "use a field of type string or uuid")
         if schema_rules.field_type(schema, topic.occurred_at) not in (None, "timestamp-millis"):

@@ -14,6 +14,16 @@ from pydantic_core import ErrorDetails
 
 M = TypeVar("M", bound=BaseModel)
 
+_MOST_BYTES = 1_000_000
+_MOST_NODES = 20_000
+_DEEPEST = 20
+_LONGEST = 10_000
+"""Characters of one value: what PyYAML makes of a long one, such as 1:1:1:…, takes time by their square."""
+_BITS = 64
+_SHOWN = 200
+_MOST_PROBLEMS = 100
+"""Of one file. Each takes a search for its line and for a word that is like it."""
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Problem:
@@ -56,17 +66,31 @@ class _Loader(yaml.CSafeLoader):
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         try:
-            return super().construct_object(node, deep)
+            value = super().construct_object(node, deep)
         # What Python says to 2013-02-30, !!int x or !!bool x: the loader lets it through.
         except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError):
             kind = node.tag.rpartition(":")[2]
             raise _Unreadable(problem=f"a value that is no {kind}", problem_mark=node.start_mark) from None
+        # Python can't even show one of many thousand bits.
+        if isinstance(value, int) and value.bit_length() > _BITS:
+            raise _Unreadable(problem=f"a number of more than {_BITS} bits", problem_mark=node.start_mark)
+        return value
+
+
+def bytes_of(path: Path) -> bytes:
+    """A YAML file's bytes; of one that `load_yaml` refuses for its size, the first. Raises OSError."""
+    with path.open("rb") as stream:
+        return stream.read(_MOST_BYTES + 1)
 
 
 def load_yaml(data: bytes) -> Any:
-    """The content of a YAML file. Raises NotYaml."""
+    """The content of a YAML file. Raises NotYaml, also for what would take much more memory or stack than its size."""
+    if len(data) > _MOST_BYTES:
+        raise NotYaml(f"it has more than {_MOST_BYTES} bytes", 1)
     try:
-        return yaml.load(data.decode(), _Loader)
+        text = data.decode()
+        _bound(text)
+        return yaml.load(text, _Loader)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         # Of what is never closed, libyaml names the line after the last.
@@ -77,10 +101,35 @@ def load_yaml(data: bytes) -> Any:
         raise NotYaml(error.reason, data.count(b"\n", 0, error.position) + 1) from None
 
 
+def _bound(text: str) -> None:
+    """Raises _Unreadable before anything is built of the text: PyYAML builds by recursion, in C and in Python."""
+    depth = 0
+    for nodes, event in enumerate(yaml.parse(text, yaml.CSafeLoader)):
+        problem = None
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > _DEEPEST:
+                problem = f"more than {_DEEPEST} levels within each other"
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        elif isinstance(event, yaml.AliasEvent):
+            # A few of them stand for more than any memory holds.
+            problem = f"an alias, '*{event.anchor}', in place of what it stands for"
+        elif isinstance(event, yaml.ScalarEvent) and len(event.value) > _LONGEST:
+            problem = f"a value of more than {_LONGEST} characters"
+        if nodes > _MOST_NODES:
+            problem = f"more than {_MOST_NODES} keys and values"
+        if problem is not None:
+            raise _Unreadable(problem=problem, problem_mark=event.start_mark)  # type: ignore[arg-type]  # libyaml's own marks
+
+
 def read_contract(path: Path, model: type[M], root: Path) -> tuple[M | None, list[Problem]]:
-    """The file as a `model`, or None and every problem that it has; `root` is the contracts' folder."""
-    file = named(root, path)
-    data = path.read_bytes()
+    """The file as a `model`, or None and the problems that it has; `root` is the contracts' folder."""
+    return as_contract(bytes_of(path), model, named(root, path))
+
+
+def as_contract(data: bytes, model: type[M], file: str) -> tuple[M | None, list[Problem]]:
+    """A file's content as `read_contract` gives it; `file` is what problems call it."""
     try:
         content = load_yaml(data)
     except NotYaml as error:
@@ -91,7 +140,8 @@ def read_contract(path: Path, model: type[M], root: Path) -> tuple[M | None, lis
     try:
         return model.model_validate(content), []
     except ValidationError as error:
-        return None, [_problem(file, tree, detail, model) for detail in error.errors(include_url=False)]
+        details = error.errors(include_url=False)[:_MOST_PROBLEMS]
+        return None, [_problem(file, tree, detail, model) for detail in details]
 
 
 def problem_at(root: Path, path: Path, location: tuple[int | str, ...], problem: str, cure: str) -> Problem:
@@ -134,7 +184,13 @@ def _problem(file: str, tree: yaml.Node, detail: ErrorDetails, model: type[BaseM
         case "missing":
             return Problem(file, line, f"key '{key}' is missing", f"add '{location[-1]}:'")
         case _:
-            return Problem(file, line, f"'{key}' is {detail['input']!r}", detail["msg"][:1].lower() + detail["msg"][1:])
+            cure = detail["msg"][:1].lower() + detail["msg"][1:]
+            return Problem(file, line, f"'{key}' is {_shown(detail['input'])}", cure)
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def _keys(model: type[BaseModel]) -> set[str]:

@@ -17,6 +17,7 @@ HeadraceError
  ├─ RegistryError
  │   ├─ RegistryUnavailable   no answer, or none that makes sense: says nothing about schemas
  │   ├─ RegistryRefused       the registry understood and said no: credentials, an invalid schema
+ │   ├─ RegistryMadeAnew      what the registry says contradicts what it said before
  │   └─ UnknownSubject        the registry itself says that it has no such subject
  ├─ DeliveryError             the broker did not take a record
  ├─ ConsumeError              the broker does not let the subscriber go on
@@ -36,6 +37,7 @@ __all__ = [
     "Malformed",
     "NotAProducer",
     "RegistryError",
+    "RegistryMadeAnew",
     "RegistryRefused",
     "RegistryUnavailable",
     "SchemaIncompatible",
@@ -116,6 +118,10 @@ class RegistryUnavailable(RegistryError):
 
 class RegistryRefused(RegistryError):
     """The registry answered no: wrong credentials, an invalid schema, a forbidden operation."""
+
+
+class RegistryMadeAnew(RegistryError):
+    """The registry gives other ids than before: its data were lost, and the contracts registered again."""
 
 
 class UnknownSubject(RegistryError):

@@ -27,6 +27,8 @@ def fault(path: Path, schema: Any) -> str | None:
         fastavro.schemaless_writer(BytesIO(), schema, value, strict=True)
     except json.JSONDecodeError as error:
         return f"not readable as JSON: {error}"
+    except RecursionError:
+        return "too many brackets within each other"
     except (ValueError, TypeError, AttributeError, InvalidOperation, OverflowError) as error:
         return str(error) or type(error).__name__
     return None

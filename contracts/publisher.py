@@ -17,8 +17,9 @@ from pydantic import BaseModel
 from contracts.catalog import Catalog
 from contracts.codec import Codec
 from contracts.dead_letters.headers import Header, dead_letter_headers
-from contracts.errors import DeliveryError, NotAProducer
+from contracts.errors import DeliveryError, NotAProducer, RegistryMadeAnew
 from contracts.handle import E, Topic
+from contracts.own_schema import OwnSchema
 from contracts.producer_config import PRODUCER_CONFIG
 from contracts.registry import Registry
 from contracts.settings import Settings
@@ -33,6 +34,9 @@ _CONFIG = {
 }
 _CLOSE_SECONDS = 30.0
 """How long `close` waits for brokers that are away; the records given up then are the youngest, and are reported."""
+
+_LOOK_SECONDS = 1.0
+"""From one look whether a schema is to be checked again to the next."""
 
 _SERVED_EVERY = 1000
 """So many records are handed over before their sender serves delivery reports: a thread of its own would fight it for Python's
@@ -65,22 +69,22 @@ class Outlet:
 
     contract: TopicContract
     codec: Codec
-    schema_id: int
+    own: OwnSchema
     headers: tuple[Header, ...]
     nested: bool
 
     @classmethod
     def of(cls, contract: TopicContract, schema: str, registry: Registry, source: str) -> Self:
         """Registers `schema`, the topic's current one: raises what `Registry.register` raises."""
-        schema_id = registry.register(contract.subject, schema)
+        own = OwnSchema(registry, contract.subject, schema)
         headers: tuple[Header, ...] = (
             ("ce_type", contract.name),
             ("ce_source", source),
             ("ce_specversion", "1.0"),
             ("content-type", "application/avro"),
         )
-        codec = Codec({schema_id: schema}.__getitem__)
-        return cls(contract, codec, schema_id, headers, nested=schema.count('"record"') > 1)
+        codec = Codec({own.id: schema}.__getitem__)
+        return cls(contract, codec, own, headers, nested=schema.count('"record"') > 1)
 
     def record(
         self, event: BaseModel, event_id: str, occurred_at: datetime | None = None
@@ -91,7 +95,7 @@ class Outlet:
         at = occurred_at or fields[self.contract.occurred_at]
         if self.nested:
             fields = _plain(event)
-        value = self.codec.encode(self.schema_id, fields)
+        value = self.codec.encode(self.own.id, fields)
         if at.tzinfo is not UTC:
             at = at.astimezone(UTC)
         time = at.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
@@ -105,7 +109,8 @@ class Publisher:
     the next `publish`, `flush` or `close`. A record waits up to `linger_ms` milliseconds for others to travel with. Records carry the CloudEvents headers of the Kafka protocol binding 1.0.2.
 
     Raises NotAProducer if a topic's contract does not list `service`; SchemaIncompatible, RegistryRefused or
-    RegistryUnavailable if its current schema can't be registered.
+    RegistryUnavailable if its current schema can't be registered. When the registry has another id for it later, every
+    `publish`, `flush` and `close` raises RegistryMadeAnew.
     """
 
     def __init__(
@@ -137,6 +142,8 @@ class Publisher:
         # Delivery reports come only while somebody polls; a sender that pauses doesn't.
         self._poller = threading.Thread(target=self._poll, name="publisher", daemon=True)
         self._poller.start()
+        # Not joined: it may wait for a registry that is away.
+        threading.Thread(target=self._check_schemas, name="publisher-schemas", daemon=True).start()
 
     def __enter__(self) -> Self:
         return self
@@ -263,9 +270,21 @@ class Publisher:
             self._failure = _delivery_error(message.topic() or "", event_id, failure)
 
     def _raise_failure(self) -> None:
-        failure, self._failure = self._failure, None
+        failure = self._failure
+        if not isinstance(failure, RegistryMadeAnew):  # which holds until a restart
+            self._failure = None
         if failure is not None:
             raise failure
+
+    def _check_schemas(self) -> None:
+        while not self._closing.wait(_LOOK_SECONDS):
+            try:
+                for outlet in self._outlets.values():
+                    outlet.own.check()
+            except RegistryMadeAnew as error:
+                self._failure = error
+            except RuntimeError:  # the registry's client is closed
+                return
 
     def _poll(self) -> None:
         while not self._closing.is_set():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -25,6 +26,7 @@ from contracts.errors import (
     UnknownSchemaId,
     UnknownSubject,
 )
+from contracts.grace import Grace
 from contracts.settings import RegistrySettings
 
 _log = structlog.get_logger(__name__)
@@ -52,7 +54,7 @@ class Registry:
     No answer, an answer 5xx, 429 or 408, a redirect, and any answer that is not the protocol's own are an outage: it is
     retried with growing pauses for `retry_seconds`, then raised as RegistryUnavailable; one answer may take
     `timeout_seconds`. An outage is logged once, however many calls it fails, and its end too. It is never taken for
-    "unknown": that takes the protocol's own error code.
+    "unknown": that takes the protocol's own error code, and of an id more than that, see `by_id`.
     """
 
     def __init__(
@@ -77,9 +79,12 @@ class Registry:
         self._where = f"schema registry at {host}"
         self._retry_seconds = retry_seconds
         self._away = False
-        # Ids never change their meaning, so what is here stays right. A dict is enough for threads: at worst two of
-        # them ask the same question.
+        # Ids never change their meaning while a registry keeps its data, so what is here stays right for the records that
+        # were written then; `OwnSchema` and `TopicSchemas` notice one that was made anew. A dict is enough for threads: at
+        # worst two of them ask the same question.
         self._by_id: dict[int, str] = {}
+        self.lag_seconds = settings.lag_seconds
+        self._grace = Grace(settings.lag_seconds)
 
     def __enter__(self) -> Self:
         return self
@@ -108,6 +113,15 @@ class Registry:
         self._by_id[answer] = schema
         return answer
 
+    def id_of(self, subject: str, schema: str) -> int | None:
+        """The id of `schema` under `subject`; None if it has no such version. Registers nothing."""
+        answer = self._ask("POST", f"/subjects/{_quoted(subject)}", {"schema": schema}, _read_id)
+        if isinstance(answer, _No):
+            if answer.code in (_SUBJECT_NOT_FOUND, _VERSION_NOT_FOUND, _SCHEMA_NOT_FOUND):
+                return None
+            raise self._refusal(f"look up a schema under {subject}", answer)
+        return answer
+
     def latest(self, subject: str) -> RegisteredSchema:
         """The newest version of `subject`. Raises UnknownSubject if the registry has none."""
         return self._version(subject, "latest")
@@ -117,22 +131,34 @@ class Registry:
         numbers = self._ask("GET", f"/subjects/{_quoted(subject)}/versions", None, _read_numbers)
         if isinstance(numbers, _No):
             raise self._no_subject(subject, numbers)
-        return [self._version(subject, str(number)) for number in sorted(numbers)]
+        found = []
+        for number in sorted(numbers):
+            with suppress(UnknownSubject):  # of the node that answers: it is behind the one that gave the numbers
+                found.append(self._version(subject, str(number)))
+        if not found:
+            raise UnknownSubject(f"the {self._where} has no version of {subject}")
+        return found
 
     def by_id(self, schema_id: int) -> str:
         """The schema with this id, as text (JSON, unless somebody registered one of Protobuf); asked for once.
 
-        Raises UnknownSchemaId only if the registry itself says that there is none.
+        Raises UnknownSchemaId only if the registry itself says that there is none, and still does at the end of `Grace`.
         """
         schema = self._by_id.get(schema_id)
         if schema is None:
-            answer = self._ask("GET", f"/schemas/ids/{schema_id}", None, _read_schema)
-            if isinstance(answer, _No):
-                if answer.code == _SCHEMA_NOT_FOUND:
-                    raise UnknownSchemaId(f"the {self._where} has no schema with id {schema_id}")
-                raise self._refusal(f"give the schema with id {schema_id}", answer)
-            schema = self._by_id[schema_id] = answer
+            schema = self._grace.found(schema_id, lambda: self._schema(schema_id))
+            if schema is None:
+                raise UnknownSchemaId(f"the {self._where} has no schema with id {schema_id}")
+            self._by_id[schema_id] = schema
         return schema
+
+    def is_of(self, schema_id: int, subject: str) -> bool:
+        """Whether a version of `subject` has this id; asked again as in `by_id`. Raises UnknownSubject if it has no versions."""
+
+        def found() -> bool | None:
+            return any(version.id == schema_id for version in self.versions(subject)) or None
+
+        return self._grace.found((schema_id, subject), found) is not None
 
     def is_compatible(self, subject: str, schema: str) -> list[str]:
         """What speaks against `schema` as the next version of `subject`, in the registry's words; empty if nothing.
@@ -152,6 +178,14 @@ class Registry:
         answer = self._ask("PUT", f"/config/{_quoted(subject)}", {"compatibility": mode}, _read_mode)
         if isinstance(answer, _No):
             raise self._refusal(f"set the compatibility of {subject} to {mode}", answer)
+
+    def _schema(self, schema_id: int) -> str | None:
+        answer = self._ask("GET", f"/schemas/ids/{schema_id}", None, _read_schema)
+        if isinstance(answer, _No):
+            if answer.code == _SCHEMA_NOT_FOUND:
+                return None
+            raise self._refusal(f"give the schema with id {schema_id}", answer)
+        return answer
 
     def _version(self, subject: str, version: str) -> RegisteredSchema:
         answer = self._ask("GET", f"/subjects/{_quoted(subject)}/versions/{version}", None, _read_version)

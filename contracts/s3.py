@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import boto3
 from botocore.config import Config
+from botocore.exceptions import ResponseStreamingError
 
 from contracts.settings import S3Settings
 
@@ -14,8 +15,11 @@ if TYPE_CHECKING:
 
 
 def s3_client(s3: S3Settings) -> S3Client:
-    """A client of the object store that the settings name. Checksums are left to the servers that ask for them."""
-    return boto3.client(
+    """A client of the object store that the settings name. Checksums are left to the servers that ask for them.
+
+    An object whose body is cut off is no shorter object: reading it raises a BotoCoreError.
+    """
+    client = boto3.client(
         "s3",
         endpoint_url=None if s3.endpoint is None else str(s3.endpoint),
         region_name=s3.region,
@@ -30,3 +34,12 @@ def s3_client(s3: S3Settings) -> S3Client:
             response_checksum_validation="when_required",
         ),
     )
+    client.meta.events.register("after-call.s3.GetObject", _demand_an_end)
+    return client
+
+
+def _demand_an_end(parsed: dict[str, Any], **_: object) -> None:
+    """Of a body with a length or in chunks botocore tells itself whether it is whole; any other ends where its connection does."""
+    headers = parsed["ResponseMetadata"].get("HTTPHeaders", {})
+    if "Body" in parsed and not {"content-length", "transfer-encoding"} & headers.keys():
+        raise ResponseStreamingError(error="the object store says neither the length of the object nor where it ends")

@@ -43,13 +43,18 @@ class KafkaSettings(_Part):
 
 
 class RegistrySettings(_Part):
-    """A Confluent-compatible schema registry; basic auth (username, password) or a bearer token, not both."""
+    """A Confluent-compatible schema registry; basic auth (username, password) or a bearer token, not both.
+
+    `lag_seconds`: how far one of its nodes may be behind another. For so long a schema id that it does not know is asked for
+    again, before a record is bad because of it.
+    """
 
     url: HttpUrl = HttpUrl("http://127.0.0.1:8081/apis/ccompat/v7")
     username: str | None = None
     password: SecretStr | None = None
     token: SecretStr | None = None
     ca_file: Path | None = None
+    lag_seconds: float = Field(default=3.0, ge=0)
 
 
 class S3Settings(_Part):
@@ -117,4 +122,6 @@ def read_settings(kind: type[S], **overrides: Any) -> S:
             print(f"wrong setting {variable}: {problem['msg']}", file=sys.stderr)
     except SettingsError as error:
         print(f"wrong setting: {error}", file=sys.stderr)
+    except RecursionError:
+        print("wrong setting: a HEADRACE_ variable is JSON with too many brackets within each other", file=sys.stderr)
     raise SystemExit(2)

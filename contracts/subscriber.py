@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Generic, Literal, Self, TypeAlias
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_STORED, Consumer, KafkaError, KafkaException, Message, TopicPartition
 from pydantic import ValidationError
 
 from contracts.brokers import partitions_of, retried, watermarks
@@ -108,8 +108,9 @@ class Subscriber(Generic[E]):
     gives the partitions to another member (`max.poll.interval.ms`, five minutes by default).
 
     A new group begins at `start` in every partition that there is then; one that is added later it reads from the first
-    record. When records are deleted before the group has had them, or the topic is made anew, the loop raises ConsumeError; with
-    `on_data_loss="continue"` it logs an error, goes on at the first record there is, and counts in `lost` those that are gone. With `idle_seconds` the iteration ends when no record has come for so long since the
+    record. When records are deleted before the group has had them, or the topic is made anew while the loop runs, it raises ConsumeError; with
+    `on_data_loss="continue"` it logs an error, goes on at the first record there is, and counts in `lost` those that are gone. A
+    group whose offsets the broker has deleted, with the topic or because it had no member for long, is a new one. With `idle_seconds` the iteration ends when no record has come for so long since the
     partitions were assigned or the last one was handled; otherwise it goes on until `stop`.
     """
 
@@ -256,8 +257,15 @@ class Subscriber(Generic[E]):
         return time.monotonic() - self._active_at > self._idle_seconds
 
     def _on_assign(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        self._begin([each.partition for each in partitions])
+        self._try_to_begin([each.partition for each in partitions])
         self._active_at = time.monotonic()
+
+    def _try_to_begin(self, assigned: Sequence[int]) -> None:
+        try:
+            self._begin(assigned)
+        except KafkaException as error:
+            # An outage, or a rebalance meanwhile. A partition without an offset asks again when it is to be read.
+            _log.warning("%s: where to begin is not committed yet: %s", self._topic.name, error)
 
     def _begin(self, assigned: Sequence[int]) -> None:
         """Commit where to begin in partitions of which the group has no offset yet: also one that stays idle has a place then."""
@@ -274,6 +282,10 @@ class Subscriber(Generic[E]):
             low, high = watermarks(self._consumer, name, partition, _BROKER_SECONDS)
             offsets.append(TopicPartition(name, partition, high if is_new and self._start == "latest" else low))
         if offsets:
+            # Another member of a new group, which had the same to do, may have read on meanwhile.
+            begun = {at.partition for at in self._consumer.committed(offsets, _BROKER_SECONDS) if at.offset >= 0}
+            offsets = [each for each in offsets if each.partition not in begun]
+        if offsets:
             retried(lambda: self._consumer.commit(offsets=offsets, asynchronous=False), _BROKER_SECONDS)
             where = ", ".join(f"{each.partition} at {each.offset}" for each in offsets)
             _log.info("%s: the group %s begins with partition %s", name, self._group, where)
@@ -283,7 +295,14 @@ class Subscriber(Generic[E]):
         position = self._consumer.position([place])[0].offset
         if position < 0:
             position = self._consumer.committed([place], _BROKER_SECONDS)[0].offset
+        if position < 0:
+            self._try_to_begin([partition])
+            self._go_on_at(partition, OFFSET_STORED)
+            return
         low, high = watermarks(self._consumer, self._topic.name, partition, _BROKER_SECONDS)
+        if low <= position <= high:
+            self._go_on_at(partition, position)  # which was committed after the client had asked
+            return
         lost = max(0, low - position)
         what = (
             f"{lost} offsets from {position} up to {low} are gone, and the group {self._group} has not had them"
@@ -297,10 +316,13 @@ class Subscriber(Generic[E]):
             )
         _log.error("%s. Goes on at %s", what, low)
         self.lost += lost
+        self._go_on_at(partition, low)
+
+    def _go_on_at(self, partition: int, offset: int) -> None:
         # A partition without a place to reset to is at rest, and a seek would not wake it.
         assigned = self._consumer.position(self._consumer.assignment())
         for each in assigned:
-            each.offset = low if each.partition == partition else each.offset
+            each.offset = offset if each.partition == partition else each.offset
         self._consumer.assign(assigned)
 
     def _judge(self, error: KafkaError) -> None:

@@ -61,7 +61,8 @@ class TopicContract(_Section):
     """One topic: who writes it, who reads it, in which shape, for how long. Field names are the file's keys.
 
     `schema_file` (key `schema`) is relative to `schemas/`; `key` is the field whose text is the record's key, None for
-    a topic without keys; `occurred_at` is the field that holds the event time.
+    a topic without keys; `occurred_at` is the field that holds the event time. `derived_from` is the topic of which this one is
+    a later stage: the coordinate of a raw record there is the id (`ce_id`) of the event here. None for events with ids of their own.
     """
 
     name: TopicName = Field(alias="topic")
@@ -71,6 +72,7 @@ class TopicContract(_Section):
     compatibility: Compatibility
     key_field: FieldName | Literal["none"] = Field(alias="key")
     occurred_at: FieldName
+    derived_from_topic: TopicName | Literal["none"] = Field(alias="derived_from")
     partitions: int = Field(gt=0)
     retention_days: int = Field(gt=0)
     producers: tuple[Slug, ...] = Field(min_length=1)
@@ -84,6 +86,11 @@ class TopicContract(_Section):
     def key(self) -> str | None:
         """The field whose text is the record's key, or None: null keys."""
         return None if self.key_field == "none" else self.key_field
+
+    @property
+    def derived_from(self) -> str | None:
+        """The topic whose records these events are made of, or None: nobody's."""
+        return None if self.derived_from_topic == "none" else self.derived_from_topic
 
     @property
     def lake(self) -> Lake | None:

@@ -34,6 +34,7 @@ def read_progress(streams: Sequence[str], tails: Tails, service: str) -> Progres
 
     Raises ConsumeError; that is Forgotten where it takes deleted events to tell.
     """
+    tails.wait_for_replication(streams)
     *events, dead_letters = streams
     found = {stream: _read(stream, tails, service) for stream in events}
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Self, cast
 
@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from contracts.brokers import watermarks
 from contracts.dead_letters.headers import REDRIVEN_FROM
 from contracts.errors import ConsumeError
+from contracts.replication import wait_for_replication
 from contracts.settings import KafkaSettings
 from services.replay.position import HEADER, START, Position
 
@@ -29,6 +30,7 @@ class Tails:
     """Looks back into topics. It belongs to no consumer group and commits nothing; use it in a `with`."""
 
     def __init__(self, kafka: KafkaSettings) -> None:
+        self._kafka = kafka
         self._consumer = Consumer(
             kafka.client_config()
             | {
@@ -47,6 +49,13 @@ class Tails:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._consumer.close()
+
+    def wait_for_replication(self, topics: Sequence[str]) -> None:
+        """Return when all that a producer, now dead, had sent to these topics can be read. Raises ConsumeError."""
+        try:
+            wait_for_replication(self._kafka, self._consumer, topics)
+        except KafkaException as error:
+            raise ConsumeError(f"{', '.join(topics)}: {error.args[0].str()}") from error
 
     def partitions(self, topic: str) -> list[int]:
         """The topic's partitions. Raises ConsumeError if there is no such topic or the broker does not answer."""

@@ -1,7 +1,11 @@
-"""What may stand between a client and the registry: answers of its own at first, then it lets everything through."""
+"""What may stand between a client and the registry: answers of its own at first, then it lets everything through.
+
+Or it is a node of the registry that lags behind.
+"""
 
 from __future__ import annotations
 
+import json
 import ssl
 import threading
 from collections.abc import Iterator, Sequence
@@ -29,10 +33,16 @@ class Gateway:
     url: str = ""
     _failure: tuple[int, str] | None = None
     _healed: threading.Event = field(default_factory=threading.Event)
+    _copy: dict[str, tuple[int, bytes]] = field(default_factory=dict)
+    _behind_for: int = 0
 
     def fail(self, status: int, body: str = "") -> None:
         self._healed.clear()
         self._failure = (status, body)
+
+    def lag(self, answers: int) -> None:
+        """Give so many answers as those were before; what was not asked for before is not there yet."""
+        self._behind_for = answers
 
     def heal(self) -> None:
         self._failure = None
@@ -49,9 +59,16 @@ class Gateway:
         if self.answers and (self.behind is None or len(self.seen) <= len(self.answers)):
             status, text = self.answers[min(len(self.seen), len(self.answers)) - 1]
             return status, text.encode()
+        if method == "GET" and self._behind_for:
+            self._behind_for -= 1
+            code = 40403 if path.startswith("/schemas/ids/") else 40402
+            nothing = 404, json.dumps({"error_code": code, "message": "not found"}).encode()
+            return self._copy.get(path, nothing)
         response = httpx.request(
             method, f"{self.behind}{path}", content=body, headers={"Content-Type": headers["content-type"]}
         )
+        if method == "GET":
+            self._copy[path] = response.status_code, response.content
         return response.status_code, response.content
 
 

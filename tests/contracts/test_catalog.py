@@ -53,5 +53,5 @@ def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
 def test_a_broken_file_stops_the_load_with_its_line(tmp_path: Path) -> None:
     files = ContractFiles(tmp_path)
     files.replace("topics/flights.departed.v1.yaml", "partitions: 2", "partitions: two")
-    with pytest.raises(ContractError, match=r"contracts/topics/flights\.departed\.v1\.yaml:8: 'partitions' is 'two'"):
+    with pytest.raises(ContractError, match=r"contracts/topics/flights\.departed\.v1\.yaml:9: 'partitions' is 'two'"):
         load_catalog(files.root)

@@ -158,10 +158,68 @@ def test_a_closed_port_is_an_outage() -> None:
 
 
 def test_unknown_takes_the_registrys_own_error_code() -> None:
-    with a_gateway(None, answers=[(404, UNKNOWN_ID)]) as gateway, a_registry(gateway.url) as registry:
+    with a_gateway(None, answers=[(404, UNKNOWN_ID)]) as gateway, a_registry(gateway.url, lag_seconds=0) as registry:
         with pytest.raises(UnknownSchemaId):
             registry.by_id(1)
         assert len(gateway.seen) == 1
+
+
+@pytest.mark.system
+def test_an_id_that_a_node_does_not_have_yet_is_no_unknown_one(stack: LocalStack) -> None:
+    subject = a_subject()
+    with a_registry(stack.registry.url) as registry, a_gateway(stack.registry.url) as gateway:
+        schema_id = registry.register(subject, a_schema(a="string"))
+        gateway.lag(3)
+        with a_registry(gateway.url) as theirs:
+            assert json.loads(theirs.by_id(schema_id)) == json.loads(a_schema(a="string"))
+            assert len(gateway.seen) == 4
+
+
+@pytest.mark.system
+def test_a_version_that_a_node_does_not_have_yet_is_waited_for_and_another_subjects_is_not_found(
+    stack: LocalStack,
+) -> None:
+    subject, other = a_subject(), a_subject()
+    with (
+        a_registry(stack.registry.url) as registry,
+        a_gateway(stack.registry.url) as gateway,
+        a_registry(gateway.url) as theirs,
+    ):
+        first = registry.register(subject, a_schema(a="string"))
+        assert theirs.is_of(first, subject)
+        second = registry.register(subject, a_schema(a="string", b={"type": "int", "default": 0}))
+        elsewhere = registry.register(other, a_schema(c="string"))
+        gateway.lag(5)
+        assert theirs.is_of(second, subject)
+        assert not theirs.is_of(elsewhere, subject)
+
+
+@pytest.mark.system
+def test_versions_are_those_that_the_node_has_which_is_asked_for_them(stack: LocalStack) -> None:
+    subject = a_subject()
+    with (
+        a_registry(stack.registry.url) as registry,
+        a_gateway(stack.registry.url, answers=[(200, "[1, 2]")]) as gateway,
+        a_registry(gateway.url) as theirs,
+    ):
+        registry.register(subject, a_schema(a="string"))
+        assert [version.version for version in theirs.versions(subject)] == [1]
+
+
+def test_a_flood_of_unknown_ids_is_waited_for_once() -> None:
+    with a_gateway(None, answers=[(404, UNKNOWN_ID)]) as gateway, a_registry(gateway.url) as registry:
+        with pytest.raises(UnknownSchemaId):
+            registry.by_id(1)
+        asked = len(gateway.seen)
+        assert asked > 2
+        with pytest.raises(UnknownSchemaId):
+            registry.by_id(1)
+        assert len(gateway.seen) == asked, "it was asked for again"
+        for schema_id in range(2, 1002):
+            with pytest.raises(UnknownSchemaId):
+                registry.by_id(schema_id)
+        # On a slow machine the flood may outlast a rest.
+        assert len(gateway.seen) < 1000 + 10 * asked
 
 
 def test_wrong_credentials_are_not_tried_again() -> None:

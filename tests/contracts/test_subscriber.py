@@ -12,10 +12,10 @@ from typing import Any
 
 import pydantic
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
-from contracts import events
+from contracts import brokers, events, subscriber
 from contracts.catalog import Catalog
 from contracts.codec import Codec
 from contracts.errors import ConsumeError, ForeignBody, Truncated, UnknownSchemaId
@@ -285,6 +285,28 @@ def test_a_group_that_begins_at_the_end_misses_nothing_after_that(room: Room) ->
     room.publish_keyed(range(30))  # while nobody is there, to partitions of which it has never had a record
     assert len(room.destinations(start="latest")) == 30
     assert room.destinations(start="latest") == []
+
+
+@pytest.mark.parametrize(("start", "expected"), [("earliest", ["a", "b", "c"]), ("latest", ["c"])])
+def test_a_group_that_could_not_begin_at_once_begins_later_and_calls_nothing_lost(
+    start: str, expected: list[str], room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room.publish("a", "b")
+    failures = [KafkaException(KafkaError(KafkaError._TRANSPORT))]
+
+    def partitions_of(*asked: Any) -> list[int]:
+        if failures:
+            raise failures.pop()
+        return brokers.partitions_of(*asked)
+
+    monkeypatch.setattr(subscriber, "partitions_of", partitions_of)
+    destinations = []
+    with room.subscriber(start=start, idle_seconds=5) as given:
+        for_later = threading.Timer(2.5, room.publish, ["c"])
+        for_later.start()
+        destinations = [record.event.destination for record in given if isinstance(record, Record)]
+        for_later.join()
+    assert (failures, sorted(destinations), given.lost) == ([], expected, 0)
 
 
 def test_a_partition_that_is_added_is_read_from_its_first_record(room: Room) -> None:

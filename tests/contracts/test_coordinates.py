@@ -1,0 +1,41 @@
+"""Which raw record an event goes back to."""
+
+from __future__ import annotations
+
+import pytest
+
+from contracts.coordinates import coordinate_of
+
+RAW, DERIVED = "hires.started.v1", "hires.started.priced.v1"
+
+
+@pytest.mark.parametrize("event_id", [f"{RAW}/0/0", f"{RAW}/1/42", f"{RAW}/99999/9999999999999"])
+def test_a_derived_record_goes_by_its_raw_coordinate(event_id: str) -> None:
+    assert coordinate_of(RAW, DERIVED, 0, 9, event_id.encode()) == event_id
+
+
+@pytest.mark.parametrize(
+    "event_id",
+    [
+        None,
+        b"",
+        b"\xff\xfe",
+        b"2024/11/23",
+        b"hires.started.v2/0/1",
+        b"hiresXstarted.v1/0/1",
+        f"{RAW}/0/1/2".encode(),
+        f"{RAW}/0/1\n".encode(),
+        f"{RAW}/00/1".encode(),
+        f"{RAW}/0/01".encode(),
+        f"{RAW}/-1/1".encode(),
+        f"{RAW}/0/99999999999999999999".encode(),
+        f"{RAW}/100000/1".encode(),
+        f"{RAW}/0/\u0661".encode(),
+    ],
+)
+def test_another_id_is_none_so_the_record_goes_by_its_own_place(event_id: bytes | None) -> None:
+    assert coordinate_of(RAW, DERIVED, 0, 9, event_id) == f"{DERIVED}/0/9"
+
+
+def test_a_producers_own_id_that_looks_like_a_coordinate_is_none_on_a_raw_topic() -> None:
+    assert coordinate_of(None, RAW, 0, 9, f"{RAW}/1/42".encode()) == f"{RAW}/0/9"
