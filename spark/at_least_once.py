@@ -18,7 +18,7 @@ from spark.offsets import OffsetRange
 from spark.resume import CheckpointOffsets, find_positions, resume, starting_offsets
 from spark.settings import LiveSettings
 from spark.sink import PASSED_ON, Route, ToRows, Written
-from spark.tail import read_tail
+from spark.tail import read_tail, written_without_offset
 from spark.transaction import committed_positions, fence, position_reader
 
 _TIMEOUT_SECONDS = 30.0
@@ -45,7 +45,8 @@ class AtLeastOnceSink:
             partitions = partitions_of(reader, topic, _TIMEOUT_SECONDS)
             fence(self._kafka.client_config(), self._route, partitions)
             taken = read_tail(self._kafka, self._route, committed_positions(reader, topic, partitions))
-            found = find_positions(reader, topic, partitions, taken, {})
+            forgotten = written_without_offset(self._kafka, self._route, partitions, taken)
+            found = find_positions(reader, topic, partitions, taken, {}, forgotten)
         finally:
             reader.close()
         return starting_offsets(topic, resume(found, topic, self._live.resume_from, self._live.on_data_loss))

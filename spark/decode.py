@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import json
+import operator
+import re
 from collections.abc import Iterable, Sequence
 
 from fastavro.schema import expand_schema
@@ -12,11 +14,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
 from contracts.evolution import resolve
+from spark.readable import is_in_calendar, is_text
 from spark.schemas import WriterSchemas
-from spark.text import is_text
 
 HEADER_BYTES = 5
 """The Confluent wire format's header: the byte 0x00 and a schema id of 4 bytes, most significant first."""
+
+_UNKNOWN = "headrace: schema id not known to the running query: "
 
 
 def wire_header(schema_id: int) -> bytes:
@@ -34,21 +38,24 @@ def decode(raw: DataFrame, schemas: WriterSchemas) -> DataFrame:
     * `error`: what is wrong in words, null for a good record
     * `record`: struct of topic, partition, offset, timestamp, key, value, headers
 
-    Bytes after a complete body pass unseen: Spark's from_avro doesn't look at them.
+    Bytes after a complete body pass unseen: Spark's from_avro doesn't look at them. An id that is not known fails the task, unless
+    `schemas` take it for foreign.
     """
+    if schemas.foreign is not None:
+        raw = raw.where(_fails_on_other_ids(schemas.foreign.union(schemas.writers)))
     first, then = _columns(schemas.subject, schemas.reader, tuple(sorted(schemas.writers.items(), reverse=True)))
     return raw.select(*first).select(*then)
 
 
+def unknown_id(failure: str) -> int | None:
+    """The schema id that failed a task of `decode`; None if it failed of something else."""
+    found = re.search(re.escape(_UNKNOWN) + r"(\d+)", failure)
+    return int(found[1]) if found else None
+
+
 def has_other_ids(raw: DataFrame, schemas: WriterSchemas) -> bool:
     """Whether a record of `raw` names a schema id that is not among the `schemas`. Reads the records: a job."""
-    return not raw.where(has_other_id(F.col("value"), schemas.writers)).isEmpty()
-
-
-def has_other_id(value: Column, schema_ids: Iterable[int]) -> Column:
-    """Whether a record's value names a schema id that is not among these."""
-    framed = (F.substring(value, 1, 1) == F.lit(b"\x00")) & (F.length(value) > HEADER_BYTES)
-    return framed & ~_is_known(value, schema_ids)
+    return not raw.where(_has_other_id(F.col("value"), schemas.writers)).isEmpty()
 
 
 @functools.lru_cache(maxsize=32)
@@ -57,9 +64,14 @@ def _columns(subject: str, reader: str, writers: tuple[tuple[int, str], ...]) ->
     body = F.col("record.value")
     # from_avro gives a struct of nulls where it fails, so a field that can't be null tells.
     fits = F.col(f"event.{_required_field(reader)}").isNotNull()
-    text = is_text(F.col("event"), expand_schema(json.loads(reader)))
-    good = fits if text is None else fits & text
-    schema_id = F.conv(F.hex(F.substring(body, 2, HEADER_BYTES - 1)), 16, 10)
+    kind = expand_schema(json.loads(reader))
+    checks = [
+        ("a text in the body is not UTF-8", is_text(F.col("event"), kind)),
+        ("an instant or a date in the body lies outside the years 1 to 9999", is_in_calendar(F.col("event"), kind)),
+    ]
+    asked = [(error, is_so) for error, is_so in checks if is_so is not None]
+    good = functools.reduce(operator.and_, [is_so for _, is_so in asked], fits)
+    schema_id = _id_of(body)
     faults = [
         ("EmptyBody", body.isNull() | (F.length(body) == 0), F.lit("the record has no value")),
         ("WrongMagic", F.substring(body, 1, 1) != F.lit(b"\x00"), F.lit("the value does not begin with the byte 0x00")),
@@ -69,7 +81,7 @@ def _columns(subject: str, reader: str, writers: tuple[tuple[int, str], ...]) ->
             ~_is_known(body, [schema_id for schema_id, _ in writers]),
             F.concat(F.lit(f"{subject} has no version with schema id "), schema_id),
         ),
-        ("Undecodable", fits, F.lit("a text in the body is not UTF-8")),
+        *(("Undecodable", fits & ~is_so, F.lit(error)) for error, is_so in asked),
         ("Undecodable", F.lit(True), F.concat(F.lit("the body does not fit its schema, id "), schema_id)),
     ]
     return [_event(reader, writers).alias("event"), _record().alias("record")], [
@@ -78,6 +90,23 @@ def _columns(subject: str, reader: str, writers: tuple[tuple[int, str], ...]) ->
         F.when(~good, _first([(is_so, error) for _, is_so, error in faults])).alias("error"),
         F.col("record"),
     ]
+
+
+@functools.lru_cache(maxsize=32)
+def _fails_on_other_ids(known: frozenset[int]) -> Column:
+    """True of every record, but fails on the first that names a schema id which is not `known`."""
+    value = F.col("value")
+    fail = F.raise_error(F.concat(F.lit(_UNKNOWN), _id_of(value))).cast("boolean")
+    return F.when(_has_other_id(value, known), fail).otherwise(F.lit(True))
+
+
+def _has_other_id(value: Column, schema_ids: Iterable[int]) -> Column:
+    framed = (F.substring(value, 1, 1) == F.lit(b"\x00")) & (F.length(value) > HEADER_BYTES)
+    return framed & ~_is_known(value, schema_ids)
+
+
+def _id_of(value: Column) -> Column:
+    return F.conv(F.hex(F.substring(value, 2, HEADER_BYTES - 1)), 16, 10)
 
 
 def _is_known(value: Column, schema_ids: Iterable[int]) -> Column:

@@ -21,6 +21,10 @@ class SinkRefused(HeadraceError):
     """Writing the batch would lose or double records, or drain a topic into its dead letters; none of it was written."""
 
 
+class DeadLettersMiscounted(HeadraceError):
+    """Not as many dead letters were written as a batch has bad records; the batch is not committed."""
+
+
 class TooFewSlots(HeadraceError):
     """Spark has fewer task slots than the query needs at once; the text says how to give it more."""
 

@@ -12,7 +12,7 @@ from typing import Any
 import prometheus_client
 import structlog
 from botocore.exceptions import BotoCoreError, ClientError
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from pyspark.sql import DataFrame
 
 from contracts.brokers import partitions_of
@@ -24,17 +24,16 @@ from spark.prepared import Prepared
 from spark.resume import CheckpointOffsets, find_positions, resume, starting_offsets
 from spark.settings import LiveSettings
 from spark.sink import Route, ToRows, Written
-from spark.tail import Taken, not_taken, read_tail
+from spark.tail import Taken, not_taken, read_tail, written_without_offset
 from spark.transaction import (
     Plan,
-    close,
+    commit_position,
     committed_positions,
     epoch_of,
-    fence,
+    fenced,
     given,
     position_reader,
     sending,
-    transactional_producer,
 )
 
 SKIPPED = prometheus_client.Counter(
@@ -67,32 +66,41 @@ class ExactlyOnceSink:
         self._prepared = functools.lru_cache(maxsize=1)(self._prepare)
 
     def starting_offsets(self, checkpoint: CheckpointOffsets) -> str:
-        """The group's, and no checkpoint. Fences whoever else writes, so that nobody moves them any more.
+        """The group's. Fences whoever else writes, so that nobody moves them any more.
 
-        Raises PositionsDisagree if the checkpoint is ahead, or records that nobody has taken in are gone from the topic.
+        Raises PositionsDisagree if the checkpoint is ahead, or records that nobody has taken in are gone from the topic, and
+        TableTaken if another process has begun meanwhile.
         """
         topic = self._route.source
         reader = position_reader(self._kafka, self._route)
         try:
             partitions = partitions_of(reader, topic, _TIMEOUT_SECONDS)
-            fence(self._kafka, self._route, partitions)
-            committed = committed_positions(reader, topic, partitions)
-            self._taken = read_tail(self._settings, self._route, committed)
-            found = find_positions(reader, topic, partitions, self._taken, checkpoint.committed(topic))
-            positions = resume(found, topic, self._live.resume_from, self._live.on_data_loss)
-            moved = [
-                TopicPartition(topic, p, at, self._taken[p].metadata(self._epoch) if p in committed else "")
-                for p, at in positions.items()
-                if p not in committed or committed[p].offset != at or epoch_of(committed[p].metadata) > self._epoch
-            ]
-            # A later epoch is of a lease that is gone with its object store: this process holds the one that counts.
-            if moved:
-                reader.commit(offsets=moved, asynchronous=False)
-            # Spark would refuse one of which something is missing, and the group says as much.
-            checkpoint.remove()
+            with fenced(self._kafka, self._route, partitions) as producers:
+                committed = committed_positions(reader, topic, partitions)
+                self._taken = read_tail(self._settings, self._route, committed)
+                forgotten = written_without_offset(self._settings, self._route, partitions, committed)
+                found = find_positions(reader, topic, partitions, self._taken, checkpoint.committed(topic), forgotten)
+                positions = resume(found, topic, self._live.resume_from, self._live.on_data_loss)
+                for p, at in positions.items():
+                    # A later epoch is of a lease that is gone with its object store: this process holds the one that counts.
+                    if p in committed and committed[p].offset == at and epoch_of(committed[p].metadata) <= self._epoch:
+                        continue
+                    metadata = self._taken[p].metadata(self._epoch) if p in committed else ""
+                    self._move(producers[p], reader, TopicPartition(topic, p, at, metadata))
         finally:
             reader.close()
         return starting_offsets(topic, positions)
+
+    def _move(self, producer: Producer, reader: Consumer, position: TopicPartition) -> None:
+        """Raises TableTaken if somebody has taken over since this process began."""
+        try:
+            commit_position(producer, reader, position)
+        except KafkaException as error:
+            if not error.args[0].fatal():
+                raise
+            raise TableTaken(
+                f"another process has begun to run {self._route.query} while this one did: this one stops, having written nothing"
+            ) from error
 
     def write(self, batch: DataFrame, to_rows: ToRows, ranges: Sequence[OffsetRange]) -> Written:
         """Raises SinkRefused if a task found that writing would lose or double records."""
@@ -147,15 +155,10 @@ class ExactlyOnceSink:
         consumer = position_reader(self._kafka, self._route)
         try:
             for partition in partitions_of(consumer, topic, _TIMEOUT_SECONDS):
-                producer = transactional_producer(self._kafka, self._route, partition)
-                try:
+                with fenced(self._kafka, self._route, [partition]) as producers:
                     position = committed_positions(consumer, topic, [partition]).get(partition)
                     if position is not None:
-                        producer.begin_transaction()
-                        producer.send_offsets_to_transaction([position], consumer.consumer_group_metadata(), 30)
-                        producer.commit_transaction(30)
-                finally:
-                    close(producer)
+                        commit_position(producers[partition], consumer, position)
         finally:
             consumer.close()
 

@@ -23,7 +23,7 @@ from contracts.s3 import s3_client
 from contracts.topic import TopicContract
 from spark.dead_letters import dead_letters
 from spark.decode import decode
-from spark.errors import QueryFailed
+from spark.errors import DeadLettersMiscounted, QueryFailed
 from spark.headers import header
 from spark.kafka import read_topic, write_records
 from spark.lake_checkpoint import new_checkpoint
@@ -35,6 +35,7 @@ from spark.metrics import DEAD_LETTERS
 from spark.offsets import OffsetRange, offset_ranges
 from spark.positions import Positions
 from spark.repeats import highest_offsets, identities, repeats
+from spark.schemas import WriterSchemas
 from spark.settings import SparkSettings
 from spark.table_files import RESULT, FilePlan, TableFile, write_files
 from spark.topic_schemas import TopicSchemas
@@ -154,21 +155,25 @@ class LakeTable:
     def write(self, batch: DataFrame, batch_id: int) -> None:
         """Append what the table has not taken in yet; records that can't be decoded go to the dead letters before.
 
-        Raises TableTaken if this process may not write the table any more.
+        Raises TableTaken if this process may not write the table any more, and DeadLettersMiscounted, having committed nothing,
+        if those are not as many as the records that can't be decoded.
         """
         ranges = offset_ranges(batch)
         positions = self.positions.after(ranges)
         if positions == self.positions:
             return
         self._lease.check()
-        schemas = self._schemas.covering(batch, self._lifecycle.stopping)
         # Only a batch that runs again is filtered: positions in the plan would make it another one for each batch.
         fresh = batch.where(self.positions.beyond()) if self.positions.overlap(ranges) else batch
-        decoded = decode(fresh, schemas)
-        rows = self._rows(decoded, ranges)
-        written, highest = self._write_once(rows)
-        if written.bad:
-            self._set_aside(decoded)
+
+        def write(schemas: WriterSchemas) -> tuple[_Written, dict[str, int]]:
+            decoded = decode(fresh, schemas)
+            written, highest = self._write_once(self._rows(decoded, ranges))
+            if written.bad:
+                self._set_aside(decoded, written.bad, batch_id)
+            return written, highest
+
+        written, highest = self._schemas.covering(batch, write, self._lifecycle.stopping)
         # The commit itself fails if anybody else has made a version; this tells whom to ask.
         self._lease.check()
         self._writer.commit(written.files, positions, highest)
@@ -191,7 +196,13 @@ class LakeTable:
     def _write_once(self, rows: DataFrame) -> tuple[_Written, dict[str, int]]:
         """Files with each raw record's revision that the table lacks, once; and how far the raw partitions go then."""
         plan = FilePlan(
-            self._settings.s3, self._prefix, self._topic.name, self._fields, self._lake.partition_by, self._statistics
+            self._settings.s3,
+            self._prefix,
+            self._topic.name,
+            self._topic.derived_from,
+            self._fields,
+            self._lake.partition_by,
+            self._statistics,
         )
         written = _write(rows, plan)
         found = identities(written.identities)
@@ -204,14 +215,23 @@ class LakeTable:
             written = _write(rows, replace(plan, left_out=left_out))
         return written, highest
 
-    def _set_aside(self, decoded: DataFrame) -> None:
+    def _set_aside(self, decoded: DataFrame, bad_count: int, batch_id: int) -> None:
+        """Read the batch a second time, for its `bad_count` bad records."""
+        # Exact: without a shuffle the tasks that count are the job's last, and each counts once, however often it is tried.
         seen = Observation()
         bad = dead_letters(decoded, self._topic.dead_letter_topic, "lake").observe(
             seen, F.count(F.lit(1)).alias("rows")
         )
         write_records(self._settings.kafka, bad)
-        DEAD_LETTERS.labels(self._query_name).inc(seen.get["rows"])
-        _log.warning("records set aside", topic=self._topic.dead_letter_topic, rows=seen.get["rows"])
+        letters: int = seen.get["rows"]
+        DEAD_LETTERS.labels(self._query_name).inc(letters)
+        _log.warning("records set aside", topic=self._topic.dead_letter_topic, rows=letters)
+        if letters != bad_count:
+            raise DeadLettersMiscounted(
+                f"batch {batch_id} of the table {self._lake.table} had {bad_count} bad records when it was written, but "
+                f"{letters} when they went to {self._topic.dead_letter_topic}: {self._topic.name} gave other records the second "
+                "time. Nothing of the batch is committed: start again, and it is read anew"
+            )
 
     def _partitions(self) -> list[int]:
         return partitions_of(AdminClient({**self._settings.kafka.client_config()}), self._topic.name, 30)

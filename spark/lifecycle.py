@@ -48,8 +48,13 @@ class Lifecycle:
 
     def listen(self) -> None:
         """Take the signals. Call it before Spark starts, and again afterwards: Spark takes SIGINT for itself."""
+
+        def stop(*_: object) -> None:
+            # Not here: this thread may hold the event's lock, if the signal finds it in `wait`.
+            threading.Thread(target=self.stopping.set, name="stop", daemon=True).start()
+
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: self.stopping.set())
+            signal.signal(number, stop)
         # Whoever stops the whole process group means us; the JVM has to finish its batch.
         os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGTERM, signal.SIG_IGN))
 

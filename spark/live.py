@@ -11,6 +11,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from contracts import topics
 from contracts.catalog import Catalog
 from contracts.errors import NotAProducer
+from contracts.own_schema import OwnSchema
 from contracts.registry import Registry
 from spark.broadcasts import Broadcasts
 from spark.decode import decode
@@ -24,7 +25,7 @@ from spark.offsets import offset_ranges
 from spark.resume import CheckpointOffsets
 from spark.schemas import WriterSchemas
 from spark.settings import SparkSettings
-from spark.sink import Route, Sink, ToRows, outgoing
+from spark.sink import Route, Sink, ToRows, Written, outgoing
 from spark.topic_schemas import TopicSchemas
 
 SOURCE = topics.FLIGHTS_DEPARTED.name
@@ -42,15 +43,14 @@ def checkpoint_folder(target: str) -> str:
     return f"checkpoints/live/{target}"
 
 
-def target_schema(catalog: Catalog, registry: Registry, producer: str = "live") -> tuple[str, int]:
-    """The enriched topic's schema as JSON text, and its id. Raises NotAProducer if the topic's contract does not list `producer`."""
+def target_schema(catalog: Catalog, registry: Registry, producer: str = "live") -> OwnSchema:
+    """The enriched topic's schema, registered. Raises NotAProducer if the topic's contract does not list `producer`."""
     target = catalog.topic(TARGET)
     if producer not in target.producers:
         raise NotAProducer(
             f"{producer} is no producer of {target.name}; its contract lists {', '.join(target.producers)}"
         )
-    schema = catalog.schema(TARGET)
-    return schema, registry.register(target.subject, schema)
+    return OwnSchema(registry, target.subject, catalog.schema(TARGET))
 
 
 class Live:
@@ -73,7 +73,8 @@ class Live:
         self._lifecycle = lifecycle
         self._schemas = TopicSchemas(registry, source, catalog.schema(SOURCE))
         self._dimensions = Dimensions(spark, settings.s3, [catalog.dimension(name) for name in DIMENSIONS])
-        self._value = EnrichedValue(*target_schema(catalog, registry))
+        self._own = target_schema(catalog, registry)
+        self._value = EnrichedValue(self._own.schema, self._own.id)
         self._broadcasts = Broadcasts(self._value.sides)
         self._made: ToRows | None = None
         self._made_of: tuple[WriterSchemas, Mapping[str, Dimension]] | None = None
@@ -93,6 +94,10 @@ class Live:
         checkpoint = left[-1] if left else f"{folder}/{self._lifecycle.epoch}"
         # Spark heeds it only where it has no checkpoint.
         starting_offsets = "earliest" if left else self._sink.starting_offsets(checkpoints)
+        if not left:
+            self._lifecycle.check_lease()
+            # Spark would refuse one of which something is missing, and where to go on is known.
+            checkpoints.remove()
         raw = read_topic(
             self._spark,
             self._settings.kafka,
@@ -110,9 +115,12 @@ class Live:
 
     def write(self, batch: DataFrame, batch_id: int) -> None:
         """Enrich one batch of raw records into the sink, the bad ones as dead letters. One Spark job."""
-        schemas = self._schemas.covering(batch, self._lifecycle.stopping)
-        to_rows = self._to_rows(schemas, self._dimensions.newest())
-        count_batch("live", self._sink.write(batch, to_rows, offset_ranges(batch)))
+
+        def write(schemas: WriterSchemas) -> Written:
+            return self._sink.write(batch, self._to_rows(schemas, self._dimensions.newest()), offset_ranges(batch))
+
+        self._own.check()
+        count_batch("live", self._schemas.covering(batch, write, self._lifecycle.stopping))
 
     def _to_rows(self, schemas: WriterSchemas, dimensions: Mapping[str, Dimension]) -> ToRows:
         """The same function as before while there is neither a schema nor a dimension version that is new."""

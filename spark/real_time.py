@@ -10,6 +10,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import structlog
@@ -22,13 +23,14 @@ from contracts.catalog import Catalog
 from contracts.registry import Registry
 from spark.at_least_once import kafka_records, observed, written
 from spark.broadcasts import Broadcasts
+from spark.decode import unknown_id
 from spark.dimensions import Dimension, Dimensions
 from spark.enrich import DIMENSIONS
 from spark.enriched_value import EnrichedValue
-from spark.errors import QueryFailed
+from spark.errors import QueryFailed, StopRequested
 from spark.lifecycle import Lifecycle
 from spark.live import SOURCE, checkpoint_folder, outgoing_rows, route, target_schema
-from spark.metrics import REGISTRY_WAITING, RESTARTS, count_rows, sources_of
+from spark.metrics import RESTARTS, count_rows, sources_of
 from spark.real_time_meter import Meter
 from spark.real_time_positions import RealTimePositions
 from spark.real_time_query import (
@@ -36,12 +38,10 @@ from spark.real_time_query import (
     check_slots,
     configured,
     drain,
-    failing_on_other_ids,
     failure_of,
     read,
     rehearse,
     start,
-    unknown_id,
 )
 from spark.resume import CheckpointOffsets
 from spark.settings import SparkSettings
@@ -78,7 +78,8 @@ class RealTime:
         source = catalog.topic(SOURCE)
         self._schemas = TopicSchemas(registry, source, catalog.schema(SOURCE))
         self._dimensions = Dimensions(spark, settings.s3, [catalog.dimension(name) for name in DIMENSIONS])
-        self._value = EnrichedValue(*target_schema(catalog, registry))
+        self._own = target_schema(catalog, registry)
+        self._value = EnrichedValue(self._own.schema, self._own.id)
         self._positions = RealTimePositions(
             settings,
             self._route,
@@ -86,7 +87,6 @@ class RealTime:
             lifecycle.epoch,
         )
         self._began = time.monotonic()
-        self._foreign: set[int] = set()
         self._failures = 0
 
     def run(self) -> None:
@@ -145,16 +145,16 @@ class RealTime:
         raw = read(
             self._spark, self._settings.kafka, self._route.source, {p: each.position for p, each in taken.items()}
         )
-        known = failing_on_other_ids(not_taken(raw, taken), self._schemas.current.writers.keys() | self._foreign)
         # Of this query alone: a broadcast that was interrupted with the one before stays failed.
         sides = Broadcasts(self._value.sides).sides(dimensions)
-        rows = outgoing_rows(known, self._schemas.current, sides, self._value.column(dimensions))
+        rows = outgoing_rows(not_taken(raw, taken), self._schemas.current, sides, self._value.column(dimensions))
         return kafka_records(observed(rows, self._route.query), self._route)
 
     def _versions(self, dimensions: Mapping[str, Dimension]) -> dict[str, object]:
         """Of everything that a query can't be told while it runs."""
         return {
             "schemas": sorted(self._schemas.current.writers),
+            "looks_up_others": self._schemas.current.foreign is not None,
             "dimensions": {name: dimensions[name].version for name in DIMENSIONS},
         }
 
@@ -181,6 +181,7 @@ class RealTime:
                 if time.monotonic() < versions_at:
                     continue
                 versions_at = time.monotonic() + _VERSIONS_SECONDS
+                self._own.check()
                 self._schemas.renew()
                 if (newest := self._versions(self._dimensions.newest())) != versions:
                     _log.info("renewing the query", query=query.name, **newest)
@@ -214,7 +215,8 @@ class RealTime:
         RESTARTS.labels(self._route.query).inc()
         schema_id = unknown_id(failure)
         if schema_id is not None:
-            self._look_up(schema_id)
+            with suppress(StopRequested):
+                self._schemas.look_up(schema_id, self._lifecycle.stopping)
             return
         reason = failure.strip().splitlines()[0][:_REASON_CHARACTERS]
         if self._failures == len(_PAUSES_SECONDS):
@@ -223,16 +225,3 @@ class RealTime:
         self._failures += 1
         _log.error("query failed, and is started again", query=self._route.query, reason=reason, pause_seconds=pause)
         self._lifecycle.stopping.wait(pause)
-
-    def _look_up(self, schema_id: int) -> None:
-        """Ask the registry about an id until it answers; one that it doesn't have makes dead letters from now on."""
-        waiting = REGISTRY_WAITING.labels(self._schemas.current.subject)
-        _log.info("a record names a schema id not known yet", query=self._route.query, id=schema_id)
-        waiting.set(1)
-        while not self._schemas.renew():
-            if self._lifecycle.stopping.wait(_WATCH_SECONDS):
-                break
-        else:
-            if schema_id not in self._schemas.current.writers:
-                self._foreign.add(schema_id)
-        waiting.set(0)

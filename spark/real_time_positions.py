@@ -10,7 +10,7 @@ from contracts.brokers import partitions_of
 from spark.resume import CheckpointOffsets, find_positions, resume
 from spark.settings import SparkSettings
 from spark.sink import Route
-from spark.tail import Mark, Taken, mark, read_tail
+from spark.tail import Mark, Taken, mark, read_tail, written_without_offset
 from spark.transaction import committed_positions, epoch_of, fence, position_reader
 
 _TIMEOUT_SECONDS = 30.0
@@ -45,7 +45,8 @@ class RealTimePositions:
         committed = committed_positions(self._reader, topic, partitions)
         taken = read_tail(self._settings.kafka, self._route, committed)
         live = self._settings.live
-        found = find_positions(self._reader, topic, partitions, taken, checkpoint)
+        forgotten = written_without_offset(self._settings.kafka, self._route, partitions, committed)
+        found = find_positions(self._reader, topic, partitions, taken, checkpoint, forgotten)
         positions = resume(found, topic, live.resume_from, live.on_data_loss)
         result = {
             partition: taken[partition]

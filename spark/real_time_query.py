@@ -8,24 +8,19 @@ from __future__ import annotations
 
 import functools
 import json
-import re
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from contracts.settings import KafkaSettings
-from spark.decode import has_other_id, wire_header
 from spark.errors import QueryFailed, TooFewSlots
 from spark.kafka import PRODUCER, kafka_options, read_topic
 from spark.logical_plan import frame_of
-
-_UNKNOWN = "headrace: schema id not known to the running query: "
 
 _TASKS_END_SECONDS = 60.0
 _LOOK_SECONDS = 0.01
@@ -85,14 +80,6 @@ def read(spark: SparkSession, kafka: KafkaSettings, topic: str, positions: Mappi
     return read_topic(spark, kafka, topic, starting_offsets=starting, max_offsets_per_trigger=None, options=_SOURCE)
 
 
-def failing_on_other_ids(raw: DataFrame, known: Collection[int]) -> DataFrame:
-    """`raw`, whose task fails on the first record with a schema id that is not `known`."""
-    other = has_other_id(F.col("value"), known)
-    schema_id = F.conv(F.hex(F.substring("value", 2, len(wire_header(0)) - 1)), 16, 10)
-    fail = F.raise_error(F.concat(F.lit(_UNKNOWN), schema_id)).cast("boolean")
-    return raw.where(F.when(other, fail).otherwise(F.lit(True)))
-
-
 def failure_of(query: StreamingQuery) -> str:
     """Why a query ended: the message of each exception, the innermost, which is the task's own, first."""
     found = query._jsq.exception()
@@ -102,12 +89,6 @@ def failure_of(query: StreamingQuery) -> str:
         messages.append(str(error.getMessage()))
         error = error.getCause()
     return "\n".join(reversed(messages)) or "it ended without an error"
-
-
-def unknown_id(failure: str) -> int | None:
-    """The schema id that failed a task of `failing_on_other_ids`; None if it failed of something else."""
-    found = re.search(re.escape(_UNKNOWN) + r"(\d+)", failure)
-    return int(found[1]) if found else None
 
 
 def start(

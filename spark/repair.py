@@ -59,7 +59,8 @@ class Repair:
     def __init__(self, spark: SparkSession, settings: SparkSettings, catalog: Catalog, registry: Registry) -> None:
         """Raises NotAProducer if the topic's contract does not list `repair`, ContractError if it asks for no table."""
         source, target = catalog.topic(SOURCE), catalog.topic(TARGET)
-        self._value = wire_value(*target_schema(catalog, registry, "repair"))
+        own = target_schema(catalog, registry, "repair")
+        self._value = wire_value(own.schema, own.id)
         if target.lake is None:
             raise ContractError(f"the contract of {target.name} asks for no table, whose rows could be repaired")
         self._spark = spark

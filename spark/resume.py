@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -29,12 +29,15 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One partition: the group's offset and the checkpoint's, if any; its first offset and the one after its last."""
+    """One partition: the group's offset and the checkpoint's, if any; its first offset and the one after its last; whether the
+    target topics tell that the group had an offset once.
+    """
 
     group: int | None
     checkpoint: int | None
     low: int
     high: int
+    is_forgotten: bool = False
 
 
 def resume(found: Mapping[int, Found], topic: str, resume_from: ResumeFrom, on_data_loss: OnDataLoss) -> dict[int, int]:
@@ -42,12 +45,19 @@ def resume(found: Mapping[int, Found], topic: str, resume_from: ResumeFrom, on_d
 
     The group leads: a checkpoint that is older would repeat what was written, so no setting goes back to it. To go back, stop `live`
     and set the group's offsets back, as with any consumer. Raises PositionsDisagree, with what to set, if
-    the checkpoint is ahead of the group, or if records that nobody has taken in are gone from the topic.
+    the checkpoint is ahead of the group, if the brokers have forgotten the group's offset, or if records that nobody has taken in
+    are gone from the topic.
     """
     positions = {}
     for partition, at in sorted(found.items()):
         name = f"{topic}/{partition}"
         position = at.low if at.group is None else at.group
+        if at.group is None and at.checkpoint is None and at.is_forgotten and resume_from != "group":
+            raise PositionsDisagree(
+                f"{name}: the consumer group has no offset, but the target topic has records that come from there: it was "
+                "deleted, or the brokers have forgotten it, as that of a group that committed nothing for a week. Set it with "
+                f"kafka-consumer-groups, or HEADRACE_LIVE__RESUME_FROM=group to begin at {at.low} and write again what is there"
+            )
         if at.checkpoint is not None and at.checkpoint > position:
             if resume_from == "both":
                 raise PositionsDisagree(
@@ -73,14 +83,21 @@ def resume(found: Mapping[int, Found], topic: str, resume_from: ResumeFrom, on_d
 
 
 def find_positions(
-    consumer: Consumer, topic: str, partitions: Sequence[int], taken: Mapping[int, Taken], checkpoint: Mapping[int, int]
+    consumer: Consumer,
+    topic: str,
+    partitions: Sequence[int],
+    taken: Mapping[int, Taken],
+    checkpoint: Mapping[int, int],
+    forgotten: Collection[int],
 ) -> dict[int, Found]:
-    """What the brokers hold of each partition, beside what group and checkpoint say; `taken` is by the group's offsets."""
+    """What the brokers hold of each partition, beside what group and checkpoint say; `taken` is by the group's offsets, `forgotten`
+    are partitions whose offset the brokers have forgotten.
+    """
     found = {}
     for partition in partitions:
         low, high = watermarks(consumer, topic, partition, _TIMEOUT_SECONDS)
         group = taken[partition].position if partition in taken else None
-        found[partition] = Found(group, checkpoint.get(partition), low, high)
+        found[partition] = Found(group, checkpoint.get(partition), low, high, partition in forgotten)
     return found
 
 

@@ -10,9 +10,12 @@ from dataclasses import dataclass
 class WriterSchemas:
     """What `decode` needs of a topic: Avro schemas as JSON text.
 
-    `reader` is the schema that the events come out in, `writers` those that they were written in, by schema id.
+    `reader` is the schema that the events come out in, `writers` those that they were written in, by schema id. `foreign` are
+    other ids, which make dead letters: one that is neither here nor there fails the task, so that it can be looked up (`unknown_id`).
+    With None, all other ids are foreign.
     """
 
     subject: str
     reader: str
     writers: Mapping[int, str]
+    foreign: frozenset[int] | None = None

@@ -67,7 +67,7 @@ class Sink(Protocol):
     def starting_offsets(self, checkpoint: CheckpointOffsets) -> str:
         """The `startingOffsets` of the Kafka source, before the query starts; not asked where it goes on with a checkpoint.
 
-        A checkpoint that the sink's own position contradicts is refused (PositionsDisagree) or removed.
+        A checkpoint that the sink's own position contradicts is refused (PositionsDisagree); any other tells nothing from then on.
         """
 
     def write(self, batch: DataFrame, to_rows: ToRows, ranges: Sequence[OffsetRange]) -> Written:

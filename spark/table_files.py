@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import re
+import tempfile
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from contracts.coordinates import pattern
 from contracts.s3 import s3_client
 from contracts.settings import S3Settings
 from spark.arrow import mask, numbers, text
@@ -41,9 +43,17 @@ IDENTITY = pa.schema(
 )
 """One row for each record that was derived from a raw one; `raw` is "topic/partition"."""
 
-_DERIVED = r"^[a-z0-9.]+/[0-9]+/[0-9]+$"
 _ROWS_AT_ONCE = 25_000
+_BYTES_AT_ONCE = 16 << 20
 """Rows that are gathered before they are cut by the partition columns: small row groups cost readers, large ones memory."""
+
+_OPEN_FILES = 1_000
+"""A file that is open takes some 40 kB; a batch with more values of the partition columns is gone through again."""
+_OPEN_BYTES = 64 << 20
+"""What is written is held until its file is uploaded."""
+
+_FOLDER_CHARACTERS = 40
+"""An S3 key has at most 1,024 bytes, a folder on disk 255."""
 
 _NOT_REPEATED = ("coordinate", "record_offset", "raw_offset")
 """Columns whose values are all different: a dictionary would be built in vain."""
@@ -51,13 +61,15 @@ _NOT_REPEATED = ("coordinate", "record_offset", "raw_offset")
 
 @dataclass(frozen=True, slots=True)
 class FilePlan:
-    """What every task of a batch needs to know. `prefix` is the table's folder in the bucket; `left_out` are, by
-    partition of the topic, the sorted offsets of records that the table has already.
+    """What every task of a batch needs to know. `prefix` is the table's folder in the bucket; `derived_from` is the topic of the
+    raw records, if these are derived; `left_out` are, by partition of the topic, the sorted offsets of records that the table
+    has already.
     """
 
     s3: S3Settings
     prefix: str
     topic: str
+    derived_from: str | None
     event_fields: Sequence[str]
     partition_by: Sequence[str]
     statistics: Sequence[str]
@@ -95,7 +107,11 @@ def write_files(plan: FilePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[p
 
 
 class _Task:
-    """Gathers rows, and writes one file for each combination of the partition columns' values."""
+    """Gathers rows, and writes files for each combination of the partition columns' values.
+
+    What it holds is bounded, whatever the records are: full files are uploaded at once, and rows that would need too many open
+    ones wait on disk for another turn.
+    """
 
     def __init__(self, plan: FilePlan) -> None:
         self.bad = 0
@@ -103,7 +119,10 @@ class _Task:
         self._plan = plan
         self._rows: list[pa.RecordBatch] = []
         self._gathered = 0
+        self._gathered_bytes = 0
         self._open: dict[tuple[Any, ...], _OpenFile] = {}
+        self._waiting: _Waiting | None = None
+        self._files: list[TableFile] = []
 
     def take(self, batch: pa.RecordBatch) -> None:
         good = pc.is_null(batch.column("reason"))
@@ -119,24 +138,21 @@ class _Task:
             self.identities.append(identity)
         self._rows.append(rows)
         self._gathered += rows.num_rows
-        if self._gathered >= _ROWS_AT_ONCE:
-            self._write()
+        self._gathered_bytes += rows.nbytes
+        if self._gathered >= _ROWS_AT_ONCE or self._gathered_bytes >= _BYTES_AT_ONCE:
+            self._write_gathered()
 
     def close(self) -> list[TableFile]:
         """Upload the files."""
         if self._rows:
-            self._write()
-        if not self._open:
-            return []
-        client = _client(self._plan.s3)
-        files = []
-        for each in self._open.values():
-            body, file = each.close(self._plan.statistics)
-            client.upload_fileobj(
-                pa.BufferReader(body), Bucket=self._plan.s3.bucket, Key=f"{self._plan.prefix}/{file.path}"
-            )
-            files.append(file)
-        return files
+            self._write_gathered()
+        self._upload(list(self._open))
+        while self._waiting is not None:
+            waiting, self._waiting = self._waiting, None
+            for rows in waiting.read():
+                self._write(rows)
+            self._upload(list(self._open))
+        return self._files
 
     def _is_left_out(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
         partitions, offsets = batch.column("partition").to_numpy(), batch.column("offset").to_numpy()
@@ -145,43 +161,93 @@ class _Task:
             found |= (partitions == partition) & np.isin(offsets, left_out)
         return found
 
-    def _write(self) -> None:
+    def _write_gathered(self) -> None:
         table = pa.Table.from_batches(self._rows)
-        self._rows, self._gathered = [], 0
+        self._rows, self._gathered, self._gathered_bytes = [], 0, 0
+        self._write(table)
+
+    def _write(self, rows: pa.Table) -> None:
         by = self._plan.partition_by
-        for values, part in _parts(table, by):
+        later = []
+        for values, part in _parts(rows, by):
+            if values not in self._open and len(self._open) >= _OPEN_FILES:
+                later.append(part)
+                continue
             if values not in self._open:
-                self._open[values] = _OpenFile(dict(zip(by, values, strict=True)), part.schema)
+                self._open[values] = _OpenFile(dict(zip(by, values, strict=True)), rows.schema)
             self._open[values].write(part)
+        if later:
+            self._waiting = self._waiting or _Waiting(rows.schema)
+            self._waiting.write(pa.concat_tables(later))
+        if sum(each.size for each in self._open.values()) > _OPEN_BYTES:
+            by_size = sorted(self._open, key=lambda values: self._open[values].size)
+            self._upload(by_size[len(by_size) // 2 :])
+
+    def _upload(self, chosen: Sequence[tuple[Any, ...]]) -> None:
+        for values in chosen:
+            body, file = self._open.pop(values).close(self._plan.statistics)
+            _client(self._plan.s3).upload_fileobj(
+                pa.BufferReader(body), Bucket=self._plan.s3.bucket, Key=f"{self._plan.prefix}/{file.path}"
+            )
+            self._files.append(file)
+
+
+class _Waiting:
+    """Rows on disk. Arrow's file format says where it ends, so none is missing unseen."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115
+        self._writer = pa.ipc.new_file(self._file, schema, options=pa.ipc.IpcWriteOptions(compression="lz4"))
+
+    def write(self, rows: pa.Table) -> None:
+        self._writer.write_table(rows.combine_chunks())
+
+    def read(self) -> Iterator[pa.Table]:
+        """All of them, once."""
+        self._writer.close()
+        with self._file:
+            content = pa.ipc.open_file(self._file)
+            for index in range(content.num_record_batches):
+                yield pa.Table.from_batches([content.get_batch(index)])
 
 
 def _parts(rows: pa.Table, by: Sequence[str]) -> Iterator[tuple[tuple[Any, ...], pa.Table]]:
-    """Each combination of these columns' values, and its rows without them."""
-    if not by:
-        yield (), rows
-        return
-    column, others = rows.column(by[0]), rows.drop_columns([by[0]])
-    for value in pc.unique(column):
-        chosen = others.filter(pc.equal(column, value) if value.is_valid else pc.is_null(column))
-        for values, part in _parts(chosen, by[1:]):
-            yield (value.as_py(), *values), part
+    """Each combination of these columns' values, and its rows, in their order."""
+    groups = np.zeros(rows.num_rows, np.int64)
+    for name in by:
+        encoded = rows.column(name).combine_chunks().dictionary_encode("encode")
+        groups = groups * len(encoded.dictionary) + encoded.indices.to_numpy()
+        groups = np.unique(groups, return_inverse=True)[1]
+    rows = rows.take(numbers(np.argsort(groups, kind="stable"))) if groups.any() else rows
+    ends = np.cumsum(np.bincount(groups)).tolist()
+    for start, end in zip([0, *ends], ends, strict=False):
+        part = rows.slice(start, end - start)
+        yield tuple(part.column(name)[0].as_py() for name in by), part
 
 
 class _OpenFile:
     def __init__(self, values: Mapping[str, Any], schema: pa.Schema) -> None:
-        self._values = {name: None if value is None else str(value) for name, value in values.items()}
+        self._values = {name: _as_text(value) for name, value in values.items()}
+        self._names = [name for name in schema.names if name not in values]
         self._sink = pa.BufferOutputStream()
-        dictionaries = [name for name in schema.names if name not in _NOT_REPEATED]
-        self._writer = pq.ParquetWriter(self._sink, schema, compression="zstd", use_dictionary=dictionaries)
+        kept = pa.schema([schema.field(name) for name in self._names])
+        dictionaries = [name for name in self._names if name not in _NOT_REPEATED]
+        self._writer = pq.ParquetWriter(self._sink, kept, compression="zstd", use_dictionary=dictionaries)
+
+    @property
+    def size(self) -> int:
+        """Bytes that are held."""
+        return int(self._sink.tell())
 
     def write(self, rows: pa.Table) -> None:
-        self._writer.write_table(rows)
+        self._writer.write_table(rows.select(self._names))
 
     def close(self, statistics: Sequence[str]) -> tuple[pa.Buffer, TableFile]:
         self._writer.close()
         body = self._sink.getvalue()
         # The log has the values; in the path they only help whoever looks.
-        folders = [f"{name}={re.sub('[^A-Za-z0-9_.-]', '_', str(value))}/" for name, value in self._values.items()]
+        shown = {name: str(value)[:_FOLDER_CHARACTERS] for name, value in self._values.items()}
+        folders = [f"{name}={re.sub('[^A-Za-z0-9_.-]', '_', value)}/" for name, value in shown.items()]
         stats = file_statistics(pq.read_metadata(pa.BufferReader(body)), statistics)
         path = f"{''.join(folders)}{uuid.uuid4()}.parquet"
         return body, TableFile(path, body.size, self._values, json.dumps(stats), round(time.time() * 1000))
@@ -194,7 +260,11 @@ def rows_of(batch: pa.RecordBatch, plan: FilePlan) -> tuple[pa.RecordBatch, pa.R
     slash = text("/")[0]
     place = pc.binary_join_element_wise(text(plan.topic)[0], partition.cast(pa.string()), slash)
     # The id of an event that was derived from a raw record is that record's coordinate.
-    derived = pc.and_kleene(pc.is_valid(event_id), pc.match_substring_regex(event_id, _DERIVED))
+    derived = (
+        mask(np.zeros(batch.num_rows, np.bool_))
+        if plan.derived_from is None
+        else pc.fill_null(pc.match_substring_regex(event_id, pattern(plan.derived_from)), False)
+    )
     coordinate = pc.if_else(derived, event_id, pc.binary_join_element_wise(place, offset.cast(pa.string()), slash))
     parts = pc.split_pattern(coordinate, "/", max_splits=1, reverse=True).flatten()
     places = np.arange(batch.num_rows) * 2
@@ -217,24 +287,39 @@ def rows_of(batch: pa.RecordBatch, plan: FilePlan) -> tuple[pa.RecordBatch, pa.R
 def file_statistics(parquet: pq.FileMetaData, columns: Sequence[str]) -> dict[str, Any]:
     """Number of rows, and least and greatest value and number of nulls of these columns: what Delta skips files by.
 
-    Instants are in milliseconds, rounded outwards, as the protocol wants them.
+    Instants are in milliseconds, rounded outwards, as the protocol wants them. A bound that can't be told, of an instant outside
+    the years 1 to 9999, is left out: then no reader skips the file.
     """
     least, greatest, nulls = dict[str, Any](), dict[str, Any](), dict[str, int]()
+    untold = set[str]()
     for group in map(parquet.row_group, range(parquet.num_row_groups)):
         for column in map(group.column, range(group.num_columns)):
             name, found = column.path_in_schema, column.statistics
             if name not in columns or found is None or not found.has_null_count:
                 continue
             nulls[name] = nulls.get(name, 0) + found.null_count
-            if found.has_min_max:
-                least[name] = min(least.get(name, found.min), found.min)
-                greatest[name] = max(greatest.get(name, found.max), found.max)
+            if not found.has_min_max:
+                continue
+            try:
+                low, high = _as_json(found.min, timedelta()), _as_json(found.max, timedelta(microseconds=999))
+            except (ValueError, OverflowError):
+                untold.add(name)
+                continue
+            least[name] = min(least.get(name, low), low)
+            greatest[name] = max(greatest.get(name, high), high)
     return {
         "numRecords": parquet.num_rows,
-        "minValues": {name: _as_json(value, timedelta()) for name, value in least.items()},
-        "maxValues": {name: _as_json(value, timedelta(microseconds=999)) for name, value in greatest.items()},
+        "minValues": {name: value for name, value in least.items() if name not in untold},
+        "maxValues": {name: value for name, value in greatest.items() if name not in untold},
         "nullCount": nulls,
     }
+
+
+def _as_text(value: Any) -> str | None:
+    """A partition value as Delta's protocol writes it, which takes an empty text for null."""
+    if value is None or value == "":
+        return None
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _as_json(value: Any, rounding: timedelta) -> Any:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Self
@@ -23,10 +24,13 @@ from contracts.brokers import partitions_of, watermarks
 from contracts.dead_letters.headers import ERRORS
 from contracts.dead_letters.log import wait_for_open_transactions
 from contracts.headers import header_of
+from contracts.replication import wait_for_replication
 from contracts.settings import KafkaSettings
 from spark.sink import Route
 
 _TIMEOUT_SECONDS = 30.0
+_POLL_SECONDS = 0.2
+_NEWEST = 1_000
 _TO_THE_END = {"enable.partition.eof": True}
 _log = structlog.get_logger(__name__)
 
@@ -88,7 +92,13 @@ def read_tail(kafka: KafkaSettings, route: Route, committed: Mapping[int, TopicP
     found: dict[int, set[int]] = {partition: set() for partition, each in marks.items() if each is not None}
     if not found:
         return {partition: Taken(at.offset) for partition, at in committed.items()}
-    for partition, offset in _coordinates(kafka, route, [each for each in marks.values() if each is not None]):
+    known = [each.ends for each in marks.values() if each is not None]
+
+    def begin(topic: str, partition: int, end: int) -> int:
+        ends = [each.get(topic, ()) for each in known]
+        return min(each[partition] if partition < len(each) else 0 for each in ends)
+
+    for partition, offset in _coordinates(kafka, route, begin):
         if partition in found and offset >= committed[partition].offset:
             found[partition].add(offset)
     taken = {partition: _taken(kafka, route, at, found.get(partition, set())) for partition, at in committed.items()}
@@ -97,6 +107,18 @@ def read_tail(kafka: KafkaSettings, route: Route, committed: Mapping[int, TopicP
         beyond_count = sum(len(each.beyond) for each in taken.values())
         _log.info("found more than was committed", query=route.query, ahead=ahead, beyond=beyond_count)
     return taken
+
+
+def written_without_offset(
+    kafka: KafkaSettings, route: Route, partitions: Collection[int], committed: Collection[int]
+) -> set[int]:
+    """Source partitions for which the group has no offset though the newest records of the target topics come from them: it
+    had one, and the brokers have forgotten it.
+    """
+    left = set(partitions) - set(committed)
+    if not left:
+        return left
+    return left & {partition for partition, _ in _coordinates(kafka, route, lambda _t, _p, end: end - _NEWEST)}
 
 
 def not_taken(rows: DataFrame, taken: Mapping[int, Taken]) -> DataFrame:
@@ -134,27 +156,45 @@ def _first_missing(there: set[int], start: int) -> int:
 
 
 def _next_record(kafka: KafkaSettings, route: Route, at: TopicPartition) -> int:
-    consumer = reader(kafka, route, _TO_THE_END)
+    """The offset of the first record from `at` on, or the partition's end. `at` itself, too, if the topic has nothing there any
+    more: whether that is a loss is for others to say.
+    """
+    consumer = reader(kafka, route, {**_TO_THE_END, "auto.offset.reset": "error"})
+    deadline = time.monotonic() + _TIMEOUT_SECONDS
     try:
         consumer.assign([at])
-        message = consumer.poll(_TIMEOUT_SECONDS)
-        if message is None:
-            raise TimeoutError(f"{at.topic}/{at.partition}: nothing to read at {at.offset} in {_TIMEOUT_SECONDS:.0f} s")
-        return message.offset() or 0
+        while time.monotonic() < deadline:
+            message = consumer.poll(_POLL_SECONDS)
+            if message is None:
+                continue
+            error, offset = message.error(), message.offset()
+            if error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET:
+                return at.offset
+            if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                if not error.retriable():
+                    raise KafkaException(error)
+            elif offset is not None:
+                return offset
+        raise TimeoutError(f"{at.topic}/{at.partition}: nothing to read at {at.offset} in {_TIMEOUT_SECONDS:.0f} s")
     finally:
         consumer.close()
 
 
-def _coordinates(kafka: KafkaSettings, route: Route, marks: list[Mark]) -> Iterator[tuple[int, int]]:
-    consumer = reader(kafka, route, _TO_THE_END)
+def _coordinates(
+    kafka: KafkaSettings, route: Route, begin: Callable[[str, int, int], int]
+) -> Iterator[tuple[int, int]]:
+    """Of all that the target topics have from `begin` on, which is given topic, partition and its end."""
+    # What lay at a mark may have been purged: then all that is left is to be read.
+    consumer = reader(kafka, route, {**_TO_THE_END, "auto.offset.reset": "earliest"})
     try:
         left: dict[tuple[str, int], int] = {}
         starts = []
-        for topic in (route.target, route.dead_letters):
-            known = [each.ends.get(topic, ()) for each in marks]
+        topics = (route.target, route.dead_letters)
+        wait_for_replication(kafka, consumer, topics)
+        for topic in topics:
             wait_for_open_transactions(kafka, topic, len(partitions_of(consumer, topic, _TIMEOUT_SECONDS)))
             for partition, end in enumerate(_ends(consumer, topic)):
-                start = min(ends[partition] if partition < len(ends) else 0 for ends in known)
+                start = max(begin(topic, partition, end), 0)
                 if start < end:
                     left[topic, partition] = end
                     starts.append(TopicPartition(topic, partition, start))

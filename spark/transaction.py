@@ -14,7 +14,7 @@ from base64 import b64decode
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import astuple, dataclass
 from typing import Any
 
@@ -127,8 +127,30 @@ def transactional_producer(kafka: Mapping[str, str], route: Route, partition: in
 
 def fence(kafka: Mapping[str, str], route: Route, partitions: Sequence[int]) -> None:
     """From here on nobody who was there before moves the group's offsets in a transaction."""
-    for partition in partitions:
-        transactional_producer(kafka, route, partition).close()
+    with fenced(kafka, route, partitions):
+        pass
+
+
+@contextmanager
+def fenced(kafka: Mapping[str, str], route: Route, partitions: Sequence[int]) -> Iterator[dict[int, Producer]]:
+    """The producers that may write for these source partitions, as long as nobody else comes; those of before may not any more."""
+    with ExitStack() as stack:
+        producers = {}
+        for partition in partitions:
+            producers[partition] = transactional_producer(kafka, route, partition)
+            stack.callback(close, producers[partition])
+        yield producers
+
+
+def commit_position(producer: Producer, consumer: Consumer, position: TopicPartition) -> None:
+    """Set the group's offset of a source partition by its producer. Raises KafkaException if that one is fenced."""
+    producer.begin_transaction()
+    try:
+        producer.send_offsets_to_transaction([position], consumer.consumer_group_metadata(), _TIMEOUT_SECONDS)
+        producer.commit_transaction(_TIMEOUT_SECONDS)
+    except KafkaException:
+        abort(producer)
+        raise
 
 
 def abort(producer: Producer) -> None:
@@ -143,7 +165,11 @@ def abort(producer: Producer) -> None:
 def close(producer: Producer) -> None:
     """Close a producer that may have been fenced: that it can't abort its transaction then is no news."""
     with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
-        producer.close()
+        try:
+            producer.close()
+        except KafkaException as error:
+            if not error.args[0].fatal():
+                raise
 
 
 def position_reader(kafka: Mapping[str, str], route: Route) -> Consumer:

@@ -6,6 +6,7 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from deploy.local.stack import LocalStack
 
@@ -30,8 +31,10 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
 
 
 def pytest_configure() -> None:
-    """SIGTERM ends a run as Ctrl-C does, and stops its stacks."""
+    """SIGTERM ends a run as Ctrl-C does, and stops its stacks. How long an example takes says more of the machine than of us."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    settings.register_profile("headrace", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("headrace")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

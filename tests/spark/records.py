@@ -176,4 +176,5 @@ def _renamed(topic: TopicContract, tag: str) -> TopicContract:
     section = topic.lake_section
     assert section != "none"
     lake = section.model_copy(update={"table": f"{tag}_{section.table}"})
-    return topic.model_copy(update={"name": f"{tag}.{topic.name}", "lake_section": lake})
+    raw = "none" if topic.derived_from is None else f"{tag}.{topic.derived_from}"
+    return topic.model_copy(update={"name": f"{tag}.{topic.name}", "derived_from_topic": raw, "lake_section": lake})

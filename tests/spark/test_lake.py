@@ -13,13 +13,16 @@ from unittest.mock import ANY
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from contracts.catalog import Catalog
 from contracts.errors import ContractError
 from contracts.registry import Registry
 from contracts.s3 import s3_client
 from contracts.topic import TopicContract
+from spark.decode import decode
 from spark.errors import PositionsDisagree, TableTaken
 from spark.kafka import read_topic
 from spark.lake import LakeTable, lake_tables
@@ -43,10 +46,12 @@ def open_table(
         max_offsets_per_trigger: int = 500_000,
         topic: TopicContract = topics.departed,
         schema: str = SCHEMA,
+        derived_from: str = "flights.raw.v1",
     ) -> LakeTable:
         lake = LakeSettings(trigger_seconds=trigger_seconds, max_offsets_per_trigger=max_offsets_per_trigger)
         own = settings.model_copy(update={"lake": lake})
-        return LakeTable(spark, own, topic, schema, registry, Lifecycle())
+        derived = topic.model_copy(update={"derived_from_topic": derived_from})
+        return LakeTable(spark, own, derived, schema, registry, Lifecycle())
 
     return opened
 
@@ -213,6 +218,54 @@ def test_repeats_of_a_raw_record_are_left_out_wherever_they_come(
     assert {row["coordinate"]: row["record_offset"] for row in rows(settings, table)}[f"{RAW}/5"] == 0
 
 
+def test_ids_that_producers_chose_are_no_coordinates(
+    settings: SparkSettings, topics: Topics, open_table: Callable[..., LakeTable]
+) -> None:
+    theirs = ["2024/11/23", f"{RAW}/5", "a/0/99999999999999999999", "", "\x00", "\U0001f6eb/0/1"]
+    topics.send_departures(*theirs, *theirs)
+    table = open_table(derived_from="none")
+    catch_up(table)
+    assert flights(settings, table) == Counter(theirs * 2)
+    assert {row["coordinate"] for row in rows(settings, table)} == {
+        f"{topics.departed.name}/0/{offset}" for offset in range(2 * len(theirs))
+    }
+
+
+@pytest.mark.parametrize("other", ["flights.other.v1/0/5", f"{RAW}/99999999999999999999", f"{RAW}/05", "2024/11/23"])
+def test_an_id_that_is_no_coordinate_of_the_raw_topic_marks_no_repeat(
+    other: str, settings: SparkSettings, topics: Topics, open_table: Callable[..., LakeTable]
+) -> None:
+    topics.send_departures(f"{RAW}/5", other, other, f"{RAW}/5")
+    table = open_table()
+    catch_up(table)
+    assert flights(settings, table) == Counter([f"{RAW}/5", other, other])
+    assert delta(settings, table).transaction_version(f"headrace/raw/{other.rpartition('/')[0]}") == (
+        6 if other.startswith(RAW) else None
+    )
+
+
+def test_values_at_the_edges_of_their_types_are_rows_or_dead_letters(
+    settings: SparkSettings, topics: Topics, open_table: Callable[..., LakeTable]
+) -> None:
+    schema_id = topics.schema_ids[DEPARTED]
+    last, beyond = 253_402_300_799_999, 253_402_300_800_000
+    for departed_at in (last, beyond, -62_135_596_800_000, -62_135_596_800_001, 2**63 - 1, -(2**63)):
+        topics.send(framed(schema_id, body(a_departure(flight_id=str(departed_at), departed_at=departed_at))))
+    for origin in ("", "x" * 2000, "\x00", "../..", "\U0001f6eb" * 300, "__HIVE_DEFAULT_PARTITION__", "null", "%2F"):
+        topics.send(framed(schema_id, body(a_departure(flight_id="of", origin=origin))))
+    topics.send_departures("after")
+    table = open_table()
+    catch_up(table)
+    assert flights(settings, table) == Counter({str(last): 1, "-62135596800000": 1, "of": 8, "after": 1})
+    origins = {row["origin"] for row in rows(settings, table) if row["flight_id"] == "of"}
+    # Delta has no empty text as a partition's value.
+    assert origins == {
+        None, "x" * 2000, "\x00", "../..", "\U0001f6eb" * 300, "__HIVE_DEFAULT_PARTITION__", "null", "%2F"
+    }  # fmt: skip
+    letters = [dict(message.headers() or []) for message in topics.read(topics.departed.dead_letter_topic)]
+    assert [letter["__connect.errors.exception.class.name"] for letter in letters] == [b"Undecodable"] * 4
+
+
 def test_a_later_revision_of_a_raw_record_is_a_row_of_its_own(
     settings: SparkSettings, topics: Topics, registry: Registry, open_table: Callable[..., LakeTable]
 ) -> None:
@@ -320,6 +373,30 @@ def test_bad_records_go_to_the_dead_letters_and_the_rest_to_the_table(
     ]
     assert letters[0][1]["ce_id"] == f"{topics.departed.name}/0/1".encode()
     assert letters[0][1]["ce_causationid"] == b"theirs"
+
+
+def test_a_bad_record_that_is_gone_when_it_is_to_be_set_aside_stops_the_batch(
+    settings: SparkSettings,
+    topics: Topics,
+    open_table: Callable[..., LakeTable],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    topics.send_departures("a")
+    topics.send(b"{}", b"[]")
+    # The property's value of before: the text "null" when the record is read first.
+    before = F.expr(f"reflect('java.lang.System', 'setProperty', '{topics.tag}', 'read')")
+    gone = (F.col("offset") == 2) & (before == "read")
+    with monkeypatch.context() as compacted:
+        compacted.setattr("spark.lake.decode", lambda raw, schemas: decode(raw.where(~gone), schemas))
+        table = open_table()
+        with pytest.raises(StreamingQueryException, match=r"had 2 bad records .* but\s+1 when they went to"):
+            catch_up(table)
+    assert rows(settings, table) == []
+    catch_up(open_table())
+    assert flights(settings, table) == Counter("a")
+    letters = Counter(message.value() for message in topics.read(topics.departed.dead_letter_topic))
+    # The first one twice: dead letters are at-least-once.
+    assert letters == Counter({b"{}": 2, b"[]": 1})
 
 
 def test_a_batch_of_bad_records_alone_moves_the_position(

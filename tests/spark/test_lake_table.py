@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import uuid
 from collections import Counter
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
@@ -16,6 +19,7 @@ from contracts.catalog import load_catalog
 from contracts.s3 import s3_client
 from contracts.settings import S3Settings
 from deploy.local.stack import LocalStack
+from spark import table_files
 from spark.errors import TableTaken
 from spark.lake_table import TableWriter
 from spark.positions import Positions
@@ -59,20 +63,29 @@ class Table:
 
     def files(self, *offsets: int, origins: tuple[str | None, ...] = ("EWR",)) -> list[TableFile]:
         """Files with a row for each of these offsets and origins, made as a task of Spark's makes them."""
-        rows = [{"origin": origin, "at": AT} for origin in origins for _ in offsets]
+        events = [{"origin": origin, "at": AT} for origin in origins for _ in offsets]
+        return self.write(events, [*offsets] * len(origins))
+
+    def write(
+        self, events: Sequence[Mapping[str, Any]], offsets: Sequence[int], at_once: int = 1_000
+    ) -> list[TableFile]:
+        """Files with these events, which come in batches of `at_once`."""
         kind = pa.struct([("origin", pa.string()), ("at", pa.timestamp("us", "UTC"))])
         batch = pa.RecordBatch.from_pydict(
             {
-                "event": pa.array(rows, kind),
-                "reason": pa.nulls(len(rows), pa.string()),
-                "ce_id": [f"flights.raw.v1/0/{offset}" for _ in origins for offset in offsets],
-                "partition": pa.array([0] * len(rows), pa.int32()),
-                "offset": pa.array([*offsets] * len(origins), pa.int64()),
-                "timestamp": pa.array([AT] * len(rows), pa.timestamp("us", "UTC")),
+                "event": pa.array(events, kind),
+                "reason": pa.nulls(len(events), pa.string()),
+                "ce_id": [f"flights.raw.v1/0/{offset}" for offset in offsets],
+                "partition": pa.array([0] * len(events), pa.int32()),
+                "offset": pa.array(offsets, pa.int64()),
+                "timestamp": pa.array([AT] * len(events), pa.timestamp("us", "UTC")),
             }
         )
-        plan = FilePlan(self.s3, self.prefix, DEPARTED, ["origin", "at"], self.partition_by, STATISTICS)
-        (result,) = write_files(plan, iter([batch]))
+        batches = [batch.slice(start, at_once) for start in range(0, len(events), at_once)]
+        plan = FilePlan(
+            self.s3, self.prefix, DEPARTED, "flights.raw.v1", ["origin", "at"], self.partition_by, STATISTICS
+        )
+        (result,) = write_files(plan, iter(batches))
         return [TableFile(**file) for file in json.loads(result.column("done")[0].as_py())["files"]]
 
     def read(self, version: int | None = None) -> Counter[tuple[str | None, int]]:
@@ -109,6 +122,42 @@ def test_rows_are_looked_for_within_ranges_that_lie_far_apart(table: Table) -> N
     writer.commit(table.files(3, 5, 900_000), taken(900_001), {})
     found = sorted(writer.revisions([(0, 4), (900_000, 900_001)]))
     assert found == [("flights.raw.v1/0/3", 0), ("flights.raw.v1/0/900000", 0)]
+
+
+def test_more_partition_values_than_files_may_be_open_are_written_in_turns(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_files, "_OPEN_FILES", 3)
+    monkeypatch.setattr(table_files, "_ROWS_AT_ONCE", 10)
+    origins = [None, "", *map(str, range(9))]
+    events = [{"origin": origins[index % 11], "at": AT} for index in range(220)]
+    files = table.write(events, range(220), at_once=7)
+    assert Counter(file.partition_values["origin"] for file in files) == Counter([None, None, *map(str, range(9))])
+    writer = table.writer()
+    writer.commit(files, taken(220), {})
+    assert table.read() == Counter((origins[index % 11] or None, index) for index in range(220))
+
+
+def test_files_that_are_full_are_uploaded_before_the_others(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_files, "_OPEN_BYTES", 10_000)
+    monkeypatch.setattr(table_files, "_BYTES_AT_ONCE", 1_000)
+    events = [{"origin": "EWR" if index % 50 else "JFK", "at": AT + timedelta(index)} for index in range(2_000)]
+    files = table.write(events, range(2_000), at_once=100)
+    found = Counter(file.partition_values["origin"] for file in files)
+    assert found["EWR"] > found["JFK"] > 0
+    assert found["EWR"] > 3
+    writer = table.writer()
+    writer.commit(files, taken(2_000), {})
+    assert table.read() == Counter((event["origin"], index) for index, event in enumerate(events))
+
+
+def test_a_bound_that_no_reader_could_read_is_left_out() -> None:
+    at = pa.array([0, 253_402_300_800_000_000], pa.timestamp("us", "UTC"))
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"at": at, "raw_offset": pa.array([3, 4])}), sink)
+    found = table_files.file_statistics(pq.read_metadata(pa.BufferReader(sink.getvalue())), ["at", "raw_offset"])
+    assert (found["minValues"], found["maxValues"]) == ({"raw_offset": 3}, {"raw_offset": 4})
+    assert found["nullCount"] == {"at": 0, "raw_offset": 0}
 
 
 def test_a_table_without_partition_columns_is_compacted_as_well(stack: LocalStack) -> None:

@@ -16,8 +16,9 @@ def at(
     *,
     resume_from: ResumeFrom = "both",
     on_data_loss: OnDataLoss = "stop",
+    is_forgotten: bool = False,
 ) -> int:
-    return resume({3: Found(group, checkpoint, low, high)}, "t", resume_from, on_data_loss)[3]
+    return resume({3: Found(group, checkpoint, low, high, is_forgotten)}, "t", resume_from, on_data_loss)[3]
 
 
 @pytest.mark.parametrize(
@@ -39,6 +40,15 @@ def test_a_checkpoint_ahead_of_the_group_needs_a_choice(group: int | None) -> No
 @pytest.mark.parametrize("resume_from", ["both", "group", "checkpoint"])
 def test_no_setting_that_is_left_goes_back_behind_the_group(resume_from: ResumeFrom) -> None:
     assert at(40, 30, resume_from=resume_from) == 40
+
+
+def test_an_offset_that_the_brokers_have_forgotten_needs_a_choice() -> None:
+    with pytest.raises(
+        PositionsDisagree, match=r"t/3: the consumer group has no offset, but .*RESUME_FROM=group to begin at 7"
+    ):
+        at(None, None, low=7, is_forgotten=True)
+    assert at(None, None, low=7, is_forgotten=True, resume_from="group") == 7
+    assert at(40, None, is_forgotten=True) == 40
 
 
 def test_a_checkpoint_beyond_the_topic_is_no_place_to_go_on() -> None:

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from spark import exactly_once
 from spark.at_least_once import AtLeastOnceSink
 from spark.decode import decode
-from spark.errors import SinkRefused
+from spark.errors import PositionsDisagree, SinkRefused, TableTaken
 from spark.exactly_once import ExactlyOnceSink
 from spark.kafka import kafka_options
 from spark.offsets import OffsetRange
 from spark.real_time_positions import RealTimePositions
-from spark.resume import CheckpointOffsets
+from spark.resume import CheckpointOffsets, resume
 from spark.schemas import WriterSchemas
 from spark.settings import SparkSettings
 from spark.sink import Route, outgoing
@@ -49,7 +54,7 @@ class Takeover:
         name = [("__connect.errors.connector.name", writer or self.route.query)] if topic else []
         for offset in offsets:
             headers: list[tuple[str, str | bytes | None]] = [("ce_id", f"{self.route.source}/0/{offset}"), *name]
-            producer.produce(topic or self.route.target, b"written", headers=headers)
+            producer.produce(topic or self.route.target, b"written", partition=offset % 2, headers=headers)
         assert producer.flush(30) == 0
 
     def taken(self) -> Taken:
@@ -133,6 +138,72 @@ def test_markers_of_transactions_are_no_gap(takeover: Takeover, topics: Topics, 
     takeover.commit(0)
     takeover.write(0, 1, 3)
     assert takeover.taken() == Taken(4)
+
+
+def delete(settings: SparkSettings, topic: str, before: int) -> None:
+    admin = AdminClient({**settings.kafka.client_config(), "log_level": 0})
+    for future in admin.delete_records([TopicPartition(topic, 0, before)]).values():
+        future.result()
+
+
+def test_a_gap_that_was_deleted_unread_is_a_loss_and_no_way_to_the_end(
+    takeover: Takeover, topics: Topics, settings: SparkSettings
+) -> None:
+    topics.send_departures(*map(str, range(100)))
+    takeover.commit(10)
+    takeover.write(*range(10, 15), *range(16, 30))
+    delete(settings, takeover.route.source, before=50)
+    assert takeover.taken().position == 15
+    with pytest.raises(PositionsDisagree, match="35 records from offset 15 up to 50 are gone"):
+        takeover.sink()
+
+
+def test_of_what_was_purged_behind_a_mark_the_rest_is_found(
+    takeover: Takeover, topics: Topics, settings: SparkSettings
+) -> None:
+    topics.send_departures(*"abcdef")
+    takeover.commit(0)
+    takeover.write(0, 1, 2, topic=takeover.route.dead_letters)
+    takeover.write(0)
+    delete(settings, takeover.route.dead_letters, before=1)
+    assert takeover.taken() == Taken(3)
+
+
+def test_an_offset_that_the_brokers_have_forgotten_is_missed(
+    takeover: Takeover, topics: Topics, settings: SparkSettings
+) -> None:
+    topics.send_departures(*"abc")
+    takeover.sink()  # nothing is written yet, so nothing is missing
+    takeover.write(0, 1, 2)
+    admin = AdminClient({**settings.kafka.client_config(), "log_level": 0})
+    for future in admin.delete_consumer_groups([takeover.route.query]).values():
+        future.result()
+    starts: list[Callable[[], object]] = [
+        takeover.sink,
+        RealTimePositions(settings, takeover.route, takeover.checkpoint(), epoch=1).find,
+        partial(AtLeastOnceSink(settings.kafka, takeover.route, settings.live).starting_offsets, takeover.checkpoint()),
+    ]
+    for start in starts:
+        with pytest.raises(PositionsDisagree, match="the consumer group has no offset, but the target topic has"):
+            start()
+
+
+def test_one_that_slept_while_it_began_moves_no_position_of_its_successor(
+    takeover: Takeover, topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics.send_departures(*"abcdef")
+    seen: list[Any] = []
+
+    def slow(*asked: Any) -> dict[int, int]:
+        if not seen:
+            seen.append(asked)
+            takeover.take_over(4, epoch=2)
+        return resume(*asked)
+
+    monkeypatch.setattr(exactly_once, "resume", slow)
+    with pytest.raises(TableTaken, match="another process has begun to run"):
+        takeover.sink(epoch=1)
+    assert (takeover.written(), takeover.position()) == ([0, 1, 2, 3], 4)
 
 
 def test_exactly_once_takes_over_without_loss_or_repeat(takeover: Takeover, topics: Topics) -> None:
