@@ -187,6 +187,16 @@ class Gauges:
                     snapshot.alarms.append(
                         "alerting refuses the changed rules file, the rules before it stay in force: logs/alerting.log says why"
                     )
+                elif sample.name == "headrace_alerting_records_lost_total" and sample.value:
+                    records = (
+                        f"{sample.value:.0f} offsets of {sample.labels['topic']} deleted before alerting read them"
+                    )
+                    snapshot.alarms.append(f"{records}, since its start: logs/alerting.log says which")
+                elif sample.name == "headrace_alerting_topics_cut_total" and sample.value:
+                    snapshot.alarms.append(
+                        f"{sample.labels['topic']} ended before alerting's next record and is read from its first: "
+                        "logs/alerting.log says which partition"
+                    )
                 elif sample.name == "headrace_dimension_unreadable" and sample.value:
                     snapshot.alarms.append(
                         f"the dimension {sample.labels['dimension']} can't be read: the version before it stays in force"

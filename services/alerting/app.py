@@ -166,7 +166,6 @@ class Alerting:
             # thread of their own.
             broker_session_timeout=self._settings.session_timeout_seconds,
             broker_heartbeat_interval=self._settings.session_timeout_seconds / 3,
-            consumer_auto_offset_reset="earliest",
             # What is unpacked at once takes memory: 177 MiB at the peak of a backlog without these two limits, 120 with them.
             broker_max_poll_records=2_000,
             consumer_max_fetch_size=512 * 1024,

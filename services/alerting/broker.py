@@ -10,13 +10,20 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any, ClassVar, cast
 
 import aiokafka
 import faust
 import structlog
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
-from aiokafka.errors import ConsumerStoppedError, KafkaError
+from aiokafka.errors import (
+    ConsumerStoppedError,
+    IllegalStateError,
+    KafkaError,
+    NoOffsetForPartitionError,
+    OffsetOutOfRangeError,
+)
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 from faust.types.auth import CredentialsT
@@ -25,6 +32,7 @@ from yarl import URL
 
 from contracts.settings import KafkaSettings
 from services.alerting.assigned import Assigned, Records
+from services.alerting.loss import tell_loss
 
 _log = structlog.get_logger(__name__)
 
@@ -35,6 +43,7 @@ _GATHER_SECONDS = 0.002
 computing here."""
 _SHARED_SECONDS = 0.005
 """How long for all records of a fetch together: the more there were, the sooner the next fetch is worth its computing."""
+_AGAIN_SECONDS = 0.05
 
 
 class ConsumerThread(driver.AIOKafkaConsumerThread):
@@ -50,7 +59,8 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
             bootstrap_servers=driver.server_list(transport.url, transport.default_port),
             partition_assignment_strategy=[RoundRobinPartitionAssignor],
             enable_auto_commit=False,
-            auto_offset_reset=conf.consumer_auto_offset_reset,
+            # An error in place of a silent reset: `Consumer` decides where to go on, and tells.
+            auto_offset_reset="none",
             max_poll_records=conf.broker_max_poll_records,
             max_poll_interval_ms=int(conf.broker_max_poll_interval * 1000),
             max_partition_fetch_bytes=conf.consumer_max_fetch_size,
@@ -111,6 +121,57 @@ class Consumer(driver.Consumer):
         self._forget()
         self.assigned = {tp: self.transport.assign(tp.topic, tp.partition) for tp in assigned}
         await super().on_partitions_assigned(assigned, generation_id)
+
+    async def seek_to_committed(self) -> Mapping[TP, int]:
+        """As faust has it; but aiokafka takes 0 for no offset, and would stay where it is."""
+        committed: Mapping[TP, int] = await super().seek_to_committed()
+        if at_zero := {tp: 0 for tp, offset in committed.items() if offset == 0}:
+            await self.seek_wait(at_zero)
+        return committed
+
+    async def _getmany(self, active_partitions: set[TP] | None, timeout: float) -> Mapping[TP, Records]:
+        """As faust has it; but a partition that doesn't have the next offset, or of which none is known, begins anew."""
+        try:
+            found: Mapping[TP, Records] = await super()._getmany(active_partitions, timeout)
+        except NoOffsetForPartitionError as error:
+            await self._begin(error.args[0], None)
+        except OffsetOutOfRangeError as error:
+            [(tp, expected)] = error.args[0].items()
+            await self._begin(tp, expected)
+        else:
+            return found
+        return {}
+
+    async def _begin(self, tp: TP, expected: int | None) -> None:
+        """Go on with the partition's first record. Tell what is gone since `expected`, which is None where the group has no offset.
+
+        The position is committed at once. A group takes it from a member only, so a worker that was frozen tells nothing of what
+        others have handled; and of a partition that stays idle it is known later whether records are lost. Where it can't be
+        done now, the next fetch fails as this one did.
+        """
+        assigned = self.assigned.get(tp)
+        if assigned is None or not self.flow_active:
+            return
+        try:
+            first = (await self.earliest_offsets(tp))[tp]
+        except KafkaError as error:
+            _log.warning(
+                "can't see where a partition begins", topic=tp.topic, partition=tp.partition, error=repr(error)
+            )
+            return
+        await assigned.window.settled()
+        if assigned.revoked or not await self._commit({tp: first}):
+            await asyncio.sleep(_AGAIN_SECONDS)
+            return
+        if expected is not None:
+            tell_loss(tp.topic, tp.partition, expected, first)
+        assigned.handled = assigned.committed = first
+        # In a topic made anew they apply from other offsets on.
+        assigned.rules = None
+        assigned.beats += 1
+        # An assignment that has come meanwhile begins there anyway.
+        with suppress(IllegalStateError):
+            await self.seek_wait({tp: first})
 
     async def _drain_messages(self, fetcher: ServiceT) -> None:
         """faust's fetcher runs it as long as the consumer does."""

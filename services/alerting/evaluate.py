@@ -25,6 +25,13 @@ ALERTS = UUID("6d1f4c1e-4c39-5f0e-9a57-6a3c2f1c8b7d")
 UNKNOWN = "unknown"
 """Stands for a null field in messages and group keys."""
 
+_LONGEST_FILTER = 1_000
+"""Characters. The CEL library parses, walks and evaluates by recursion: some ten thousand end the process, by a full stack or by
+a panic of Rust, which is no Exception."""
+_MOST_LOOPS = 2
+_LOOP = re.compile(r"\b(?:all|exists|exists_one|map|filter)\b")
+"""What goes through a list. Within each other, twenty of them take for ever."""
+
 BOUND = re.compile(r"\.\s*(?:all|exists|exists_one|map|filter)\s*\(\s*([A-Za-z_][A-Za-z0-9_]*)\s*,")
 """A name that a macro of CEL binds."""
 
@@ -63,7 +70,7 @@ class CompiledRule:
 def compile_rule(rule: Rule) -> CompiledRule:
     """The rule made ready. Raises ValueError if its filter or its message is not well-formed."""
     message = template(rule.message)
-    program = None if rule.when is None else cel.compile(rule.when)
+    program = None if rule.when is None else compile_filter(rule.when)
     mentioned = dict.fromkeys([*rule.group_by, *(field for _, field, _ in message if field is not None)])
     compare, threshold = _COMPARE[rule.operator], rule.threshold
     return CompiledRule(
@@ -75,6 +82,15 @@ def compile_rule(rule: Rule) -> CompiledRule:
         message=message,
         named=tuple(field for field in mentioned if field != rule.field),
     )
+
+
+def compile_filter(when: str) -> cel.Program:
+    """The filter as a program. Raises ValueError if it is not well-formed, or may take too much to parse or evaluate."""
+    if len(when) > _LONGEST_FILTER:
+        raise ValueError(f"has {len(when)} characters: at most {_LONGEST_FILTER}")
+    if len(_LOOP.findall(when)) > _MOST_LOOPS:
+        raise ValueError(f"has more than {_MOST_LOOPS} of all, exists, exists_one, map and filter")
+    return cel.compile(when)
 
 
 def template(message: str) -> tuple[tuple[str, str | None, str], ...]:

@@ -12,6 +12,7 @@ import structlog
 
 from contracts import topics
 from contracts.codec import Codec
+from contracts.coordinates import coordinate_of
 from contracts.errors import DecodeError, DeliveryError, EncodeError, RegistryError
 from contracts.events import AlertRaised
 from contracts.headers import header_of
@@ -22,7 +23,7 @@ from services.alerting.assigned import Assigned, Records
 from services.alerting.evaluate import FilterFailed, evaluate
 from services.alerting.hand_over import hand_over
 from services.alerting.membership import Membership
-from services.alerting.record import Record, coordinate_of
+from services.alerting.record import Record
 from services.alerting.rules_in_force import RulesInForce
 from services.alerting.watch import RulesFile
 
@@ -55,6 +56,7 @@ class Intake:
         fail: Callable[[BaseException], None],
     ) -> None:
         self._topic = contract.name
+        self._derived_from = contract.derived_from
         self._occurred_at = contract.occurred_at
         self._codec = codec
         self._schema_by_id = schema_by_id
@@ -113,7 +115,8 @@ class Intake:
     async def _alerts(self, assigned: Assigned, rules: RulesInForce, record: Any) -> list[AlertRaised]:
         values = await self._decode(assigned, record.value or b"")
         rules.screen.learn(record.value[:5])
-        coordinate = coordinate_of(self._topic, record.partition, record.offset, header_of(_headers(record), "ce_id"))
+        event_id = header_of(_headers(record), "ce_id")
+        coordinate = coordinate_of(self._derived_from, self._topic, record.partition, record.offset, event_id)
         return evaluate(rules.rules, Record(self._topic, coordinate, values[self._occurred_at], values))
 
     async def _decode(self, assigned: Assigned, body: bytes) -> dict[str, Any]:

@@ -9,6 +9,10 @@ from services.alerting.delays import Delays
 RECORDS = Counter("headrace_alerting_records", "Records handled.", ["topic"])
 ALERTS = Counter("headrace_alerting_alerts", "Alerts raised, repeats after a restart included.", ["rule"])
 DEAD_LETTERS = Counter("headrace_alerting_dead_letters", "Records that could not be handled.", ["topic", "reason"])
+LOST = Counter("headrace_alerting_records_lost", "Offsets that were deleted before they were read.", ["topic"])
+CUT = Counter(
+    "headrace_alerting_topics_cut", "Times that a partition ended before the next offset: made anew, or cut.", ["topic"]
+)
 DELAY = Delays(
     "headrace_alerting_delay_seconds",
     "From the sending of a record to its evaluation.",
@@ -22,4 +26,7 @@ RULES = Gauge("headrace_alerting_rules", "Rules in force, by version of the rule
 RULES_REFUSED = Gauge("headrace_alerting_rules_refused", "1 while the rules file as it is can't be used.")
 RELOAD_FAILURES = Counter("headrace_alerting_reload_failures", "Changed rules files that were refused.")
 NOTIFICATIONS = Counter("headrace_alerting_notifications", "Attempts to notify a receiver.", ["receiver", "outcome"])
+COOLDOWNS_CUT = Counter(
+    "headrace_alerting_cooldowns_cut", "Cooldowns forgotten before their end: there were too many groups.", ["receiver"]
+)
 HELD_BACK = Counter("headrace_alerting_held_back", "Alerts that a cooldown held back.", ["receiver"])

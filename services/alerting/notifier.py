@@ -76,6 +76,7 @@ class Notifier(Thread):
                 self._settings,
                 registry=self._registry,
                 catalog=self._catalog,
+                on_data_loss="continue",
                 repeats_window=_REPEATS_WINDOW,
                 consumer_config={
                     "max.poll.interval.ms": _LONGEST_OUTAGE_MS,
@@ -85,7 +86,10 @@ class Notifier(Thread):
                 self._subscriber = alerts
                 if self._stopping.is_set():
                     return
+                lost = 0
                 for record in alerts:
+                    metrics.LOST.labels(record.topic).inc(alerts.lost - lost)
+                    lost = alerts.lost
                     if isinstance(record, Undecodable):
                         self._dead_letter(record, type(record.error).__name__, str(record.error))
                     elif not self._tell(record, cooldown, webhook):
@@ -95,7 +99,9 @@ class Notifier(Thread):
 
     def _tell(self, record: Record[AlertRaised], cooldown: Cooldown, webhook: Webhook) -> bool:
         """Whether the alert has been handled; not when the service is stopping."""
+        cut = cooldown.cut
         told = cooldown.take(record)
+        metrics.COOLDOWNS_CUT.labels(self._receiver.name).inc(cooldown.cut - cut)
         if all(notification.record is not record for notification in told):
             metrics.HELD_BACK.labels(self._receiver.name).inc()
         for notification in told:

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self
 import httpx
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints, ValidationError, model_validator
 
-from contracts.contract_file import NotYaml, load_yaml
+from contracts.contract_file import NotYaml, bytes_of, load_yaml
 
 
 class ReceiversError(Exception):
@@ -79,7 +79,7 @@ def load_receivers(path: Path | None) -> tuple[Receiver, ...]:
     if path is None:
         return ()
     try:
-        return Receivers.model_validate(load_yaml(path.read_bytes())).receivers
+        return Receivers.model_validate(load_yaml(bytes_of(path))).receivers
     except OSError as error:
         raise ReceiversError(f"{path}: not readable: {type(error).__name__}") from None
     except NotYaml as error:

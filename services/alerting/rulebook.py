@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import cel
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from contracts import topics
 from contracts.catalog import Catalog
-from contracts.contract_file import line_of, read_contract
-from services.alerting.evaluate import BOUND, CompiledRule, cel_value, compile_rule, template
+from contracts.contract_file import as_contract, bytes_of, line_of
+from services.alerting.evaluate import BOUND, CompiledRule, cel_value, compile_filter, compile_rule, template
 from services.alerting.fields import FieldType, fields_of
 from services.alerting.rule import Rule
 
@@ -30,6 +30,11 @@ _FUNCTIONS = frozenset({
     "matches", "max", "min", "size", "startsWith", "string", "timestamp", "type", "uint",
 })
 # fmt: on
+
+_MOST_PROBLEMS = 100
+_LONGEST_NAME = 100
+_WIDE = re.compile(r"[0-9]{3}")
+"""In a format: `{station:999999999}` is a gigabyte of blanks."""
 
 
 class RulebookError(Exception):
@@ -56,22 +61,26 @@ class Rulebook:
 
 
 def load_rulebook(path: Path, catalog: Catalog) -> Rulebook:
-    """Read and check a rules file. Raises RulebookError with every problem found, ContractError never."""
+    """Read and check a rules file. Raises RulebookError with the problems found, a hundred or so at most, ContractError never."""
     try:
-        text = path.read_text(encoding="utf-8")
-        content, problems = read_contract(path, _RulesFile, path.parent)
-    except (OSError, UnicodeDecodeError) as error:
+        data = bytes_of(path)
+    except OSError as error:
         raise RulebookError(f"{path}: not readable: {error}") from None
+    content, problems = as_contract(data, _RulesFile, path.name)
     if content is None:
         where = [f"{path}:{problem.line or 1}: {problem.problem}: {problem.cure}" for problem in problems]
         raise RulebookError("\n".join(where))
-    tree = yaml.compose(text, yaml.CSafeLoader)
+    tree = yaml.compose(data, yaml.CSafeLoader)
     assert tree is not None
     found: list[str] = []
     by_topic: dict[str, list[CompiledRule]] = {}
     first_line: dict[str, int] = {}
     for index, raw in enumerate(content.rules):
-        name = raw.get("name", f"number {index + 1}")
+        if len(found) >= _MOST_PROBLEMS:
+            break
+        name = raw.get("name")
+        if not isinstance(name, str) or len(name) > _LONGEST_NAME:
+            name = f"number {index + 1}"
         rule, wrong = _read(raw, catalog)
         if rule is not None:
             line = line_of(tree, ("rules", index, "name"))
@@ -84,7 +93,7 @@ def load_rulebook(path: Path, catalog: Catalog) -> Rulebook:
             by_topic.setdefault(rule.topic, []).append(compile_rule(rule))
     if found:
         raise RulebookError("\n".join(found))
-    version = hashlib.sha256(text.encode()).hexdigest()[:12]
+    version = hashlib.sha256(data).hexdigest()[:12]
     return Rulebook(version, {topic: tuple(rules) for topic, rules in by_topic.items()})
 
 
@@ -93,7 +102,9 @@ def _read(raw: dict[str, Any], catalog: Catalog) -> tuple[Rule | None, list[tupl
     try:
         rule = Rule.model_validate(raw)
     except ValidationError as error:
-        return None, [_shape_problem(detail["type"], detail["loc"], detail["msg"]) for detail in error.errors()]
+        return None, [
+            _shape_problem(detail["type"], detail["loc"], detail["msg"]) for detail in error.errors()[:_MOST_PROBLEMS]
+        ]
     return rule, list(_problems(rule, catalog))
 
 
@@ -140,6 +151,9 @@ def _message_problems(message: str, fields: dict[str, FieldType]) -> Iterator[st
         if field not in fields:
             yield f"no field '{field}'{_instead(field, fields)}"
             continue
+        if _WIDE.search(spec):
+            yield f"'{{{field}:{spec}}}': a width or precision of three digits or more"
+            continue
         try:
             format(fields[field].sample, spec)
         except (ValueError, TypeError) as error:
@@ -148,7 +162,7 @@ def _message_problems(message: str, fields: dict[str, FieldType]) -> Iterator[st
 
 def _filter_problems(when: str, fields: dict[str, FieldType]) -> Iterator[str]:
     try:
-        program = cel.compile(when)
+        program = compile_filter(when)
     except ValueError as error:
         yield " ".join(str(error).split())
         return

@@ -8,6 +8,7 @@ from pathlib import Path
 import structlog
 
 from contracts.catalog import Catalog
+from contracts.contract_file import bytes_of
 from services.alerting.metrics import RELOAD_FAILURES, RULES, RULES_REFUSED
 from services.alerting.rulebook import Rulebook, RulebookError, load_rulebook
 
@@ -68,6 +69,6 @@ class RulesFile:
 def _digest(path: Path) -> bytes | None:
     """None when it can't be read: missing is a content too."""
     try:
-        return hashlib.sha256(path.read_bytes()).digest()
+        return hashlib.sha256(bytes_of(path)).digest()
     except OSError:
         return None

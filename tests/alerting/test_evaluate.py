@@ -10,7 +10,6 @@ import pytest
 
 from contracts.events import AlertRaised
 from services.alerting.evaluate import FilterFailed, compile_rule, evaluate
-from services.alerting.record import coordinate_of
 from tests.alerting.examples import AT, a_record, a_rule
 
 
@@ -138,19 +137,6 @@ def test_the_description_is_not_part_of_the_version_and_units_of_time_are_one() 
 def test_every_rule_that_matches_raises_its_own_alert() -> None:
     rules = [compile_rule(a_rule(name=name, threshold=mph)) for name, mph in (("a", 30), ("b", 50), ("c", 40))]
     assert [alert.rule for alert in evaluate(rules, a_record())] == ["a", "c"]
-
-
-@pytest.mark.parametrize(
-    ("event_id", "coordinate"),
-    [
-        (b"flights.departed.v1/1/42", "flights.departed.v1/1/42"),
-        (b"UA1545-EWR-20130101T1015Z", "flights.departed.enriched.v1/0/9"),
-        (b"\xff\xfe", "flights.departed.enriched.v1/0/9"),
-        (None, "flights.departed.enriched.v1/0/9"),
-    ],
-)
-def test_a_derived_record_goes_by_its_raw_coordinate(event_id: bytes | None, coordinate: str) -> None:
-    assert coordinate_of("flights.departed.enriched.v1", 0, 9, event_id) == coordinate
 
 
 def test_instants_are_told_in_utc() -> None:

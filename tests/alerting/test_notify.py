@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import json
 import math
+import sys
+import tracemalloc
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import FrameType
+from typing import Any
 from uuid import UUID
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from contracts.events import AlertRaised
+from contracts.subscriber import Record
+from services.alerting import notify
 from services.alerting.notify import Cooldown, Notification, webhook_body
 from tests.alerting.examples import AT, a_raised, an_alert
 
@@ -116,6 +125,111 @@ def test_groups_that_are_over_are_forgotten() -> None:
     for minute in range(1_000):
         cooldown.take(a_raised(at(minute, group=f"group {minute}")))
     assert len(cooldown._groups) <= 11
+
+
+class ByTheRule:
+    """What `Cooldown` says of itself, looking at every group for each alert."""
+
+    def __init__(self) -> None:
+        self.groups: dict[tuple[str, str, str], tuple[datetime, timedelta, list[Record[AlertRaised]]]] = {}
+
+    def take(self, record: Record[AlertRaised]) -> list[Notification]:
+        alert, told = record.event, []
+        key = (alert.topic, alert.rule, alert.group_key)
+        for other, (at, cooldown, held) in list(self.groups.items()):
+            if other == key or other[0] != alert.topic or alert.occurred_at - at < cooldown:
+                continue
+            del self.groups[other]
+            if held:
+                told.append(Notification(held[-1], more=len(held) - 1))
+                self.groups[other] = (held[-1].event.occurred_at, cooldown, [])
+        at, cooldown, held = self.groups.get(key, (alert.occurred_at, timedelta(), []))
+        if abs(alert.occurred_at - at) < cooldown:
+            held.append(record)
+            return told
+        self.groups[key] = (alert.occurred_at, timedelta(seconds=alert.cooldown_seconds), [])
+        return [*told, Notification(record, more=len(held))]
+
+
+@given(
+    st.lists(
+        st.builds(
+            at,
+            st.one_of(st.integers(0, 60), st.just(CENTURY)),
+            group=st.sampled_from("abcde"),
+            rule=st.sampled_from(["fog", "late"]),
+            cooldown_seconds=st.sampled_from([-60, 0, 60, 600, 2**31 - 1]),
+        ),
+        max_size=60,
+    )
+)
+def test_what_is_told_is_what_the_rule_says(alerts: list[AlertRaised]) -> None:
+    cooldown, rule = Cooldown(), ByTheRule()
+    for offset, alert in enumerate(alerts):
+        record = a_raised(alert, offset=offset)
+        told, expected = cooldown.take(record), rule.take(record)
+        assert len(told) == len(expected)
+        assert all(notification in expected for notification in told)
+
+
+def lines_of(cooldown: Cooldown, alert: AlertRaised) -> int:
+    """How many lines of the module one alert takes."""
+    lines = 0
+
+    def count(frame: FrameType, event: str, _argument: object) -> Any:
+        nonlocal lines
+        if frame.f_code.co_filename != notify.__file__:
+            return None  # Hypothesis has a callback of the garbage collector
+        lines += event == "line"
+        return count
+
+    record, before = a_raised(alert), sys.gettrace()
+    sys.settrace(count)
+    try:
+        cooldown.take(record)
+    finally:
+        sys.settrace(before)
+    return lines
+
+
+def test_an_alert_takes_no_more_where_there_are_a_thousand_times_as_many_groups() -> None:
+    lines = []
+    for groups in (100, 100_000):
+        cooldown = Cooldown(most_bytes=10**9)
+        alert = at(0)
+        for number in range(groups):
+            cooldown.take(a_raised(alert.model_copy(update={"group_key": f"group {number}"})))
+        lines.append([lines_of(cooldown, at(minute, group="another")) for minute in (1, 2, 3)])
+    assert lines[0] == lines[1]
+
+
+def test_what_groups_take_is_bounded_and_every_alert_is_told_or_counted() -> None:
+    most_bytes, alerts, told = 2_000_000, 3_000, 0
+    cooldown = Cooldown(most_bytes)
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for number in range(alerts):
+            for again in range(2):
+                alert = at(0, group=f"{number} {'x' * (number % 1000)}")
+                found = cooldown.take(replace(a_raised(alert), offset=again, value=bytes(1_000)))
+                told += sum(1 + notification.more for notification in found)
+        taken = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert told + sum(group.held for group in cooldown._groups.values()) == 2 * alerts
+    assert cooldown.cut == alerts - len(cooldown._groups) > 0
+    assert taken < 1.5 * most_bytes
+    # The last groups are those that are kept.
+    assert cooldown.take(a_raised(at(1, group=next(reversed(cooldown._groups))[2]))) == []
+
+
+def test_entries_of_groups_that_are_forgotten_do_not_pile_up() -> None:
+    cooldown = Cooldown()
+    for _ in range(1_000):
+        told(cooldown, at(CENTURY))
+        told(cooldown, at(0))
+    assert cooldown._entries < 20
 
 
 def test_the_body_has_a_line_for_people_and_the_whole_alert() -> None:

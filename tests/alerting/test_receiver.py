@@ -70,7 +70,16 @@ def test_without_a_file_nobody_is_notified() -> None:
     assert load_receivers(None) == ()
 
 
-@pytest.mark.parametrize(("text", "problem"), [("receivers: [", ":1: not readable as YAML"), ("- a", "file: ")])
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("receivers: [", ":1: not readable as YAML"),
+        ("- a", "file: "),
+        ("[" * 100_000, ":1: not readable as YAML: more than 20 levels within each other"),
+        ("#" * 2_000_000, ":1: not readable as YAML: it has more than 1000000 bytes"),
+    ],
+    ids=lambda text: text[:20],
+)
 def test_a_file_of_another_shape_is_refused(text: str, problem: str, tmp_path: Path) -> None:
     path = tmp_path / "receivers.yaml"
     path.write_text(text, encoding="utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,29 @@ from contracts.catalog import load_catalog
 from services.alerting.rulebook import RulebookError
 from services.alerting.watch import RulesFile
 from tests.alerting.test_rulebook import VALID
+
+# Texts that once ended the process, took minutes, or gigabytes.
+HOSTILE = [
+    "[" * 3_000,
+    "[" * 100_000,
+    "rules: " + "{a: " * 100_000,
+    "- " * 100_000,
+    "".join(" " * level + "a:\n" for level in range(400)),
+    "rules: [" + "a, " * 200_000 + "]",
+    "".join(f"{name}: &{name} [*{below}, *{below}]\n" for name, below in pairwise("zyxwvutsrqponmlkjihgfedcba")),
+    "rules: &rules [*rules]",
+    VALID.replace("Loading stops.", "1:" * 400_000 + "1"),
+    VALID.replace("threshold: 40", "threshold: 0x" + "f" * 9_000),
+    VALID.replace("cooldown: 15m", "cooldown: 0x" + "f" * 9_000),
+    "rules: 0x" + "f" * 9_000,
+    "#" * 2_000_000,
+    VALID + "".join(f"    unknown_{number}: x\n" for number in range(40_000)),
+    VALID.replace("14.0", "(" * 70_000 + "14.0" + ")" * 70_000),
+    VALID.replace("14.0", "14.0" + " + 1.0" * 1_500),
+    VALID.replace("temperature_fahrenheit >", "[1, 2, 3].all(x, " * 30 + "temperature_fahrenheit >").replace("14.0", "14.0" + ")" * 30),
+    VALID.replace("{station}", "{station:999999999}"),
+    VALID.replace(":.0f}", ":.999999999f}"),
+]  # fmt: skip
 
 
 def write(tmp_path: Path, text: str) -> Path:
@@ -46,7 +70,9 @@ def test_a_changed_file_is_taken_once(tmp_path: Path) -> None:
         VALID.replace("Loading stops.", "2013-02-30"),
         VALID.replace("threshold: 40", 'threshold: !!int "abc"'),
         VALID.replace("Loading stops.", "Loading\x07stops."),
+        *HOSTILE,
     ],
+    ids=lambda text: text[:20] or "nothing",
 )
 def test_an_invalid_file_keeps_the_old_rules_and_counts_once(bad: str, tmp_path: Path) -> None:
     rules = RulesFile(write(tmp_path, VALID), load_catalog())

@@ -16,6 +16,7 @@ from contracts.observe import serve_health
 from contracts.settings import HttpSettings
 from deploy.local.gauges import Gauges
 from deploy.local.stack import LocalStack
+from services.alerting.loss import tell_loss
 from spark.metrics import LAG
 
 
@@ -41,3 +42,15 @@ def test_the_lag_that_a_query_tells_takes_the_place_of_its_groups(stack: LocalSt
         ports = dataclasses.replace(stack.ports, live=served.port)
         with closing(Gauges(settings, ports, catalog)) as gauges:
             assert gauges.snapshot().lag[query] == 1
+
+
+@pytest.mark.system
+def test_records_that_alerting_has_lost_are_an_alarm(stack: LocalStack) -> None:
+    tell_loss("trials.gone.v1", 0, 5, 8)
+    tell_loss("trials.cut.v1", 0, 5, 0)
+    with serve_health(HttpSettings(), service="alerting", healthy=lambda: None) as served:
+        ports = dataclasses.replace(stack.ports, alerting=served.port)
+        with closing(Gauges(stack.settings(), ports, load_catalog())) as gauges:
+            alarms = gauges.snapshot().alarms
+    assert any(alarm.startswith("3 offsets of trials.gone.v1 deleted before alerting read them") for alarm in alarms)
+    assert any(alarm.startswith("trials.cut.v1 ended before alerting's next record") for alarm in alarms)

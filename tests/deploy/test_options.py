@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from contracts.settings import Settings, read_settings
+
 HEADRACE = str(Path(sys.executable).parent / "headrace")
 ROOT = Path(__file__).parent.parent.parent
 DEPLOYABLES = [["contracts"], *(["spark", name] for name in ("live", "lake", "repair"))]
@@ -45,6 +47,15 @@ def test_an_option_that_cannot_be_right(arguments: list[str], status: int, said:
 def test_a_wrong_setting_of_spark_stops_up_at_once(tmp_path: Path) -> None:
     said = "wrong setting HEADRACE_LIVE__MODE: Input should be 'exactly-once', 'real-time' or 'at-least-once'"
     _refused(["up"], 2, said, tmp_path, HEADRACE_LIVE__MODE="realtime")
+
+
+def test_a_setting_that_is_json_without_end_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HEADRACE_KAFKA", "[" * 60_000)
+    with pytest.raises(SystemExit, match="2"):
+        read_settings(Settings)
+    assert "too many brackets within each other" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("deployable", DEPLOYABLES, ids=".".join)
