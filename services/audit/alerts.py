@@ -89,8 +89,10 @@ class Alarm:
         self.ahead: list[int] = []
         """Places of alerts that belong to records after the cut."""
 
-    def findings(self, dead: set[int]) -> Iterator[Finding]:
-        """What is wrong; the tallies and `ahead` are full afterwards. `dead`: places of records that alerting set aside."""
+    def findings(self, dead: set[int], settled: set[int]) -> Iterator[Finding]:
+        """What is wrong; the tallies and `ahead` are full afterwards. `dead`: places of records that alerting set aside;
+        `settled`: of those whose dead letters were purged or sent back.
+        """
         found: dict[str, list[Raised]] = defaultdict(list)
         alerts = [(raised, raised.alert) for raised in self._raised if raised.alert is not None]
         sources = places(self._raw.topic, (alert.coordinate for _, alert in alerts)).tolist()
@@ -111,9 +113,9 @@ class Alarm:
                 yield self._finding(
                     "phantom", at, f"alert {alert.alert_id}: no rule {alert.rule} in force there matches"
                 )
-        yield from self._compare(found, dead)
+        yield from self._compare(found, dead, settled)
         for at in self._unevaluable:
-            if at not in dead:
+            if at not in dead and at not in settled:
                 yield self._finding(
                     "lost", at, "a rule gives no answer for it, and it is not among alerting's dead letters"
                 )
@@ -157,7 +159,8 @@ class Alarm:
                 self.tallies[partition].notes[f"alerts {text}, not compared"] += 1
         return None
 
-    def _compare(self, found: Mapping[str, list[Raised]], dead: set[int]) -> Iterator[Finding]:
+    def _compare(self, found: Mapping[str, list[Raised]], dead: set[int], settled: set[int]) -> Iterator[Finding]:
+        unevaluable = set(self._unevaluable)
         for alert_id, expected in self._expected.items():
             at, rule = expected[0].at, expected[0].alert.rule
             raised = found.get(alert_id, [])
@@ -170,8 +173,11 @@ class Alarm:
                 yield self._finding("changed", at, f"alert {alert_id} of {rule} says something else than the rule does")
             if raised or not any(each.due for each in expected):
                 continue
-            if at in dead:
+            if at in settled or (at in dead and at in unevaluable):
                 self._note(at, "dead letters")
+            elif at in dead:
+                text = "is a dead letter of alerting, though every rule gives an answer for it: redrive it"
+                yield self._finding("set aside", at, f"no alert {alert_id} of {rule}: it {text}")
             else:
                 yield self._finding("lost", at, f"no alert {alert_id} of {rule}")
 

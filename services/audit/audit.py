@@ -32,6 +32,8 @@ from services.audit.workers import Workers
 WAIT_SECONDS = 150.0
 """Longer than the interval of real-time mode, whose positions are committed at its ends."""
 
+_DAY_MS = 86_400_000
+
 LAKE = "lake"
 """The deployable that writes the tables: connector name of its dead letters."""
 
@@ -173,7 +175,8 @@ class Audit:
             self._intake.purged(raw, raw, str(source.by)),
             self._broker.ends(raw.name, stable=False),
             source.recomputed.lookups.fields if source.recomputed is not None else (),
-            redriven=self._intake.redriven(raw, raw, str(source.by)),
+            self._cut.at_ms - source.contract.retention_days * _DAY_MS,
+            redriven=self._intake.redriven(raw),
             at_least_once=self._at_least_once,
         )
         yield from derivation.findings()
@@ -202,7 +205,7 @@ class Audit:
         )
         dead = np.array([place for _, place in self._intake.set_aside(source, source, LAKE)], np.int64)
         purged = self._intake.purged(source, source, LAKE)
-        redriven = self._intake.redriven(source, source, LAKE)
+        redriven = self._intake.redriven(source)
         yield from landing.findings(dead, purged, redriven, self._audited_before(source))
         before = None if self._since is None else self._since.rows.get(str(source.lake_table))
         yield from landing.row_count(table.rows(), before)
@@ -240,10 +243,9 @@ class Audit:
                 self._rules,
                 self._broker.ends(raw, stable=False),
             )
-            set_aside = {at for _, at in self._intake.set_aside(source, self._plan.alerts, ALERTING)}
-            yield from alarm.findings(
-                set_aside.union(self._intake.purged(source, self._plan.alerts, ALERTING).tolist())
-            )
+            of = source, self._plan.alerts, ALERTING
+            settled = {*self._intake.purged(*of).tolist(), *self._intake.redriven(source).tolist()}
+            yield from alarm.findings({at for _, at in self._intake.set_aside(*of)}, settled)
             self._tallies += alarm.tallies.values()
             ahead += alarm.ahead
         for name, others in found.items():

@@ -29,7 +29,9 @@ class Cut:
         self._broker, self._since, self._wait_seconds = broker, since, wait_seconds
         self._ids: dict[str, str] = {}
         self._windows: dict[str, Window] = {}
-        self.at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        now = datetime.now(UTC)
+        self.at = now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        self.at_ms = round(now.timestamp() * 1000)
 
     def window(self, topic: str) -> Window:
         """The topic's. Raises CouldNotAudit if there is no such topic, or it was made anew since the last clean audit."""

@@ -63,12 +63,14 @@ class Derivation:
         purged: Codes,
         latest: Mapping[int, int],
         looked_up: Sequence[str],
+        kept_since_ms: int,
         *,
         redriven: Codes = _NO_CODES,
         at_least_once: bool = False,
     ) -> None:
         """`records` in the order of partitions; `latest`: the raw topic's ends after everything else was read; `looked_up`: the
-        fields that the records' verdicts are about; `redriven`: records that were sent back. With `at_least_once` a derived record or dead letter may come again, and that
+        fields that the records' verdicts are about; `kept_since_ms`: what was derived since is there still, by the contract; `redriven`:
+        records that were sent back. With `at_least_once` a derived record or dead letter may come again, and that
         is noted; each one of a raw record in this window is compared all the same. So it always is of what a redrive sent again.
         """
         self.hop = f"{raw.topic} → {derived.window.topic}"
@@ -89,6 +91,7 @@ class Derivation:
         self._latest = latest
         self._verdict = concatenated([part.verdict for part in derived_records], np.int16)
         self._looked_up = looked_up
+        self._kept_since_ms = kept_since_ms
         self._at_least_once = at_least_once
         self.tallies = {
             partition: Tally(self.hop, f"{raw.topic}/{partition}", int(np.sum(partition_of(self._at) == partition)))
@@ -179,11 +182,13 @@ class Derivation:
     def _forgotten(self, missing: Codes) -> Mask:
         """Raw records that outlive what was made of them.
 
-        What a derived partition has deleted lay before all that it still has. So it can be gone from one that has deleted anything
-        and has only later records of the same raw partition, or none of it and no record older than the raw one.
+        Retention deletes what is older than the contract says. What a derived partition has deleted lay before all that it
+        still has: so it can be gone from one that has deleted anything and has only later records of the same raw partition, or
+        none of it and no record older than the raw one.
         """
         forgotten = np.zeros(len(missing), np.bool_)
         sent_ms = self._raw_sent_ms[np.searchsorted(self._at, missing)]
+        expired = sent_ms <= self._kept_since_ms + _CLOCKS_DIFFER_MS
         for number, span in self._derived.window.spans.items():
             if span.low <= span.audited:
                 continue
@@ -194,7 +199,7 @@ class Derivation:
                 left = self._derived.source[there & (partition_of(self._derived.source) == partition)]
                 older = missing < left.min() if len(left) else sent_ms <= oldest_ms
                 forgotten |= (partition_of(missing) == partition) & older
-        return forgotten
+        return forgotten & expired
 
     def _doubles(self, first: Mask, dead: Codes) -> Iterator[Finding]:
         sent, redriven = (self._derived.source[first & mask] for mask in (~self._redriven, self._redriven))

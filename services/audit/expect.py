@@ -13,13 +13,14 @@ import pyarrow as pa
 from confluent_kafka import Message
 
 from contracts.codec import Codec
+from contracts.coordinates import coordinate_of
 from contracts.errors import DecodeError
 from contracts.events import AlertRaised
 from contracts.headers import header_of
 from contracts.registry import Registry
 from services.alerting.evaluate import FilterFailed, compile_rule, evaluate
 from services.alerting.fields import fields_of
-from services.alerting.record import Record, coordinate_of
+from services.alerting.record import Record
 from services.alerting.rule import Rule
 from services.audit.place import code
 
@@ -86,7 +87,11 @@ class Expectation:
         body = message.value()
         values = self._codec.decode(body if isinstance(body, bytes) else b"")
         coordinate = coordinate_of(
-            self._reading.topic, self._reading.partition, message.offset() or 0, header_of(message.headers(), "ce_id")
+            self._reading.source,
+            self._reading.topic,
+            self._reading.partition,
+            message.offset() or 0,
+            header_of(message.headers(), "ce_id"),
         )
         return Record(self._reading.topic, coordinate, values[self._reading.occurred_at], values)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from contracts.settings import Settings
 from services.audit.alerts import Raised, read_alerts
@@ -104,25 +104,14 @@ class Intake:
 
     def purged(self, of: Source, on: Source, by: str) -> Codes:
         """Places of a source's records whose letters, which `by` put on the dead-letter topic of `on`, were given up."""
-        return self._settled_places("purged", of, on, by)
-
-    def redriven(self, of: Source, on: Source, by: str) -> Codes:
-        """The same of those whose records were sent back."""
-        return self._settled_places("redriven", of, on, by)
-
-    def _settled_places(self, action: str, of: Source, on: Source, by: str) -> Codes:
         letters = on.contract.dead_letter_topic
         # An entry of before the ledger told whose letter it was may be of anybody's.
-        found = places(
-            of.name,
-            (
-                each.coordinate
-                for each in self._settled
-                if (each.action, each.topic) == (action, letters) and each.by in (by, None)
-            ),
-        )
-        known: Codes = found[found != NOWHERE]
-        return known
+        given_up = (each for each in self._settled if (each.action, each.topic) == ("purged", letters))
+        return _known(of, (each.coordinate for each in given_up if each.by in (by, None)))
+
+    def redriven(self, of: Source) -> Codes:
+        """Places of a source's records that were sent back: once for all letters of theirs, whoever put them where."""
+        return _known(of, (each.coordinate for each in self._settled if each.action == "redriven"))
 
     def _reading(self, source: Source, partition: int, start: int, end: int, uses: tuple[RuleUse, ...]) -> Reading:
         return Reading(
@@ -140,7 +129,14 @@ class Intake:
             occurred_at=source.contract.occurred_at,
             recomputed=source.recomputed,
             s3=self._s3,
+            partition_by=() if source.contract.lake is None else source.contract.lake.partition_by,
         )
+
+
+def _known(of: Source, coordinates: Iterable[str]) -> Codes:
+    found = places(of.name, coordinates)
+    known: Codes = found[found != NOWHERE]
+    return known
 
 
 def _pieces(start: int, end: int) -> Iterator[tuple[int, int]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from contracts.catalog import Catalog
-from contracts.contract_file import NotYaml, load_yaml
+from contracts.contract_file import NotYaml, bytes_of, load_yaml
 from contracts.errors import ContractError
 from services.audit.errors import CouldNotAudit
 
@@ -63,7 +63,7 @@ class Recomputed:
 def load_lookups(path: Path, catalog: Catalog) -> dict[str, Recomputed]:
     """By topic. Raises CouldNotAudit, naming file and key, if it is not readable or names what no contract knows."""
     try:
-        content = load_yaml(path.read_bytes()) or {}
+        content = load_yaml(bytes_of(path)) or {}
         found = TypeAdapter(dict[str, Lookups]).validate_python(content)
         return {topic: _placed(topic, lookups, catalog) for topic, lookups in found.items()}
     except NotYaml as error:

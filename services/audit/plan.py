@@ -75,7 +75,10 @@ class Plan:
 
 def plan(catalog: Catalog, lookups: Mapping[str, Recomputed]) -> Plan:
     """Raises ContractError if a derived topic does not tell who derives it."""
-    raw_of = {topic.name: _raw_of(topic, catalog) for topic in catalog.topics.values()}
+    raw_of = {
+        topic.name: next((raw for raw in catalog.topics.values() if raw.name == topic.derived_from), None)
+        for topic in catalog.topics.values()
+    }
     carried = {
         raw.name: _shared(topic, raw, catalog) for topic in catalog.topics.values() if (raw := raw_of[topic.name])
     }
@@ -105,13 +108,6 @@ def plan(catalog: Catalog, lookups: Mapping[str, Recomputed]) -> Plan:
         ledger=ledger,
         activations=activations,
     )
-
-
-def _raw_of(topic: TopicContract, catalog: Catalog) -> TopicContract | None:
-    """<domain>.<event>.<stage>.v<major> is a later stage of <domain>.<event>.v<major>."""
-    *event, _stage, major = topic.name.split(".")
-    name = ".".join([*event, major])
-    return next((each for each in catalog.topics.values() if each.name == name), None)
 
 
 def _deriver(raw: TopicContract, derived: TopicContract) -> str:

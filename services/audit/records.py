@@ -21,17 +21,19 @@ from contracts.headers import header_of
 from contracts.registry import Registry
 from contracts.settings import RegistrySettings, S3Settings
 from services.audit.consume import consume
-from services.audit.digest import Digests, digests, mix
+from services.audit.digest import NULL, Digests, digests, mix
 from services.audit.expect import Expectation, Expected
 from services.audit.lookups import Recomputed
 from services.audit.place import Codes, codes, concatenated, parsed
 from services.audit.progress import advance
 from services.audit.recompute import RIGHT, Recomputation, Verdicts
 from services.audit.rules_history import RuleUse
-from services.audit.shape import Shape, reader_schema, row_digests
+from services.audit.shape import Shape, in_calendar, reader_schema, row_digests
 
 _FRAME_BYTES = 5
 _NONE = frozenset[str]()
+_EMPTY = digests(pa.array([""]))[0]
+"""The digest of an empty text: of another value it is by chance only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ class Reading:
     `kafka` are librdkafka properties, secrets in clear. `subject` has the versions that count, `schema` is the topic's current one; None: only keys, ids and raw
     bytes are looked at. `source`: the topic that the records derive from, None for a raw one. `shared`: fields that are to be
     equal in source and derived records. `rules`: those whose alerts are to be recomputed, `occurred_at` the field with the event time. `recomputed`: fields to be
-    looked up again, in dimensions in `s3`.
+    looked up again, in dimensions in `s3`. `partition_by`: columns that the lake table is partitioned by.
     """
 
     kafka: Mapping[str, str]
@@ -58,6 +60,7 @@ class Reading:
     occurred_at: str = ""
     recomputed: Recomputed | None = None
     s3: S3Settings | None = None
+    partition_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +180,13 @@ class _Reader:
         if self._shape is None:
             return found
         events = [self._event(value) for value in values]
-        good = np.array([event is not None for event in events])
         columns = self._shape.table([event.fields for event in events if event is not None])
+        inside = [in_calendar(column) for column in columns.values()]
+        if not all(each.all() for each in inside):
+            left = iter(np.logical_and.reduce(inside).tolist())
+            events = [event if event is not None and next(left) else None for event in events]
+            columns = self._shape.table([event.fields for event in events if event is not None])
+        good = np.array([event is not None for event in events])
         count = int(good.sum())
         fields = self._shape.field_digests(columns, count)
         shared = {name: fields[name] for name in self._reading.shared}
@@ -190,7 +198,7 @@ class _Reader:
         sent = pa.array(part["sent_ms"], pa.int64()).cast(pa.timestamp("ms"))
         if "recorded_at" not in self._shape.columns:
             fields = fields | {"recorded_at": digests(sent)[good]}
-        found["row"][good] = row_digests(fields, count)
+        found["row"][good] = row_digests(fields | self._in_partitions(fields), count)
         if "revision" in self._shape.columns and self._reading.source is not None:
             found["revision"][good] = columns["revision"].to_numpy()
         if self._expectation is not None:
@@ -198,6 +206,14 @@ class _Reader:
             self._expected += expected
             self._unevaluable += [int(at[row]) for row in unevaluable]
         return found
+
+    def _in_partitions(self, fields: Mapping[str, Digests]) -> dict[str, Digests]:
+        """What the lake has of the fields that its table is partitioned by: Delta takes an empty text for null."""
+        return {
+            name: np.where(fields[name] == _EMPTY, NULL, fields[name])
+            for name in self._reading.partition_by
+            if name in fields
+        }
 
     def _event(self, value: bytes | None) -> _Event | None:
         """None of what can't be decoded."""
@@ -228,7 +244,7 @@ class _Reader:
         schema_id = int.from_bytes(frame[1:], "big")
         try:
             writer = self._registry.by_id(schema_id)
-            if all(each.id != schema_id for each in self._registry.versions(self._reading.subject)):
+            if not self._registry.is_of(schema_id, self._reading.subject):
                 return None  # an id of another subject, which `live` and `lake` don't read either
             if json.loads(writer) == json.loads(self._reading.schema):
                 return reader_schema(writer), None, None

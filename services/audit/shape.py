@@ -8,7 +8,9 @@ from typing import Any
 
 import fastavro
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from services.audit.digest import NULL, Digests, digests, mix, salt
 
@@ -30,6 +32,12 @@ _LOGICAL = {
     "timestamp-millis": pa.timestamp("ms", "UTC"),
     "timestamp-micros": pa.timestamp("us", "UTC"),
 }
+_CALENDAR = {
+    pa.timestamp("ms", "UTC"): (-62_135_596_800_000, 253_402_300_799_999),
+    pa.timestamp("us", "UTC"): (-62_135_596_800_000_000, 253_402_300_799_999_999),
+    pa.date32(): (-719_162, 2_932_896),
+}
+"""The first and the last instant and day of the years 1 to 9999, counted from 1970."""
 
 
 class Shape:
@@ -74,6 +82,26 @@ class Shape:
         return {
             name: self.digest(name, columns[name]) if name in columns else np.full(rows, NULL) for name in self.columns
         }
+
+
+def in_calendar(column: pa.Array) -> npt.NDArray[np.bool_]:
+    """Which rows have only instants and dates in the years 1 to 9999: a record with another is a dead letter, by rights."""
+    kind = column.type
+    if kind in _CALENDAR:
+        least, most = _CALENDAR[kind]
+        numbers = column.cast(pa.int32() if pa.types.is_date32(kind) else pa.int64())
+        found = pc.and_(pc.greater_equal(numbers, least), pc.less_equal(numbers, most))
+        return np.asarray(pc.fill_null(found, True).to_numpy(zero_copy_only=False))
+    if pa.types.is_struct(kind):
+        inside = [in_calendar(child) for child in column.flatten()]
+        return np.logical_and.reduce(inside) if inside else np.ones(len(column), np.bool_)
+    if not pa.types.is_nested(kind):
+        return np.ones(len(column), np.bool_)
+    if in_calendar(column.items if pa.types.is_map(kind) else column.flatten()).all():
+        return np.ones(len(column), np.bool_)
+    if len(column) == 1:
+        return np.zeros(1, np.bool_)
+    return np.concatenate([in_calendar(column.take(pa.array([row]))) for row in range(len(column))])
 
 
 def row_digests(fields: Mapping[str, Digests], rows: int) -> Digests:

@@ -16,6 +16,7 @@ from contracts.command_line import command_line
 from contracts.errors import HeadraceError
 from contracts.observe import configure_logging, serve_health
 from contracts.settings import read_settings
+from services.dimensions.errors import Overtaken
 from services.dimensions.landing import Landing
 from services.dimensions.publication import Publications
 from services.dimensions.reception import Look, Reception
@@ -37,9 +38,12 @@ class Rounds:
         """Why the last look failed; None if it did not."""
 
     def look(self) -> Look | None:
-        """One look; None if the object store was in trouble."""
+        """One look; None if the object store was in trouble, or another process came first."""
+        found = None
         try:
             found = self._reception.look()
+        except Overtaken as overtaken:
+            _log.warning("overtaken, looking again", reason=str(overtaken), seconds=self._poll_seconds)
         except (BotoCoreError, ClientError, DeltaError, OSError) as error:
             self.trouble = f"object store: {error}"
             _log.warning("object store in trouble, trying again", error=str(error), seconds=self._poll_seconds)

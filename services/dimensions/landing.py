@@ -7,8 +7,11 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
+from botocore.exceptions import ClientError
+
 from contracts.s3 import s3_client
 from contracts.settings import S3Settings
+from services.dimensions.errors import Overtaken
 from services.dimensions.rejected import Rejected
 
 PREFIX = "landing/dimensions/"
@@ -48,10 +51,20 @@ class Landing:
         """The file's content, of the listed etag: the server refuses when it has another by now."""
         return self._client.get_object(Bucket=self._bucket, Key=file.key, IfMatch=file.etag)["Body"].read()
 
+    def has(self, file: SourceFile) -> bool:
+        """Whether the file lies there now, with the listed etag."""
+        try:
+            return self._client.head_object(Bucket=self._bucket, Key=file.key)["ETag"] == file.etag
+        except ClientError as error:
+            if error.response["ResponseMetadata"]["HTTPStatusCode"] == 404:
+                return False
+            raise
+
     def set_aside(self, file: SourceFile, rejected: Rejected) -> str:
         """Move the file out of the landing prefix, its reason beside it; the new key.
 
-        A file that was replaced meanwhile stays, for the next look. Interrupted, it is done again under the same name.
+        Interrupted, it is done again under the same name. Raises Overtaken if the file was replaced meanwhile; what took its
+        place stays.
         """
         aside = f"{REJECTED_PREFIX}{file.uploaded_at.astimezone(UTC):%Y%m%dT%H%M%SZ}-{file.name.replace('/', '_')}"
         reason = asdict(rejected) | {
@@ -61,13 +74,24 @@ class Landing:
             "uploaded_at": file.uploaded_at.isoformat(),
             "rejected_at": datetime.now(UTC).isoformat(),
         }
-        self._client.put_object(
-            Bucket=self._bucket,
-            Key=f"{aside}.reason.json",
-            Body=json.dumps(reason, indent=2).encode(),
-            ContentType="application/json",
-        )
-        self._client.copy({"Bucket": self._bucket, "Key": file.key}, self._bucket, aside)
-        if self._client.head_object(Bucket=self._bucket, Key=file.key)["ETag"] == file.etag:
-            self._client.delete_object(Bucket=self._bucket, Key=file.key)
+        try:
+            self._client.copy(
+                {"Bucket": self._bucket, "Key": file.key},
+                self._bucket,
+                aside,
+                ExtraArgs={"CopySourceIfMatch": file.etag},
+            )
+            self._client.put_object(
+                Bucket=self._bucket,
+                Key=f"{aside}.reason.json",
+                Body=json.dumps(reason, indent=2).encode(),
+                ContentType="application/json",
+            )
+            # Not every server heeds the condition of a delete.
+            if self.has(file):
+                self._client.delete_object(Bucket=self._bucket, Key=file.key, IfMatch=file.etag)
+        except ClientError as error:
+            if error.response["ResponseMetadata"]["HTTPStatusCode"] in (404, 412):
+                raise Overtaken(f"{file.key} was replaced or removed after it was read") from error
+            raise
         return aside

@@ -3,82 +3,119 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pyarrow as pa
+from botocore.exceptions import ClientError
 from deltalake import CommitProperties, DeltaTable, write_deltalake
-from deltalake.exceptions import TableNotFoundError
+from deltalake.exceptions import CommitFailedError, TableNotFoundError
 
 from contracts.dimension import DimensionContract
+from contracts.s3 import s3_client
 from contracts.settings import S3Settings
+from services.dimensions.errors import Overtaken
 from services.dimensions.rejected import Rejected
 
 _FINGERPRINT = "headrace.fingerprint"
+_SHA256 = "headrace.source_sha256"
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A version of a dimension's table, and whether this call made it."""
+    """A version of a dimension's table, and whether this call made it; `sha256` is that of the file's bytes."""
 
     version: int
     rows: int
     is_new: bool
+    sha256: str
 
 
 class Publications:
-    """Writes each dimension as a whole, one Delta version for each content; only one process may.
+    """Writes each dimension as a whole, one Delta version for each content.
 
+    Of several processes the one with the newest file wins, however long another one was frozen: it asks for the file between
+    loading the table and the commit, which fails if anybody has made a version since the table was loaded.
     deltalake's errors pass through: they say nothing about a file.
     """
 
     def __init__(self, s3: S3Settings) -> None:
         self._bucket = s3.bucket
         self._options = s3.delta_options()
+        self._client = s3_client(s3)
 
     def publish(
-        self, contract: DimensionContract, rows: pa.Table, *, body: bytes, source: str, etag: str
+        self,
+        contract: DimensionContract,
+        rows: pa.Table,
+        *,
+        body: bytes,
+        source: str,
+        etag: str,
+        is_newest: Callable[[], bool],
     ) -> Published | Rejected:
         """Make `rows`, which were read from `body`, the newest version, unless that is what the last publication was.
 
         `source` and `etag` go into the commit. Rejected as `Shrunk` when too many rows went missing since the version
-        in force.
+        in force. Raises Overtaken if the file `is_newest` no more, or somebody else makes a version at the same time.
         """
-        uri = f"s3://{self._bucket}/{contract.location}"
+        uri = self._uri(contract)
+        sha256 = hashlib.sha256(body).hexdigest()
         # The contract is part of it: the same file under a new contract is a new table.
         fingerprint = hashlib.sha256(contract.model_dump_json().encode() + b"\n" + body).hexdigest()
         try:
             current = DeltaTable(uri, storage_options=self._options)
         except TableNotFoundError:
             current = None
+        # Asked only now: who has published a newer file since then has made a version that the commit below runs into.
+        if not is_newest():
+            raise Overtaken(f"{source} was replaced or removed after it was read")
+        version = -1 if current is None else current.version()
         if current is not None:
             count = current.count()
-            if _last_fingerprint(current) == fingerprint:
-                return Published(current.version(), count, is_new=False)
+            if _last(current, _FINGERPRINT) == fingerprint:
+                return Published(version, count, is_new=False, sha256=sha256)
             least = count * (1 - contract.max_shrink_percent / 100)
             if rows.num_rows < least:
                 return Rejected(
                     "Shrunk",
                     f"{rows.num_rows} rows are more than {contract.max_shrink_percent:g} % fewer than the {count} "
-                    f"of version {current.version()}",
+                    f"of version {version}",
                 )
-        write_deltalake(
-            current or uri,
-            rows,
-            mode="overwrite",
-            schema_mode="overwrite",
-            storage_options=self._options,
-            commit_properties=CommitProperties(
-                custom_metadata={
-                    _FINGERPRINT: fingerprint,
-                    "headrace.source": f"s3://{self._bucket}/{source}",
-                    "headrace.source_etag": etag,
-                    "headrace.source_sha256": hashlib.sha256(body).hexdigest(),
-                }
-            ),
+        commit = CommitProperties(
+            custom_metadata={
+                _FINGERPRINT: fingerprint,
+                "headrace.source": f"s3://{self._bucket}/{source}",
+                "headrace.source_etag": etag,
+                _SHA256: sha256,
+            },
+            max_commit_retries=0,
         )
-        return Published(DeltaTable(uri, storage_options=self._options).version(), rows.num_rows, is_new=True)
+        try:
+            if current is None:
+                # Not by "overwrite", which would load what somebody else has made meanwhile.
+                write_deltalake(uri, rows, mode="error", storage_options=self._options, commit_properties=commit)
+            else:
+                write_deltalake(current, rows, mode="overwrite", schema_mode="overwrite", commit_properties=commit)
+        except CommitFailedError as error:
+            raise Overtaken(f"{uri} has a further version than {version}, which {source} was to follow") from error
+        return Published(version + 1, rows.num_rows, is_new=True, sha256=sha256)
+
+    def has(self, contract: DimensionContract, published: Published) -> bool:
+        """Whether that content is still what the last publication was; one small request if nothing was."""
+        try:
+            entry = f"{contract.location}/_delta_log/{published.version + 1:020d}.json"
+            self._client.head_object(Bucket=self._bucket, Key=entry)
+        except ClientError as error:
+            if error.response["ResponseMetadata"]["HTTPStatusCode"] == 404:
+                return True
+            raise
+        return _last(DeltaTable(self._uri(contract), storage_options=self._options), _SHA256) == published.sha256
+
+    def _uri(self, contract: DimensionContract) -> str:
+        return f"s3://{self._bucket}/{contract.location}"
 
 
-def _last_fingerprint(table: DeltaTable) -> str | None:
-    """Of the last publication; commits of maintenance carry none."""
-    return next((commit[_FINGERPRINT] for commit in table.history() if _FINGERPRINT in commit), None)
+def _last(table: DeltaTable, name: str) -> str | None:
+    """What the last publication says of itself; commits of maintenance say nothing."""
+    return next((commit[name] for commit in table.history() if name in commit), None)

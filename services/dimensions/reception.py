@@ -35,13 +35,16 @@ class Reception:
     def __init__(self, catalog: Catalog, landing: Landing, publications: Publications, *, max_file_bytes: int) -> None:
         self._by_source = {contract.source: contract for contract in catalog.dimensions.values()}
         self._landing, self._publications, self._max_file_bytes = landing, publications, max_file_bytes
-        self._taken: dict[str, str] = {}
+        self._taken: dict[str, tuple[str, Published]] = {}
 
     def look(self) -> Look:
-        """Take in every file that is new since the last look. Raises what S3 raises; the next look goes on there."""
+        """Take in every file that is new since the last look, or whose table another process has gone back with.
+
+        Raises Overtaken and what S3 raises; the next look goes on there.
+        """
         published = rejected = 0
         for file in list(self._landing.files()):
-            if self._taken.get(file.key) == file.etag:
+            if self._is_taken(file):
                 continue
             outcome = self._take(file)
             if isinstance(outcome, Rejected):
@@ -56,9 +59,16 @@ class Reception:
                 )
                 rejected += 1
             else:
-                self._taken[file.key] = file.etag
+                self._taken[file.key] = (file.etag, outcome)
                 published += outcome.is_new
         return Look(published, rejected)
+
+    def _is_taken(self, file: SourceFile) -> bool:
+        taken = self._taken.get(file.key)
+        if taken is None or taken[0] != file.etag:
+            return False
+        # A file that was in force already made no version, which an older file's late commit would have run into.
+        return self._publications.has(self._by_source[file.name], taken[1])
 
     def _take(self, file: SourceFile) -> Published | Rejected:
         contract = self._by_source.get(file.name)
@@ -73,7 +83,9 @@ class Reception:
         rows = parse(contract, body)
         if isinstance(rows, Rejected):
             return rows
-        outcome = self._publications.publish(contract, rows, body=body, source=file.key, etag=file.etag)
+        outcome = self._publications.publish(
+            contract, rows, body=body, source=file.key, etag=file.etag, is_newest=lambda: self._landing.has(file)
+        )
         if isinstance(outcome, Published):
             _ROWS.labels(contract.name).set(outcome.rows)
             if outcome.is_new:

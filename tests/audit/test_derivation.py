@@ -89,6 +89,7 @@ def test_it_finds_what_counting_one_by_one_finds(
         np.array([code(0, each) for each in purged], np.int64),
         {0: LATEST},
         (),
+        0,
         redriven=np.array([code(0, each) for each in sent_back], np.int64),
         at_least_once=at_least_once,
     )

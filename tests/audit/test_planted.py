@@ -23,6 +23,9 @@ from services.audit.report import Report
 from tests.audit.way import ACTIVATIONS, ALERTS, DERIVED, LEDGER, RAW, Sent, Way
 from tests.contracts.wire import register_protobuf
 
+LONG_AGO = round((datetime.now(UTC) - timedelta(days=40)).timestamp() * 1000)
+"""In ms: longer than the contracts keep records."""
+
 
 @pytest.fixture(scope="module")
 def registry(stack: LocalStack) -> Iterator[Registry]:
@@ -182,12 +185,27 @@ def test_what_can_t_be_read_is_a_dead_letter_and_nothing_else(way: Way) -> None:
     # The record itself claimed to be a dead letter of lake's.
     way.set_aside(*bad[1:], named="lake")
     way.set_aside(flights[1])
-    way.settle(flights[1], action="redriven")
+    way.settle(flights[1], action="redriven", by="lake")  # once for the letters of both
     way.taken_in("live", RAW, *flights, *bad)
     assert found(way.audit(Hop.DERIVED)) == {
         ("phantom", way.at(0, bad[0].offset)),
         ("doubled", way.at(0, flights[1].offset)),
     }
+
+
+def test_an_instant_beyond_the_calendar_is_set_aside_and_an_empty_partition_value_is_null(way: Way) -> None:
+    flights = way.depart(2, origin="")
+    (bad,) = way.depart(1, departed_at=253_402_300_800_000)
+    records = way.derive(way.enriched(flights))
+    for service in ("live", "lake"):
+        way.set_aside(bad, by=service)
+    way.taken_in("live", RAW, *flights, bad)
+    way.land(RAW, [row | {"origin": None} for row in way.rows(RAW, flights)], *flights, bad)
+    way.land(DERIVED, [row | {"origin": None} for row in way.rows(DERIVED, records)], *records)
+    report = way.audit(Hop.LAKE)
+    assert (report.findings, noted(report, "dead letters")) == ([], 1)
+    # No airport has an empty code.
+    assert found(way.audit(Hop.DERIVED)) == {("changed", way.at(0, each.offset)) for each in flights}
 
 
 def test_a_key_in_two_partitions_is_found(way: Way) -> None:
@@ -211,14 +229,26 @@ def test_a_letter_of_lake_that_was_given_up_excuses_no_loss_of_live(way: Way) ->
 
 
 def test_one_derived_record_that_has_expired_excuses_none_of_later(way: Way) -> None:
-    long_ago = int(datetime.now(tz=UTC).timestamp() * 1000) - 600_000
-    flights, others = way.depart(4), way.depart(20, partition=1)
-    way.derive(replace(each, timestamp_ms=long_ago) for each in way.enriched(flights))
+    flights = way.depart(4, timestamp_ms=LONG_AGO)
+    others = way.depart(20, partition=1, timestamp_ms=LONG_AGO + 600_000)
+    way.derive(way.enriched(flights))
     way.taken_in("live", RAW, *flights, *others)
     way.forget(DERIVED, 0, before=1)
     report = way.audit(Hop.DERIVED)
     assert found(report) == {("lost", way.at(1, each.offset)) for each in others}
     assert noted(report, "whose derived records are deleted by now, not compared") == 1
+
+
+def test_a_partition_that_has_expired_whole_excuses_nothing_that_the_contract_keeps(way: Way) -> None:
+    old = way.depart(3, partition=1, timestamp_ms=LONG_AGO)
+    way.derive(way.enriched(old))
+    new = way.depart(5)
+    way.derive(way.enriched(new[:2]))
+    way.taken_in("live", RAW, *old, *new)
+    way.forget(DERIVED, 1, before=3)
+    report = way.audit(Hop.DERIVED)
+    assert found(report) == {("lost", way.at(0, each.offset)) for each in new[2:]}
+    assert noted(report, "whose derived records are deleted by now, not compared") == 3
 
 
 def test_there_is_no_verdict_behind_a_transaction_that_hangs(way: Way, stack: LocalStack) -> None:
@@ -330,6 +360,14 @@ def test_a_dead_letter_of_alerting_that_was_given_up_excuses_its_alert_and_no_ot
     assert found(way.audit(Hop.ALERTS)) == {("lost", way.at(0, records[1].offset, DERIVED))}
 
 
+def test_a_dead_letter_of_alerting_excuses_no_alert_that_its_rules_ask_for(way: Way) -> None:
+    records = way.derive(way.enriched(way.depart(2, departure_delay_minutes=61)))
+    way.set_aside(*records, by="alerting", topic=DERIVED, on=ALERTS)
+    way.settle(records[1], DERIVED, on=ALERTS, action="redriven", by="alerting")
+    way.taken_in("alerting", DERIVED, *records)
+    assert found(way.audit(Hop.ALERTS)) == {("set aside", way.at(0, records[0].offset, DERIVED))}
+
+
 def test_each_record_is_asked_by_the_rules_that_were_in_force_then(way: Way) -> None:
     way.activate(threshold=60, from_offset=2)
     way.activate(threshold=30, from_offset=4)
@@ -439,7 +477,7 @@ def test_what_a_redrive_sent_again_after_its_audit_is_no_finding(way: Way) -> No
 
 
 def test_what_a_redrive_sent_again_may_outlive_those_around_it(way: Way) -> None:
-    flights = way.send(RAW, [replace(each, key="the same") for each in way.depart(6)])
+    flights = way.send(RAW, [replace(each, key="the same") for each in way.depart(6, timestamp_ms=LONG_AGO)])
     records = way.derive(way.enriched(flights))
     way.derive(_redriven(records[0]))
     way.taken_in("live", RAW, *flights)
@@ -507,7 +545,7 @@ def test_what_retention_has_deleted_is_said_and_not_lost(way: Way) -> None:
 
 
 def test_a_raw_record_that_outlives_its_derived_one_is_not_lost_either(way: Way) -> None:
-    flights = way.depart(6)
+    flights = way.depart(6, timestamp_ms=LONG_AGO)
     way.derive(way.enriched([*flights[:4], flights[5]]))
     way.taken_in("live", RAW, *flights)
     way.forget(DERIVED, 0, before=3)

@@ -136,7 +136,9 @@ class Way:
         self._names = [each for topic in self.catalog.topics.values() for each in (topic.name, topic.dead_letter_topic)]
 
     def __enter__(self) -> Self:
-        for future in self._admin.create_topics([NewTopic(name, 2) for name in self._names]).values():
+        for future in self._admin.create_topics(
+            [NewTopic(name, 2, config={"retention.ms": "-1"}) for name in self._names]
+        ).values():
             future.result()
         for name, rows in _DIMENSIONS.items():
             write_deltalake(
@@ -231,13 +233,13 @@ class Way:
         producer.close()
         return [made[number] for number in sorted(made)]
 
-    def depart(self, count: int, partition: int = 0, **fields: Any) -> list[Sent]:
+    def depart(self, count: int, partition: int = 0, timestamp_ms: int = 0, **fields: Any) -> list[Sent]:
         """The departures service: so many flights, each tenth an hour late."""
         flights = []
         for number in range(count):
             flight_id = f"UA{number}-EWR-{uuid.uuid4().hex[:6]}"
             event = _example(RAW) | {"flight_id": flight_id, "departure_delay_minutes": 60 if number % 10 == 4 else 2}
-            flights.append(Sent(partition, flight_id, event | fields, flight_id))
+            flights.append(Sent(partition, flight_id, event | fields, flight_id, timestamp_ms=timestamp_ms))
         return self.send(RAW, flights)
 
     def enriched(self, flights: Iterable[Sent]) -> list[Sent]:
@@ -254,10 +256,16 @@ class Way:
         return self.send(DERIVED, records, transactional=True)
 
     def set_aside(
-        self, *flights: Sent, by: str = "live", topic: str = RAW, value: bytes | None = None, named: str | None = None
+        self,
+        *flights: Sent,
+        by: str = "live",
+        topic: str = RAW,
+        on: str | None = None,
+        value: bytes | None = None,
+        named: str | None = None,
     ) -> None:
-        """Dead letters of these records, with the original bytes unless there is a `value`; the record itself had been `named`
-        the dead letter of somebody.
+        """Dead letters of these records of `topic`, beside those of `on` (their own), with the original bytes unless there is a
+        `value`; the record itself had been `named` the dead letter of somebody.
         """
         own: list[Header] = [] if named is None else [(f"{ERRORS}connector.name", named)]
         producer = Producer({**self._kafka, "linger.ms": 1})
@@ -274,7 +282,11 @@ class Way:
             )
             body = self._body(topic, flight) if value is None else value
             producer.produce(
-                self.catalog.topic(topic).dead_letter_topic, key=flight.key, value=body, headers=headers, partition=0
+                self.catalog.topic(on or topic).dead_letter_topic,
+                key=flight.key,
+                value=body,
+                headers=headers,
+                partition=0,
             )
         assert producer.flush(30) == 0
         producer.close()
@@ -432,7 +444,8 @@ class Way:
 def _renamed(topic: TopicContract, tag: str) -> TopicContract:
     section = topic.lake_section
     lake = section if section == "none" else section.model_copy(update={"table": f"{tag}_{section.table}"})
-    return topic.model_copy(update={"name": f"{tag}.{topic.name}", "lake_section": lake})
+    raw = "none" if topic.derived_from is None else f"{tag}.{topic.derived_from}"
+    return topic.model_copy(update={"name": f"{tag}.{topic.name}", "derived_from_topic": raw, "lake_section": lake})
 
 
 def _example(topic: str) -> dict[str, Any]:

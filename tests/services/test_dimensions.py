@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
@@ -19,7 +20,7 @@ from contracts.s3 import s3_client
 from contracts.settings import S3Settings
 from deploy.local.stack import LocalStack
 from services.dimensions.__main__ import Rounds
-from services.dimensions.landing import PREFIX, REJECTED_PREFIX, Landing
+from services.dimensions.landing import PREFIX, REJECTED_PREFIX, Landing, SourceFile
 from services.dimensions.publication import Publications
 from services.dimensions.reception import Look, Reception
 from services.replay.table import data_folder
@@ -41,6 +42,12 @@ class Place:
     def new_reception(self, *, max_file_bytes: int = 1_000_000) -> Reception:
         return Reception(load_catalog(), Landing(self.s3), Publications(self.s3), max_file_bytes=max_file_bytes)
 
+    def frozen(self, behind: str, meanwhile: Callable[[], object]) -> Rounds:
+        """Another process, see `FrozenLanding`."""
+        landing = FrozenLanding(self.s3, behind, meanwhile)
+        reception = Reception(load_catalog(), landing, Publications(self.s3), max_file_bytes=1_000_000)
+        return Rounds(reception, poll_seconds=1)
+
     def upload(self, name: str, body: bytes) -> None:
         self.client.put_object(Bucket=self.s3.bucket, Key=PREFIX + name, Body=body)
 
@@ -53,6 +60,29 @@ class Place:
 
     def table(self, name: str = "planes") -> DeltaTable:
         return DeltaTable(f"s3://{self.s3.bucket}/dimensions/{name}", storage_options=self.s3.delta_options())
+
+
+class FrozenLanding(Landing):
+    """Of a process that stands still once, behind its call of `behind`, while `meanwhile` happens."""
+
+    def __init__(self, s3: S3Settings, behind: str, meanwhile: Callable[[], object]) -> None:
+        super().__init__(s3)
+        self._behind, self._meanwhile = behind, meanwhile
+
+    def read(self, file: SourceFile) -> bytes:
+        body = super().read(file)
+        self._stand_still("read")
+        return body
+
+    def has(self, file: SourceFile) -> bool:
+        found = super().has(file)
+        self._stand_still("has")
+        return found
+
+    def _stand_still(self, behind: str) -> None:
+        if behind == self._behind:
+            self._behind = "nothing more"
+            self._meanwhile()
 
 
 @pytest.fixture
@@ -157,6 +187,79 @@ def test_a_file_of_no_dimension_and_one_that_is_too_large_are_set_aside(place: P
 
     reasons = [json.loads(place.read(REJECTED_PREFIX + key)) for key in place.keys(REJECTED_PREFIX) if "reason" in key]
     assert sorted(reason["reason"] for reason in reasons) == ["TooLarge", "UnknownFile"]
+
+
+@pytest.mark.parametrize("newer", [11, 20])
+@pytest.mark.parametrize("versions", [0, 1])
+@pytest.mark.parametrize("behind", ["read", "has"])
+def test_a_process_that_was_frozen_does_not_publish_its_file_over_a_newer_one(
+    place: Place, behind: str, versions: int, newer: int
+) -> None:
+    for count in range(9, 9 + versions):
+        place.upload("planes.csv", planes(count))
+        place.reception.look()
+    place.upload("planes.csv", planes(10))
+
+    def successor() -> None:
+        place.upload("planes.csv", planes(newer))
+        assert place.reception.look() == Look(published=1, rejected=0)
+
+    frozen = place.frozen(behind, successor)
+    assert frozen.look() is None
+    assert (place.table().version(), place.table().count()) == (versions, newer)
+
+    # It has taken nothing that isn't there any more.
+    assert frozen.look() == Look(published=0, rejected=0)
+    place.upload("planes.csv", planes(newer + 1))
+    assert frozen.look() == Look(published=1, rejected=0)
+    assert (place.table().version(), place.table().count()) == (versions + 1, newer + 1)
+    assert place.keys(REJECTED_PREFIX) == []
+
+
+def test_an_old_file_that_comes_between_a_newer_one_and_its_like_is_in_force_until_the_next_look(place: Place) -> None:
+    place.upload("planes.csv", planes(10))
+    place.reception.look()
+    place.upload("planes.csv", planes(11))
+
+    def successor() -> None:
+        place.upload("planes.csv", planes(10))
+        assert place.reception.look() == Look(published=0, rejected=0)
+
+    assert place.frozen("has", successor).look() == Look(published=1, rejected=0)
+    assert place.table().count() == 11
+
+    assert place.reception.look() == Look(published=1, rejected=0)
+    assert place.reception.look() == Look(published=0, rejected=0)
+    assert (place.table().version(), place.table().count()) == (2, 10)
+
+
+def test_a_file_that_was_removed_while_a_process_was_frozen_is_not_published(place: Place) -> None:
+    place.upload("planes.csv", planes(10))
+    place.reception.look()
+    place.upload("planes.csv", planes(11))
+    key = PREFIX + "planes.csv"
+    frozen = place.frozen("read", lambda: place.client.delete_object(Bucket=place.s3.bucket, Key=key))
+
+    assert frozen.look() is None
+    assert (place.table().version(), place.table().count()) == (0, 10)
+
+
+def test_a_process_that_was_frozen_while_it_set_a_file_aside_leaves_its_correction_there(place: Place) -> None:
+    place.upload("planes.csv", planes(10, seats="many"))
+    frozen = place.frozen("has", lambda: place.upload("planes.csv", planes(10)))
+
+    assert frozen.look() is None
+    assert frozen.look() == Look(published=1, rejected=0)
+    assert place.keys(PREFIX) == ["planes.csv"]
+
+
+def test_a_correction_that_comes_before_the_bad_file_is_set_aside_is_not_set_aside_in_its_name(place: Place) -> None:
+    place.upload("planes.csv", planes(10, seats="many"))
+    frozen = place.frozen("read", lambda: place.upload("planes.csv", planes(10)))
+
+    assert frozen.look() is None
+    assert place.keys(REJECTED_PREFIX) == []
+    assert frozen.look() == Look(published=1, rejected=0)
 
 
 @dataclass(frozen=True)
