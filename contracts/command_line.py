@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import signal
+from threading import Event, Thread
 
 
 def command_line(module: str, description: str | None) -> argparse.ArgumentParser:
@@ -10,3 +12,14 @@ def command_line(module: str, description: str | None) -> argparse.ArgumentParse
     return argparse.ArgumentParser(
         prog=f"python -m {module}", description=description, epilog="Settings come from HEADRACE_ variables."
     )
+
+
+def set_on_signals(stopping: Event) -> None:
+    """SIGTERM and SIGINT set `stopping`. For the main thread alone, as Python's `signal.signal` asks."""
+
+    def stop(*_: object) -> None:
+        # In another thread: the signal may find this one in `stopping.wait`, with the event's lock in hand.
+        Thread(target=stopping.set, name="stop", daemon=True).start()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)

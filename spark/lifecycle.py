@@ -14,6 +14,7 @@ from pyspark.errors import PythonException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
+from contracts.command_line import set_on_signals
 from spark.errors import QueryFailed, StopRequested
 from spark.lease import Lease
 from spark.metrics import Progress
@@ -48,13 +49,7 @@ class Lifecycle:
 
     def listen(self) -> None:
         """Take the signals. Call it before Spark starts, and again afterwards: Spark takes SIGINT for itself."""
-
-        def stop(*_: object) -> None:
-            # Not here: this thread may hold the event's lock, if the signal finds it in `wait`.
-            threading.Thread(target=self.stopping.set, name="stop", daemon=True).start()
-
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, stop)
+        set_on_signals(self.stopping)
         # Whoever stops the whole process group means us; the JVM has to finish its batch.
         os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGTERM, signal.SIG_IGN))
 

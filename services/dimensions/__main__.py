@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import time
 from threading import Event
@@ -12,7 +11,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from deltalake.exceptions import DeltaError
 
 from contracts.catalog import load_catalog
-from contracts.command_line import command_line
+from contracts.command_line import command_line, set_on_signals
 from contracts.errors import HeadraceError
 from contracts.observe import configure_logging, serve_health
 from contracts.settings import read_settings
@@ -75,8 +74,7 @@ def main() -> int:
     settings = read_settings(DimensionsSettings)
     configure_logging(settings, service=SERVICE)
     stop = Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    set_on_signals(stop)
     try:
         reception = Reception(
             load_catalog(),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Sequence
 from threading import Event
 from typing import Any
@@ -11,6 +10,7 @@ import structlog
 from pydantic import BaseModel
 
 from contracts.catalog import load_catalog
+from contracts.command_line import set_on_signals
 from contracts.errors import HeadraceError
 from contracts.handle import Topic
 from contracts.observe import configure_logging, serve_health
@@ -44,7 +44,8 @@ def run_service(
     """
     settings = read_settings(ReplayingSettings)
     configure_logging(settings, service=service)
-    stop = stop_on_signals()
+    stop = Event()
+    set_on_signals(stop)
     try:
         with serve_health(settings.http, service=service, healthy=lambda: None):
             catalog = load_catalog()
@@ -64,11 +65,3 @@ def run_service(
         _log.error("the service ends, start it again when this is cured", error=str(error))
         return 1
     return 0
-
-
-def stop_on_signals() -> Event:
-    """An event that SIGTERM and SIGINT set."""
-    stop = Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    return stop
