@@ -1,18 +1,41 @@
-"""`header_of`: what a record's headers say, where a name may stand more than once."""
+"""What a record's headers say: `headers_of`, and `header_of` where a name may stand more than once."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
 
 _Value = str | bytes | None
 
+_log = logging.getLogger(__name__)
 
-def header_of(headers: Sequence[tuple[str, _Value]] | dict[str, _Value] | None, name: str) -> bytes | None:
+
+def headers_of(message: Message) -> list[tuple[str, bytes | None]]:
+    """A consumed record's headers. None, and a warning, if the name of one is not UTF-8.
+
+    A name is bytes on a topic, whatever its sender took for text. confluent-kafka (2.16.1) raises then, and has no other way to the headers.
+    """
+    try:
+        return cast("list[tuple[str, bytes | None]]", message.headers() or [])
+    except (UnicodeDecodeError, SystemError) as error:
+        # A SystemError where headers follow the broken one: its C code goes on with them.
+        if not isinstance(error, UnicodeDecodeError) and not isinstance(error.__cause__, UnicodeDecodeError):
+            raise
+        place = f"{message.topic()}/{message.partition()}/{message.offset()}"
+        _log.warning("%s: taken as without headers, for the name of one is not UTF-8: %s", place, error)
+        return []
+
+
+def header_of(headers: Sequence[tuple[str, _Value]], name: str) -> bytes | None:
     """The value of the last header with this name; None if there is none, or it has no value.
 
-    The last, as Kafka's own `Headers.lastHeader`: whoever passes a record on adds at the end. `headers` as confluent-kafka has them.
+    The last, as Kafka's own `Headers.lastHeader`: whoever passes a record on adds at the end.
     """
-    for found, value in reversed(list(headers.items()) if isinstance(headers, dict) else headers or ()):
+    for found, value in reversed(headers):
         if found == name:
             return value.encode() if isinstance(value, str) else value
     return None

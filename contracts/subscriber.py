@@ -18,7 +18,7 @@ from contracts.catalog import Catalog, load_catalog
 from contracts.codec import Codec
 from contracts.errors import ConsumeError, DecodeError, Malformed, RegistryUnavailable, Truncated
 from contracts.handle import E, Topic
-from contracts.headers import header_of
+from contracts.headers import header_of, headers_of
 from contracts.registry import Registry
 from contracts.settings import Settings
 
@@ -209,7 +209,7 @@ class Subscriber(Generic[E]):
 
     def _decoded(self, message: Message) -> Record[E] | Undecodable:
         topic, partition, offset = _place(message)
-        headers = tuple((name, _bytes(value)) for name, value in _headers(message))
+        headers = tuple(headers_of(message))
         raw = (
             topic,
             partition,
@@ -337,11 +337,6 @@ def _identity(record: Record[E]) -> _Identity:
 
 def _place(message: Message) -> tuple[str, int, int]:
     return message.topic() or "", message.partition() or 0, message.offset() or 0
-
-
-def _headers(message: Message) -> list[tuple[str, str | bytes | None]]:
-    headers = message.headers() or []
-    return list(headers.items()) if isinstance(headers, dict) else headers
 
 
 def _bytes(value: str | bytes | None) -> bytes | None:

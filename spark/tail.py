@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 from contracts.brokers import partitions_of, watermarks
 from contracts.dead_letters.headers import ERRORS
 from contracts.dead_letters.log import wait_for_open_transactions
-from contracts.headers import header_of
+from contracts.headers import header_of, headers_of
 from contracts.replication import wait_for_replication
 from contracts.settings import KafkaSettings
 from spark.sink import Route
@@ -131,7 +131,7 @@ def not_taken(rows: DataFrame, taken: Mapping[int, Taken]) -> DataFrame:
 
 def source_offset(message: Message, route: Route) -> tuple[int, int] | None:
     """Partition and offset of the source record that a record of the target topics comes from; None if `route` didn't write it."""
-    headers = message.headers()
+    headers = headers_of(message)
     if message.topic() == route.dead_letters and header_of(headers, f"{ERRORS}connector.name") != route.query.encode():
         return None
     topic, _, rest = (header_of(headers, "ce_id") or b"").decode(errors="replace").partition("/")

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import Self, cast
+from typing import Self
 
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_NOT_AVAILABLE, Message
 
 from contracts.dead_letters.headers import ERRORS, REDRIVEN_FROM, TIMESTAMP, original_headers
-from contracts.headers import header_of
+from contracts.headers import header_of, headers_of
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -50,7 +50,7 @@ class DeadLetter:
     @classmethod
     def of(cls, message: Message) -> Self:
         """The dead letter in a consumed message."""
-        headers = tuple(cast("list[tuple[str, bytes | None]]", message.headers() or []))
+        headers = tuple(headers_of(message))
         kind, timestamp_ms = message.timestamp()
         # Behind the coordinate only: what stands before it is the record's own claim.
         added = max((at for at, (name, _) in enumerate(headers) if name == "ce_id"), default=0)

@@ -32,6 +32,7 @@ from yarl import URL
 
 from contracts.settings import KafkaSettings
 from services.alerting.assigned import Assigned, Records
+from services.alerting.header_names import read_any_header_name
 from services.alerting.loss import tell_loss
 
 _log = structlog.get_logger(__name__)
@@ -51,6 +52,7 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
 
     def _create_worker_consumer(self, transport: driver.Transport) -> aiokafka.AIOKafkaConsumer:
         conf = self.app.conf
+        read_any_header_name()
         # faust asks it for its metadata when it starts.
         self._assignor = RoundRobinPartitionAssignor
         return aiokafka.AIOKafkaConsumer(

@@ -9,7 +9,7 @@ import numpy as np
 
 from contracts.dead_letters.headers import ERRORS
 from contracts.errors import DecodeError
-from contracts.headers import header_of
+from contracts.headers import header_of, headers_of
 from contracts.settings import RegistrySettings
 from services.audit.consume import consume
 from services.audit.entries import entries
@@ -35,7 +35,7 @@ def dead_letters(kafka: Mapping[str, str], topic: str, partition: int, start: in
     for batch in consume(kafka, topic, partition, start, end):
         payloads = payload_digests([message.key() for message in batch], [message.value() for message in batch])
         for message, payload in zip(batch, payloads, strict=True):
-            headers = message.headers()
+            headers = headers_of(message)
             coordinate, by = header_of(headers, "ce_id"), header_of(headers, f"{ERRORS}connector.name")
             # A record that never was on a topic is set aside without offset.
             if coordinate is not None and by is not None and header_of(headers, f"{ERRORS}offset") is not None:

@@ -16,7 +16,7 @@ from contracts.codec import Codec
 from contracts.coordinates import coordinate_of
 from contracts.errors import DecodeError
 from contracts.events import AlertRaised
-from contracts.headers import header_of
+from contracts.headers import header_of, headers_of
 from contracts.registry import Registry
 from services.alerting.evaluate import FilterFailed, compile_rule, evaluate
 from services.alerting.fields import fields_of
@@ -91,7 +91,7 @@ class Expectation:
             self._reading.topic,
             self._reading.partition,
             message.offset() or 0,
-            header_of(message.headers(), "ce_id"),
+            header_of(headers_of(message), "ce_id"),
         )
         return Record(self._reading.topic, coordinate, values[self._reading.occurred_at], values)
 

@@ -17,7 +17,7 @@ from contracts.codec import NOT_AVRO
 from contracts.dead_letters.headers import REDRIVEN_FROM
 from contracts.errors import DecodeError, UnknownSubject
 from contracts.evolution import Resolution, resolve
-from contracts.headers import header_of
+from contracts.headers import header_of, headers_of
 from contracts.registry import Registry
 from contracts.settings import RegistrySettings, S3Settings
 from services.audit.consume import consume
@@ -137,7 +137,7 @@ class _Reader:
     def take(self, batch: list[Message]) -> None:
         reading = self._reading
         keys, values = [_bytes(message.key()) for message in batch], [_bytes(message.value()) for message in batch]
-        headers = [message.headers() for message in batch]
+        headers = [headers_of(message) for message in batch]
         ids = pa.array([header_of(each, "ce_id") for each in headers], pa.binary())
         at = codes(np.full(len(batch), reading.partition), np.array([message.offset() for message in batch]))
         key = digests(pa.array(keys, pa.binary()))

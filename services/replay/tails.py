@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import Self, cast
+from typing import Self
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from contracts.brokers import watermarks
 from contracts.dead_letters.headers import REDRIVEN_FROM
 from contracts.errors import ConsumeError
+from contracts.headers import headers_of
 from contracts.replication import wait_for_replication
 from contracts.settings import KafkaSettings
 from services.replay.position import HEADER, START, Position
@@ -112,8 +113,7 @@ class Tails:
 
 
 def _position(message: Message, service: str) -> Position | None:
-    found = cast("list[tuple[str, bytes | None]]", message.headers() or [])
-    headers = {name: value.decode(errors="replace") for name, value in found if value is not None}
+    headers = {name: value.decode(errors="replace") for name, value in headers_of(message) if value is not None}
     if REDRIVEN_FROM in headers:
         return None  # its position is that of long ago, and what follows that is there already
     # Who wrote a dead letter is not who wrote the record that it holds.

@@ -38,6 +38,7 @@ from tests.alerting.worker import (
     tiny,
     wait_for,
 )
+from tests.bare_headers import NAME, send_bare
 from tests.contracts.wire import register_protobuf
 
 pytestmark = pytest.mark.system
@@ -135,6 +136,23 @@ def test_a_poison_record_becomes_a_dead_letter_and_the_next_goes_on(stack: Local
         assert headers["__connect.errors.topic"] == WEATHER.encode()
         assert headers["__connect.errors.connector.name"] == b"alerting"
         assert headers["ce_causationid"] == b"twice"
+
+
+def test_a_header_name_that_is_no_text_stops_nothing(stack: LocalStack) -> None:
+    settings, mark = settings_of(stack), uuid4().bytes
+    with Registry(settings.registry) as registry:
+        schema_id = registry.latest(f"{WEATHER}-value").id
+        good = Codec(registry.by_id).encode(schema_id, vars(a_reading(a_station())))
+    headers = [(NAME, b"x"), (b"traceparent", b"00-1-2-01")]
+    read = send_bare(settings.kafka, WEATHER, 0, mark, good, headers)
+    send_bare(settings.kafka, WEATHER, 0, mark, b"bad", headers)
+    with Worker(stack):
+        found = alerts_of(stack, [f"{WEATHER}/0/{read}"])
+        wait_for(lambda: _letters(stack, mark), "the dead letter")
+    assert {
+        dict(record.headers)["traceparent"] for record in found if record.event.coordinate.endswith(f"/{read}")
+    } == {b"00-1-2-01"}
+    assert _letters(stack, mark)[mark][1]["caf\N{REPLACEMENT CHARACTER}"] == b"x"
 
 
 def _letters(stack: LocalStack, mark: bytes) -> dict[bytes, tuple[bytes | None, dict[str, bytes]]]:

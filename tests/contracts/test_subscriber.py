@@ -26,6 +26,7 @@ from contracts.registry import Registry
 from contracts.settings import Settings
 from contracts.subscriber import Record, Subscriber, Undecodable
 from deploy.local.stack import LocalStack
+from tests.bare_headers import NAME, send_bare
 from tests.contracts.gateway import a_gateway
 from tests.contracts.project import a_project, applied, departed_schema, settings_of
 from tests.contracts.wire import a_departure
@@ -165,6 +166,25 @@ def test_undecodable_records_are_handed_over_as_they_are_and_the_rest_goes_on(ro
     assert [record.value for record in bad] == bodies
     assert all(record.headers == (("traceparent", b"00-ab-cd-01"),) and record.key == b"key" for record in bad)
     assert {record.event.destination for record in records if isinstance(record, Record)} == {"a", "b"}
+
+
+def test_a_record_whose_header_names_are_no_text_is_handed_over_without_headers(
+    room: Room, caplog: pytest.LogCaptureFixture
+) -> None:
+    room.publish("a")
+    with Registry(room.settings.registry) as registry:
+        schema_id = registry.latest(f"{room.topic.name}-value").id
+        good = Codec(registry.by_id).encode(schema_id, vars(a_departure(destination="bare")))
+    for value in (good, b"bad"):
+        send_bare(room.settings.kafka, room.topic.name, 0, b"key", value, [(NAME, b"x"), (b"ce_id", b"theirs")])
+    room.publish("b")
+    with room.subscriber() as subscriber:
+        records = list(subscriber)
+    assert {record.event.destination for record in records if isinstance(record, Record)} == {"a", "bare", "b"}
+    bare = [record for record in records if record.key == b"key"]
+    assert [(record.event_id, record.headers) for record in bare] == [(record.coordinate, ()) for record in bare]
+    assert [type(record) for record in bare] == [Record, Undecodable]
+    assert all(f"{record.coordinate}: taken as without headers" in caplog.text for record in bare)
 
 
 def test_records_of_aborted_transactions_are_not_seen(room: Room) -> None:

@@ -13,6 +13,7 @@ from contracts.catalog import load_catalog
 from contracts.codec import Codec
 from contracts.dead_letters.headers import ERRORS
 from contracts.registry import Registry
+from tests.bare_headers import NAME, send_bare
 from tests.faults.fault import Shown, fault
 from tests.faults.load import departures
 from tests.faults.stage import Stage
@@ -33,8 +34,12 @@ def poison_records(stage: Stage, chance: random.Random) -> Shown:
     # Their values are good: neither headers that hold no UTF-8 nor bytes after the end are a reason to set them aside.
     _send(stage, [whole], headers=[("ce_id", b"\xff\xfe"), ("traceparent", b"\xc3\x28"), ("ce_source", None)])
     _send(stage, [whole + b"\x00" * 7], headers=[])
+    # Nor is a header's name.
+    kafka = stage.stack.settings().kafka
+    send_bare(kafka, _RAW, 0, b"bare", whole, [(NAME, b"x"), (b"ce_time", b"\xff")])
+    send_bare(kafka, _RAW, 0, b"bare", b"neither", [(NAME, None)])
     refused = _refused(stage, chance.randbytes(10 << 20))
-    stage.wait("a dead letter of each", lambda: _dead_letters(stage) >= before + len(kinds), 60)
+    stage.wait("a dead letter of each", lambda: _dead_letters(stage) >= before + len(kinds) + 1, 60)
     return Shown(
         _dead_letters(stage) - before, f"dead letters of live; the broker refused a record of 10 MB: {refused}"
     )
