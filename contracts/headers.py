@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
@@ -11,20 +12,25 @@ if TYPE_CHECKING:
 
 _Value = str | bytes | None
 
+_HEADERS = operator.methodcaller("headers")
+"""Which looks whether an exception is set. Python itself (3.11) looks no more at a call that it has met some times."""
+
 _log = logging.getLogger(__name__)
 
 
 def headers_of(message: Message) -> list[tuple[str, bytes | None]]:
     """A consumed record's headers. None, and a warning, if the name of one is not UTF-8.
 
-    A name is bytes on a topic, whatever its sender took for text. confluent-kafka (2.16.1) raises then, and has no other way to the headers.
+    A name is bytes on a topic, whatever its sender took for text. confluent-kafka (2.16.1) has no other way to the headers, and
+    makes a broken list of them then, with an exception set.
     """
     try:
-        return cast("list[tuple[str, bytes | None]]", message.headers() or [])
-    except (UnicodeDecodeError, SystemError) as error:
-        # A SystemError where headers follow the broken one: its C code goes on with them.
-        if not isinstance(error, UnicodeDecodeError) and not isinstance(error.__cause__, UnicodeDecodeError):
+        return cast("list[tuple[str, bytes | None]]", _HEADERS(message) or [])
+    except SystemError as error:
+        if not isinstance(error.__cause__, UnicodeDecodeError):
             raise
+        # It would give that list without an exception the next time.
+        message.set_headers([])
         place = f"{message.topic()}/{message.partition()}/{message.offset()}"
         _log.warning("%s: taken as without headers, for the name of one is not UTF-8: %s", place, error)
         return []

@@ -38,8 +38,8 @@ from tests.alerting.worker import (
     tiny,
     wait_for,
 )
-from tests.bare_headers import NAME, send_bare
 from tests.contracts.wire import register_protobuf
+from tests.raw_records import NO_TEXT, RawRecord, send_raw
 
 pytestmark = pytest.mark.system
 
@@ -143,9 +143,9 @@ def test_a_header_name_that_is_no_text_stops_nothing(stack: LocalStack) -> None:
     with Registry(settings.registry) as registry:
         schema_id = registry.latest(f"{WEATHER}-value").id
         good = Codec(registry.by_id).encode(schema_id, vars(a_reading(a_station())))
-    headers = [(NAME, b"x"), (b"traceparent", b"00-1-2-01")]
-    read = send_bare(settings.kafka, WEATHER, 0, mark, good, headers)
-    send_bare(settings.kafka, WEATHER, 0, mark, b"bad", headers)
+    headers = ((NO_TEXT, b"x"), (b"traceparent", b"00-1-2-01"))
+    bare = [RawRecord(mark, value, headers) for value in (good, b"bad")]
+    read, _ = send_raw(settings.kafka, WEATHER, 0, bare)
     with Worker(stack):
         found = alerts_of(stack, [f"{WEATHER}/0/{read}"])
         wait_for(lambda: _letters(stack, mark), "the dead letter")

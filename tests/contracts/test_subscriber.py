@@ -26,10 +26,10 @@ from contracts.registry import Registry
 from contracts.settings import Settings
 from contracts.subscriber import Record, Subscriber, Undecodable
 from deploy.local.stack import LocalStack
-from tests.bare_headers import NAME, send_bare
 from tests.contracts.gateway import a_gateway
 from tests.contracts.project import a_project, applied, departed_schema, settings_of
 from tests.contracts.wire import a_departure
+from tests.raw_records import NO_TEXT, RawRecord, send_raw
 
 pytestmark = pytest.mark.system
 
@@ -175,8 +175,8 @@ def test_a_record_whose_header_names_are_no_text_is_handed_over_without_headers(
     with Registry(room.settings.registry) as registry:
         schema_id = registry.latest(f"{room.topic.name}-value").id
         good = Codec(registry.by_id).encode(schema_id, vars(a_departure(destination="bare")))
-    for value in (good, b"bad"):
-        send_bare(room.settings.kafka, room.topic.name, 0, b"key", value, [(NAME, b"x"), (b"ce_id", b"theirs")])
+    headers = ((NO_TEXT, b"x"), (b"ce_id", b"theirs"))
+    send_raw(room.settings.kafka, room.topic.name, 0, [RawRecord(b"key", value, headers) for value in (good, b"bad")])
     room.publish("b")
     with room.subscriber() as subscriber:
         records = list(subscriber)

@@ -9,8 +9,8 @@ from contracts.registry import Registry
 from deploy.local.stack import LocalStack
 from services.replay.position import HEADER, START, Position
 from services.replay.tails import Tails
-from tests.bare_headers import NAME, send_bare
 from tests.dead_letters.place import Place
+from tests.raw_records import NO_TEXT, RawRecord, send_raw
 
 pytestmark = pytest.mark.system
 
@@ -26,7 +26,7 @@ def test_a_redriven_record_and_the_marker_behind_it_do_not_take_a_producer_back(
         assert producer.flush(30) == 0
         place.send_letters(b"v", original=_headers(positions[0]))
         place.redrive()
-        send_bare(settings.kafka, place.topic, 1, b"key", b"v", [(NAME, b"x")])
+        send_raw(settings.kafka, place.topic, 1, [RawRecord(b"key", b"v", ((NO_TEXT, b"x"),))])
     with Tails(settings.kafka) as tails:
         assert list(tails.positions(place.topic, 1, "departures")) == [*positions[::-1], START]
 
