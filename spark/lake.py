@@ -271,7 +271,8 @@ def run_lake(tables: Sequence[LakeTable], lifecycle: Lifecycle) -> None:
 
 
 def _write(rows: DataFrame, plan: FilePlan) -> _Written:
-    found = map_whole(rows, functools.partial(write_files, plan), RESULT).collect()
-    done = [json.loads(row["done"]) for row in found]
+    # Not `collect`: a result that is cut short would be taken for the whole.
+    found = map_whole(rows, functools.partial(write_files, plan), RESULT).toArrow()
+    done = [json.loads(text) for text in found["done"].to_pylist()]
     files = [TableFile(**each) for task in done for each in task["files"]]
-    return _Written(files, sum(task["bad"] for task in done), [bytes(row["identities"]) for row in found])
+    return _Written(files, sum(task["bad"] for task in done), found["identities"].to_pylist())

@@ -7,12 +7,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 
 import pyarrow as pa
 from confluent_kafka import Consumer
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import TableNotFoundError
-from pyspark.sql import Column, Row, SparkSession
+from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from contracts.brokers import partitions_of, watermarks
@@ -150,10 +151,7 @@ class Repair:
             progress.unmatched += rows.num_rows
             progress.repairable += len(found)
             progress.by_lookup.update(name for row in found for name in row["found"])
-            yield [
-                Outgoing(row["coordinate"], row["key"] and bytes(row["key"]), bytes(row["value"]), row["ce_time"])
-                for row in found
-            ]
+            yield [Outgoing(row["coordinate"], row["key"], row["value"], row["ce_time"]) for row in found]
 
     def _unmatched(self, table: DeltaTable, since: datetime | None, rows_at_once: int) -> Iterator[pa.Table]:
         """The newest revisions that lack a lookup, in the order of the topic: so those of one key stay in theirs."""
@@ -177,7 +175,7 @@ class Repair:
                 held = []
         yield from _cut(held, rows_at_once)
 
-    def _enriched(self, rows: pa.Table) -> list[Row]:
+    def _enriched(self, rows: pa.Table) -> list[dict[str, Any]]:
         """Those of the rows that can be repaired, as `live` would enrich them now: coordinate, key, value, ce_time, `found`."""
         held = self._dimensions.newest()
         departures = self._spark.createDataFrame(rows).select(
@@ -189,18 +187,17 @@ class Repair:
         )
         enriched = enrich(departures, *[held[name].frame for name in DIMENSIONS])
         key = F.lit(None) if self._target.key is None else F.col(self._target.key)
-        return (
-            enriched.where(repairable())
-            .select(
-                "coordinate",
-                key.cast("string").cast("binary").alias("key"),
-                self._value.alias("value"),
-                # The session's zone is UTC.
-                F.date_format(self._target.occurred_at, "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'").alias("ce_time"),
-                F.array_except("was_unmatched", "unmatched").alias("found"),
-            )
-            .collect()
+        repaired = enriched.where(repairable()).select(
+            "coordinate",
+            key.cast("string").cast("binary").alias("key"),
+            self._value.alias("value"),
+            # The session's zone is UTC.
+            F.date_format(self._target.occurred_at, "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'").alias("ce_time"),
+            F.array_except("was_unmatched", "unmatched").alias("found"),
         )
+        # Not `collect`: a result that is cut short would be taken for the whole.
+        rows_found: list[dict[str, Any]] = repaired.toArrow().to_pylist()
+        return rows_found
 
 
 def repairable() -> Column:
