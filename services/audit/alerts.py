@@ -171,15 +171,18 @@ class Alarm:
             # A record and its repairs raise one alert, with the values of any of them.
             if any(each.alert not in [one.alert for one in expected] for each in raised):
                 yield self._finding("changed", at, f"alert {alert_id} of {rule} says something else than the rule does")
+            # What a redrive sent again comes with the same id, and is to be handled however the first one fared.
+            owed = [each.at for each in expected if each.due and each.at not in settled]
+            left = [place for place in owed if place not in dead or place not in unevaluable]
             if raised or not any(each.due for each in expected):
                 continue
-            if at in settled or (at in dead and at in unevaluable):
+            if not left:
                 self._note(at, "dead letters")
-            elif at in dead:
+            elif left[0] in dead:
                 text = "is a dead letter of alerting, though every rule gives an answer for it: redrive it"
-                yield self._finding("set aside", at, f"no alert {alert_id} of {rule}: it {text}")
+                yield self._finding("set aside", left[0], f"no alert {alert_id} of {rule}: it {text}")
             else:
-                yield self._finding("lost", at, f"no alert {alert_id} of {rule}")
+                yield self._finding("lost", left[0], f"no alert {alert_id} of {rule}")
 
     def _place_of(self, source: int) -> int | None:
         """The record inside the window that goes back to a raw one."""

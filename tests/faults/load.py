@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import re
 import signal
 import sys
 import threading
@@ -31,11 +32,17 @@ FLIGHTS = 20_000
 """How many rows of the data set are sent, again and again: some three weeks."""
 
 _STEP_SECONDS = 0.02
+_EVENT_ID = re.compile(r"[^#]+#load\d+-\d+")
 
 
 def flight_of(event_id: str) -> str:
     """The flight that an event is about."""
     return event_id.split("#", 1)[0]
+
+
+def of_a_ledger(event_id: str) -> bool:
+    """Whether a load has sent it."""
+    return _EVENT_ID.fullmatch(event_id) is not None
 
 
 def departures() -> Iterator[FlightDeparted]:

@@ -39,6 +39,8 @@ RATE = 100.0
 """Events per second of the steady load."""
 
 _COMPRESSED = {
+    # Whatever share of the records is bad.
+    "HEADRACE_LIVE__DEAD_LETTER_LIMIT": "1",
     "HEADRACE_LIVE__TRIGGER_SECONDS": "0.5",
     "HEADRACE_LIVE__INTERVAL_SECONDS": "5",
     # Commits come often, so that a fault finds one to strike at; leases and sessions end soon.

@@ -14,9 +14,10 @@ import pyarrow.parquet as pq
 from confluent_kafka import Consumer, Message, TopicPartition
 
 from contracts.dead_letters.headers import ERRORS
+from contracts.headers import header_of, headers_of
 from spark.live import SOURCE as RAW
 from spark.live import TARGET as ENRICHED
-from tests.faults.load import flight_of
+from tests.faults.load import flight_of, of_a_ledger
 from tests.faults.positions import TABLE, Offsets, added_files
 from tests.faults.stage import Stage
 from tests.system.oracle import enriched_flights
@@ -107,7 +108,7 @@ class Witness:
     def _read_raw(self, found: Found) -> Offsets:
         for message in self._new_records(RAW, "read_committed"):
             at, event_id = coordinate(message), _header(message, "ce_id")
-            of_load = event_id is not None and "#" in event_id
+            of_load = event_id is not None and of_a_ledger(event_id)
             self._raw[at] = event_id if of_load else None
             self._open.add(at)
             found.events += 1
@@ -227,10 +228,8 @@ class Witness:
 
 
 def _header(message: Message, name: str) -> str | None:
-    for key, value in list(message.headers() or []):
-        if key == name and value is not None:
-            return value.decode(errors="replace") if isinstance(value, bytes) else value
-    return None
+    value = header_of(headers_of(message), name)
+    return None if value is None else value.decode(errors="replace")
 
 
 def _is_before(at: str, ends: Offsets) -> bool:

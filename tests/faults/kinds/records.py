@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
+from collections import Counter
 from collections.abc import Sequence
 
 from confluent_kafka import KafkaError, KafkaException, Message
@@ -13,10 +15,11 @@ from contracts.catalog import load_catalog
 from contracts.codec import Codec
 from contracts.dead_letters.headers import ERRORS
 from contracts.registry import Registry
-from tests.bare_headers import NAME, send_bare
 from tests.faults.fault import Shown, fault
 from tests.faults.load import departures
 from tests.faults.stage import Stage
+from tests.fuzz.records import odd_records
+from tests.raw_records import RawRecord, Refusal, send_raw
 from tests.system.verify import header, records
 
 _RAW = topics.FLIGHTS_DEPARTED.name
@@ -24,24 +27,41 @@ _NOBODYS_ID = 2_000_000_000
 _MAX_BYTES = 1_000_000
 """A little less than Kafka lets a record be by default."""
 
+_A_STRIKE = 25_000
+_SHARES = {_RAW: 0.5, "flights.cancelled.v1": 0.2, "weather.observed.v1": 0.2, "flights.arrived.v1": 0.1}
+_MORE_MEMORY = 1.5
+_LARGEST_BATCH = 1_048_588
+"""Bytes that Kafka lets a batch have by default."""
 
-@fault("Records that can't be read, of every kind, among the good ones.")
+
+@fault(
+    "Records of every kind that a client can send: bodies, keys, headers, timestamps and sizes by chance.", seconds=600
+)
 def poison_records(stage: Stage, chance: random.Random) -> Shown:
-    whole, kinds = _kinds(stage, chance)
+    stage.burst()
+    ends = stage.positions.broker.ends(_RAW)
+    stage.wait("live to have taken in what is usual", lambda: stage.positions.reached(ends, "live", _RAW))
+    usual, restarts = dict(stage.peaks), stage.restarts()
+    sent = Counter[str]()
     before = _dead_letters(stage)
+    kinds = _kinds(stage, chance)
     for value in kinds.values():
         _send(stage, [value], headers=[])
-    # Their values are good: neither headers that hold no UTF-8 nor bytes after the end are a reason to set them aside.
-    _send(stage, [whole], headers=[("ce_id", b"\xff\xfe"), ("traceparent", b"\xc3\x28"), ("ce_source", None)])
-    _send(stage, [whole + b"\x00" * 7], headers=[])
-    # Nor is a header's name.
-    kafka = stage.stack.settings().kafka
-    send_bare(kafka, _RAW, 0, b"bare", whole, [(NAME, b"x"), (b"ce_time", b"\xff")])
-    send_bare(kafka, _RAW, 0, b"bare", b"neither", [(NAME, None)])
-    refused = _refused(stage, chance.randbytes(10 << 20))
-    stage.wait("a dead letter of each", lambda: _dead_letters(stage) >= before + len(kinds) + 1, 60)
+    for topic, share in _SHARES.items():
+        sent.update(_send_odd(stage, topic, round(share * stage.strikes * _A_STRIKE), chance))
+    ends = stage.positions.broker.ends(_RAW)
+    stage.wait("live to have taken them in", lambda: stage.positions.reached(ends, "live", _RAW), 600)
+    stage.wait("a dead letter of each kind", lambda: _dead_letters(stage) >= before + len(kinds), 60)
+    if stage.restarts() > restarts:
+        raise AssertionError("a process has ended")
+    for name in ("lake", "alerting"):
+        if stage.peaks[name] > _MORE_MEMORY * usual[name]:
+            raise AssertionError(f"{name} took {stage.peaks[name]:,} bytes, where {usual[name]:,} are usual")
+    taken = sent.pop("", 0)
+    refused = ", ".join(f"{count} {name}" for name, count in sent.most_common())
     return Shown(
-        _dead_letters(stage) - before, f"dead letters of live; the broker refused a record of 10 MB: {refused}"
+        taken,
+        f"odd records, {_dead_letters(stage) - before} of them dead letters of live; the broker refused {refused}",
     )
 
 
@@ -55,20 +75,34 @@ def send_unknown_schema_id(stage: Stage, *, count: int) -> int:
     return _send(stage, [_NOBODYS_ID.to_bytes(5, "big") + b"\x02x"] * count, headers=[])
 
 
+def _send_odd(stage: Stage, topic: str, count: int, chance: random.Random) -> Counter[str]:
+    """Send so many odd records; how many the brokers refused, by reason, "" for none."""
+    settings, catalog = stage.stack.settings(), load_catalog()
+    with Registry(settings.registry) as registry:
+        own = {each.id: each.schema for each in registry.versions(catalog.topic(topic).subject)}
+        others = [registry.latest(other.subject).id for other in catalog.topics.values() if other.name != topic]
+    records = odd_records(own, others, _LARGEST_BATCH, chance.getrandbits(32))
+    by_partition: dict[int, list[RawRecord]] = {}
+    for record in itertools.islice(records, count):
+        by_partition.setdefault(chance.randrange(catalog.topic(topic).partitions), []).append(record)
+    outcomes = [send_raw(settings.kafka, topic, partition, some) for partition, some in by_partition.items()]
+    return Counter(outcome if isinstance(outcome, Refusal) else "" for some in outcomes for outcome in some)
+
+
 def _dead_letters(stage: Stage) -> int:
     letters = records(stage.stack.settings(), f"{_RAW}.dlq")
     return sum(header(letter, f"{ERRORS}connector.name") == "live" for letter in letters)
 
 
-def _kinds(stage: Stage, chance: random.Random) -> tuple[bytes, dict[str, bytes | None]]:
-    """A good value, and bad ones of every kind."""
+def _kinds(stage: Stage, chance: random.Random) -> dict[str, bytes | None]:
+    """Bad values of every kind."""
     with Registry(stage.stack.settings().registry) as registry:
         schema_id = registry.latest(f"{_RAW}-value").id
         nested = registry.register("nested-value", _nested_schema(100))
         codec = Codec({schema_id: load_catalog().schema(_RAW)}.__getitem__)
     prefix = schema_id.to_bytes(5, "big")
     whole = codec.encode(schema_id, vars(next(departures())))
-    return whole, {
+    return {
         "tombstone": None,
         "empty": b"",
         "one byte": b"\x00",
