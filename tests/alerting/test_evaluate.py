@@ -108,6 +108,16 @@ def test_a_filter_that_is_neither_true_nor_false_is_refused() -> None:
         raised(when="temperature_fahrenheit")
 
 
+def test_a_filter_goes_through_no_list_within_another_and_through_no_long_one() -> None:
+    with pytest.raises(ValueError, match="more than one of all, exists"):
+        raised(when="unmatched.all(x, unmatched.all(y, x != y))")
+    once = "unmatched.all(x, x in unmatched)"
+    assert raised(a_record(unmatched=["planes"] * 1_000), when=once)
+    with pytest.raises(FilterFailed, match="a field has 1001 items, more than 1000"):
+        raised(a_record(unmatched=["planes"] * 1_001), when=once)
+    assert raised(a_record(unmatched=["planes"] * 1_001), when="'planes' in unmatched")
+
+
 def test_a_null_field_in_message_and_group_is_unknown_and_no_value() -> None:
     [alert] = raised(a_record(tail=None), group_by=["station", "tail"], message="{tail:>5} at {station}")
     assert alert.message == "unknown at JFK"
