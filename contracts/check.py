@@ -205,8 +205,7 @@ def _orphans(catalog: Catalog) -> Iterator[Problem]:
     current = {topic.schema_file.partition("/")[0]: topic.schema_version for topic in catalog.topics.values()}
     orphans = []
     for path in (root / "schemas").glob("*/*"):
-        number = int(path.stem) if path.suffix == ".avsc" and path.stem.isdigit() else 0
-        if not 1 <= number <= current.get(path.parent.name, 0):
+        if path.name not in {f"{number}.avsc" for number in range(1, current.get(path.parent.name, 0) + 1)}:
             orphans.append(path)
     for path in (root / "examples").glob("*/*"):
         if path.parent.name not in catalog.topics or path.suffix != ".json":

@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 import re
 
-_PLACE = "(?:0|[1-9][0-9]{0,4})/(?:0|[1-9][0-9]{0,12})"
+_PLACE = "(?P<partition>0|[1-9][0-9]{0,4})/(?P<offset>0|[1-9][0-9]{0,12})"
 """Partition and offset without leading zeros, so that a record has one coordinate; more digits than any broker reaches."""
+_COORDINATE = re.compile(f"[A-Za-z0-9._-]+/{_PLACE}")
+_IN_TOPIC = re.compile(_PLACE)
 
 
 def pattern(topic: str) -> str:
@@ -21,6 +23,17 @@ def coordinate_of(derived_from: str | None, topic: str, partition: int, offset: 
     if derived_from is not None and event_id is not None and _compiled(derived_from).fullmatch(event_id):
         return event_id.decode()
     return f"{topic}/{partition}/{offset}"
+
+
+def is_coordinate(text: str) -> bool:
+    """Whether the text is a coordinate of any topic's."""
+    return _COORDINATE.fullmatch(text) is not None
+
+
+def place_of(partition: str, offset: str) -> tuple[int, int] | None:
+    """Partition and offset; None unless both are written as in a coordinate."""
+    found = _IN_TOPIC.fullmatch(f"{partition}/{offset}")
+    return None if found is None else (int(found["partition"]), int(found["offset"]))
 
 
 @functools.cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -11,13 +12,14 @@ from typing import Self
 
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_NOT_AVAILABLE, Message
 
+from contracts.coordinates import place_of
 from contracts.dead_letters.headers import ERRORS, REDRIVEN_FROM, TIMESTAMP, original_headers
 from contracts.headers import header_of, headers_of
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-_MOST_DIGITS = 15
-"""Of a time in milliseconds: until the year 33658."""
+_MILLISECONDS = re.compile("[0-9]{1,15}")
+"""Until the year 33658."""
 
 NO_REASON = "(none given)"
 """Stands where a dead letter of a stranger does not say why it is one."""
@@ -55,8 +57,8 @@ class DeadLetter:
         # Behind the coordinate only: what stands before it is the record's own claim.
         added = max((at for at, (name, _) in enumerate(headers) if name == "ce_id"), default=0)
         kept = _last(headers[added:], TIMESTAMP)
-        if _is_number(kept) and len(kept or "") <= _MOST_DIGITS:
-            kind, timestamp_ms = TIMESTAMP_CREATE_TIME, int(kept or "")
+        if kept is not None and _MILLISECONDS.fullmatch(kept):
+            kind, timestamp_ms = TIMESTAMP_CREATE_TIME, int(kept)
         return cls(
             message.topic() or "",
             message.partition() or 0,
@@ -76,9 +78,10 @@ class DeadLetter:
     def origin(self) -> Origin | None:
         """Where its record lies; None if it never was one, or does not say."""
         topic, partition, offset = (self._said(name) for name in ("topic", "partition", "offset"))
-        if topic is None or not _is_number(partition) or not _is_number(offset):
+        if topic is None or partition is None or offset is None:
             return None
-        return Origin(topic, int(partition or ""), int(offset or ""))
+        place = place_of(partition, offset)
+        return None if place is None else Origin(topic, *place)
 
     @property
     def reason(self) -> str:
@@ -124,7 +127,3 @@ class DeadLetter:
 def _last(headers: Sequence[tuple[str, bytes | None]], name: str) -> str | None:
     value = header_of(headers, name)
     return None if value is None else value.decode(errors="replace")
-
-
-def _is_number(text: str | None) -> bool:
-    return text is not None and len(text) < 20 and text.isascii() and text.isdecimal()

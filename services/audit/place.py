@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -10,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from contracts.coordinates import pattern
 
 Codes = npt.NDArray[np.int64]
 """partition * 2**44 + offset: sorted as partition and offset are. -1: nowhere in the topic."""
@@ -50,8 +51,7 @@ def coordinate(topic: str, code: int) -> str:
 
 def parsed(topic: str, coordinates: pa.Array) -> Codes:
     """The codes of `topic`'s coordinates among texts (string or binary); NOWHERE for all others."""
-    pattern = rf"^{re.escape(topic)}/(?P<partition>[0-9]{{1,5}})/(?P<offset>[0-9]{{1,13}})$"
-    found = pc.extract_regex(coordinates, pattern)
+    found = pc.extract_regex(coordinates, pattern(topic))
     # Flattened, for the children of a null struct are not null themselves.
     partitions, offsets = (
         pc.fill_null(child.cast(pa.string()).cast(pa.int64()), 0).to_numpy() for child in found.flatten()

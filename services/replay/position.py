@@ -27,7 +27,10 @@ class Position(NamedTuple):
     def parse(cls, text: str) -> Self:
         """What `str` made. Raises ValueError if it did not make this."""
         time, row = text.split("-")
-        return cls(int(time), int(row))
+        position = cls(int(time), int(row))
+        if str(position) != text:
+            raise ValueError(f"{text!r} is no position")
+        return position
 
     def __str__(self) -> str:
         return f"{self.time:015d}-{self.row:09d}"

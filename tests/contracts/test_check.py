@@ -196,9 +196,11 @@ def test_files_that_no_topic_uses_are_told(files: ContractFiles) -> None:
     files.write_schema("flights.arrived.v1", 2, files.schema("flights.arrived.v1"))
     (files.root / "examples/notes.txt").mkdir()
     (files.root / "examples/notes.txt/x.json").write_text("{}", encoding="utf-8")
+    (files.root / "schemas/flights.arrived.v1/\u00b2.avsc").write_text("{}", encoding="utf-8")
     assert [problem.partition(":")[0] for problem in files.problems()] == [
         "contracts/examples/notes.txt/x.json",
         "contracts/schemas/flights.arrived.v1/2.avsc",
+        "contracts/schemas/flights.arrived.v1/\u00b2.avsc",
     ]
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
-from contracts.coordinates import coordinate_of
+from contracts.coordinates import coordinate_of, is_coordinate, place_of
+from services.audit.place import NOWHERE, code, parsed
 
 RAW, DERIVED = "hires.started.v1", "hires.started.priced.v1"
 
@@ -12,6 +14,10 @@ RAW, DERIVED = "hires.started.v1", "hires.started.priced.v1"
 @pytest.mark.parametrize("event_id", [f"{RAW}/0/0", f"{RAW}/1/42", f"{RAW}/99999/9999999999999"])
 def test_a_derived_record_goes_by_its_raw_coordinate(event_id: str) -> None:
     assert coordinate_of(RAW, DERIVED, 0, 9, event_id.encode()) == event_id
+    partition, offset = event_id.split("/")[1:]
+    assert place_of(partition, offset) == (int(partition), int(offset))
+    assert parsed(RAW, pa.array([event_id])).tolist() == [code(int(partition), int(offset))]
+    assert is_coordinate(event_id)
 
 
 @pytest.mark.parametrize(
@@ -35,6 +41,27 @@ def test_a_derived_record_goes_by_its_raw_coordinate(event_id: str) -> None:
 )
 def test_another_id_is_none_so_the_record_goes_by_its_own_place(event_id: bytes | None) -> None:
     assert coordinate_of(RAW, DERIVED, 0, 9, event_id) == f"{DERIVED}/0/9"
+    assert parsed(RAW, pa.array([event_id], pa.binary())).tolist() == [NOWHERE]
+
+
+@pytest.mark.parametrize(
+    ("partition", "offset"),
+    [
+        ("", "1"),
+        ("00", "1"),
+        ("0", "01"),
+        ("-1", "1"),
+        ("0", "\u0661"),
+        ("0", "1_0"),
+        ("0", " 1"),
+        ("0/1", "2"),
+        ("0", "1\n"),
+    ],
+)
+def test_every_reader_takes_the_same_texts_for_numbers(partition: str, offset: str) -> None:
+    assert place_of(partition, offset) is None
+    assert not is_coordinate(f"{RAW}/{partition}/{offset}")
+    assert parsed(RAW, pa.array([f"{RAW}/{partition}/{offset}"])).tolist() == [NOWHERE]
 
 
 def test_a_producers_own_id_that_looks_like_a_coordinate_is_none_on_a_raw_topic() -> None:

@@ -71,6 +71,12 @@ def test_a_position_survives_its_header_and_sorts_as_text(time: int, row: int) -
     assert str(position) < str(Position(time, row + 1)) < str(Position(time + 1, 0))
 
 
+@pytest.mark.parametrize("text", ["1-2", "1_0-000000001", " 00000000000001-000000001", "0000000000000001-000000001"])
+def test_a_text_that_no_position_is_written_as_is_none(text: str) -> None:
+    with pytest.raises(ValueError):
+        Position.parse(text)
+
+
 def a_clock(*, speed: float = 60.0, until_at: datetime | None = None) -> ReplayClock:
     return ReplayClock(event_at=NOON, wall_at=datetime(2026, 1, 1, tzinfo=UTC), speed=speed, until_at=until_at)
 
