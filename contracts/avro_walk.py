@@ -8,7 +8,7 @@ avro.apache.org/docs/1.12.0/specification/#binary-encoding.
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -19,8 +19,16 @@ MEMORY_FACTOR = 16
 MEMORY_SLACK = 1_048_576
 """A body of n bytes takes at most MEMORY_FACTOR * n + MEMORY_SLACK bytes to decode."""
 
+JAVA_ITEMS = 1 << 20
+"""The most items of a collection that Java's decoder takes, as `spark.session` sets it."""
+
 _TEXT_FACTOR = 8
 """Bytes for each byte of text: the body's own copy, the bytes of the string, and 4 a character with room to grow."""
+_INT_BYTES = 5
+_LONG_BYTES = 10
+"""More of them would be zeros, which Java refuses."""
+_MOST_DIGITS = 38
+"""Of a decimal, for Spark and Arrow, whatever precision a stranger's schema claims."""
 _RESERVE = 131_072
 """What decoding takes besides the value: frames, buffers, an exception."""
 _DEEPEST = 64
@@ -38,10 +46,12 @@ _CONTAINER = 256
 class _Account:
     """What is left of one body's allowance while it is walked."""
 
-    __slots__ = ("depth", "room")
+    __slots__ = ("depth", "items", "most_items", "room")
 
-    def __init__(self, room: int) -> None:
+    def __init__(self, room: int, most_items: int) -> None:
         self.room = room
+        self.most_items = most_items
+        self.items = 0
         self.depth = 0
 
 
@@ -62,11 +72,13 @@ class Walk:
     """The walk for one writer's schema, as `fastavro.parse_schema` returns it.
 
     `reader_fields` is the largest number of fields that a record of the reader's schema has: a record may get as many
-    more by defaults.
+    more by defaults. `as_java`: the bounds are those of Java's decoder, and so Spark's: JAVA_ITEMS in a collection, whatever they take
+    in memory, and bytes may follow the last field.
     """
 
-    def __init__(self, parsed: Any, *, reader_fields: int = 0) -> None:
+    def __init__(self, parsed: Any, *, reader_fields: int = 0, as_java: bool = False) -> None:
         self._part = _Compiler(reader_fields).part(parsed)
+        self._as_java = as_java
 
     def __call__(self, body: bytes, start: int) -> None:
         """Raise Truncated, TrailingBytes, TooLong or Malformed if `body` from `start` on is no value of the schema.
@@ -74,14 +86,20 @@ class Walk:
         Text is not looked into.
         """
         size = len(body)
-        account = _Account((MEMORY_FACTOR - _TEXT_FACTOR) * size + MEMORY_SLACK - _RESERVE - self._part.cost)
+        account = (
+            _Account(sys.maxsize, JAVA_ITEMS)
+            if self._as_java
+            else _Account(
+                (MEMORY_FACTOR - _TEXT_FACTOR) * size + MEMORY_SLACK - _RESERVE - self._part.cost, sys.maxsize
+            )
+        )
         try:
             end = self._part.step(body, start, account)
         except IndexError:
             end = size + 1
         if end > size:
             raise Truncated(f"the body of {size} bytes ends before its last field does")
-        if end < size:
+        if end < size and not self._as_java:
             raise TrailingBytes(f"{size - end} bytes follow the last field")
 
 
@@ -103,7 +121,8 @@ class _Compiler:
         if kind == "fixed":
             size = schema["size"]
             cost = _LOGICAL if "logicalType" in schema else _TEXT
-            return self._keep(schema, _Part(lambda _body, at, _account: at + size, size, cost))
+            step = _of_precision(schema, size) if _is_decimal(schema) else lambda _body, at, _account: at + size
+            return self._keep(schema, _Part(step, size, cost))
         if kind == "array":
             item = self.part(schema["items"])
             return _Part(_blocks(item.step, item.least, _SLOT + item.cost), 1, _CONTAINER)
@@ -112,8 +131,8 @@ class _Compiler:
         part = self.part(kind)
         if "logicalType" not in schema:
             return part
-        if schema["logicalType"] == "decimal":
-            return _Part(_short_bytes(schema.get("precision", 0)), 1, _LOGICAL)
+        if _is_decimal(schema):
+            return _Part(_of_precision(schema, None), 1, _LOGICAL)
         return _Part(part.step, part.least, _LOGICAL)
 
     def _reference(self, name: str) -> _Part:
@@ -165,23 +184,27 @@ class _Recursion:
         return at
 
 
-def _unsigned(body: bytes, at: int) -> tuple[int, int]:
-    """A variable-length integer before the zig-zag, and where it ends."""
+def _unsigned(body: bytes, at: int, most: int = _LONG_BYTES) -> tuple[int, int]:
+    """A variable-length integer of at most so many bytes before the zig-zag, and where it ends."""
     value = 0
-    for shift in range(0, 70, 7):
+    for shift in range(0, 7 * most, 7):
         byte = body[at]
         at += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value, at
-    raise Malformed("an integer has more than ten bytes")
+    raise Malformed(f"an integer has more than {most} bytes")
+
+
+def _is_decimal(schema: Any) -> bool:
+    return bool(schema.get("logicalType") == "decimal")
 
 
 def _below(limit: int, what: str) -> _Step:
     """An index that is less than `limit`."""
 
     def index(body: bytes, at: int, account: _Account) -> int:
-        value, at = _unsigned(body, at)
+        value, at = _unsigned(body, at, _INT_BYTES)
         if value & 1 or value >> 1 >= limit:
             raise Malformed(f"there is no such {what} in the schema")
         return at
@@ -202,7 +225,7 @@ def _boolean(body: bytes, at: int, account: _Account) -> int:
 def _int(body: bytes, at: int, account: _Account) -> int:
     if body[at] < 0x80:
         return at + 1
-    value, at = _unsigned(body, at)
+    value, at = _unsigned(body, at, _INT_BYTES)
     if value >> 32:
         raise Malformed("an int has more than 32 bits")
     return at
@@ -227,15 +250,25 @@ def _text(body: bytes, at: int, account: _Account) -> int:
     return at + (size >> 1)
 
 
-def _short_bytes(precision: int) -> _Step:
-    # Turning a megabyte into a decimal takes minutes, and no number of the precision needs more bytes than this.
-    most = math.ceil((precision * math.log2(10) + 1) / 8)
+def _of_precision(schema: Any, size: int | None) -> _Step:
+    """A decimal with no more digits than its type has, in so many bytes; None: they are counted in front of it.
+
+    Looked at here because fastavro rounds one that has more, and takes minutes for one of a megabyte.
+    """
+    precision = min(schema.get("precision", 0), _MOST_DIGITS)
+    limit = 10**precision
 
     def decimal(body: bytes, at: int, account: _Account) -> int:
-        size, at = _unsigned(body, at)
-        if size & 1 or size >> 1 > most:
-            raise Malformed(f"a decimal has more bytes than {precision} digits take")
-        return at + (size >> 1)
+        end = _text(body, at, account) if size is None else at + size
+        if end > len(body):
+            return end
+        if size is None:
+            at = _unsigned(body, at)[1]
+        if at == end:
+            raise Malformed("a decimal has no bytes")
+        if not -limit < int.from_bytes(body[at:end], "big", signed=True) < limit:
+            raise Malformed(f"a decimal has more than {precision} digits")
+        return end
 
     return decimal
 
@@ -247,7 +280,7 @@ def _union(branches: list[_Part]) -> _Part:
         index = body[at]
         at += 1
         if index >= 0x80:
-            index, at = _unsigned(body, at - 1)
+            index, at = _unsigned(body, at - 1, _INT_BYTES)
         if index & 1 or index >> 1 >= len(steps):
             raise Malformed("there is no such branch in a union")
         return steps[index >> 1](body, at, account)
@@ -259,6 +292,8 @@ def _blocks(item: _Step, least: int, cost: int) -> _Step:
     """An array's or a map's blocks of items, each item at least `least` bytes long and worth `cost` bytes of memory."""
 
     def blocks(body: bytes, at: int, account: _Account) -> int:
+        # As Java counts: one count for all, begun anew with each collection, so that one goes on where one inside it ended.
+        account.items = 0
         while True:
             zigzag, at = _unsigned(body, at)
             if zigzag == 0:
@@ -269,6 +304,9 @@ def _blocks(item: _Step, least: int, cost: int) -> _Step:
                 _, at = _unsigned(body, at)
             if count * least > len(body) - at:
                 raise Truncated(f"a block of {count} items is longer than the body")
+            account.items += count
+            if account.items > account.most_items:
+                raise TooLong(f"a collection has more than {account.most_items} items")
             account.room -= count * cost
             if account.room < 0:
                 raise TooLong(

@@ -14,6 +14,7 @@ from pathlib import Path
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
+from contracts.avro_walk import JAVA_ITEMS
 from contracts.settings import S3Settings
 from spark.errors import QueryFailed
 from spark.mode import Mode
@@ -27,7 +28,7 @@ _AVRO = " ".join(
         # A hostile body can claim a string of 2 GiB in five bytes, which the Java library would allocate at once.
         ("limits.string.maxLength", 16 << 20),
         ("limits.bytes.maxLength", 16 << 20),
-        ("limits.collectionItems.maxLength", 1 << 20),
+        ("limits.collectionItems.maxLength", JAVA_ITEMS),
         # Keeps each schema that it has ever read by (AVRO-4253), and every task parses its own: 13 kB each, for good.
         ("fastread", "false"),
     )

@@ -6,6 +6,7 @@ import io
 import json
 import time
 import tracemalloc
+from decimal import Decimal
 from typing import Any
 
 import fastavro
@@ -150,6 +151,48 @@ def test_a_value_beyond_its_logical_type_is_malformed() -> None:
     schema = a_record({"type": "long", "logicalType": "timestamp-millis"})
     with pytest.raises(Malformed):
         a_codec(schema).decode(FRAME + a_number(2**62))
+
+
+@pytest.mark.parametrize(
+    ("value", "size", "is_one"),
+    [
+        (999_999, 3, True),
+        (-999_999, 3, True),
+        (5, 40, True),
+        (1_000_000, 3, False),
+        (-1_000_000, 3, False),
+        (2**63, 9, False),
+    ],
+)
+def test_a_decimal_with_more_digits_than_its_precision_is_malformed_and_never_rounded(
+    value: int, size: int, is_one: bool
+) -> None:
+    settings = {"logicalType": "decimal", "precision": 6, "scale": 2}
+    raw = value.to_bytes(size, "big", signed=True)
+    for kind, field in (
+        ({"type": "bytes"}, a_number(size) + raw),
+        ({"type": "fixed", "name": "F", "size": size}, raw),
+    ):
+        codec = a_codec(a_record(kind | settings))
+        if is_one:
+            assert codec.decode(FRAME + field) == {"f0": Decimal(value).scaleb(-2)}
+        else:
+            with pytest.raises(Malformed, match="more than 6 digits"):
+                codec.decode(FRAME + field)
+
+
+@pytest.mark.parametrize(
+    ("kind", "field"),
+    [
+        ({"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2}, b"\x00"),
+        ("int", b"\x82\x80\x80\x80\x80\x00"),
+        ({"type": "enum", "name": "E", "symbols": ["a", "b"]}, b"\x82\x80\x80\x80\x80\x00"),
+        (["null", "int"], b"\x80\x80\x80\x80\x80\x00"),
+    ],
+)
+def test_what_javas_decoder_does_not_take_is_malformed(kind: Any, field: bytes) -> None:
+    with pytest.raises(Malformed):
+        a_codec(a_record(kind)).decode(FRAME + field)
 
 
 @pytest.mark.parametrize("error", [UnknownSchemaId("no such id"), RegistryUnavailable("no answer")])
