@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,7 +32,7 @@ Until = Annotated[str | None, typer.Option(help="Only those whose record is olde
 AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
 _REGISTRY_SECONDS = 3.0
 _NAMED = 20
-"""How many dead letters of each verdict are named; all are counted."""
+"""How many dead letters of each verdict are named, and records that are no entries; all are counted."""
 
 
 @dlq_app.command("list")
@@ -210,7 +209,12 @@ def _topics(directory: Path, topic: str | None) -> Iterator[tuple[list[DeadLette
     configure_logging(settings.model_copy(update={"log_format": "console"}), service="dlq")
     with Registry(settings.registry, retry_seconds=_REGISTRY_SECONDS) as registry:
         names = sorted(catalog.topics) if topic is None else [topic]
-        yield [DeadLetterTopic(settings.kafka, catalog, registry, name) for name in names], registry
+        found = [DeadLetterTopic(settings.kafka, catalog, registry, name) for name in names]
+        yield found, registry
+    others = sorted({coordinate for each in found for coordinate in each.passed_over})
+    if others:
+        named = ", ".join(others[:_NAMED]) + (" …" if len(others) > _NAMED else "")
+        typer.echo(f"{len(others)} records of the ledger are no entries, passed over: {named}", err=True)
 
 
 def _selection(reason: str | None, since: str | None, until: str | None, coordinate: str | None = None) -> Selection:
@@ -220,7 +224,9 @@ def _selection(reason: str | None, since: str | None, until: str | None, coordin
 
 
 def _coordinate(text: str) -> str:
-    if re.fullmatch(r".+/\d+/\d+", text) is None:
+    from contracts.coordinates import is_coordinate
+
+    if not is_coordinate(text):
         raise typer.BadParameter("a coordinate is TOPIC/PARTITION/OFFSET, such as flights.departed.v1/0/17")
     return text
 

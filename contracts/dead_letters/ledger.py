@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Self
 
@@ -12,7 +12,7 @@ from contracts import topics
 from contracts.codec import Codec
 from contracts.dead_letters.letter import DeadLetter
 from contracts.dead_letters.log import committed_records, wait_for_open_transactions
-from contracts.errors import DecodeError, Malformed
+from contracts.errors import DecodeError, UnknownSchemaId
 from contracts.events import DeadLetterSettled, Settlement
 from contracts.registry import Registry
 from contracts.settings import KafkaSettings
@@ -24,30 +24,33 @@ _Place = tuple[str, str | None]
 
 
 class Ledger:
-    """Which dead letters were redriven or purged."""
+    """Which dead letters were redriven or purged. `passed_over`: coordinates of records on its topic that are no entries."""
 
     def __init__(self, entries: Iterable[DeadLetterSettled] = ()) -> None:
+        self.passed_over: list[str] = []
         self._redriven: set[_Place] = set()
         self._purged: set[_Place] = set()
         for entry in entries:
             self.add(entry)
 
     @classmethod
-    def read(cls, kafka: KafkaSettings, registry: Registry, schema: str, partitions: int, *, complete: bool) -> Self:
-        """All entries, by the contract's `schema`: dead letters of one record may lie on several topics. `complete` waits for
-        those behind somebody's open transaction.
+    def read(
+        cls, kafka: KafkaSettings, registry: Registry, schemas: Sequence[str], partitions: int, *, complete: bool
+    ) -> Self:
+        """All entries, by the contract's `schemas`, the current one last: dead letters of one record may lie on several topics.
+        `complete` waits for those behind somebody's open transaction.
 
-        Raises ConsumeError, RegistryError, or Malformed when the topic holds what is no entry.
+        What can't be decoded is no entry: those are written by `Settling` only, with this schema. Raises ConsumeError, RegistryError.
         """
         if complete:
             wait_for_open_transactions(kafka, LEDGER, partitions)
-        ledger, codec = cls(), Codec(registry.by_id, reader_schema=schema)
+        ledger, codecs = cls(), _codecs(registry, schemas)
         for message in committed_records(kafka, LEDGER, partitions):
-            try:
-                ledger.add(DeadLetterSettled.model_validate(codec.decode(message.value() or b"")))
-            except (DecodeError, ValidationError) as error:
-                what = f"{LEDGER}/{message.partition()}/{message.offset()} is no entry of the ledger: {error}"
-                raise Malformed(f"{what}. It may say that a record went back, so none does") from error
+            entry = _entry(message.value() or b"", codecs)
+            if entry is not None:
+                ledger.add(entry)
+            else:
+                ledger.passed_over.append(f"{LEDGER}/{message.partition()}/{message.offset()}")
         return ledger
 
     def add(self, entry: DeadLetterSettled) -> None:
@@ -71,6 +74,28 @@ class Ledger:
     def is_purged(self, letter: DeadLetter) -> bool:
         """Whether it was given up; then it is about to be deleted."""
         return (letter.coordinate, letter.value_sha256) in self._purged
+
+
+def _codecs(registry: Registry, schemas: Sequence[str]) -> list[Codec]:
+    """The registry's, then one for each schema: a registry that was made anew has forgotten the ids of entries."""
+    lookups = [registry.by_id, *(_always(schema) for schema in reversed(schemas))]
+    return [Codec(lookup, reader_schema=schemas[-1]) for lookup in lookups]
+
+
+def _always(schema: str) -> Callable[[int], str]:
+    return lambda _: schema
+
+
+def _entry(value: bytes, codecs: Sequence[Codec]) -> DeadLetterSettled | None:
+    for codec in codecs:
+        try:
+            return DeadLetterSettled.model_validate(codec.decode(value))
+        except UnknownSchemaId:
+            continue
+        except (DecodeError, ValidationError):
+            if codec is codecs[0]:
+                return None
+    return None
 
 
 def settled(letter: DeadLetter, action: Settlement, at: datetime) -> DeadLetterSettled:

@@ -28,6 +28,8 @@ class DeadLetterTopic:
         self._catalog = catalog
         self._registry = registry
         self._there = topics_there(kafka)
+        self.passed_over: list[str] = []
+        """Coordinates of what was no entry when the ledger was read last."""
 
     def letters(self) -> Iterator[DeadLetter]:
         """Every committed letter that is there now, partition by partition, oldest first. Raises ConsumeError."""
@@ -38,8 +40,10 @@ class DeadLetterTopic:
 
     def ledger(self, *, complete: bool) -> Ledger:
         """See `Ledger.read`; empty if its topic isn't there."""
-        schema, partitions = self._catalog.schema(LEDGER), self._there.get(LEDGER, 0)
-        return Ledger.read(self.kafka, self._registry, schema, partitions, complete=complete)
+        schemas, partitions = self._catalog.schemas(LEDGER), self._there.get(LEDGER, 0)
+        ledger = Ledger.read(self.kafka, self._registry, schemas, partitions, complete=complete)
+        self.passed_over = ledger.passed_over
+        return ledger
 
     def origins(self) -> Mapping[str, int]:
         """The topics that records may go back to, with the number of their partitions."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import secrets
+from datetime import UTC, datetime
+from hashlib import sha256
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from contracts.codec import Codec
 from contracts.dead_letters import transaction
 from contracts.dead_letters.headers import REDRIVEN_FROM
 from contracts.dead_letters.ledger import LEDGER
@@ -15,7 +18,7 @@ from contracts.dead_letters.letter import DeadLetter
 from contracts.dead_letters.log import wait_for_open_transactions
 from contracts.dead_letters.purge import plan_purge, purge
 from contracts.dead_letters.selection import Selection, Verdict
-from contracts.errors import ConsumeError, Malformed, SettlementError
+from contracts.errors import ConsumeError, SettlementError
 from contracts.events import Settlement
 from tests.dead_letters.place import Place
 
@@ -177,14 +180,35 @@ def test_letters_are_read_beyond_aborted_ones_and_markers(place: Place) -> None:
     wait_for_open_transactions(place.settings.kafka, place.dead_letter_topic, 1)
 
 
-def test_what_is_no_entry_of_the_ledger_is_named_and_nothing_goes_back(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_no_entry_of_the_ledger_is_passed_over_by_name(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     place.send_letters(b"a")
     monkeypatch.setattr("contracts.dead_letters.ledger.LEDGER", place.dead_letter_topic)
-    with pytest.raises(Malformed, match=rf"{place.dead_letter_topic}/0/0 is no entry of the ledger: .*so none does"):
-        place.redrive()
-    assert place.records() == []
+    letters = place.letters
+    assert letters.ledger(complete=False).passed_over == [f"{place.dead_letter_topic}/0/0"]
+    assert letters.passed_over == [f"{place.dead_letter_topic}/0/0"]
+    assert place.redrive() == {Verdict.REDRIVE: 1}
+    assert len(place.records()) == 1
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_an_entry_whose_schema_id_the_registry_has_forgotten_counts(
+    place: Place, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    entry: dict[str, object] = {
+        "dead_letter": f"{place.dead_letter_topic}/0/0",
+        "coordinate": f"{place.topic}/1/0",
+        "service": "live",
+        "action": "redriven",
+        "reason": None,
+        "value_sha256": sha256(b"a").hexdigest(),
+        "settled_at": datetime(2026, 1, 1, tzinfo=UTC),
+    }
+    if version == 0:
+        del entry["service"]
+    forgotten = Codec(lambda _: place.catalog.schemas(LEDGER)[version])
+    place.send_letters(b"a", forgotten.encode(2**31 - 1, entry))
+    monkeypatch.setattr("contracts.dead_letters.ledger.LEDGER", place.dead_letter_topic)
+    assert place.redrive() == {Verdict.REDRIVEN: 1, Verdict.REDRIVE: 1}
 
 
 def test_what_retention_took_is_no_trouble(place: Place) -> None:
