@@ -152,14 +152,6 @@ class Registry:
             self._by_id[schema_id] = schema
         return schema
 
-    def is_of(self, schema_id: int, subject: str) -> bool:
-        """Whether a version of `subject` has this id; asked again as in `by_id`. Raises UnknownSubject if it has no versions."""
-
-        def found() -> bool | None:
-            return any(version.id == schema_id for version in self.versions(subject)) or None
-
-        return self._grace.found((schema_id, subject), found) is not None
-
     def is_compatible(self, subject: str, schema: str) -> list[str]:
         """What speaks against `schema` as the next version of `subject`, in the registry's words; empty if nothing.
 

@@ -81,11 +81,21 @@ class Alarm:
                 tally.notes["offsets before the first recorded rules, not asked about"] = (
                     min(since, window.spans[partition].end) - window.spans[partition].start
                 )
-        self._unasked = frozenset[str]().union(*(part.unasked for part in records))
+        unasked = {
+            partition: history.forgotten(window.topic, partition).union(
+                *(part.unasked for part in records if part.partition == partition)
+            )
+            for partition in window.spans
+        }
+        self._unasked = frozenset[str]().union(*unasked.values())
         parts = [self._take(part) for part in records]
         at, source, before = (concatenated([part[index] for part in parts], np.int64) for index in range(3))
         order = np.argsort(source, kind="stable")
         self._at, self._source, self._before = at[order], source[order], np.sort(before)
+        for partition, versions in unasked.items():
+            for version in versions:
+                text = f"that rule version {version} is not asked about: today it is no rule, or its fields are gone"
+                self.tallies[partition].notes[text] = self.tallies[partition].records
         self.ahead: list[int] = []
         """Places of alerts that belong to records after the cut."""
 
@@ -106,7 +116,7 @@ class Alarm:
             if str(alert.alert_id) in self._expected:
                 found[str(alert.alert_id)].append(raised)
             elif alert.rule_version in self._unasked:
-                self._note(at, "alerts of rules about fields that the topic no longer has, not recomputed")
+                self._note(at, "alerts of rules that can't be asked any more, not recomputed")
             elif alert.rule_version not in self._versions.get(partition_of(at), {alert.rule_version}):
                 self._note(at, "alerts of rule versions that are neither recorded nor in the file, not recomputed")
             else:

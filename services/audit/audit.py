@@ -97,6 +97,7 @@ class Audit:
             findings += self._landing(source, tables[source.name])
         if Hop.ALERTS in self._hops:
             findings += self._alarms()
+        self._tallies += [tally for tally in self._intake.passed_over.values() if tally.notes]
         since = None if self._since is None else self._since.at
         return Report(self._cut.at, since, time.monotonic() - began, self._tallies, findings)
 

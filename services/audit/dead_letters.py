@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from contracts.dead_letters.headers import ERRORS
-from contracts.errors import DecodeError
+from contracts.events import DeadLetterSettled
 from contracts.headers import header_of, headers_of
-from contracts.settings import RegistrySettings
 from services.audit.consume import consume
-from services.audit.entries import entries
-from services.audit.errors import CouldNotAudit
 from services.audit.place import code
 from services.audit.records import payload_digests
 
@@ -59,13 +56,8 @@ class Settled:
     by: str | None
 
 
-def settled(
-    kafka: Mapping[str, str], registry: RegistrySettings, topic: str, schema: str, partition: int, start: int, end: int
-) -> Iterator[Settled]:
-    """What became of letters that are of records. Raises CouldNotAudit if the ledger can't be read."""
-    for place, entry in entries(kafka, registry, topic, schema, partition, start, end):
-        if isinstance(entry, DecodeError):
-            raise CouldNotAudit(f"{place}: no entry of the ledger: {entry}") from entry
-        if entry["coordinate"] is not None:
-            letters = entry["dead_letter"].partition("/")[0]
-            yield Settled(entry["action"], letters, entry["coordinate"], entry["service"])
+def settled(entries: Iterable[DeadLetterSettled]) -> Iterator[Settled]:
+    """What became of letters that are of records."""
+    for entry in entries:
+        if entry.coordinate is not None:
+            yield Settled(entry.action, entry.dead_letter.partition("/")[0], entry.coordinate, entry.service)

@@ -109,8 +109,6 @@ def _words(column: pa.Array) -> Digests:
         return halves[:, 0] ^ mix(halves[:, 1].copy())
     if pa.types.is_timestamp(kind):
         column = column.cast(pa.timestamp("us", kind.tz), safe=False).cast(pa.int64())
-    elif pa.types.is_time(kind):
-        column = column.cast(pa.time64("us"), safe=False).cast(pa.int64())
     elif pa.types.is_date32(kind):
         column = column.cast(pa.int32()).cast(pa.int64())
     elif pa.types.is_floating(kind):

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from contracts.events import DeadLetterSettled, RulesActivated
+from contracts.handle import E
 from contracts.settings import Settings
 from services.audit.alerts import Raised, read_alerts
 from services.audit.broker import Broker
 from services.audit.cut import Cut
 from services.audit.dead_letters import DeadLetter, Settled, dead_letters, settled
+from services.audit.entries import Entries
+from services.audit.finding import Tally
 from services.audit.place import NOWHERE, Codes, offset_of, places
 from services.audit.plan import Plan, Source
 from services.audit.records import Reading, Records, read
-from services.audit.rules_history import RulesHistory, RuleUse, read_activations
+from services.audit.rules_history import RulesHistory, RuleUse
 from services.audit.window import Where
 from services.audit.workers import Job, Workers
 
@@ -31,18 +36,23 @@ class Intake:
         """Of each topic that was read, in the order of partitions and offsets."""
         self._dead: dict[str, list[DeadLetter]] = {}
         self._settled: list[Settled] = []
+        self.passed_over: dict[str, Tally] = {}
+        """Of topics with entries, what is on them besides."""
 
     def read(self, sources: Sequence[Source], rules: RulesHistory) -> None:
         """Every source up to its own end now, all side by side; `rules` are asked for the alerts that are due."""
         jobs: list[Job] = []
         owners: list[str] = []
         offsets = 0
-        for source in sources:
+        # For all pieces, so that not each of them waits for what the registry doesn't have. The windows are taken before.
+        windows = [self._cut.window(source.name) for source in sources]
+        known_by = time.monotonic() + self._registry.lag_seconds
+        for source, window in zip(sources, windows, strict=True):
             self.records[source.name] = []
-            for partition, span in self._cut.window(source.name).spans.items():
+            for partition, span in window.spans.items():
                 uses = rules.uses(source.name, partition)
                 for start, end in _pieces(span.read_from, span.end):
-                    jobs.append((read, (self._reading(source, partition, start, end, uses),)))
+                    jobs.append((read, (self._reading(source, partition, start, end, known_by, uses),)))
                     owners.append(source.name)
                     offsets += end - start
         for name, found in zip(owners, self._workers.run(jobs, offsets), strict=True):
@@ -59,21 +69,18 @@ class Intake:
                 for each in dead_letters(self._kafka, topic, partition, span.low, span.end)
             ]
         ledger = self._plan.ledger
-        for partition, span in self._cut.window(ledger.name).spans.items():
-            self._settled += settled(
-                self._kafka, self._registry, ledger.name, ledger.schema, partition, span.low, span.end
-            )
+        spans = self._cut.window(ledger.name).spans
+        found = self._entries(
+            ledger, DeadLetterSettled, {number: (each.low, each.end) for number, each in spans.items()}
+        )
+        self._settled = list(settled(found))
 
     def read_rules(self, by_file: RulesHistory) -> RulesHistory:
         """Which rules applied until now; those of the file where nothing is recorded."""
-        topic, schema = self._plan.activations.name, self._plan.activations.schema
-        starts, ends = self._broker.starts(topic), self._broker.ends(topic)
-        events = [
-            event
-            for partition, start in starts.items()
-            for event in read_activations(self._kafka, self._registry, topic, schema, partition, start, ends[partition])
-        ]
-        return by_file.with_events(events)
+        activations = self._plan.activations
+        starts, ends = self._broker.starts(activations.name), self._broker.ends(activations.name)
+        ranges = {partition: (start, ends[partition]) for partition, start in starts.items()}
+        return by_file.with_events(self._entries(activations, RulesActivated, ranges))
 
     def read_alerts(self) -> list[Raised]:
         """What is on the alerts' topic."""
@@ -113,7 +120,16 @@ class Intake:
         """Places of a source's records that were sent back: once for all letters of theirs, whoever put them where."""
         return _known(of, (each.coordinate for each in self._settled if each.action == "redriven"))
 
-    def _reading(self, source: Source, partition: int, start: int, end: int, uses: tuple[RuleUse, ...]) -> Reading:
+    def _entries(self, source: Source, model: type[E], ranges: Mapping[int, tuple[int, int]]) -> list[E]:
+        entries = Entries[E](source.name)
+        for partition, (start, end) in ranges.items():
+            entries.read(self._kafka, self._registry, source.schema, model, partition, start, end)
+        self.passed_over[source.name] = entries.tally()
+        return entries.found
+
+    def _reading(
+        self, source: Source, partition: int, start: int, end: int, known_by: float, uses: tuple[RuleUse, ...]
+    ) -> Reading:
         return Reading(
             kafka=self._kafka,
             registry=self._registry,
@@ -122,6 +138,7 @@ class Intake:
             partition=partition,
             start=start,
             end=end,
+            known_by=known_by,
             schema=source.schema,
             source=None if source.raw is None else source.raw.name,
             shared=source.shared,

@@ -32,13 +32,19 @@ Verdicts = npt.NDArray[np.int16]
 """Of each record: RIGHT, GONE, OLDER, NEVER, or the index in `Lookups.fields` of a field with another value."""
 
 
+_MOST_HELD = 32
+"""Dimension versions; records name the newest few, as a rule."""
+
+
 class Recomputation:
-    """Holds every dimension version that it was asked about."""
+    """Holds the dimension versions that it was asked about last."""
 
     def __init__(self, s3: S3Settings, recomputed: Recomputed, shape: Shape) -> None:
         self._s3, self._shape = s3, shape
         self._lookups, self._places = recomputed.lookups, recomputed.places
         self._held: dict[tuple[str, int], pa.Table | int] = {}
+        self._newest: dict[str, int | None] = {}
+        self._asked_again: set[str] = set()
 
     def verdicts(
         self, columns: Mapping[str, pa.Array], fields: Mapping[str, Digests], absent: Sequence[frozenset[str]]
@@ -89,11 +95,19 @@ class Recomputation:
         return digests(pa.array(lists, pa.list_(pa.string())))[inverse]
 
     def _dimension(self, join: Join, version: int | None) -> Any:
-        if version is None:
+        location = self._places[join.dimension].location
+        if version is None or version < 0:
+            return NEVER
+        newest = self._newest_for(location, version)
+        if newest is None:
+            return GONE  # with the whole table
+        if version > newest:
             return NEVER
         key = (join.dimension, version)
         if key not in self._held:
-            self._held[key] = self._read(self._places[join.dimension].location, version)
+            if len(self._held) >= _MOST_HELD:
+                del self._held[next(iter(self._held))]
+            self._held[key] = self._read(location, version)
         return self._held[key]
 
     def _read(self, location: str, version: int) -> Any:
@@ -103,11 +117,21 @@ class Recomputation:
             files = [f"{self._s3.bucket}/{uri.removeprefix(root)}" for uri in table.file_uris()]
             return pa.concat_tables(pq.read_table(file, filesystem=file_system(self._s3)) for file in files)
         except (DeltaError, FileNotFoundError):
-            return GONE if self._was(location, version) else NEVER
+            return GONE
 
-    def _was(self, location: str, version: int) -> bool:
+    def _newest_for(self, location: str, version: int) -> int | None:
+        """The newest version; asked for again for the sake of a higher one, once: records may name any."""
+        newest = self._newest[location] if location in self._newest else self._newest_of(location)
+        if newest is not None and version > newest and location not in self._asked_again:
+            self._asked_again.add(location)
+            newest = self._newest_of(location)
+        self._newest[location] = newest
+        return newest
+
+    def _newest_of(self, location: str) -> int | None:
+        """None if there is no table any more."""
         try:
-            newest = DeltaTable(f"s3://{self._s3.bucket}/{location}", storage_options=self._s3.delta_options())
-            return 0 <= version <= newest.version()
+            where = f"s3://{self._s3.bucket}/{location}"
+            return int(DeltaTable(where, storage_options=self._s3.delta_options()).version())
         except TableNotFoundError:
-            return True  # with the whole table
+            return None

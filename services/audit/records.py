@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import io
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
-import fastavro
 import numpy as np
 import pyarrow as pa
 from confluent_kafka import Message
 
-from contracts.codec import NOT_AVRO
+from contracts.codec import FRAME_BYTES
 from contracts.dead_letters.headers import REDRIVEN_FROM
-from contracts.errors import DecodeError, UnknownSubject
-from contracts.evolution import Resolution, resolve
 from contracts.headers import header_of, headers_of
 from contracts.registry import Registry
 from contracts.settings import RegistrySettings, S3Settings
 from services.audit.consume import consume
+from services.audit.decoding import Decoding, Event
 from services.audit.digest import NULL, Digests, digests, mix
 from services.audit.expect import Expectation, Expected
 from services.audit.lookups import Recomputed
@@ -28,9 +24,9 @@ from services.audit.place import Codes, codes, concatenated, parsed
 from services.audit.progress import advance
 from services.audit.recompute import RIGHT, Recomputation, Verdicts
 from services.audit.rules_history import RuleUse
-from services.audit.shape import Shape, in_calendar, reader_schema, row_digests
+from services.audit.shape import Shape, in_calendar, row_digests
+from services.audit.writers import Writers
 
-_FRAME_BYTES = 5
 _NONE = frozenset[str]()
 _EMPTY = digests(pa.array([""]))[0]
 """The digest of an empty text: of another value it is by chance only."""
@@ -40,7 +36,8 @@ _EMPTY = digests(pa.array([""]))[0]
 class Reading:
     """What to read, and how.
 
-    `kafka` are librdkafka properties, secrets in clear. `subject` has the versions that count, `schema` is the topic's current one; None: only keys, ids and raw
+    `kafka` are librdkafka properties, secrets in clear. `subject` has the versions that count, which the whole registry knows by
+    `known_by` (of `time.monotonic`), `schema` is the topic's current one; None: only keys, ids and raw
     bytes are looked at. `source`: the topic that the records derive from, None for a raw one. `shared`: fields that are to be
     equal in source and derived records. `rules`: those whose alerts are to be recomputed, `occurred_at` the field with the event time. `recomputed`: fields to be
     looked up again, in dimensions in `s3`. `partition_by`: columns that the lake table is partitioned by.
@@ -53,6 +50,7 @@ class Reading:
     partition: int
     start: int
     end: int
+    known_by: float
     schema: str | None = None
     source: str | None = None
     shared: tuple[str, ...] = ()
@@ -111,17 +109,10 @@ def read(reading: Reading) -> Records:
     return reader.records()
 
 
-class _Event(NamedTuple):
-    """`fields` are by the current schema, of which its writer's does not have those `absent`."""
-
-    fields: dict[str, Any]
-    absent: frozenset[str]
-
-
 class _Reader:
     def __init__(self, reading: Reading, registry: Registry) -> None:
         self._reading = reading
-        self._registry = registry
+        self._writers = Writers(registry, reading.subject, reading.known_by)
         self._shape = None if reading.schema is None else Shape(reading.schema)
         self._expectation = Expectation(reading, registry) if reading.rules else None
         self._recomputation = (
@@ -129,7 +120,7 @@ class _Reader:
             if reading.recomputed is not None and reading.s3 is not None and self._shape is not None
             else None
         )
-        self._schemas: dict[bytes, tuple[Any, Any, Resolution | None] | None] = {}
+        self._decodings: dict[bytes, Decoding | None] = {}
         self._parts: list[dict[str, Any]] = []
         self._expected: list[Expected] = []
         self._unevaluable: list[int] = []
@@ -180,7 +171,11 @@ class _Reader:
         if self._shape is None:
             return found
         events = [self._event(value) for value in values]
-        columns = self._shape.table([event.fields for event in events if event is not None])
+        try:
+            columns = self._shape.table([event.fields for event in events if event is not None])
+        except pa.ArrowInvalid:
+            events = [event if event is not None and self._shape.held(event.fields) else None for event in events]
+            columns = self._shape.table([event.fields for event in events if event is not None])
         inside = [in_calendar(column) for column in columns.values()]
         if not all(each.all() for each in inside):
             left = iter(np.logical_and.reduce(inside).tolist())
@@ -215,43 +210,22 @@ class _Reader:
             if name in fields
         }
 
-    def _event(self, value: bytes | None) -> _Event | None:
+    def _event(self, value: bytes | None) -> Event | None:
         """None of what can't be decoded."""
-        if value is None or len(value) < _FRAME_BYTES:
+        if value is None or len(value) <= FRAME_BYTES:
             return None
-        frame = value[:_FRAME_BYTES]
-        if frame not in self._schemas:
-            self._schemas[frame] = self._lookup(frame)
-        schemas = self._schemas[frame]
-        if schemas is None:
-            return None
-        writer, reader, how = schemas
-        buffer = io.BytesIO(value)
-        buffer.seek(_FRAME_BYTES)
-        try:
-            event: Any = fastavro.schemaless_reader(buffer, writer, reader)
-            if how is not None:
-                how.narrow(event)
-        # A body that doesn't fit makes fastavro raise what its cursor happens to run into.
-        except Exception:  # noqa: BLE001
-            return None
-        return _Event(event, _NONE if how is None else how.absent)
+        frame = value[:FRAME_BYTES]
+        if frame not in self._decodings:
+            self._decodings[frame] = self._lookup(frame)
+        decoding = self._decodings[frame]
+        return None if decoding is None else decoding.event(value)
 
-    def _lookup(self, frame: bytes) -> tuple[Any, Any, Resolution | None] | None:
-        """Writer's and reader's schema, and how the one is read by the other; the latter two None where they are the same."""
+    def _lookup(self, frame: bytes) -> Decoding | None:
+        """None if there is no such id, or it is of another subject: `live` and `lake` don't read it either."""
         if frame[:1] != b"\x00" or self._reading.schema is None:
             return None
-        schema_id = int.from_bytes(frame[1:], "big")
-        try:
-            writer = self._registry.by_id(schema_id)
-            if not self._registry.is_of(schema_id, self._reading.subject):
-                return None  # an id of another subject, which `live` and `lake` don't read either
-            if json.loads(writer) == json.loads(self._reading.schema):
-                return reader_schema(writer), None, None
-            how = resolve(self._reading.schema, writer)
-            return reader_schema(writer), reader_schema(how.schema), how
-        except (DecodeError, UnknownSubject, *NOT_AVRO):  # there is no such id, or it is of no record
-            return None
+        writer = self._writers.get(int.from_bytes(frame[1:], "big"))
+        return None if writer is None else Decoding.of(writer, self._reading.schema)
 
 
 def _bytes(value: str | bytes | None) -> bytes | None:

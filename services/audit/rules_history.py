@@ -6,12 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from contracts.errors import DecodeError
+from pydantic import ValidationError
+
 from contracts.events import RulesActivated
-from contracts.settings import RegistrySettings
 from services.alerting.rule import Rule
-from services.audit.entries import entries
-from services.audit.errors import CouldNotAudit
 from services.audit.place import ENDLESS
 
 
@@ -55,7 +53,7 @@ class RulesHistory:
         return min(event.from_offset for event in events) if events else None
 
     def uses(self, topic: str, partition: int) -> tuple[RuleUse, ...]:
-        """Every rule that any record of the partition may have been evaluated with."""
+        """Every rule that any record of the partition may have been evaluated with, but those of `forgotten`."""
         events = self._events.get((topic, partition))
         if not events:
             return tuple(RuleUse(rule, 0, ((0, ENDLESS),)) for rule in self._by_file.get(topic, ()))
@@ -63,20 +61,37 @@ class RulesHistory:
         for start, end, rules in _in_force(events):
             for version in rules:
                 ranges[version].append((start, end))
-        texts = {version: text for event in events for version, text in event.rules.items()}
         return tuple(
             RuleUse(
-                Rule.model_validate_json(text),
+                rule,
                 min(event.from_offset for event in events if version in event.rules),
                 tuple(ranges[version]),
             )
-            for version, text in texts.items()
+            for version, rule in self._recorded(topic, partition).items()
+            if rule is not None
         )
+
+    def forgotten(self, topic: str, partition: int) -> frozenset[str]:
+        """Versions of recorded rules that are none by today's `Rule`."""
+        recorded = self._recorded(topic, partition)
+        return frozenset(version for version, rule in recorded.items() if rule is None)
+
+    def _recorded(self, topic: str, partition: int) -> dict[str, Rule | None]:
+        events = self._events.get((topic, partition), ())
+        texts = {version: text for event in events for version, text in event.rules.items()}
+        return {version: _rule(text) for version, text in texts.items()}
 
     def topics(self) -> set[str]:
         """Those whose records any rule is, or was, about."""
         recorded = {topic for (topic, _), events in self._events.items() if any(event.rules for event in events)}
         return recorded | {topic for topic, rules in self._by_file.items() if rules}
+
+
+def _rule(text: str) -> Rule | None:
+    try:
+        return Rule.model_validate_json(text)
+    except ValidationError:
+        return None
 
 
 def _in_force(events: Sequence[RulesActivated]) -> list[tuple[int, int, Mapping[str, str]]]:
@@ -87,18 +102,3 @@ def _in_force(events: Sequence[RulesActivated]) -> list[tuple[int, int, Mapping[
         starts.append((event.from_offset, event.rules))
     ends = [start for start, _ in starts[1:]] + [ENDLESS]
     return [(start, end, rules) for (start, rules), end in zip(starts, ends, strict=True)]
-
-
-def read_activations(
-    kafka: Mapping[str, str], registry: RegistrySettings, topic: str, schema: str, partition: int, start: int, end: int
-) -> list[RulesActivated]:
-    """What alerting recorded. Raises CouldNotAudit if it can't be read: without it no alert can be judged."""
-    found = []
-    for place, entry in entries(kafka, registry, topic, schema, partition, start, end):
-        try:
-            if isinstance(entry, DecodeError):
-                raise entry
-            found.append(RulesActivated.model_validate(entry))
-        except (DecodeError, ValueError) as error:
-            raise CouldNotAudit(f"{place} tells of no rules: {error}") from error
-    return found

@@ -27,14 +27,17 @@ _PLAIN = {
 }
 _LOGICAL = {
     "date": pa.date32(),
-    "time-millis": pa.time32("ms"),
-    "time-micros": pa.time64("us"),
     "timestamp-millis": pa.timestamp("ms", "UTC"),
     "timestamp-micros": pa.timestamp("us", "UTC"),
+    "local-timestamp-millis": pa.timestamp("ms"),
+    "local-timestamp-micros": pa.timestamp("us"),
 }
+"""Of all others Spark takes no notice, and neither does this: a time of day is a number, a UUID is a text."""
 _CALENDAR = {
     pa.timestamp("ms", "UTC"): (-62_135_596_800_000, 253_402_300_799_999),
     pa.timestamp("us", "UTC"): (-62_135_596_800_000_000, 253_402_300_799_999_999),
+    pa.timestamp("ms"): (-62_135_596_800_000, 253_402_300_799_999),
+    pa.timestamp("us"): (-62_135_596_800_000_000, 253_402_300_799_999_999),
     pa.date32(): (-719_162, 2_932_896),
 }
 """The first and the last instant and day of the years 1 to 9999, counted from 1970."""
@@ -59,11 +62,19 @@ class Shape:
         }
 
     def table(self, events: Sequence[Mapping[str, Any]]) -> dict[str, pa.Array]:
-        """Events, decoded by `reader_schema`, as columns."""
+        """Events, decoded by `reader_schema`, as columns. Raises ArrowInvalid if one is not `held`."""
         return {
             name: pa.array([event[name] for event in events], kind, from_pandas=False)
             for name, kind in self.columns.items()
         }
+
+    def held(self, event: Mapping[str, Any]) -> bool:
+        """Whether the columns hold the event: not if a decimal of its writer's schema has more digits than the current one gives it."""
+        try:
+            self.table([event])
+        except pa.ArrowInvalid:
+            return False
+        return True
 
     def digest(self, name: str, column: pa.Array) -> Digests:
         """A digest for each row of a field.

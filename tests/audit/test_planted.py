@@ -9,9 +9,11 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from confluent_kafka import Producer
+from deltalake import DeltaTable
 
 from contracts.registry import Registry
 from deploy.local.stack import LocalStack
@@ -23,6 +25,7 @@ from services.audit.report import Report
 from tests.audit.way import ACTIVATIONS, ALERTS, DERIVED, LEDGER, RAW, Sent, Way
 from tests.contracts.wire import register_protobuf
 
+VERSION_0 = {"airlines": 0, "airports": 0, "planes": 0}
 LONG_AGO = round((datetime.now(UTC) - timedelta(days=40)).timestamp() * 1000)
 """In ms: longer than the contracts keep records."""
 
@@ -393,9 +396,90 @@ def test_rules_about_fields_that_are_gone_are_not_asked_and_the_others_are(way: 
     way.taken_in("alerting", DERIVED, *records)
     report = way.audit(Hop.ALERTS)
     assert found(report) == {("lost", way.at(0, 4, DERIVED))}
-    assert noted(report, "alerts of rules about fields that the topic no longer has, not recomputed") == len(gone)
+    assert noted(report, "alerts of rules that can't be asked any more, not recomputed") == len(gone)
     way.alarm(way.alerts(records, still))
     assert way.audit(Hop.ALERTS).findings == []
+
+
+def test_a_recorded_rule_that_is_none_today_is_named_and_the_others_are_asked(way: Way) -> None:
+    records = way.derive(way.enriched(way.depart(2, departure_delay_minutes=61)))
+    too_long = way.activate(threshold=60, from_offset=0, when="true && " * 200 + "true")
+    event = {
+        "topic": way.name(DERIVED),
+        "partition": 0,
+        "from_offset": 0,
+        "activated_at": datetime(2026, 1, 1, tzinfo=UTC),
+        "rules_version": "1" * 12,
+        "rules": {"of long ago": "{}"},
+    }
+    way.send(ACTIVATIONS, [Sent(0, way.name(DERIVED), event, "1")])
+    still = way.activate(threshold=60, from_offset=0)
+    alerts = way.alerts(records, still)
+    versions = too_long.version, "of long ago"
+    way.alarm(
+        [
+            alerts[0],
+            *(alerts[0].model_copy(update={"alert_id": uuid4(), "rule_version": version}) for version in versions),
+        ]
+    )
+    way.taken_in("alerting", DERIVED, *records)
+    report = way.audit(Hop.ALERTS)
+    assert found(report) == {("lost", way.at(0, 1, DERIVED))}
+    assert noted(report, "alerts of rules that can't be asked any more, not recomputed") == 2
+    for version in versions:
+        text = f"that rule version {version} is not asked about: today it is no rule, or its fields are gone"
+        assert noted(report, text) == 2
+
+
+def test_a_message_that_fails_on_a_value_makes_a_dead_letter_of_its_record_alone(way: Way) -> None:
+    flights = [*way.depart(1, departure_delay_minutes=2_000_000), *way.depart(1, departure_delay_minutes=61)]
+    records = way.derive(way.enriched(flights))
+    rule = way.activate(threshold=60, from_offset=0, message="{departure_delay_minutes:c}")
+    way.alarm(way.alerts(records[1:], rule))
+    way.taken_in("alerting", DERIVED, *records)
+    assert found(way.audit(Hop.ALERTS)) == {("lost", way.at(0, 0, DERIVED))}
+    way.set_aside(records[0], by="alerting", topic=DERIVED, on=ALERTS)
+    assert way.audit(Hop.ALERTS).findings == []
+
+
+def test_what_is_no_entry_of_ledger_or_rules_is_counted_and_named(way: Way) -> None:
+    flights = way.depart(2)
+    records = way.derive(way.enriched(flights[1:]))
+    way.taken_in("live", RAW, *flights)
+    way.taken_in("alerting", DERIVED, *records)
+    for topic in (LEDGER, ACTIVATIONS):
+        way.send(topic, [Sent(0, "somebody's", {}, "1", body=b"junk")])
+    way.settle(flights[0])
+    way.activate(threshold=60, from_offset=0)
+    report = way.audit(Hop.DERIVED, Hop.ALERTS)
+    assert (report.findings, noted(report, "purged dead letters")) == ([], 1)
+    for topic in (LEDGER, ACTIVATIONS):
+        assert noted(report, f"that are no entries, passed over: {way.at(0, 0, topic)}") == 1
+
+
+def test_a_dimension_version_that_never_was_costs_no_look_of_its_own(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+    flights = way.depart(40)
+    good = way.enriched(flights)
+    invented = [-1, -(2**63), 2**63 - 1, *range(1000, 1036)]
+    way.derive(
+        [
+            good[0],
+            *(
+                replace(each, fields={**each.fields, "dimension_versions": {**VERSION_0, "airlines": version}})
+                for each, version in zip(good[1:], invented, strict=True)
+            ),
+        ]
+    )
+    way.taken_in("live", RAW, *flights)
+    looks: list[str] = []
+
+    def looked(uri: str, **options: Any) -> DeltaTable:
+        looks.append(uri)
+        return DeltaTable(uri, **options)
+
+    monkeypatch.setattr("services.audit.recompute.DeltaTable", looked)
+    assert found(way.audit(Hop.DERIVED)) == {("changed", way.at(0, each.offset)) for each in flights[1:]}
+    assert len(looks) <= 3 * len(VERSION_0)  # the newest, that again, and what is joined
 
 
 def test_a_row_that_goes_missing_from_what_was_audited_is_noticed_without_reading_it_again(way: Way) -> None:

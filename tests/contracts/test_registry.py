@@ -176,25 +176,6 @@ def test_an_id_that_a_node_does_not_have_yet_is_no_unknown_one(stack: LocalStack
 
 
 @pytest.mark.system
-def test_a_version_that_a_node_does_not_have_yet_is_waited_for_and_another_subjects_is_not_found(
-    stack: LocalStack,
-) -> None:
-    subject, other = a_subject(), a_subject()
-    with (
-        a_registry(stack.registry.url) as registry,
-        a_gateway(stack.registry.url) as gateway,
-        a_registry(gateway.url) as theirs,
-    ):
-        first = registry.register(subject, a_schema(a="string"))
-        assert theirs.is_of(first, subject)
-        second = registry.register(subject, a_schema(a="string", b={"type": "int", "default": 0}))
-        elsewhere = registry.register(other, a_schema(c="string"))
-        gateway.lag(5)
-        assert theirs.is_of(second, subject)
-        assert not theirs.is_of(elsewhere, subject)
-
-
-@pytest.mark.system
 def test_versions_are_those_that_the_node_has_which_is_asked_for_them(stack: LocalStack) -> None:
     subject = a_subject()
     with (
