@@ -19,14 +19,22 @@ def test_of_several_headers_with_one_name_the_last_counts() -> None:
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("place", [0, 1, 2])
-def test_a_name_that_is_no_text_is_told_each_time_that_it_is_read(stack: LocalStack, place: int) -> None:
+@pytest.mark.parametrize(
+    "names",
+    [
+        [NO_TEXT],
+        [NO_TEXT, b"a", b"b"],
+        [b"a", NO_TEXT, b"b"],
+        [b"a", b"b", NO_TEXT],
+        [NO_TEXT, NO_TEXT],
+        [b"a", b"\xff\xfe", b"", NO_TEXT],
+    ],
+)
+def test_a_name_that_is_no_text_is_told_each_time_that_it_is_read(stack: LocalStack, names: list[bytes]) -> None:
     settings = stack.settings()
-    names = [b"a", b"b"]
-    names.insert(place, NO_TEXT)
     with Registry(settings.registry) as registry:
         made = Place(settings, registry).created()
-        record = RawRecord(None, b"v", tuple((name, b"x") for name in names))
+        record = RawRecord(None, b"v", tuple((name, value) for name in names for value in (b"x", None)))
         send_raw(settings.kafka, made.topic, 0, [record])
         (message,) = records_of(made.topic, settings)
     # Often enough for Python to take a shorter way, on which it overlooks what confluent-kafka does.

@@ -20,6 +20,7 @@ from spark.live import TARGET as ENRICHED
 from tests.faults.load import flight_of, of_a_ledger
 from tests.faults.positions import TABLE, Offsets, added_files
 from tests.faults.stage import Stage
+from tests.system.expected_alerts import RULES
 from tests.system.oracle import enriched_flights
 from tests.system.verify import ALERTS, coordinate, decoded, expected_alerts, lake_rows, records
 
@@ -76,7 +77,13 @@ class Witness:
         stage.wait("live to catch up", lambda: positions.reached(raw_ends, "live", RAW), seconds)
         raw = self._read_raw(found)
         enriched = self._read_enriched(found)
-        stage.wait("alerting to catch up", lambda: positions.reached(enriched, "alerting", ENRICHED), seconds)
+        for topic in RULES:
+            ends = enriched if topic == ENRICHED else positions.broker.ends(topic)
+            stage.wait(
+                f"alerting to catch up with {topic}",
+                lambda ends=ends, topic=topic: positions.reached(ends, "alerting", topic),  # type: ignore[misc]
+                seconds,
+            )
         stage.wait(f"the table {TABLE} to catch up", lambda: self._landed(TABLE, enriched), seconds)
         stage.wait("the table flights_departed to catch up", lambda: self._landed("flights_departed", raw), seconds)
         self._read_alerts()
