@@ -98,10 +98,13 @@ def _read_schemas(topic: TopicContract, topic_file: Path, root: Path) -> tuple[t
             try:
                 text = path.read_text(encoding="utf-8")
                 with suppress(json.JSONDecodeError):  # `contracts.check` tells its line
-                    json.loads(text)
+                    json.dumps(json.loads(text), ensure_ascii=False).encode()
                 texts.append(text)
             except UnicodeDecodeError as error:
                 problems.append(Problem(named(root, path), None, f"not UTF-8: {error.reason}", "mend or restore it"))
+            except UnicodeEncodeError:
+                half = "half of a character, such as \\ud800, which no generated file can hold"
+                problems.append(Problem(named(root, path), None, half, "write the character itself"))
             except RecursionError:
                 nested = "too many brackets within each other"
                 problems.append(Problem(named(root, path), None, nested, "mend or restore it"))

@@ -174,7 +174,7 @@ def _check_across(catalog: Catalog) -> Iterator[Problem]:
     tables = [(topic.lake.table, topic.name) for topic in catalog.topics.values() if topic.lake]
     types = [(name, topic) for topic in catalog.topics for name in _type_names(catalog, topic)]
     sources = [(each.source, each.name) for each in catalog.dimensions.values()]
-    locations = [(each.location.strip("/"), each.name) for each in catalog.dimensions.values()]
+    locations = [(each.location, each.name) for each in catalog.dimensions.values()]
     for folder, what, pairs in (
         ("topics", "lake table", tables),
         ("topics", "type name", types),

@@ -26,7 +26,8 @@ class Column(_Section):
 class DimensionContract(_Section):
     """One dimension table: its source file, its place in the bucket, its columns and its unique key.
 
-    `consumers` are the deployables that join the table. `null_values` are the texts that mean "no value" in the source file; a publication with more than
+    `consumers` are the deployables that join the table. `location` is a folder of its own under `dimensions/`: elsewhere lie the lake's
+    tables, checkpoints and leases. `null_values` are the texts that mean "no value" in the source file; a publication with more than
     `max_shrink_percent` percent fewer rows than the last one is refused.
     """
 
@@ -35,7 +36,7 @@ class DimensionContract(_Section):
     owner: Slug
     consumers: tuple[Slug, ...]
     source: str = Field(pattern=r"^[A-Za-z0-9_.-]+\.csv$")
-    location: str = Field(pattern=r"^[a-z0-9_/-]+$")
+    location: str = Field(pattern=r"^dimensions/[a-z0-9_-]+$")
     key: tuple[FieldName, ...] = Field(min_length=1)
     null_values: tuple[str, ...]
     max_shrink_percent: float = Field(ge=0, le=100)

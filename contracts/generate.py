@@ -88,5 +88,10 @@ def _topics_package(catalog: Catalog, topics: list[TopicContract]) -> str:
     for topic in topics:
         event = events[topic.constant]
         lines.append(f'{topic.constant}: Final[Topic[events.{event}]] = Topic("{topic.name}", events.{event})')
-        lines.append(f'"""{topic.description}"""')
+        lines.append(_docstring(topic.description))
     return "\n".join([*lines, ""])
+
+
+def _docstring(text: str) -> str:
+    # What JSON escapes, and how, Python reads alike; and no quote is left bare.
+    return f'""{json.dumps(text, ensure_ascii=False)}""'

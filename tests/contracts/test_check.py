@@ -128,8 +128,20 @@ def test_the_contracts_keep_every_rule_and_the_check_is_fast() -> None:
         (
             "dimensions/planes.yaml",
             "location: dimensions/planes",
-            "location: dimensions/airlines/",
+            "location: dimensions/airlines",
             "planes.yaml: location 'dimensions/airlines' belongs to airlines: choose another",
+        ),
+        (
+            "dimensions/planes.yaml",
+            "location: dimensions/planes",
+            "location: tables/flights_departed",
+            "planes.yaml:6: 'location' is 'tables/flights_departed': string should match pattern '^dimensions/",
+        ),
+        (
+            "dimensions/planes.yaml",
+            "location: dimensions/planes",
+            "location: dimensions/planes/_delta_log",
+            "planes.yaml:6: 'location' is 'dimensions/planes/_delta_log': string should match",
         ),
         ("dimensions/planes.yaml", "[live, repair]", "[spark]", "planes.yaml:4: there is no deployable 'spark'"),
         ("dimensions/planes.yaml", "nullable: true", "nulable: true", "unknown key 'columns.1.nulable': did you mean"),

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+import ast
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
+import yaml
 from pydantic import ValidationError
 
 from contracts import events
 from contracts.catalog import load_catalog
+from contracts.errors import ContractError
 from contracts.events import Severity, WeatherObserved
 from contracts.generate import generate
 from tests.contracts.files import ContractFiles
@@ -30,6 +33,50 @@ def test_a_second_major_version_has_a_handle_of_its_own(tmp_path: Path) -> None:
     handles = texts[Path("topics/__init__.py")]
     assert 'FLIGHTS_ARRIVED_V2: Final[Topic[events.FlightArrivedV2]] = Topic("flights.arrived.v2"' in handles
     assert "class FlightArrivedV2(BaseModel)" in texts[Path("events/flights_arrived_v2.py")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'It ends in "quotes"',
+        "It ends in a backslash \\",
+        'One """ and another """',
+        '\\"""',
+        r"\N \x \u12 \777",
+        "Two\nlines, a tab\t, a bell\a and no more\0",
+    ],
+)
+def test_whatever_a_contract_says_of_itself_is_a_docstring_and_no_code(tmp_path: Path, text: str) -> None:
+    files = ContractFiles(tmp_path)
+    path = files.root / "topics/flights.departed.v1.yaml"
+    contract = yaml.safe_load(path.read_text(encoding="utf-8")) | {"description": text}
+    path.write_text(yaml.safe_dump(contract), encoding="utf-8")
+    schema = files.schema("flights.departed.v1") | {"doc": text}
+    schema["fields"][0]["doc"] = text
+    files.write_schema("flights.departed.v1", 1, schema)
+    texts = generate(load_catalog(files.root)).texts
+
+    handles = ast.parse(texts[Path("topics/__init__.py")]).body
+    (at,) = (number for number, each in enumerate(handles) if ast.unparse(each).startswith("FLIGHTS_DEPARTED:"))
+    assert _texts(handles[at + 1 : at + 2]) == [text]
+
+    module = ast.parse(texts[Path("events/flights_departed.py")])
+    (event,) = (each for each in module.body if isinstance(each, ast.ClassDef))
+    # The models' generator lays out several lines anew.
+    assert [each.split() for each in _texts(event.body)[:2]] == [text.split()] * 2
+
+
+def _texts(statements: list[ast.stmt]) -> list[str]:
+    """The texts that stand alone, as docstrings do."""
+    values = [each.value for each in statements if isinstance(each, ast.Expr)]
+    return [str(value.value) for value in values if isinstance(value, ast.Constant)]
+
+
+def test_half_of_a_character_is_no_text(tmp_path: Path) -> None:
+    files = ContractFiles(tmp_path)
+    files.replace("schemas/flights.departed.v1/1.avsc", "A flight left", r"\ud800")
+    with pytest.raises(ContractError, match=r"flights.departed.v1/1.avsc: half of a character"):
+        load_catalog(files.root)
 
 
 def test_stale_files_are_written_and_left_overs_removed(tmp_path: Path) -> None:
