@@ -96,8 +96,11 @@ class Folder:
         return Ports(**state["ports"]), state["processes"]
 
     def write_env(self, settings: Mapping[str, str]) -> None:
-        """The settings as a file for `set -a; . FILE`, readable by its owner only: it holds the S3 keys."""
-        lines = "".join(f"{name}='{value}'\n" for name, value in settings.items())
+        """The settings as a file for `set -a; . FILE` and for pydantic, readable by its owner only: it holds the S3 keys.
+
+        Raises DeployError when there is no way to write a value that both read alike.
+        """
+        lines = "".join(f"{name}={_quoted(name, value)}\n" for name, value in settings.items())
         with os.fdopen(os.open(self.path / "env", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             file.write(lines)
 
@@ -112,3 +115,16 @@ class Folder:
         except FileNotFoundError:
             pass
         return None
+
+
+def _quoted(name: str, value: str) -> str:
+    # Pydantic reads by python-dotenv, which heeds backslashes and ${…} within single quotes too, and ends lines as Python does.
+    if not any(each in value for each in ("\\", "${", "\r")):
+        if "'" not in value:
+            return f"'{value}'"
+        if not any(each in value for each in '"$`'):
+            return f'"{value}"'
+    raise DeployError(
+        f"{name} is {value!r}, and no quotes make the shell and dotenv read that alike: take a folder whose path has fewer "
+        "special characters."
+    )

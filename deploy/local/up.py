@@ -106,11 +106,11 @@ class _Run:
 
     def start(self) -> None:
         """Bring up the stack and all deployables; raises DeployError."""
+        settings = self._stack.settings_env()
+        self._folder.write_env(settings)
         self._stack.start()
         for component in (self._stack.kafka, self._stack.registry, self._stack.s3):
             self._supervisor.watch(component.process, start=component.start)
-        settings = self._stack.settings_env()
-        self._folder.write_env(settings)
         self._stack.bootstrap()
         self._voice.say("contracts registered, topics and bucket there")
         self._start(LIVE)
