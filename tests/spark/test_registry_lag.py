@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +18,7 @@ from deploy.local.stack import LocalStack
 from spark.lake import LakeTable
 from spark.lifecycle import Lifecycle
 from spark.settings import LakeSettings, SparkSettings
+from spark.topic_schemas import TopicSchemas
 from tests.contracts.gateway import Gateway, a_gateway
 from tests.spark import test_real_time
 from tests.spark.live_query import Dimensions, flights, running, wait_for
@@ -128,3 +132,19 @@ def test_many_ids_of_nobody_are_dead_letters_after_one_grace(
     assert len(letters) == 40
     # The first of them is waited for; at the second it is known that none will be for a while.
     assert len([line for line in logs if line["event"] == "a record names a schema id not known yet"]) <= 4
+
+
+def test_ids_of_nobody_that_do_not_end_fail_a_query_ever_more_seldom(stack: LocalStack, topics: Topics) -> None:
+    settings = RegistrySettings.model_validate({"url": stack.registry.url, "lag_seconds": 0.01})
+    with Registry(settings) as quick:
+        schemas = TopicSchemas(quick, topics.departed, topics.catalog.schema(DEPARTED))
+        failures, until = 0, time.monotonic() + 4
+        for schema_id in itertools.count(1_000_000):
+            if time.monotonic() > until:
+                break
+            schemas.renew()
+            if schemas.current.foreign is not None:
+                schemas.look_up(schema_id, threading.Event())
+                failures += 1
+    # Two for each rest: 0.1 s, 0.2 s, 0.4 s, … With rests of 0.1 s there would be some 70.
+    assert 2 <= failures <= 16
