@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+import tracemalloc
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -151,6 +152,24 @@ def test_a_later_revision_of_an_event_is_no_repeat(stack: LocalStack, tmp_path: 
 def test_an_id_that_left_the_window_is_given_again(room: Room) -> None:
     room.publish("a", "b", "a", "c", "d", "a")
     assert room.destinations(repeats_window=2) == ["a", "b", "c", "d", "a"]
+
+
+def test_ids_as_long_as_a_record_are_told_apart_and_take_no_memory(room: Room) -> None:
+    ids = [f"{'x' * 200_000}{number}" for number in range(50)]
+    value = room.value()
+    for event_id in ids * 2:
+        room.send(value, headers=[("ce_id", event_id.encode()), ("ce_source", b"/tests")])
+    seen = 0
+    with room.subscriber() as subscriber:
+        tracemalloc.start()
+        try:
+            for _ in subscriber:
+                seen += 1
+            taken, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert (seen, subscriber.repeats) == (50, 50)
+    assert taken < 2_000_000, "all of the ids have 10 MB"
 
 
 def test_undecodable_records_are_handed_over_as_they_are_and_the_rest_goes_on(room: Room) -> None:
