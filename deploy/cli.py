@@ -22,6 +22,9 @@ app.add_typer(bench_app, name="bench")
 
 @bench_app.callback()
 def _bench() -> None:
+    from deploy.local.checks import need_clone
+
+    need_clone()
     # As with Ctrl-C: a benchmark has processes of its own to stop.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
@@ -184,8 +187,9 @@ def test(
     arguments: Annotated[list[str] | None, typer.Argument(help="For pytest, after `--`; or names of faults.")] = None,
 ) -> None:
     """Run the tests: the quick ones, then those on a real stack of their own."""
-    from deploy.local.checks import run_faults, run_short_faults, run_tests
+    from deploy.local.checks import need_clone, run_faults, run_short_faults, run_tests
 
+    need_clone()
     of_faults = {"--short": short, "--seed": seed is not None, "--mode": mode is not None}
     of_tests = {"--unit": unit, "--images": images, "-k": expression is not None}
     for option, is_given in (of_tests if faults else of_faults).items():

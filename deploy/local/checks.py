@@ -11,10 +11,21 @@ from pathlib import Path
 
 import pytest
 
+from deploy.errors import DeployError
+
 ROOT = Path(__file__).parent.parent.parent
 
 _SIDE_BY_SIDE = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 """Two files at a time, each half with a stack of its own: one leaves half of two cores idle, waiting for Kafka and Spark."""
+
+
+def need_clone() -> None:
+    """Raise DeployError when the tests aren't beside the code: benchmarks are among them, and the wheel leaves both out."""
+    if not (ROOT / "tests" / "bench").is_dir():
+        raise DeployError(
+            f"There are no tests and benchmarks in {ROOT}, for the installed package leaves them out: run ./headrace in a clone of "
+            "the repository."
+        )
 
 
 def run_tests(*, unit: bool, images: bool, expression: str | None, arguments: Sequence[str]) -> int:
