@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from hashlib import blake2b
 
 from botocore.exceptions import ClientError
 
@@ -16,6 +17,11 @@ from services.dimensions.rejected import Rejected
 
 PREFIX = "landing/dimensions/"
 REJECTED_PREFIX = "landing/rejected/"
+
+_NAME_BYTES = 150
+"""Of a file that is set aside, beside a time and a digest: an object store on a file system takes 255 for a part of a key, S3 1,024
+for the whole.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +72,7 @@ class Landing:
         Interrupted, it is done again under the same name. Raises Overtaken if the file was replaced meanwhile; what took its
         place stays.
         """
-        aside = f"{REJECTED_PREFIX}{file.uploaded_at.astimezone(UTC):%Y%m%dT%H%M%SZ}-{file.name.replace('/', '_')}"
+        aside = f"{REJECTED_PREFIX}{file.uploaded_at.astimezone(UTC):%Y%m%dT%H%M%SZ}-{_flat(file.name)}"
         reason = asdict(rejected) | {
             "file": file.key,
             "etag": file.etag,
@@ -95,3 +101,9 @@ class Landing:
                 raise Overtaken(f"{file.key} was replaced or removed after it was read") from error
             raise
         return aside
+
+
+def _flat(name: str) -> str:
+    """The name as one part of a key; with a digest where it isn't the whole name any more."""
+    flat = name.replace("/", "_").encode()[:_NAME_BYTES].decode(errors="ignore")
+    return flat if flat == name else f"{flat}-{blake2b(name.encode(), digest_size=8).hexdigest()}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import structlog
+from botocore.exceptions import ClientError
 from prometheus_client import Counter, Gauge
 
 from contracts.catalog import Catalog
@@ -40,28 +41,39 @@ class Reception:
     def look(self) -> Look:
         """Take in every file that is new since the last look, or whose table another process has gone back with.
 
-        Raises Overtaken and what S3 raises; the next look goes on there.
+        Raises Overtaken and what S3 raises; the next look goes on there. What S3 refuses for one file stops no other one: that is
+        raised when all have had their turn.
         """
         published = rejected = 0
+        refusal: ClientError | None = None
         for file in list(self._landing.files()):
-            if self._is_taken(file):
-                continue
-            outcome = self._take(file)
-            if isinstance(outcome, Rejected):
-                aside = self._landing.set_aside(file, outcome)
-                _REJECTED.labels(outcome.reason).inc()
-                _log.error(
-                    "source file set aside, upload a corrected one",
-                    file=file.key,
-                    reason=outcome.reason,
-                    explanation=outcome.explanation,
-                    aside=aside,
-                )
-                rejected += 1
-            else:
-                self._taken[file.key] = (file.etag, outcome)
-                published += outcome.is_new
+            try:
+                if self._is_taken(file):
+                    continue
+                outcome = self._take(file)
+                if isinstance(outcome, Rejected):
+                    self._set_aside(file, outcome)
+                    rejected += 1
+                else:
+                    self._taken[file.key] = (file.etag, outcome)
+                    published += outcome.is_new
+            except ClientError as error:
+                _log.warning("source file left for the next look", file=file.key, error=str(error))
+                refusal = refusal or error
+        if refusal is not None:
+            raise refusal
         return Look(published, rejected)
+
+    def _set_aside(self, file: SourceFile, rejected: Rejected) -> None:
+        aside = self._landing.set_aside(file, rejected)
+        _REJECTED.labels(rejected.reason).inc()
+        _log.error(
+            "source file set aside, upload a corrected one",
+            file=file.key,
+            reason=rejected.reason,
+            explanation=rejected.explanation,
+            aside=aside,
+        )
 
     def _is_taken(self, file: SourceFile) -> bool:
         taken = self._taken.get(file.key)

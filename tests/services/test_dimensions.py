@@ -189,6 +189,30 @@ def test_a_file_of_no_dimension_and_one_that_is_too_large_are_set_aside(place: P
     assert sorted(reason["reason"] for reason in reasons) == ["TooLarge", "UnknownFile"]
 
 
+def test_a_file_whose_name_is_as_long_as_a_key_may_be_is_set_aside_and_blocks_no_other_one(place: Place) -> None:
+    names = ["/".join(["a" * 200] * 4) + f"/{number}{'é' * 80}.csv" for number in range(2)]
+    for name in names:
+        place.upload(name, b"x")
+    place.upload("planes.csv", planes())
+    assert place.reception.look() == Look(published=1, rejected=2)
+    assert place.keys(PREFIX) == ["planes.csv"]
+    reasons = [key for key in place.keys(REJECTED_PREFIX) if key.endswith(".reason.json")]
+    files = [json.loads(place.read(REJECTED_PREFIX + key))["file"] for key in reasons]
+    assert sorted(files) == [PREFIX + name for name in names]
+    assert all(place.read(REJECTED_PREFIX + key.removesuffix(".reason.json")) == b"x" for key in reasons)
+
+
+def test_a_file_that_the_object_store_refuses_to_give_blocks_no_other_one(place: Place) -> None:
+    for contract in load_catalog().dimensions.values():
+        place.upload(contract.source, (data_folder() / contract.source).read_bytes())
+    # The second of three is another one by the time it is read.
+    rounds = place.frozen(behind="read", meanwhile=lambda: place.upload("airports.csv", b"x"))
+    assert rounds.look() is None
+    assert "PreconditionFailed" in str(rounds.trouble)
+    assert (place.table("airlines").count(), place.table("planes").count()) == (16, 3_322)
+    assert rounds.look() == Look(published=0, rejected=1)
+
+
 @pytest.mark.parametrize("newer", [11, 20])
 @pytest.mark.parametrize("versions", [0, 1])
 @pytest.mark.parametrize("behind", ["read", "has"])
