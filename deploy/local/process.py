@@ -52,7 +52,7 @@ class Process:
         self._log_start = 0
 
     def start(self) -> None:
-        """Start it; its output is appended to its log."""
+        """Start it; its output is appended to its log. Raises OSError, as of a full disk: then it doesn't run."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self._pid_file.parent.mkdir(parents=True, exist_ok=True)
         self.bound_log()
@@ -66,10 +66,16 @@ class Process:
                 env={**os.environ, **self.env, MARK: str(self.directory)},
                 start_new_session=True,
             )
-        if self.niceness:
-            os.setpriority(os.PRIO_PROCESS, self._child.pid, self.niceness)
-        started = psutil.Process(self._child.pid).create_time()
-        self._pid_file.write_text(json.dumps({"name": self.name, "pid": self._child.pid, "started": started}))
+        try:
+            if self.niceness:
+                os.setpriority(os.PRIO_PROCESS, self._child.pid, self.niceness)
+            started = psutil.Process(self._child.pid).create_time()
+            self._pid_file.write_text(json.dumps({"name": self.name, "pid": self._child.pid, "started": started}))
+        except OSError:
+            # Who starts it again must not have two of it.
+            _kill_session(self._child.pid)
+            self._child.wait()
+            raise
 
     @property
     def pid(self) -> int | None:

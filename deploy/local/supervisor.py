@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from deploy.local.attempts import Attempts
 from deploy.local.process import Process, describe_exit
 
 State = Literal["running", "restarting", "finished", "stopped"]
@@ -32,10 +33,11 @@ class Supervised:
 
 
 class Supervisor:
-    """`say` hears of every death, restart and end."""
+    """`say` hears of every death, restart and end. A full disk ends nothing: it is said, and what it hinders is tried again."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
+        self._attempts = Attempts(say)
         self.processes: dict[str, Supervised] = {}
 
     def watch(self, process: Process, *, start: Callable[[], None] | None = None, ends: bool = False) -> None:
@@ -50,7 +52,7 @@ class Supervisor:
     def check(self) -> None:
         """Look at every process once, and start again those whose pause is over."""
         for name, each in self.processes.items():
-            each.process.bound_log()
+            self._attempts.make(f"cut {each.process.log}", each.process.bound_log)
             if each.state == "running":
                 code = each.process.exit_code()
                 if code == 0 and each.ends:
@@ -58,8 +60,11 @@ class Supervisor:
                     self._say(f"{name} has finished")
                 elif code is not None:
                     self._mourn(name, each, code)
-            elif each.state == "restarting" and time.monotonic() >= each.started_at:
-                each.start()
+            elif (
+                each.state == "restarting"
+                and time.monotonic() >= each.started_at
+                and self._attempts.make(f"start {name} again", each.start)
+            ):
                 each.state, each.started_at = "running", time.monotonic()
                 each.restarts += 1
                 self._say(f"{name} was started again")

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -20,7 +21,9 @@ from rich.live import Live as LiveDisplay
 
 from contracts import topics
 from contracts.catalog import load_catalog
+from deploy.errors import DeployError
 from deploy.local import view
+from deploy.local.attempts import Attempts
 from deploy.local.deployable import DEPLOYABLES, LIVE, PRODUCERS, READERS, Deployable
 from deploy.local.folder import Folder
 from deploy.local.gauges import NOT_LISTENING, Gauges
@@ -63,7 +66,10 @@ def up(options: Options) -> None:
             signal.signal(number, _interrupt)
         run = _Run(folder, options, voice)
         try:
-            run.start()
+            try:
+                run.start()
+            except OSError as error:
+                raise DeployError(f"The stack can't be started: {error}: mend that, such as a full disk.") from error
             run.watch()
         except KeyboardInterrupt:
             voice.say("stopping: what is on its way is finished first")
@@ -89,7 +95,9 @@ class _Voice:
         stamped = f"{time.monotonic() - self._started_at:6.1f} s  {text}"
         self.notices.append(stamped)
         if not self.silent:
-            with suppress(OSError):  # the terminal may be gone, which must not keep us from stopping in order
+            with suppress(
+                OSError
+            ):  # the terminal may be gone, or the disk full, which must not keep us from stopping in order
                 print(stamped, flush=True)
 
 
@@ -103,6 +111,7 @@ class _Run:
         self._stack = LocalStack(folder.path, options.ports, say=voice.say)
         self._catalog = load_catalog()
         self._supervisor = Supervisor(voice.say)
+        self._attempts = Attempts(voice.say)
 
     def start(self) -> None:
         """Bring up the stack and all deployables; raises DeployError."""
@@ -188,7 +197,8 @@ class _Run:
         while not reading.done():
             self._supervisor.check()
             if latest and time.monotonic() - printed_at > _LINE_SECONDS:
-                print(view.line(latest[-1]), flush=True)
+                with suppress(OSError):  # as in _Voice
+                    print(view.line(latest[-1]), flush=True)
                 printed_at = time.monotonic()
                 del latest[:-1]
             time.sleep(_TICK_SECONDS)
@@ -204,7 +214,10 @@ class _Run:
             elif alerts > alerts_before >= 0:
                 self._voice.say("the first new alert is there")
                 alerts_before = sys.maxsize
-            self._folder.write_state(self._stack.ports, [asdict(each) for each in snapshot.processes])
+            states = [asdict(each) for each in snapshot.processes]
+            self._attempts.make(
+                "write state.json for headrace status", partial(self._folder.write_state, self._stack.ports, states)
+            )
             put(snapshot)
 
     def _process_states(self, gauges: Gauges) -> list[ProcessState]:

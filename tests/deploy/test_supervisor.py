@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from deploy.local.process import Process
+from deploy.local.process import Process, running
 from deploy.local.supervisor import Supervisor
 
 
@@ -18,7 +18,7 @@ def a_process(directory: Path, code: str) -> Process:
 
 
 def check_until(supervisor: Supervisor, condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline, f"waited for {what}"
         supervisor.check()
@@ -72,3 +72,42 @@ def test_a_log_is_bounded_while_it_is_written(tmp_path: Path) -> None:
     assert process.log.stat().st_size == 0
     assert process.log.with_suffix(".log.1").stat().st_size > 25_000_000
     process.stop(grace_seconds=10)
+
+
+def test_a_full_disk_ends_no_supervisor_and_is_said_once(tmp_path: Path) -> None:
+    said: list[str] = []
+    supervisor = Supervisor(said.append)
+    process = a_process(tmp_path, "import time; print('x' * 21_000_000, flush=True); time.sleep(600)")
+    (tmp_path / "logs").mkdir()
+    # As of a disk that has no room for another file.
+    process.log.with_suffix(".log.1").symlink_to("/dev/full")
+    supervisor.start(process)
+    check_until(supervisor, lambda: bool(said), "word of the full disk")
+    for _ in range(10):
+        supervisor.check()
+    assert len(said) == 1 and said[0].startswith(f"can't cut {process.log}: [Errno 28] No space left on device; make")
+    assert process.exit_code() is None
+    supervisor.stop("worker", grace_seconds=10)
+
+
+def test_a_process_that_a_full_disk_keeps_from_starting_does_not_run_twice_when_it_has_room_again(
+    tmp_path: Path,
+) -> None:
+    said: list[str] = []
+    process = a_process(tmp_path, "import time; print('at work', flush=True); time.sleep(600)")
+    supervisor = Supervisor(said.append)
+    supervisor.start(process)
+    first = process.pid
+    assert first is not None
+    pid_file = tmp_path / "run" / "worker.json"
+    pid_file.unlink()
+    pid_file.symlink_to("/dev/full")
+    os.kill(first, signal.SIGKILL)
+    check_until(supervisor, lambda: any("can't" in line for line in said), "word of the full disk")
+    assert said[-1].startswith("can't start worker again: [Errno 28] No space left on device; make room")
+    assert process.pid not in (None, first) and process.exit_code() is not None, "it doesn't run unseen"
+
+    pid_file.unlink()
+    check_until(supervisor, lambda: supervisor.processes["worker"].restarts == 1, "the restart")
+    assert process.exit_code() is None and running(tmp_path).keys() == {"worker"}
+    supervisor.stop("worker", grace_seconds=10)

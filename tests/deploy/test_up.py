@@ -117,6 +117,30 @@ def test_up_runs_the_replay_restarts_what_dies_and_stops_in_order(up: Up) -> Non
     assert up.command("status").returncode == 1
 
 
+def test_a_full_disk_does_not_end_it(up: Up) -> None:
+    up.directory.mkdir()
+    # Of all that it writes while it runs, this is what it writes by itself.
+    (up.directory / "state.json.partial").symlink_to("/dev/full")
+    up.start("--no-producers")
+    wait_until(lambda: "can't write state.json for headrace status" in up.said(), "word of the full disk")
+    lines = up.said().count("; memory ")
+    wait_until(lambda: up.said().count("; memory ") > lines + 1, "two more lines of its view")
+    assert up.process is not None and up.process.poll() is None
+    assert up.end(signal.SIGINT) == 0
+    assert up.said().count("can't write state.json") == 1
+    assert running(up.directory) == {}
+
+
+def test_a_disk_that_is_full_from_the_beginning_is_a_sentence(up: Up) -> None:
+    up.directory.mkdir()
+    (up.directory / "env").symlink_to("/dev/full")
+    up.start()
+    assert up.process is not None and up.process.wait(120) == 1
+    assert "headrace: The stack can't be started: [Errno 28] No space left on device: mend that" in up.said()
+    assert "Traceback" not in up.said()
+    assert running(up.directory) == {}
+
+
 def test_a_closed_terminal_stops_everything(up: Up) -> None:
     """The view is on a pseudo-terminal whose other end is closed."""
     master, terminal = pty.openpty()
