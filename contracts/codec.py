@@ -28,9 +28,10 @@ from contracts.errors import (
     WrongMagic,
 )
 from contracts.evolution import BITS, Resolution, resolve
+from contracts.limits import DERIVED_BYTES
 
-MAX_BYTES = 1_048_576
-"""About Kafka's own default for the largest record that a broker takes (`message.max.bytes`)."""
+MAX_BYTES = DERIVED_BYTES
+"""The largest record that any topic has."""
 
 _FRAME = struct.Struct(">BI")
 FRAME_BYTES = _FRAME.size

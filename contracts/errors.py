@@ -21,6 +21,7 @@ HeadraceError
  │   └─ UnknownSubject        the registry itself says that it has no such subject
  ├─ DeliveryError             the broker did not take a record
  ├─ ConsumeError              the broker does not let the subscriber go on
+ ├─ TopicUnfit                a topic is not there, or takes less than its contract says
  └─ SettlementError           dead letters can't be redriven or purged now
 """
 
@@ -43,6 +44,7 @@ __all__ = [
     "SchemaIncompatible",
     "SettlementError",
     "TooLong",
+    "TopicUnfit",
     "TrailingBytes",
     "Truncated",
     "UnknownSchemaId",
@@ -147,6 +149,10 @@ class DeliveryError(HeadraceError):
 
 class ConsumeError(HeadraceError):
     """The broker does not let the subscriber go on: no such topic, not authorised, a fatal client error."""
+
+
+class TopicUnfit(HeadraceError):
+    """A topic is not there, or takes less than the contracts say."""
 
 
 class SettlementError(HeadraceError):

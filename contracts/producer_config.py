@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-MAX_DEAD_LETTER_BYTES = 2 << 20
-"""A record as large as Kafka lets a topic's records be by default fits into its dead letters, with all that is added."""
+from contracts.limits import LARGEST_BATCH_BYTES
 
 PRODUCER_CONFIG: dict[str, Any] = {
     "enable.idempotence": True,  # implies acks=all, and order within a partition over retries
@@ -14,6 +13,6 @@ PRODUCER_CONFIG: dict[str, Any] = {
     "compression.type": "lz4",
     "linger.ms": 5,
     "queue.buffering.max.messages": 100_000,
-    "message.max.bytes": MAX_DEAD_LETTER_BYTES,  # what a topic itself takes is for the broker to say
+    "message.max.bytes": LARGEST_BATCH_BYTES,
 }
 """librdkafka properties."""

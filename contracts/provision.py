@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     AlterConfigOpType,
@@ -20,14 +22,24 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from contracts.catalog import Catalog
 from contracts.compatibility import incompatibilities
-from contracts.errors import SchemaIncompatible, UnknownSubject
-from contracts.producer_config import MAX_DEAD_LETTER_BYTES
+from contracts.errors import SchemaIncompatible, TopicUnfit, UnknownSubject
+from contracts.limits import DEAD_LETTER_BYTES, batch_limit, record_limit
 from contracts.registry import RegisteredSchema, Registry
-from contracts.settings import Settings
+from contracts.settings import KafkaSettings, Settings
 from contracts.topic import TopicContract
 
 _DAY_MS = 86_400_000
 _TIMEOUT_SECONDS = 30.0
+_CHECK_SECONDS = 10.0
+"""Brokers that don't answer hold up a start for so long, which then finds out by itself."""
+
+_MOST_MS = 9_000_000_000_000_000
+"""285,000 years, before and after: Spark's source has microseconds in 64 bits, and ends its query at a record of another time. A
+record without a time (-1) passes.
+"""
+_ANY_MS = (1 << 63) - 1
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +68,29 @@ def create_topics(settings: Settings, catalog: Catalog) -> list[str]:
     ]
 
 
+def check_limits(kafka: KafkaSettings, catalog: Catalog, topics: Iterable[str]) -> None:
+    """Raise TopicUnfit unless each of these topics (of contracts, or their dead letters) takes what its contract lets through.
+
+    A warning where the brokers don't say: they are away, or we have no right to ask.
+    """
+    wanted = _wanted(catalog)
+    admin = AdminClient({**kafka.client_config(), "log_level": 0})
+    resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
+    found = admin.describe_configs(resources, request_timeout=_CHECK_SECONDS)
+    for resource, future in found.items():
+        name, cure = resource.name, "run `headrace topics create`"
+        try:
+            takes = int(future.result()["max.message.bytes"].value)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise TopicUnfit(f"there is no topic {name}: {cure}") from error
+            _log.warning("%s: it can't be seen whether its records fit: %s", name, error.args[0].str())
+            continue
+        least = int(wanted[name].config["max.message.bytes"])
+        if takes < least:
+            raise TopicUnfit(f"{name} takes batches of {takes} bytes, and needs {least} by its contract: {cure}")
+
+
 def register_contracts(registry: Registry, catalog: Catalog) -> list[str]:
     """Register every schema version of every topic, oldest first, under the topic's compatibility mode.
 
@@ -71,15 +106,27 @@ def register_contracts(registry: Registry, catalog: Catalog) -> list[str]:
 def _wanted(catalog: Catalog) -> dict[str, _Wanted]:
     wanted = {}
     for topic in catalog.topics.values():
-        wanted[topic.name] = _Wanted(topic.partitions, {"retention.ms": str(topic.retention_days * _DAY_MS)})
-        wanted[topic.dead_letter_topic] = _Wanted(
-            1,
-            {
-                "retention.ms": str(topic.dead_letters.retention_days * _DAY_MS),
-                "max.message.bytes": str(MAX_DEAD_LETTER_BYTES),
-            },
-        )
+        own = _config(topic.retention_days, record_limit(topic), _MOST_MS)
+        # It keeps its record's timestamp, whatever the record's topic has let through.
+        dead_letters = _config(topic.dead_letters.retention_days, DEAD_LETTER_BYTES, _ANY_MS)
+        wanted[topic.name] = _Wanted(topic.partitions, own)
+        wanted[topic.dead_letter_topic] = _Wanted(1, dead_letters)
     return wanted
+
+
+def _config(retention_days: int, record_bytes: int, timestamp_ms: int) -> dict[str, str]:
+    """Of a topic with records up to this size, whose timestamps are at most so far from now. How many replicas there are, and must be
+    in sync, is the brokers' default.
+    """
+    return {
+        "retention.ms": str(retention_days * _DAY_MS),
+        "max.message.bytes": str(batch_limit(record_bytes)),
+        "cleanup.policy": "delete",
+        # With the other one a dead letter would lose its record's time.
+        "message.timestamp.type": "CreateTime",
+        "message.timestamp.before.max.ms": str(timestamp_ms),
+        "message.timestamp.after.max.ms": str(timestamp_ms),
+    }
 
 
 def _create(admin: AdminClient, missing: Mapping[str, _Wanted]) -> list[str]:

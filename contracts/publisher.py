@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,9 +17,10 @@ from pydantic import BaseModel
 
 from contracts.catalog import Catalog
 from contracts.codec import Codec
-from contracts.dead_letters.headers import Header, dead_letter_headers
-from contracts.errors import DeliveryError, NotAProducer, RegistryMadeAnew
+from contracts.dead_letters.headers import Header, dead_letter_headers, stump_headers
+from contracts.errors import DeliveryError, NotAProducer, RegistryMadeAnew, TooLong
 from contracts.handle import E, Topic
+from contracts.limits import KEPT_BYTES, record_limit, record_size
 from contracts.own_schema import OwnSchema
 from contracts.producer_config import PRODUCER_CONFIG
 from contracts.registry import Registry
@@ -87,9 +89,13 @@ class Outlet:
         return cls(contract, codec, own, headers, nested=schema.count('"record"') > 1)
 
     def record(
-        self, event: BaseModel, event_id: str, occurred_at: datetime | None = None
+        self,
+        event: BaseModel,
+        event_id: str,
+        occurred_at: datetime | None = None,
+        headers: Mapping[str, bytes] | None = None,
     ) -> tuple[bytes | None, bytes, list[Header]]:
-        """Key, value and headers of an event. Raises EncodeError or TooLong if it does not fit its schema."""
+        """Key, value and headers of an event. Raises EncodeError if it does not fit its schema, TooLong if it does not fit its topic."""
         fields = vars(event)
         key = None if self.contract.key is None else str(fields[self.contract.key]).encode()
         at = occurred_at or fields[self.contract.occurred_at]
@@ -99,7 +105,11 @@ class Outlet:
         if at.tzinfo is not UTC:
             at = at.astimezone(UTC)
         time = at.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
-        return key, value, [("ce_id", event_id), ("ce_time", time), *self.headers]
+        sent = [("ce_id", event_id), ("ce_time", time), *self.headers, *(headers.items() if headers else ())]
+        size, limit = record_size(key, value, sent), record_limit(self.contract)
+        if size > limit:
+            raise TooLong(f"the record has {size} bytes, and those of {self.contract.name} at most {limit}")
+        return key, value, sent
 
 
 class Publisher:
@@ -168,14 +178,12 @@ class Publisher:
         `event_id` becomes `ce_id`, `occurred_at` (aware; default: the field that the contract names) `ce_time`;
         `headers` are added as they are, e.g. `traceparent`. The key is the text of the contract's key field.
 
-        Raises EncodeError or TooLong if the event does not fit its schema, or an earlier event's DeliveryError.
+        Raises EncodeError or TooLong if the event does not fit its schema or its topic, or an earlier event's DeliveryError.
         """
         outlet = self._outlets.get(topic.name)
         if outlet is None:
             raise NotAProducer(f"this publisher of {self._service} was not made for {topic.name}")
-        key, value, sent = outlet.record(event, event_id, occurred_at)
-        if headers:
-            sent += headers.items()
+        key, value, sent = outlet.record(event, event_id, occurred_at, headers)
         self._send(topic.name, key, value, sent, event_id, on_delivery)
 
     def dead_letter(
@@ -192,7 +200,8 @@ class Publisher:
         stage: str = "VALUE_CONVERTER",
         on_delivery: OnDelivery | None = None,
     ) -> None:
-        """Put a record of `topic` that can't be handled on `<topic>.dlq`, as it was, with the reason.
+        """Put a record of `topic` that can't be handled on `<topic>.dlq`, as it was, with the reason; of one with more than
+        `contracts.limits.KEPT_BYTES` only a stump: its size and its value's SHA-256.
 
         `reason` is a name (an error's class), `error` a sentence, `coordinate` the record's `topic/partition/offset`, None if it
         never was a record; `timestamp_ms` its timestamp; `stage` one of Kafka Connect's
@@ -204,12 +213,18 @@ class Publisher:
         contract = self._catalog.topic(topic.name)
         if self._service not in (*contract.producers, *contract.consumers):
             raise NotAProducer(f"{self._service} neither publishes nor consumes {topic.name}")
-        original: Iterable[Header] = headers.items() if isinstance(headers, Mapping) else headers
+        original: list[Header] = list(headers.items() if isinstance(headers, Mapping) else headers)
+        size = record_size(key, value, original)
+        rest: list[Header] = []
+        if size > KEPT_BYTES:
+            rest = stump_headers(size, None if value is None else hashlib.sha256(value).hexdigest())
+            key, value, original = None, None, []
+        added = dead_letter_headers(original, topic.name, self._service, stage, reason, error, coordinate)
         self._send(
             contract.dead_letter_topic,
             key,
             value,
-            dead_letter_headers(original, topic.name, self._service, stage, reason, error, coordinate),
+            added + rest,
             coordinate,
             on_delivery,
             timestamp_ms or 0,

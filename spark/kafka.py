@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from pyspark.sql import DataFrame, SparkSession
 
-from contracts.producer_config import MAX_DEAD_LETTER_BYTES
+from contracts.limits import LARGEST_BATCH_BYTES
 from contracts.settings import KafkaSettings
 
 PRODUCER = {
@@ -14,7 +14,7 @@ PRODUCER = {
     "kafka.enable.idempotence": "true",
     "kafka.compression.type": "lz4",
     "kafka.linger.ms": "5",
-    "kafka.max.request.size": str(MAX_DEAD_LETTER_BYTES),
+    "kafka.max.request.size": str(LARGEST_BATCH_BYTES),
     "kafka.batch.size": str(256 << 10),
 }
 

@@ -16,7 +16,8 @@ from contracts.settings import KafkaSettings
 NO_TEXT = b"caf\xe9"
 """A header's name in Latin-1, as an old client might have it."""
 
-_MOST_BYTES = 4 << 20
+_MOST_BYTES = 32 << 20
+_CODECS = {None: 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 _TOGETHER_BYTES = 200_000
 
 
@@ -41,17 +42,19 @@ class Refusal(str):
     """Why the brokers did not take a record: the error's name in Kafka."""
 
 
-def send_raw(kafka: KafkaSettings, topic: str, partition: int, records: Iterable[RawRecord]) -> list[int | Refusal]:
-    """Offsets of the records, in their order, or why the brokers refused one."""
-    return asyncio.run(_send(kafka.bootstrap_servers, topic, partition, list(records)))
+def send_raw(
+    kafka: KafkaSettings, topic: str, partition: int, records: Iterable[RawRecord], *, compression: str | None = None
+) -> list[int | Refusal]:
+    """Offsets of the records, in their order, or why the brokers refused one. `compression` of each batch: gzip, snappy, lz4 or zstd."""
+    return asyncio.run(_send(kafka.bootstrap_servers, topic, partition, list(records), _CODECS[compression]))
 
 
-async def _send(servers: str, topic: str, partition: int, records: list[RawRecord]) -> list[int | Refusal]:
+async def _send(servers: str, topic: str, partition: int, records: list[RawRecord], codec: int) -> list[int | Refusal]:
     found: list[int | Refusal] = []
     async with _producer(servers) as producer:
         for together in _batches(records):
             try:
-                first = await _send_batch(producer, topic, partition, together)
+                first = await _send_batch(producer, topic, partition, together, codec)
                 found += range(first, first + len(together))
             except KafkaError as error:
                 if len(together) > 1:
@@ -86,10 +89,12 @@ async def _producer(servers: str) -> AsyncIterator[AIOKafkaProducer]:
         yield producer
 
 
-async def _send_batch(producer: AIOKafkaProducer, topic: str, partition: int, records: list[RawRecord]) -> int:
+async def _send_batch(
+    producer: AIOKafkaProducer, topic: str, partition: int, records: list[RawRecord], codec: int
+) -> int:
     batch = producer.create_batch()
     # The one in C takes text alone for a header's name.
-    batch._builder = _DefaultRecordBatchBuilderPy(2, 0, 0, -1, -1, 0, _MOST_BYTES)
+    batch._builder = _DefaultRecordBatchBuilderPy(2, codec, 0, -1, -1, 0, _MOST_BYTES)
     for record in records:
         headers = [(_Name.of(name), value) for name, value in record.headers]
         assert batch.append(key=record.key, value=record.value, timestamp=record.timestamp_ms, headers=headers)

@@ -23,6 +23,15 @@ writer sets none.
 REDRIVEN_FROM = "ce_redrivenfrom"
 """On a record that was sent back: the coordinate of the dead letter. CloudEvents wants names of letters and digits."""
 
+STUMP_BYTES = f"{ERRORS}record.bytes"
+STUMP_SHA256 = f"{ERRORS}value.sha256"
+"""On a stump, in place of key, value and headers: the record's size (`contracts.limits.record_size`), and its value's SHA-256,
+hexadecimal, unless it had none.
+"""
+
+TEXT_CHARACTERS = 1_000
+"""So much of a reason or an error is kept: it may quote the record."""
+
 _RENAMED = {"ce_id": "ce_causationid", "ce_causationid": CAUSE}
 _RESTORED = {new: old for old, new in _RENAMED.items()}
 
@@ -40,13 +49,19 @@ def dead_letter_headers(
     names for what went wrong. See `Publisher.dead_letter`; `spark.dead_letters` makes the same as expressions.
     """
     errors = {"topic": topic, "connector.name": service, "stage": stage}
-    errors |= {"exception.class.name": reason, "exception.message": error}
+    errors |= {"exception.class.name": reason[:TEXT_CHARACTERS], "exception.message": error[:TEXT_CHARACTERS]}
     headers: list[Header] = [(_RENAMED.get(name, name), value) for name, value in original]
     if coordinate is not None:
         errors["topic"], errors["partition"], errors["offset"] = coordinate.rsplit("/", 2)
         headers.append(("ce_id", coordinate))
     headers += [(f"{ERRORS}{name}", text) for name, text in errors.items()]
     return headers
+
+
+def stump_headers(size: int, value_sha256: str | None) -> list[Header]:
+    """What a stump has behind the headers that `dead_letter_headers` adds."""
+    digest: list[Header] = [] if value_sha256 is None else [(STUMP_SHA256, value_sha256)]
+    return [(STUMP_BYTES, str(size)), *digest]
 
 
 def original_headers(headers: Sequence[tuple[str, bytes | None]], coordinate: str) -> list[tuple[str, bytes | None]]:

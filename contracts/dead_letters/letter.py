@@ -13,13 +13,20 @@ from typing import Self
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_NOT_AVAILABLE, Message
 
 from contracts.coordinates import place_of
-from contracts.dead_letters.headers import ERRORS, REDRIVEN_FROM, TIMESTAMP, original_headers
+from contracts.dead_letters.headers import (
+    ERRORS,
+    REDRIVEN_FROM,
+    STUMP_BYTES,
+    STUMP_SHA256,
+    TIMESTAMP,
+    original_headers,
+)
 from contracts.headers import header_of, headers_of
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-_MILLISECONDS = re.compile("[0-9]{1,15}")
-"""Until the year 33658."""
+_NUMBER = re.compile("[0-9]{1,15}")
+"""Milliseconds until the year 33658, and any size."""
 
 NO_REASON = "(none given)"
 """Stands where a dead letter of a stranger does not say why it is one."""
@@ -39,7 +46,10 @@ class Origin:
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """Key, value and headers are bytes that nobody vouches for; `timestamp_ms` is the record's own, None if it had none."""
+    """Key, value and headers are bytes that nobody vouches for; `timestamp_ms` is the record's own, None if it had none.
+
+    A stump has none of them: its record was larger than a dead letter may be.
+    """
 
     topic: str
     partition: int
@@ -55,9 +65,8 @@ class DeadLetter:
         headers = tuple(headers_of(message))
         kind, timestamp_ms = message.timestamp()
         # Behind the coordinate only: what stands before it is the record's own claim.
-        added = max((at for at, (name, _) in enumerate(headers) if name == "ce_id"), default=0)
-        kept = _last(headers[added:], TIMESTAMP)
-        if kept is not None and _MILLISECONDS.fullmatch(kept):
+        kept = _last(_added(headers), TIMESTAMP)
+        if kept is not None and _NUMBER.fullmatch(kept):
             kind, timestamp_ms = TIMESTAMP_CREATE_TIME, int(kept)
         return cls(
             message.topic() or "",
@@ -111,9 +120,17 @@ class DeadLetter:
         except OverflowError:
             return None
 
+    @property
+    def stump_bytes(self) -> int | None:
+        """The size of the record of which this is a stump; None if this is none."""
+        size = _last(_added(self.headers), STUMP_BYTES)
+        return int(size) if size is not None and _NUMBER.fullmatch(size) else None
+
     @cached_property
     def value_sha256(self) -> str | None:
-        """Of the value, hexadecimal; None without a value."""
+        """Of the record's value, hexadecimal; None if it had none."""
+        if self.stump_bytes is not None:
+            return _last(_added(self.headers), STUMP_SHA256)
         return None if self.value is None else hashlib.sha256(self.value).hexdigest()
 
     def original_headers(self) -> list[tuple[str, bytes | None]]:
@@ -122,6 +139,11 @@ class DeadLetter:
 
     def _said(self, name: str) -> str | None:
         return _last(self.headers, ERRORS + name)
+
+
+def _added(headers: Sequence[tuple[str, bytes | None]]) -> Sequence[tuple[str, bytes | None]]:
+    """From the coordinate on: what stands before it is the record's own claim."""
+    return headers[max((at for at, (name, _) in enumerate(headers) if name == "ce_id"), default=0) :]
 
 
 def _last(headers: Sequence[tuple[str, bytes | None]], name: str) -> str | None:

@@ -23,7 +23,7 @@ from confluent_kafka.admin import AdminClient
 from contracts import topics
 from contracts.catalog import load_catalog
 from contracts.events import AlertRaised, WeatherObserved
-from contracts.producer_config import MAX_DEAD_LETTER_BYTES
+from contracts.limits import DEAD_LETTER_BYTES, batch_limit
 from contracts.provision import set_config
 from contracts.publisher import Delivered, Publisher
 from contracts.registry import Registry
@@ -213,7 +213,7 @@ class tiny:
         self._set(500)
 
     def __exit__(self, *_: object) -> None:
-        self._set(MAX_DEAD_LETTER_BYTES)
+        self._set(batch_limit(DEAD_LETTER_BYTES))
 
     def _set(self, size: int) -> None:
         set_config(self._admin, {self._topic: {"max.message.bytes": str(size)}})

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import json
+import secrets
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
 
-from contracts.errors import SchemaIncompatible
-from contracts.provision import create_topics, register_contracts
+from contracts.errors import SchemaIncompatible, TopicUnfit
+from contracts.limits import DEAD_LETTER_BYTES, RAW_BYTES, batch_limit
+from contracts.provision import check_limits, create_topics, register_contracts, set_config
 from contracts.registry import Registry
+from contracts.settings import KafkaSettings
 from deploy.local.stack import LocalStack
-from tests.contracts.project import a_project, departed_schema, settings_of
+from tests.contracts.project import a_project, applied, departed_schema, settings_of
+from tests.raw_records import RawRecord, send_raw
 
 pytestmark = pytest.mark.system
+
+
+def config_on(stack: LocalStack, name: str) -> dict[str, str]:
+    """The settings of a topic."""
+    admin = AdminClient({"bootstrap.servers": stack.kafka.bootstrap_servers})
+    (config,) = admin.describe_configs([ConfigResource(ResourceType.TOPIC, name)]).values()
+    return {key: entry.value for key, entry in config.result(10).items()}
 
 
 def topic_on(stack: LocalStack, name: str) -> tuple[int, int]:
@@ -53,6 +64,65 @@ def test_a_contract_that_grew_adds_partitions_and_changes_retention(stack: Local
     ]
     assert topic_on(stack, name) == (2, 1)
     assert create_topics(settings_of(stack), after) == []
+
+
+def test_topics_take_what_the_rule_lets_through_and_keep_the_time_of_records(stack: LocalStack, tmp_path: Path) -> None:
+    name = applied(a_project(tmp_path), stack)
+    own, dead_letters = config_on(stack, name), config_on(stack, f"{name}.dlq")
+    for config in (own, dead_letters):
+        assert (config["cleanup.policy"], config["message.timestamp.type"]) == ("delete", "CreateTime")
+    assert int(own["max.message.bytes"]) == batch_limit(RAW_BYTES)
+    assert int(dead_letters["max.message.bytes"]) == batch_limit(DEAD_LETTER_BYTES)
+
+
+@pytest.mark.parametrize("compression", [None, "lz4", "zstd", "gzip", "snappy"])
+def test_a_record_at_its_limit_is_taken_however_it_is_packed(
+    stack: LocalStack, tmp_path: Path, compression: str | None
+) -> None:
+    name = applied(a_project(tmp_path), stack)
+    for topic, size in ((name, RAW_BYTES), (f"{name}.dlq", DEAD_LETTER_BYTES)):
+        record = RawRecord(None, secrets.token_bytes(size))
+        assert send_raw(settings_of(stack).kafka, topic, 0, [record], compression=compression) == [0]
+
+
+def test_a_time_that_would_end_sparks_source_is_refused_but_not_of_a_dead_letter(
+    stack: LocalStack, tmp_path: Path
+) -> None:
+    name = applied(a_project(tmp_path), stack)
+    times = [-1, 0, -8_000_000_000_000_000, 8_000_000_000_000_000, 2**62, -(2**62), 9_223_372_036_854_776]
+    found = send_raw(settings_of(stack).kafka, name, 0, [RawRecord(None, b"", timestamp_ms=each) for each in times])
+    refused = "InvalidTimestampError"
+    assert found == [0, 1, 2, 3, refused, refused, refused]
+    letters = send_raw(
+        settings_of(stack).kafka, f"{name}.dlq", 0, [RawRecord(None, b"", timestamp_ms=each) for each in times]
+    )
+    assert letters == list(range(len(times)))
+
+
+def test_a_start_is_refused_while_a_topic_takes_less_than_the_rule_says(stack: LocalStack, tmp_path: Path) -> None:
+    catalog, settings = a_project(tmp_path), settings_of(stack)
+    name = applied(catalog, stack)
+    check_limits(settings.kafka, catalog, [name, f"{name}.dlq"])
+    with pytest.raises(TopicUnfit, match=r"there is no topic other\.v1: run `headrace topics create`"):
+        check_limits(settings.kafka, catalog, ["other.v1"])
+    admin = AdminClient({"bootstrap.servers": stack.kafka.bootstrap_servers})
+    set_config(admin, {f"{name}.dlq": {"max.message.bytes": "1048588"}})
+    least = batch_limit(DEAD_LETTER_BYTES)
+    with pytest.raises(
+        TopicUnfit, match=rf"{name}\.dlq takes batches of 1048588 bytes, and needs {least}.*`headrace topics create`"
+    ):
+        check_limits(settings.kafka, catalog, [name, f"{name}.dlq"])
+    assert create_topics(settings, catalog) == [f"{name}.dlq: max.message.bytes set from 1048588 to {least}"]
+    check_limits(settings.kafka, catalog, [name, f"{name}.dlq"])
+
+
+def test_a_start_without_an_answer_of_the_brokers_goes_on_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("contracts.provision._CHECK_SECONDS", 0.2)
+    catalog = a_project(tmp_path)
+    check_limits(KafkaSettings(bootstrap_servers="127.0.0.1:1"), catalog, list(catalog.topics))
+    assert "can't be seen whether its records fit" in caplog.text
 
 
 def test_surplus_partitions_stay_and_are_reported(stack: LocalStack, tmp_path: Path) -> None:

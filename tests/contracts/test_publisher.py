@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import secrets
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -16,10 +17,13 @@ from confluent_kafka.admin import AdminClient
 from contracts import events
 from contracts.catalog import Catalog
 from contracts.codec import Codec
-from contracts.errors import DeliveryError, EncodeError, NotAProducer, RegistryUnavailable
+from contracts.dead_letters.letter import DeadLetter
+from contracts.errors import DeliveryError, EncodeError, NotAProducer, RegistryUnavailable, TooLong
 from contracts.handle import Topic
+from contracts.headers import headers_of
+from contracts.limits import KEPT_BYTES, record_limit, record_size
 from contracts.provision import set_config
-from contracts.publisher import Delivered, Publisher
+from contracts.publisher import Delivered, Outlet, Publisher
 from contracts.registry import Registry
 from contracts.settings import Settings
 from deploy.local.stack import LocalStack
@@ -164,6 +168,63 @@ def test_an_event_that_does_not_fit_is_refused_before_it_is_sent(room: Room) -> 
     with room.publisher() as publisher, pytest.raises(EncodeError, match="distance_miles"):
         publisher.publish(room.topic, a_departure(distance_miles=2**40), event_id="one")
     assert records_of(room.topic.name, room.settings) == []
+
+
+def test_a_record_as_large_as_its_topic_takes_is_published_and_one_byte_more_is_refused(room: Room) -> None:
+    limit = record_limit(room.catalog.topic(room.topic.name))
+    outlet = Outlet.of(
+        room.catalog.topic(room.topic.name), room.catalog.schema(room.topic.name), room.registry, "/services/departures"
+    )
+    key, value, headers = outlet.record(a_departure(tail_number=""), "one")
+    # The length of a text of more than 8,191 bytes takes two bytes more than that of an empty one, of more than 1,048,575 three.
+    most = secrets.token_hex(limit)[: limit - record_size(key, value, headers) - 2]
+    with room.publisher() as publisher:
+        publisher.publish(room.topic, a_departure(tail_number=most), event_id="one")
+        publisher.flush(30)
+        with pytest.raises(TooLong, match=f"the record has {limit + 1} bytes, .*{room.topic.name} at most {limit}"):
+            publisher.publish(room.topic, a_departure(tail_number=most + "x"), event_id="one")
+        with pytest.raises(TooLong, match=str(limit)):
+            publisher.publish(room.topic, a_departure(), event_id="two", headers={"traceparent": b"x" * limit})
+    (record,) = records_of(room.topic.name, room.settings)
+    assert record_size(record.key(), record.value(), headers_of(record)) == limit
+
+
+@pytest.mark.parametrize(
+    "headers", [[("ce_causationid", None)] * 50_000, [("x", b"\xff" * 1_000_000)]], ids=["many", "one"]
+)
+def test_a_record_that_is_kept_fits_into_its_dead_letters(room: Room, headers: list[tuple[str, bytes | None]]) -> None:
+    value = secrets.token_bytes(KEPT_BYTES - record_size(b"key", None, headers))
+    with room.publisher() as publisher:
+        publisher.dead_letter(
+            room.topic, key=b"key", value=value, headers=headers, reason="R", error="e" * 5_000, coordinate="t/0/1"
+        )
+    (letter,) = records_of(f"{room.topic.name}.dlq", room.settings)
+    found = DeadLetter.of(letter)
+    assert (found.key, found.value, found.original_headers(), found.stump_bytes) == (b"key", value, headers, None)
+    assert found.error == "e" * 1_000
+
+
+def test_of_a_larger_record_the_dead_letters_have_a_stump(room: Room) -> None:
+    value = secrets.token_bytes(KEPT_BYTES)
+    coordinate = f"{room.topic.name}/1/42"
+    claim = ("__connect.errors.record.bytes", b"7")
+    with room.publisher() as publisher:
+        for body in (value, None):
+            publisher.dead_letter(
+                room.topic,
+                key=b"key" if body else b"k" * KEPT_BYTES,
+                value=body,
+                headers=[("ce_id", b"one"), claim],
+                reason="TooLong",
+                error="e",
+                coordinate=coordinate,
+            )
+    of_value, of_key = map(DeadLetter.of, records_of(f"{room.topic.name}.dlq", room.settings))
+    assert (of_value.key, of_value.value, of_value.original_headers()) == (None, None, [])
+    assert (str(of_value.origin), of_value.reason) == (coordinate, "TooLong")
+    assert of_value.stump_bytes == record_size(b"key", value, [("ce_id", b"one"), claim])
+    assert (of_value.value_sha256, of_key.value_sha256) == (hashlib.sha256(value).hexdigest(), None)
+    assert of_key.stump_bytes is not None
 
 
 def test_a_dead_letter_is_the_record_as_it_was_with_the_reason(room: Room) -> None:

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from contracts import topics
 from contracts.catalog import Catalog, load_catalog
-from contracts.producer_config import MAX_DEAD_LETTER_BYTES
+from contracts.limits import DEAD_LETTER_BYTES, LARGEST_BATCH_BYTES, batch_limit, record_limit
 from contracts.registry import Registry
 from contracts.topic import TopicContract
 from spark.settings import SparkSettings
@@ -92,14 +92,14 @@ class Topics:
         self.catalog = dataclasses.replace(catalog, topics=own)
         self.departed, self.enriched = own[DEPARTED], own[ENRICHED]
         self.schema_ids = {name: registry.register(topic.subject, catalog.schema(name)) for name, topic in own.items()}
-        self._names = [name for topic in own.values() for name in (topic.name, topic.dead_letter_topic)]
+        limits = {topic.name: record_limit(topic) for topic in own.values()}
+        limits |= {topic.dead_letter_topic: DEAD_LETTER_BYTES for topic in own.values()}
+        self._names = list(limits)
+        self._config = {name: {"max.message.bytes": str(batch_limit(limit))} for name, limit in limits.items()}
 
     def __enter__(self) -> Self:
         made = self._admin.create_topics(
-            [
-                NewTopic(name, num_partitions=2, config={"max.message.bytes": str(MAX_DEAD_LETTER_BYTES)})
-                for name in self._names
-            ]
+            [NewTopic(name, num_partitions=2, config=config) for name, config in self._config.items()]
         )
         for future in made.values():
             future.result()
@@ -122,7 +122,7 @@ class Topics:
         key: bytes = b"key",
     ) -> None:
         """Append records to the departed topic."""
-        producer = Producer({**self._kafka.client_config(), "linger.ms": 0, "message.max.bytes": MAX_DEAD_LETTER_BYTES})
+        producer = Producer({**self._kafka.client_config(), "linger.ms": 0, "message.max.bytes": LARGEST_BATCH_BYTES})
         for value in values:
             producer.produce(self.departed.name, key=key, value=value, partition=partition, headers=list(headers))
         assert producer.flush(30) == 0
