@@ -13,6 +13,7 @@ from confluent_kafka import Message
 from contracts.codec import FRAME_BYTES
 from contracts.dead_letters.headers import REDRIVEN_FROM
 from contracts.headers import header_of, headers_of
+from contracts.limits import DERIVED_BYTES, RAW_BYTES, record_size
 from contracts.registry import Registry
 from contracts.settings import RegistrySettings, S3Settings
 from services.audit.consume import consume
@@ -141,7 +142,10 @@ class _Reader:
             "payload": payload_digests(keys, values),
             "redriven": np.array([header_of(each, REDRIVEN_FROM) is not None for each in headers]),
         }
-        self._parts.append(part | self._decoded(batch, values, part))
+        most = RAW_BYTES if reading.source is None else DERIVED_BYTES
+        sizes = map(record_size, keys, values, headers)
+        fitting = [value if size <= most else None for value, size in zip(values, sizes, strict=True)]
+        self._parts.append(part | self._decoded(batch, fitting, part))
 
     def records(self) -> Records:
         kinds: dict[str, Any] = {"at": np.int64, "source": np.int64, "sent_ms": np.int64, "revision": np.int64}

@@ -127,6 +127,26 @@ def test_an_id_of_something_that_is_no_avro_record_is_a_dead_letters_own_busines
     assert way.audit(Hop.DERIVED).findings == []
 
 
+def test_of_a_record_too_large_for_its_dead_letter_the_stump_is_compared(way: Way) -> None:
+    flights = way.depart(3)
+    large = way.send(RAW, [replace(flights[0], body=body) for body in (b"x" * 900_000, b"x" * 990_000, b"y" * 990_000)])
+    way.derive(way.enriched(flights))
+    way.set_aside(large[0])
+    way.set_aside(large[1], stump_of=large[1])
+    way.set_aside(large[2], stump_of=large[1])
+    way.taken_in("live", RAW, *flights, *large)
+    assert found(way.audit(Hop.DERIVED)) == {("changed", way.at(0, 5))}
+
+
+def test_a_record_beyond_its_topics_limit_is_not_to_be_read(way: Way) -> None:
+    fits, *others = way.depart(3)
+    beyond = way.send(RAW, [replace(fits, fields={**fits.fields, "tail_number": "x" * 900_000})])
+    way.derive(way.enriched([fits, *others]))
+    way.set_aside(*beyond)
+    way.taken_in("live", RAW, fits, *others, *beyond)
+    assert found(way.audit(Hop.DERIVED)) == set()
+
+
 def test_faults_between_raw_and_derived_are_found(way: Way) -> None:
     flights = [*way.depart(13), *way.depart(4, partition=1)]
     lost, doubled, both, changed, dead, mangled, purged, repaired, *others = range(len(flights))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,8 +21,9 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from contracts import topics
 from contracts.catalog import load_catalog
 from contracts.codec import Codec
-from contracts.dead_letters.headers import ERRORS, REDRIVEN_FROM, Header, dead_letter_headers
+from contracts.dead_letters.headers import ERRORS, REDRIVEN_FROM, Header, dead_letter_headers, stump_headers
 from contracts.events import AlertRaised, Severity
+from contracts.limits import record_size
 from contracts.registry import Registry
 from contracts.s3 import s3_client
 from contracts.settings import Settings
@@ -263,9 +265,10 @@ class Way:
         on: str | None = None,
         value: bytes | None = None,
         named: str | None = None,
+        stump_of: Sent | None = None,
     ) -> None:
         """Dead letters of these records of `topic`, beside those of `on` (their own), with the original bytes unless there is a
-        `value`; the record itself had been `named` the dead letter of somebody.
+        `value`; the record itself had been `named` the dead letter of somebody. Or stumps, which tell of another record.
         """
         own: list[Header] = [] if named is None else [(f"{ERRORS}connector.name", named)]
         producer = Producer({**self._kafka, "linger.ms": 1})
@@ -280,10 +283,16 @@ class Way:
                 "planted",
                 coordinate,
             )
-            body = self._body(topic, flight) if value is None else value
+            body: bytes | None = self._body(topic, flight) if value is None else value
+            key: str | None = flight.key
+            if stump_of is not None:
+                told = self._body(topic, stump_of)
+                size = record_size(stump_of.key.encode(), told, [("ce_id", stump_of.ce_id)])
+                headers = [*headers, *stump_headers(size, hashlib.sha256(told).hexdigest())]
+                key, body = None, None
             producer.produce(
                 self.catalog.topic(on or topic).dead_letter_topic,
-                key=flight.key,
+                key=key,
                 value=body,
                 headers=headers,
                 partition=0,
