@@ -33,6 +33,9 @@ DEAD_LETTER_BYTES = KEPT_BYTES * 37 // 20 + ADDED_BYTES
 DIMENSION_TEXT_BYTES = 1_000
 """The longest text in a dimension: those that one record is given by all its lookups fit into `ADDED_BYTES`."""
 
+ALERT_TEXT_BYTES = RAW_BYTES - ADDED_BYTES
+"""What a record may give an alert in texts: the rest of the alert fits into `ADDED_BYTES`."""
+
 TRACEPARENT_BYTES = 1_000
 """What is longer is not passed on; W3C's own has 55."""
 

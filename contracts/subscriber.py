@@ -17,9 +17,10 @@ from pydantic import ValidationError
 from contracts.brokers import partitions_of, retried, watermarks
 from contracts.catalog import Catalog, load_catalog
 from contracts.codec import Codec
-from contracts.errors import ConsumeError, DecodeError, Malformed, RegistryUnavailable, Truncated
+from contracts.errors import ConsumeError, DecodeError, Malformed, RegistryUnavailable, TooLong, Truncated
 from contracts.handle import E, Topic
 from contracts.headers import header_of, headers_of
+from contracts.limits import record_limit, record_size
 from contracts.registry import Registry
 from contracts.settings import Settings
 
@@ -129,8 +130,10 @@ class Subscriber(Generic[E]):
         repeats_window: int = 100_000,
         consumer_config: Mapping[str, str | int] | None = None,
     ) -> None:
-        schema = (catalog or load_catalog()).schema(topic.name)
+        contracts = catalog or load_catalog()
+        schema = contracts.schema(topic.name)
         self._topic = topic
+        self._most_bytes = record_limit(contracts.topic(topic.name))
         self._group = group
         self._start = start
         self._on_data_loss = on_data_loss
@@ -220,8 +223,10 @@ class Subscriber(Generic[E]):
             _bytes(message.value()),
             headers,
         )
-        value = raw[5]
+        key, value = raw[4:6]
         try:
+            if (size := record_size(key, value, headers)) > self._most_bytes:
+                raise TooLong(f"the record has {size} bytes, and those of its topic at most {self._most_bytes}")
             if value is None:
                 raise Truncated("the record has no value")
             return Record(*raw, event=self._topic.model.model_validate(self._codec.decode(value)))

@@ -70,7 +70,7 @@ def kafka_records(rows: DataFrame, route: Route) -> DataFrame:
         *[header_if_any(name, F.col(name)) for name in PASSED_ON],
     )
     timestamp = F.timestamp_millis("timestamp_ms").alias("timestamp")
-    record = F.struct(source.alias("topic"), "partition", "offset", timestamp, "headers")
+    record = F.struct(source.alias("topic"), "partition", "offset", timestamp, "headers", "stump")
     bad = dead_letter_headers(route.query, record, F.col("reason"), F.col("error"))
     topic = F.when(good, F.lit(route.target)).otherwise(F.lit(route.dead_letters))
     return rows.select(topic.alias("topic"), "key", "value", F.when(good, derived).otherwise(bad).alias("headers"))

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from contracts.dead_letters.headers import CAUSE, ERRORS, TIMESTAMP
-from spark.headers import HEADERS_TYPE, coordinate, header_array
+from contracts.dead_letters.headers import CAUSE, ERRORS, STUMP_BYTES, STUMP_SHA256, TEXT_CHARACTERS, TIMESTAMP
+from spark.headers import HEADERS_TYPE, coordinate, header_array, header_if_any
 
 
 def dead_letter_headers(connector: str, record: Column, reason: Column, error: Column) -> Column:
     """The headers of a dead letter, as `contracts.dead_letters.headers.dead_letter_headers` makes them, and the timestamp.
 
-    `record` is that of `spark.decode`, of which key and value are not asked for.
+    `record` is that of `spark.decode`, of which key and value are not asked for; of a stump it has what takes their place.
     """
     original = F.coalesce(record["headers"], F.array().cast(HEADERS_TYPE))
     return F.concat(
@@ -24,11 +24,13 @@ def dead_letter_headers(connector: str, record: Column, reason: Column, error: C
                 f"{ERRORS}partition": record["partition"].cast("string"),
                 f"{ERRORS}offset": record["offset"].cast("string"),
                 f"{ERRORS}exception.class.name": reason,
-                f"{ERRORS}exception.message": error,
+                f"{ERRORS}exception.message": F.left(error, F.lit(TEXT_CHARACTERS)),
                 TIMESTAMP: F.unix_millis(record["timestamp"]).cast("string"),
             }
         ),
         header_array({f"{ERRORS}connector.name": F.lit(connector), f"{ERRORS}stage": F.lit("VALUE_CONVERTER")}),
+        header_if_any(STUMP_BYTES, record["stump"]["bytes"].cast("string")),
+        header_if_any(STUMP_SHA256, record["stump"]["sha256"]),
     )
 
 

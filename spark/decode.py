@@ -14,7 +14,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
 from contracts.evolution import resolve
+from contracts.limits import KEPT_BYTES
 from spark.readable import is_in_calendar, is_text
+from spark.record_size import record_size
 from spark.schemas import WriterSchemas
 
 HEADER_BYTES = 5
@@ -34,16 +36,18 @@ def decode(raw: DataFrame, schemas: WriterSchemas) -> DataFrame:
     `raw` has the columns of Spark's Kafka source, headers included. The result:
 
     * `event`: struct, in `schemas.reader`; null for a bad record
-    * `reason`: null for a good record, else EmptyBody, TooShort, WrongMagic, UnknownSchemaId or Undecodable
+    * `reason`: null for a good record, else TooLong, EmptyBody, TooShort, WrongMagic, UnknownSchemaId or Undecodable
     * `error`: what is wrong in words, null for a good record
-    * `record`: struct of topic, partition, offset, timestamp, key, value, headers
+    * `record`: struct of topic, partition, offset, timestamp, key, value, headers, stump: struct of the record's `bytes` and its
+      value's `sha256`, in place of key, value and headers where it is larger than a dead letter may be; else null
 
     Bytes after a complete body pass unseen: Spark's from_avro doesn't look at them. An id that is not known fails the task, unless
     `schemas` take it for foreign.
     """
     if schemas.foreign is not None:
         raw = raw.where(_fails_on_other_ids(schemas.foreign.union(schemas.writers)))
-    first, then = _columns(schemas.subject, schemas.reader, tuple(sorted(schemas.writers.items(), reverse=True)))
+    writers = tuple(sorted(schemas.writers.items(), reverse=True))
+    first, then = _columns(schemas.subject, schemas.reader, writers, schemas.most_bytes)
     return raw.select(*first).select(*then)
 
 
@@ -59,7 +63,9 @@ def has_other_ids(raw: DataFrame, schemas: WriterSchemas) -> bool:
 
 
 @functools.lru_cache(maxsize=32)
-def _columns(subject: str, reader: str, writers: tuple[tuple[int, str], ...]) -> tuple[list[Column], list[Column]]:
+def _columns(
+    subject: str, reader: str, writers: tuple[tuple[int, str], ...], most_bytes: int
+) -> tuple[list[Column], list[Column]]:
     """The two selects of `decode`. Kept, because making them is hundreds of calls into the JVM: too many for each batch."""
     body = F.col("record.value")
     # from_avro gives a struct of nulls where it fails, so a field that can't be null tells.
@@ -70,9 +76,12 @@ def _columns(subject: str, reader: str, writers: tuple[tuple[int, str], ...]) ->
         ("an instant or a date in the body lies outside the years 1 to 9999", is_in_calendar(F.col("event"), kind)),
     ]
     asked = [(error, is_so) for error, is_so in checks if is_so is not None]
-    good = functools.reduce(operator.and_, [is_so for _, is_so in asked], fits)
+    size = F.col("bytes")
+    good = functools.reduce(operator.and_, [is_so for _, is_so in asked], (size <= most_bytes) & fits)
     schema_id = _id_of(body)
+    too_long = F.concat(F.lit("the record has "), size, F.lit(f" bytes, and those of its topic at most {most_bytes}"))
     faults = [
+        ("TooLong", size > most_bytes, too_long),
         ("EmptyBody", body.isNull() | (F.length(body) == 0), F.lit("the record has no value")),
         ("WrongMagic", F.substring(body, 1, 1) != F.lit(b"\x00"), F.lit("the value does not begin with the byte 0x00")),
         ("TooShort", F.length(body) <= HEADER_BYTES, F.lit("the value ends before its Avro body begins")),
@@ -84,11 +93,11 @@ def _columns(subject: str, reader: str, writers: tuple[tuple[int, str], ...]) ->
         *(("Undecodable", fits & ~is_so, F.lit(error)) for error, is_so in asked),
         ("Undecodable", F.lit(True), F.concat(F.lit("the body does not fit its schema, id "), schema_id)),
     ]
-    return [_event(reader, writers).alias("event"), _record().alias("record")], [
+    return [_event(reader, writers).alias("event"), _record().alias("record"), record_size().alias("bytes")], [
         F.when(good, F.col("event")).alias("event"),
         F.when(~good, _first([(is_so, F.lit(reason)) for reason, is_so, _ in faults])).alias("reason"),
         F.when(~good, _first([(is_so, error) for _, is_so, error in faults])).alias("error"),
-        F.col("record"),
+        _kept(F.col("record"), size).alias("record"),
     ]
 
 
@@ -153,6 +162,17 @@ def _narrow(value: Column, kind: str | None) -> Column:
 
 def _record() -> Column:
     return F.struct("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+
+
+def _kept(record: Column, size: Column) -> Column:
+    """The record, or its stump."""
+    kept = size <= KEPT_BYTES
+    stump = F.struct(size.alias("bytes"), F.sha2(record["value"], 256).alias("sha256"))
+    return F.struct(
+        *[record[name].alias(name) for name in ("topic", "partition", "offset", "timestamp")],
+        *[F.when(kept, record[name]).alias(name) for name in ("key", "value", "headers")],
+        F.when(~kept, stump).alias("stump"),
+    )
 
 
 def _first(cases: list[tuple[Column, Column]]) -> Column:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from contracts.limits import RAW_BYTES
+
 
 @dataclass(frozen=True, slots=True)
 class WriterSchemas:
@@ -12,10 +14,11 @@ class WriterSchemas:
 
     `reader` is the schema that the events come out in, `writers` those that they were written in, by schema id. `foreign` are
     other ids, which make dead letters: one that is neither here nor there fails the task, so that it can be looked up (`unknown_id`).
-    With None, all other ids are foreign.
+    With None, all other ids are foreign. `most_bytes` is the size of the topic's largest record.
     """
 
     subject: str
     reader: str
     writers: Mapping[int, str]
     foreign: frozenset[int] | None = None
+    most_bytes: int = RAW_BYTES

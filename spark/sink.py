@@ -86,6 +86,7 @@ def outgoing(enriched: DataFrame, value: Column, unmatched: Column) -> DataFrame
     * `key` binary; `value` binary: `value` of a good record, the original bytes of a bad one
     * one binary column for each of `PASSED_ON`
     * `headers`: the original ones of a bad record, null for a good one
+    * `stump`: that of `spark.decode`
     * `unmatched` string: the lookups that had no row, with commas between; null for a bad record. No sink writes it
     """
     return enriched.select(
@@ -99,6 +100,7 @@ def outgoing(enriched: DataFrame, value: Column, unmatched: Column) -> DataFrame
         *_passed_on(),
         F.expr("if(reason IS NOT NULL, record.headers, NULL) AS headers"),
         F.when(F.expr("reason IS NULL"), unmatched).alias("unmatched"),
+        "record.stump",
     )
 
 

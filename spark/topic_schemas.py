@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 
 from contracts.errors import RegistryMadeAnew, RegistryUnavailable
 from contracts.grace import Grace
+from contracts.limits import record_limit
 from contracts.registry import RegisteredSchema, Registry
 from contracts.topic import TopicContract
 from spark.decode import has_other_ids, unknown_id
@@ -42,7 +43,7 @@ class TopicSchemas:
         self._ask_again_at = 0.0
         self._grace = Grace(registry.lag_seconds)
         self._foreign: frozenset[int] = frozenset()
-        self.current = WriterSchemas(topic.subject, reader, {}, self._foreign)
+        self.current = WriterSchemas(topic.subject, reader, {}, self._foreign, record_limit(topic))
 
     def renew(self, *, all_versions: bool = False) -> bool:
         """Ask for versions that are new, or for all. False if the registry doesn't answer: `current` may lack some.

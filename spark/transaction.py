@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from contracts.brokers import retried, watermarks
-from contracts.dead_letters.headers import Header, dead_letter_headers
+from contracts.dead_letters.headers import Header, dead_letter_headers, stump_headers
 from contracts.producer_config import PRODUCER_CONFIG
 from spark.arrow import text
 from spark.offsets import OffsetRange
@@ -91,9 +91,9 @@ def sending(rows: DataFrame, plan: Plan) -> DataFrame:
     """Rows of `spark.sink.outgoing` in; the query whose tasks send them, and give a row of `RESULT` each, out.
 
     Spark measures every column again for each row that it hands to Python, arrays of structs at the most cost. So what only a bad
-    row has, reason, error and headers, goes as one JSON text.
+    row has, reason, error, headers and stump, goes as one JSON text.
     """
-    bad = F.when(F.col("reason").isNotNull(), F.to_json(F.struct("reason", "error", "headers")))
+    bad = F.when(F.col("reason").isNotNull(), F.to_json(F.struct("reason", "error", "headers", "stump")))
     columns = rows.withColumn("bad", bad).select("partition", *_COLUMNS, "unmatched")
     return map_whole(columns, functools.partial(send, plan), RESULT)
 
@@ -305,7 +305,9 @@ class _Task:
             for header in told.get("headers", [])
         ]
         query, reason, error = self._route.query, told["reason"], told["error"]
-        return dead_letter_headers(original, self.range.topic, query, "VALUE_CONVERTER", reason, error, coordinate)
+        added = dead_letter_headers(original, self.range.topic, query, "VALUE_CONVERTER", reason, error, coordinate)
+        stump = told.get("stump")
+        return added if stump is None else added + stump_headers(stump["bytes"], stump.get("sha256"))
 
     def _count(self, timestamps_ms: list[int], unmatched: list[str | None]) -> None:
         if timestamps_ms:

@@ -15,7 +15,9 @@ from uuid import UUID, uuid5
 
 import cel
 
+from contracts.errors import TooLong
 from contracts.events import AlertRaised
+from contracts.limits import ALERT_TEXT_BYTES
 from services.alerting.record import Record
 from services.alerting.rule import Rule
 
@@ -111,7 +113,7 @@ def evaluate(rules: Iterable[CompiledRule], record: Record) -> list[AlertRaised]
     """The alerts that the record raises, in the rules' order; the same record and rules give the same alerts.
 
     A null field, or NaN, crosses no threshold. A filter that fails because a field which it names is null doesn't
-    match either. Raises FilterFailed for any other failure of a filter.
+    match either. Raises FilterFailed for any other failure of a filter, TooLong if an alert would be larger than its topic takes.
     """
     return [_alert(rule, record, value) for rule in rules if (value := _match(rule, record.values)) is not None]
 
@@ -169,13 +171,19 @@ def _items(value: Any) -> int:
 
 def _alert(rule: CompiledRule, record: Record, value: float) -> AlertRaised:
     settings, values = rule.rule, record.values
+    group_key = "/".join(as_text(values[field]) for field in settings.group_by)
+    message = "".join(text + _formatted(values, field, spec) for text, field, spec in rule.message)
+    named = {field: as_text(values[field]) for field in rule.named if values[field] is not None}
+    size = sum(len(text.encode()) for text in (group_key, message, *named, *named.values()))
+    if size > ALERT_TEXT_BYTES:
+        raise TooLong(f"rule {settings.name}: the alert's texts have {size} bytes, at most {ALERT_TEXT_BYTES} fit")
     return AlertRaised(
         alert_id=uuid5(ALERTS, f"{settings.name}|{rule.version}|{record.coordinate}"),
         rule=settings.name,
         rule_version=rule.version,
         severity=settings.severity,
-        group_key="/".join(as_text(values[field]) for field in settings.group_by),
-        message="".join(text + _formatted(values, field, spec) for text, field, spec in rule.message),
+        group_key=group_key,
+        message=message,
         topic=record.topic,
         coordinate=record.coordinate,
         occurred_at=record.occurred_at,
@@ -183,7 +191,7 @@ def _alert(rule: CompiledRule, record: Record, value: float) -> AlertRaised:
         operator=settings.operator,
         threshold=settings.threshold,
         value=value,
-        values={field: as_text(values[field]) for field in rule.named if values[field] is not None},
+        values=named,
         cooldown_seconds=settings.cooldown,
     )
 

@@ -13,9 +13,10 @@ import structlog
 from contracts import topics
 from contracts.codec import Codec
 from contracts.coordinates import coordinate_of
-from contracts.errors import DecodeError, DeliveryError, EncodeError, RegistryError
+from contracts.errors import DecodeError, DeliveryError, EncodeError, RegistryError, TooLong
 from contracts.events import AlertRaised
 from contracts.headers import header_of
+from contracts.limits import TRACEPARENT_BYTES, record_limit, record_size
 from contracts.publisher import Delivered, OnDelivery, Publisher
 from contracts.topic import TopicContract
 from services.alerting import metrics
@@ -56,6 +57,7 @@ class Intake:
         fail: Callable[[BaseException], None],
     ) -> None:
         self._topic = contract.name
+        self._most_bytes = record_limit(contract)
         self._derived_from = contract.derived_from
         self._occurred_at = contract.occurred_at
         self._codec = codec
@@ -113,6 +115,8 @@ class Intake:
         return deliveries
 
     async def _alerts(self, assigned: Assigned, rules: RulesInForce, record: Any) -> list[AlertRaised]:
+        if (size := record_size(record.key, record.value, _headers(record))) > self._most_bytes:
+            raise TooLong(f"the record has {size} bytes, and those of its topic at most {self._most_bytes}")
         values = await self._decode(assigned, record.value or b"")
         rules.screen.learn(record.value[:5])
         event_id = header_of(_headers(record), "ce_id")
@@ -142,7 +146,7 @@ class Intake:
             topics.ALERTS_RAISED,
             alert,
             event_id=str(alert.alert_id),
-            headers={} if traceparent is None else {"traceparent": traceparent},
+            headers={} if traceparent is None or len(traceparent) > TRACEPARENT_BYTES else {"traceparent": traceparent},
             on_delivery=on_delivery,
         )
         metrics.ALERTS.labels(alert.rule).inc()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import struct
 from datetime import timedelta
@@ -17,6 +18,7 @@ from confluent_kafka import Message
 from contracts import topics
 from contracts.catalog import load_catalog
 from contracts.codec import Codec
+from contracts.dead_letters.letter import DeadLetter
 from contracts.events import AlertRaised, WeatherObserved
 from contracts.registry import Registry
 from contracts.subscriber import Record as Received
@@ -153,6 +155,36 @@ def test_a_header_name_that_is_no_text_stops_nothing(stack: LocalStack) -> None:
         dict(record.headers)["traceparent"] for record in found if record.event.coordinate.endswith(f"/{read}")
     } == {b"00-1-2-01"}
     assert _letters(stack, mark)[mark][1]["caf\N{REPLACEMENT CHARACTER}"] == b"x"
+
+
+def test_a_record_of_any_size_raises_its_alerts_or_is_a_dead_letter_or_leaves_its_stump(stack: LocalStack) -> None:
+    settings = settings_of(stack)
+    with Registry(settings.registry) as registry:
+        schema_id, codec = registry.latest(f"{WEATHER}-value").id, Codec(registry.by_id, max_bytes=1 << 30)
+        large, larger, largest, small = (
+            codec.encode(schema_id, vars(a_reading(a_station() + "x" * size)))
+            for size in (880_000, 920_000, 20_000_000, 0)
+        )
+    trace = ((b"traceparent", b"x" * 850_000),)
+    records = [RawRecord(None, large), RawRecord(None, larger), RawRecord(None, largest), RawRecord(None, small, trace)]
+    places = [
+        f"{WEATHER}/0/{offset}"
+        for record in records
+        for offset in send_raw(settings.kafka, WEATHER, 0, [record], compression="lz4")
+    ]
+    with Worker(stack) as worker:
+        found = alerts_of(stack, places[3:])
+        wait_for(lambda: committed(stack, WEATHER, 0) > _offset(places[3]), "the position beyond")
+        assert worker.health() == 200
+    assert {dict(record.headers).get("traceparent") for record in found if record.event.coordinate == places[3]} == {
+        None
+    }
+    letters = {str(letter.origin): letter for letter in map(DeadLetter.of, read_all(stack, DEAD_LETTERS))}
+    of_alert, of_record, stump = (letters[place] for place in places[:3])
+    assert [letter.reason for letter in (of_alert, of_record, stump)] == ["TooLong"] * 3
+    assert [letter.value for letter in (of_alert, of_record, stump)] == [large, larger, None]
+    assert "the alert's texts have" in str(of_alert.error)
+    assert (stump.stump_bytes, stump.value_sha256) == (len(largest), hashlib.sha256(largest).hexdigest())
 
 
 def _letters(stack: LocalStack, mark: bytes) -> dict[bytes, tuple[bytes | None, dict[str, bytes]]]:

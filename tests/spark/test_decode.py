@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import json
 from datetime import UTC, date
 from typing import Any
@@ -7,9 +8,11 @@ from typing import Any
 import pytest
 from pyspark.sql import Row, SparkSession
 
+from contracts import limits
 from spark.decode import decode
+from spark.record_size import record_size
 from spark.schemas import WriterSchemas
-from tests.spark.records import DEPARTED, SCHEMA, a_departure, body, framed, raw_frame, schema_with
+from tests.spark.records import DEPARTED, RAW, SCHEMA, a_departure, body, framed, raw_frame, schema_with
 
 SCHEMAS = WriterSchemas(f"{DEPARTED}-value", SCHEMA, {7: SCHEMA})
 
@@ -184,3 +187,52 @@ def test_halves_of_a_letter_in_two_texts_are_no_letter(spark: SparkSession) -> N
     halves = value.replace(b"one", b"on\xc3").replace(b"two", b"\xa9wo")
     (row,) = decoded(spark, halves, schemas=WriterSchemas(SCHEMAS.subject, schema, {7: schema}))
     assert row.reason == "Undecodable"
+
+
+ODD_HEADERS: list[tuple[str, bytes | None]] = [
+    ("ce_id", b"\xff" * 300),
+    ("é", None),
+    ("", b""),
+    ("ce_redrivenfrom", b"x" * 70),
+]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        None,
+        [],
+        ODD_HEADERS,
+        [("ce_redrivenfrom", b"x" * 500)],
+        [("ce_redrivenfrom", b"")] * 9,
+        [("ce_redrivenfrom", None)],
+    ],
+)
+def test_a_record_is_as_large_here_as_everywhere(
+    spark: SparkSession, headers: list[tuple[str, bytes | None]] | None
+) -> None:
+    for key, value in ((b"key", b"value"), (None, None)):
+        raw = spark.createDataFrame([(key, value, headers)], "key binary, value binary, " + RAW.split("timestamp,")[1])
+        (row,) = raw.select(record_size()).collect()
+        assert row[0] == limits.record_size(key, value, headers or [])
+
+
+def test_a_record_at_its_topics_limit_is_an_event_and_a_larger_one_is_too_long(spark: SparkSession) -> None:
+    around = limits.record_size(
+        b"key", framed(7, body(a_departure(tail_number=""))), [("ce_id", b"the-producer's-own")]
+    )
+    most = "x" * (limits.RAW_BYTES - around - 2)
+    values = [framed(7, body(a_departure(tail_number=text))) for text in (most, most + "x", most + "x" * 200_000)]
+    fits, too_long, stump = decoded(spark, *values)
+    assert (fits.reason, fits.event.tail_number) == (None, most)
+    assert (too_long.reason, too_long.event, bytes(too_long.record.value)) == ("TooLong", None, values[1])
+    assert too_long.error == "the record has 900001 bytes, and those of its topic at most 900000"
+    assert (stump.reason, stump.record.key, stump.record.value, stump.record.headers) == ("TooLong", None, None, None)
+    assert (stump.record.stump.bytes, stump.record.stump.sha256) == (1_100_001, hashlib.sha256(values[2]).hexdigest())
+    assert (fits.record.stump, too_long.record.stump) == (None, None)
+
+
+def test_a_derived_topics_records_may_be_larger_by_what_is_added(spark: SparkSession) -> None:
+    schemas = WriterSchemas(SCHEMAS.subject, SCHEMA, {7: SCHEMA}, most_bytes=limits.DERIVED_BYTES)
+    (row,) = decoded(spark, framed(7, body(a_departure(tail_number="x" * limits.RAW_BYTES))), schemas=schemas)
+    assert row.reason is None

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from contracts.catalog import Catalog
+from contracts.dead_letters.letter import DeadLetter
 from contracts.errors import ContractError
 from contracts.registry import Registry
 from contracts.s3 import s3_client
@@ -30,6 +31,8 @@ from spark.lease import this_process
 from spark.lifecycle import Lifecycle
 from spark.offsets import OffsetRange
 from spark.settings import LakeSettings, SparkSettings
+from tests.raw_records import send_raw
+from tests.spark.large_records import large_records
 from tests.spark.records import DEPARTED, SCHEMA, Topics, a_departure, body, framed, schema_with
 
 RAW = "flights.raw.v1/0"
@@ -103,6 +106,22 @@ def test_without_a_contract_that_asks_for_a_table_the_lake_says_so(
     none = {name: topic.model_copy(update={"lake_section": "none"}) for name, topic in catalog.topics.items()}
     with pytest.raises(ContractError, match="no contract asks for a table: write"):
         lake_tables(spark, settings, replace(catalog, topics=none), registry, Lifecycle())
+
+
+def test_a_record_of_any_size_is_a_row_or_a_dead_letter_or_leaves_its_stump(
+    settings: SparkSettings, topics: Topics, open_table: Callable[..., LakeTable]
+) -> None:
+    for record, compression in large_records(topics.schema_ids[DEPARTED]):
+        send_raw(settings.kafka, topics.departed.name, 0, [record], compression=compression)
+    table = open_table(derived_from="none")
+    catch_up(table)
+    assert sorted(row["record_offset"] for row in rows(settings, table)) == [0, 3]
+    letters = [DeadLetter.of(message) for message in topics.read(topics.departed.dead_letter_topic)]
+    found = [
+        (letter.origin.offset if letter.origin else None, letter.reason, letter.stump_bytes is None)
+        for letter in letters
+    ]
+    assert found == [(1, "TooLong", True), (2, "TooLong", False), (4, "TooLong", True)]
 
 
 def test_each_record_is_in_the_table_once_with_its_coordinates(

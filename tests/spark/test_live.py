@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Iterator
 
 import pytest
@@ -12,12 +13,15 @@ from pyspark.sql.streaming.query import StreamingQuery
 from contracts.dead_letters.headers import TIMESTAMP
 from contracts.dead_letters.letter import DeadLetter
 from contracts.errors import NotAProducer
+from contracts.limits import record_size
 from contracts.registry import Registry
 from contracts.s3 import s3_client
 from spark.at_least_once import AtLeastOnceSink
 from spark.lifecycle import Lifecycle
 from spark.live import Live, checkpoint_folder, route
 from spark.settings import SparkSettings
+from tests.raw_records import send_raw
+from tests.spark.large_records import large_records
 from tests.spark.live_query import Dimensions, events, running
 from tests.spark.records import DEPARTED, ENRICHED, Topics, a_departure, body, framed
 
@@ -81,6 +85,27 @@ def test_bad_records_go_to_the_dead_letters_in_the_same_batch(topics: Topics, li
     assert headers["ce_id"] == f"{topics.departed.name}/0/2".encode()
     assert headers["__connect.errors.topic"] == topics.departed.name.encode()
     assert headers["__connect.errors.offset"] == b"2"
+
+
+def test_a_record_of_any_size_is_enriched_or_a_dead_letter_or_leaves_its_stump(
+    topics: Topics, settings: SparkSettings, live: StreamingQuery
+) -> None:
+    sent = large_records(topics.schema_ids[DEPARTED])
+    for offset, (record, compression) in enumerate(sent):
+        assert send_raw(settings.kafka, topics.departed.name, 0, [record], compression=compression) == [offset]
+    topics.send_departures("after")
+    live.processAllAvailable()
+    assert [event["flight_id"][:7] for event, _, _ in events(topics)][1:] == ["headers", "after"]
+    assert next(len(event["flight_id"]) for event, _, _ in events(topics)) > 890_000
+    letters = [DeadLetter.of(message) for message in topics.read(topics.departed.dead_letter_topic)]
+    larger, largest, most_headers = (sent[at][0] for at in (1, 2, 4))
+    assert [letter.reason for letter in letters] == ["TooLong"] * 3
+    assert [str(letter.origin) for letter in letters] == [f"{topics.departed.name}/0/{at}" for at in (1, 2, 4)]
+    assert [letter.value for letter in letters] == [larger.value, None, most_headers.value]
+    assert [letter.key for letter in letters] == [b"key", None, b"key"]
+    assert [letter.stump_bytes for letter in letters] == [None, record_size(b"key", largest.value, []), None]
+    assert letters[1].value_sha256 == hashlib.sha256(largest.value or b"").hexdigest()
+    assert letters[2].original_headers() == [("ce_id", None)] * 90_000
 
 
 def test_a_new_dimension_version_holds_from_the_next_batch_on(
