@@ -46,7 +46,8 @@ def letter_lines(letter: DeadLetter, state: State, decoded: Decoded) -> Iterator
     failed = f" (sent back before, from {letter.redriven_from})" if letter.redriven_from is not None else ""
     yield _cut(f"{letter.coordinate}  {_instant(letter.timestamp)}  {state}{failed}  by {letter.by}, {origin}")
     yield _cut(f"    {letter.reason}: {letter.error}")
-    yield _cut(f"    {decoded_text(decoded) or hex_text(letter.value)}")
+    content = decoded_text(decoded) or hex_text(letter.value)
+    yield _cut(f"    {content if letter.stump_bytes is None else stump_text(letter)}")
 
 
 def page_lines(letter: DeadLetter, state: State, decoded: Decoded) -> Iterator[str]:
@@ -72,6 +73,8 @@ def page_lines(letter: DeadLetter, state: State, decoded: Decoded) -> Iterator[s
     for name, value in letter.headers:
         yield f"  {printable(name)} = {readable(value)}"
     yield f"value        {'(none)' if letter.value is None else f'{len(letter.value)} bytes'}"
+    if letter.stump_bytes is not None:
+        yield f"stump        {stump_text(letter)}"
     for at in range(0, len(letter.value or b""), 32):
         yield f"  {at:08x}  {(letter.value or b'')[at : at + 32].hex(' ', -4)}"
 
@@ -102,6 +105,8 @@ def letter_json(letter: DeadLetter, state: State, decoded: Decoded) -> dict[str,
         "error": letter.error,
         "key_hex": None if letter.key is None else letter.key.hex(),
         "value_hex": None if letter.value is None else letter.value.hex(),
+        "stump_bytes": letter.stump_bytes,
+        "value_sha256": letter.value_sha256,
         "headers": [
             {"name": name, "text": readable(value), "hex": None if value is None else value.hex()}
             for name, value in letter.headers
@@ -130,6 +135,12 @@ def decoded_text(decoded: Decoded) -> str | None:
     if decoded.fields is not None:
         return printable(json.dumps(decoded.fields, default=str, ensure_ascii=False))
     return None if decoded.text is None else printable(decoded.text)
+
+
+def stump_text(letter: DeadLetter) -> str:
+    """What there is of a record that was too large for a dead letter."""
+    size, digest = letter.stump_bytes, letter.value_sha256 or "(no value)"
+    return printable(f"too large to keep: {size} bytes, which only {letter.origin} has; SHA-256 of the value {digest}")
 
 
 def hex_text(value: bytes | None) -> str:

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from contracts import topics
 from contracts.codec import Codec
+from contracts.dead_letters.headers import TEXT_CHARACTERS
 from contracts.dead_letters.letter import DeadLetter
 from contracts.dead_letters.log import committed_records, wait_for_open_transactions
 from contracts.errors import DecodeError, UnknownSchemaId
@@ -103,9 +104,9 @@ def settled(letter: DeadLetter, action: Settlement, at: datetime) -> DeadLetterS
     return DeadLetterSettled(
         dead_letter=letter.coordinate,
         coordinate=None if letter.origin is None else str(letter.origin),
-        service=letter.by,
+        service=None if letter.by is None else letter.by[:TEXT_CHARACTERS],
         action=action,
-        reason=letter.reason,
+        reason=letter.reason[:TEXT_CHARACTERS],
         value_sha256=letter.value_sha256,
         settled_at=at,
     )

@@ -22,11 +22,15 @@ from contracts.dead_letters.headers import (
     original_headers,
 )
 from contracts.headers import header_of, headers_of
+from contracts.limits import record_size
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _NUMBER = re.compile("[0-9]{1,15}")
 """Milliseconds until the year 33658, and any size."""
+
+_LONGEST_TOPIC = 249
+"""Characters of a topic's name, at any broker."""
 
 NO_REASON = "(none given)"
 """Stands where a dead letter of a stranger does not say why it is one."""
@@ -87,7 +91,7 @@ class DeadLetter:
     def origin(self) -> Origin | None:
         """Where its record lies; None if it never was one, or does not say."""
         topic, partition, offset = (self._said(name) for name in ("topic", "partition", "offset"))
-        if topic is None or partition is None or offset is None:
+        if topic is None or len(topic) > _LONGEST_TOPIC or partition is None or offset is None:
             return None
         place = place_of(partition, offset)
         return None if place is None else Origin(topic, *place)
@@ -125,6 +129,12 @@ class DeadLetter:
         """The size of the record of which this is a stump; None if this is none."""
         size = _last(_added(self.headers), STUMP_BYTES)
         return int(size) if size is not None and _NUMBER.fullmatch(size) else None
+
+    @property
+    def record_bytes(self) -> int:
+        """The size of its record."""
+        size = self.stump_bytes
+        return record_size(self.key, self.value, self.original_headers()) if size is None else size
 
     @cached_property
     def value_sha256(self) -> str | None:

@@ -40,10 +40,10 @@ def _go(
     on_letter: OnLetter,
     send: Callable[[DeadLetter], DeadLetterSettled],
 ) -> Counter[Verdict]:
-    origins = topic.origins()
+    homes = topic.homes()
     verdicts: Counter[Verdict] = Counter()
     for letter in filter(selection.takes, topic.letters()):
-        verdict = judge(letter, ledger, origins, again=again)
+        verdict = judge(letter, ledger, homes, again=again)
         if verdict is Verdict.REDRIVE:
             ledger.add(send(letter))
         verdicts[verdict] += 1

@@ -35,6 +35,14 @@ class Selection:
         return at is not None and (self.since is None or at >= self.since) and (self.until is None or at < self.until)
 
 
+@dataclass(frozen=True, slots=True)
+class Home:
+    """A topic that records may go back to: its partitions, and the size of its largest record."""
+
+    partitions: int
+    most_bytes: int
+
+
 class Verdict(StrEnum):
     """What a redrive does with a dead letter, in words."""
 
@@ -43,11 +51,12 @@ class Verdict(StrEnum):
     PURGED = "given up: a purge of it has begun"
     FAILED_AGAIN = "failed again after a redrive: --again sends it back once more, after another fix"
     NO_RECORD = "never was a record of a topic: mend its producer and let that send it"
+    TOO_LONG = "larger than a record of its topic may be: mend its producer and let that send it"
     NO_TOPIC = "its topic, or the partition, is not there or has no contract"
 
 
-def judge(letter: DeadLetter, ledger: Ledger, partitions: Mapping[str, int], *, again: bool) -> Verdict:
-    """What is to be done with a letter; `partitions` counts those of each topic that a record may go back to."""
+def judge(letter: DeadLetter, ledger: Ledger, homes: Mapping[str, Home], *, again: bool) -> Verdict:
+    """What is to be done with a letter; `homes` are the topics that a record may go back to."""
     if ledger.is_redriven(letter):
         return Verdict.REDRIVEN
     if ledger.is_purged(letter):
@@ -55,8 +64,11 @@ def judge(letter: DeadLetter, ledger: Ledger, partitions: Mapping[str, int], *, 
     if letter.origin is None:
         return Verdict.NO_RECORD
     # Headers are anybody's bytes: they must not choose where we write.
-    if letter.origin.partition >= partitions.get(letter.origin.topic, 0):
+    home = homes.get(letter.origin.topic)
+    if home is None or letter.origin.partition >= home.partitions:
         return Verdict.NO_TOPIC
+    if letter.record_bytes > home.most_bytes:
+        return Verdict.TOO_LONG
     if letter.redriven_from is not None and not again:
         return Verdict.FAILED_AGAIN
     return Verdict.REDRIVE

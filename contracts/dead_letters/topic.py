@@ -9,8 +9,10 @@ from contracts.catalog import Catalog
 from contracts.dead_letters.ledger import LEDGER, Ledger
 from contracts.dead_letters.letter import DeadLetter
 from contracts.dead_letters.log import committed_records, topics_there
+from contracts.dead_letters.selection import Home
 from contracts.dead_letters.transaction import Settling
 from contracts.errors import ConsumeError, SettlementError
+from contracts.limits import record_limit
 from contracts.publisher import Outlet
 from contracts.registry import Registry
 from contracts.settings import KafkaSettings
@@ -45,10 +47,13 @@ class DeadLetterTopic:
         self.passed_over = ledger.passed_over
         return ledger
 
-    def origins(self) -> Mapping[str, int]:
-        """The topics that records may go back to, with the number of their partitions."""
-        names = [contract.name for contract in self._catalog.topics.values()]
-        return {name: self._there[name] for name in names if name in self._there}
+    def homes(self) -> Mapping[str, Home]:
+        """The topics that records may go back to."""
+        return {
+            contract.name: Home(self._there[contract.name], record_limit(contract))
+            for contract in self._catalog.topics.values()
+            if contract.name in self._there
+        }
 
     def settling(self) -> Settling:
         """To be entered by whoever settles these letters. Raises SettlementError or RegistryError."""

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from contracts.dead_letters.headers import REDRIVEN_FROM, Header, dead_letter_headers
+from contracts.dead_letters.headers import REDRIVEN_FROM, Header, dead_letter_headers, stump_headers
 from contracts.dead_letters.letter import DeadLetter
 
 
@@ -24,6 +24,13 @@ def a_letter(
     headers = dead_letter_headers(own, "flights.departed.v1", "live", "VALUE_CONVERTER", reason, error, coordinate)
     usual = DeadLetter("flights.departed.v1.dlq", 0, 7, 1_700_000_000_000, b"key", b"value", stored(headers))
     return dataclasses.replace(usual, **fields)
+
+
+def a_stump() -> DeadLetter:
+    """What is left of a record of 20 MB."""
+    letter = a_letter(original=(), reason="TooLong")
+    headers = letter.headers + stored(stump_headers(20_000_000, "5" * 64))
+    return dataclasses.replace(letter, key=None, value=None, headers=headers)
 
 
 def stored(headers: Iterable[Header]) -> tuple[tuple[str, bytes | None], ...]:

@@ -13,7 +13,7 @@ from confluent_kafka import Message, Producer
 from contracts import topics
 from contracts.catalog import load_catalog
 from contracts.codec import Codec
-from contracts.dead_letters.headers import dead_letter_headers
+from contracts.dead_letters.headers import ERRORS, dead_letter_headers
 from contracts.dead_letters.ledger import LEDGER
 from contracts.dead_letters.redrive import redrive
 from contracts.dead_letters.selection import Selection, Verdict
@@ -61,8 +61,11 @@ class Place:
         first_offset: int = 0,
         original: list[tuple[str, bytes | None]] | None = None,
         of: str | None = None,
+        reason: str | None = None,
     ) -> None:
-        """Dead letters of the records at partition 1, `first_offset` and those that follow, of another topic if `of` names it."""
+        """Dead letters of the records at partition 1, `first_offset` and those that follow, of another topic if `of` names it; a stranger's with a
+        `reason` of its own length.
+        """
         producer = Producer({**PRODUCER_CONFIG, **self.settings.kafka.client_config()})
         for offset, value in enumerate(values, first_offset):
             coordinate = f"{of or self.topic}/1/{offset}"
@@ -75,6 +78,8 @@ class Place:
                 "an error",
                 coordinate,
             )
+            if reason is not None:
+                headers.append((f"{ERRORS}exception.class.name", reason))
             producer.produce(
                 self.dead_letter_topic, value, f"key-{offset}", headers=headers, timestamp=self.began_ms + offset
             )

@@ -8,15 +8,17 @@ import pytest
 
 from contracts.dead_letters.ledger import Ledger, settled
 from contracts.dead_letters.letter import DeadLetter
-from contracts.dead_letters.selection import Selection, Verdict, judge
+from contracts.dead_letters.selection import Home, Selection, Verdict, judge
 from contracts.dead_letters.summary import Summary, state_of
 from contracts.events import Settlement
-from tests.dead_letters.letters import a_letter
+from contracts.limits import RAW_BYTES, record_size
+from tests.dead_letters.letters import a_letter, a_stump
 
 NOW = datetime(2026, 3, 2, tzinfo=UTC)
 AT = datetime.fromtimestamp(1_700_000_000, UTC)
+LARGEST = b"x" * (RAW_BYTES - record_size(b"key", None, [("ce_id", b"theirs")]))
 SECOND = timedelta(seconds=1)
-PARTITIONS = {"flights.departed.v1": 2}
+HOMES = {"flights.departed.v1": Home(2, RAW_BYTES)}
 
 
 @pytest.mark.parametrize(
@@ -51,23 +53,28 @@ def test_a_letter_without_time_is_outside_of_every_range() -> None:
         (a_letter(coordinate="flights.departed.v1/2/0"), Verdict.NO_TOPIC),
         (a_letter(coordinate="__consumer_offsets/0/0"), Verdict.NO_TOPIC),
         (a_letter(redriven_from="flights.departed.v1.dlq/0/3"), Verdict.FAILED_AGAIN),
+        (a_letter(value=LARGEST), Verdict.REDRIVE),
+        (a_letter(value=LARGEST + b"x"), Verdict.TOO_LONG),
+        (a_letter(value=LARGEST, redriven_from="flights.departed.v1.dlq/0/3"), Verdict.FAILED_AGAIN),
+        (a_stump(), Verdict.TOO_LONG),
     ],
+    ids=range(9),
 )
 def test_a_letter_goes_back_where_its_record_came_from_or_stays(letter: DeadLetter, verdict: Verdict) -> None:
-    assert judge(letter, Ledger(), PARTITIONS, again=False) is verdict
+    assert judge(letter, Ledger(), HOMES, again=False) is verdict
 
 
 def test_what_failed_again_goes_back_when_told_so() -> None:
     letter = a_letter(redriven_from="flights.departed.v1.dlq/0/3")
-    assert judge(letter, Ledger(), PARTITIONS, again=True) is Verdict.REDRIVE
+    assert judge(letter, Ledger(), HOMES, again=True) is Verdict.REDRIVE
 
 
 def test_a_record_with_two_letters_goes_back_once() -> None:
     of_live, of_lake = a_letter(), a_letter(offset=8)
     ledger = Ledger([settled(of_live, Settlement.redriven, NOW)])
-    assert judge(of_live, ledger, PARTITIONS, again=True) is Verdict.REDRIVEN
-    assert judge(of_lake, ledger, PARTITIONS, again=True) is Verdict.REDRIVEN
-    assert judge(a_letter(offset=8, coordinate="flights.departed.v1/1/43"), ledger, PARTITIONS, again=True) is (
+    assert judge(of_live, ledger, HOMES, again=True) is Verdict.REDRIVEN
+    assert judge(of_lake, ledger, HOMES, again=True) is Verdict.REDRIVEN
+    assert judge(a_letter(offset=8, coordinate="flights.departed.v1/1/43"), ledger, HOMES, again=True) is (
         Verdict.REDRIVE
     )
 
@@ -75,12 +82,12 @@ def test_a_record_with_two_letters_goes_back_once() -> None:
 def test_another_value_at_the_same_coordinate_is_another_letter() -> None:
     """The topic was made anew, and the ledger was not."""
     ledger = Ledger([settled(a_letter(), Settlement.redriven, NOW), settled(a_letter(), Settlement.purged, NOW)])
-    assert judge(a_letter(value=b"other"), ledger, PARTITIONS, again=False) is Verdict.REDRIVE
+    assert judge(a_letter(value=b"other"), ledger, HOMES, again=False) is Verdict.REDRIVE
 
 
 def test_what_is_being_purged_does_not_go_back() -> None:
     ledger = Ledger([settled(a_letter(), Settlement.purged, NOW)])
-    assert judge(a_letter(), ledger, PARTITIONS, again=True) is Verdict.PURGED
+    assert judge(a_letter(), ledger, HOMES, again=True) is Verdict.PURGED
 
 
 def test_letters_are_counted_by_topic_reason_and_state() -> None:

@@ -20,6 +20,7 @@ from contracts.dead_letters.purge import plan_purge, purge
 from contracts.dead_letters.selection import Selection, Verdict
 from contracts.errors import ConsumeError, SettlementError
 from contracts.events import Settlement
+from contracts.provision import set_config
 from tests.dead_letters.place import Place
 
 pytestmark = pytest.mark.system
@@ -41,6 +42,18 @@ def test_a_record_goes_back_as_it_was_with_its_dead_letter_named(place: Place) -
     first, second = place.entries()
     assert (first.dead_letter, first.coordinate) == (f"{place.dead_letter_topic}/0/0", f"{place.topic}/1/0")
     assert (first.action, first.reason, second.value_sha256) == (Settlement.redriven, "Trial", None)
+
+
+def test_a_record_that_its_topic_would_not_take_stays_and_keeps_no_other(place: Place) -> None:
+    place.send_letters(secrets.token_bytes(1_048_000), b"b")
+    assert place.redrive() == {Verdict.TOO_LONG: 1, Verdict.REDRIVE: 1}
+    assert [record.value() for record in place.records()] == [b"b"]
+
+
+def test_what_a_stranger_wrote_is_cut_in_the_ledger(place: Place) -> None:
+    place.send_letters(b"a", reason="r" * 950_000)
+    purge(place.letters, plan_purge(place.letters, lambda letter: True))
+    assert [entry.reason for entry in place.entries()] == ["r" * 1_000]
 
 
 def test_a_second_redrive_sends_only_what_is_new(place: Place) -> None:
@@ -125,7 +138,9 @@ def test_entries_behind_somebody_elses_open_transaction_are_waited_for(
 
 
 def test_what_a_topic_does_not_take_is_named_and_nothing_of_its_transaction_is_sent(place: Place) -> None:
-    place.send_letters(b"a", secrets.token_bytes(1_048_500))
+    admin = AdminClient({**place.settings.kafka.client_config()})
+    set_config(admin, {place.topic: {"max.message.bytes": "500"}})
+    place.send_letters(b"a", secrets.token_bytes(2_000))
     with pytest.raises(SettlementError, match=rf"{place.dead_letter_topic}/0/1 to {place.topic}: .*too large"):
         place.redrive()
     assert (place.records(), place.entries()) == ([], [])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from contracts.dead_letters.decoded import Decoded
 from deploy.dead_letter_text import letter_json, letter_lines, page_lines, readable
-from tests.dead_letters.letters import a_letter
+from tests.dead_letters.letters import a_letter, a_stump
 
 ESCAPE = "\x1b]0;owned\x07\u202e\r\n"
 
@@ -26,6 +26,16 @@ def test_control_characters_are_escaped_wherever_they_stand() -> None:
     for decoded in (Decoded(fields={"name": ESCAPE}), Decoded(text=ESCAPE), Decoded(problem=ESCAPE)):
         for line in (*letter_lines(letter, "open", decoded), *page_lines(letter, "open", decoded)):
             assert line.isprintable(), line
+
+
+def test_of_a_stump_is_said_what_it_is() -> None:
+    letter, nothing = a_stump(), Decoded(problem="there is no value")
+    told = (
+        f"too large to keep: 20000000 bytes, which only flights.departed.v1/1/42 has; SHA-256 of the value {'5' * 64}"
+    )
+    assert f"stump        {told}" in page_lines(letter, "open", nothing)
+    assert f"    {told}" in letter_lines(letter, "open", nothing)
+    assert letter_json(letter, "open", nothing)["stump_bytes"] == 20_000_000
 
 
 @given(st.none() | st.binary())
