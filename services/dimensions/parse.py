@@ -12,6 +12,7 @@ from datetime import date
 import pyarrow as pa
 
 from contracts.dimension import Column, DimensionContract
+from contracts.limits import DIMENSION_TEXT_BYTES
 from services.dimensions.rejected import Rejected
 
 Value = str | int | float | bool | date
@@ -24,7 +25,7 @@ def parse(contract: DimensionContract, body: bytes) -> pa.Table | Rejected:
     """The rows of a CSV file (UTF-8, a header line, RFC 4180 quotes) under the contract's names and types.
 
     Columns that the contract does not name are left out. The first thing that is wrong makes it Rejected:
-    `Unparseable`, `MissingColumn`, `Empty`, `MissingValue`, `WrongType` or `DuplicateKey`.
+    `Unparseable`, `MissingColumn`, `Empty`, `MissingValue`, `WrongType`, `TooLong` or `DuplicateKey`.
     """
     if b"\0" in body:
         return Rejected("Unparseable", f"not text: byte {body.index(0)} is 0x00")
@@ -90,6 +91,9 @@ def _values(
         value = None if text in null_values else read(text)
         if value is None and text not in null_values:
             return Rejected("WrongType", f"line {line}, column {column.source!r}: {text[:80]!r} is no {column.type}")
+        if isinstance(value, str) and len(value.encode()) > DIMENSION_TEXT_BYTES:
+            size = f"{len(value.encode())} bytes, at most {DIMENSION_TEXT_BYTES} fit into what looks it up"
+            return Rejected("TooLong", f"line {line}, column {column.source!r}: {size}")
         if value is None and not column.nullable:
             return Rejected("MissingValue", f"line {line}, column {column.source!r} must have a value")
         values.append(value)

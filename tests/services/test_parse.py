@@ -52,6 +52,11 @@ def test_columns_get_the_contract_s_names_types_and_nulls() -> None:
 
 
 NONSENSE = {
+    "a text longer than a record has room for": (
+        a_file(a_plane(model="é" * 501)),
+        "TooLong",
+        "line 2, column 'model': 1002 bytes",
+    ),
     "no bytes": (b"", "Empty", "no header"),
     "only a header": (a_file(), "Empty", "no rows"),
     "a column less": (a_file(a_plane(), header=HEADER.replace("seats", "chairs")), "MissingColumn", "'seats'"),
