@@ -16,12 +16,13 @@ from contracts.catalog import Catalog, load_catalog
 from contracts.command_line import command_line
 from contracts.errors import HeadraceError
 from contracts.observe import configure_logging, serve_health
+from contracts.provision import check_limits
 from contracts.registry import Registry
 from contracts.settings import read_settings
 from spark import repair_command
 from spark.at_least_once import AtLeastOnceSink
 from spark.exactly_once import ExactlyOnceSink
-from spark.lake import lake_tables, run_lake
+from spark.lake import lake_tables, lake_topics, run_lake
 from spark.lease import Lease
 from spark.lifecycle import Lifecycle
 from spark.live import Live, route
@@ -74,7 +75,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def run(name: str, settings: SparkSettings, catalog: Catalog) -> None:
-    """Run `live` or `lake` until asked to stop. Raises what ends it: TableTaken, QueryFailed, PositionsDisagree and others."""
+    """Run `live` or `lake` until asked to stop. Raises what ends it: TopicUnfit, TableTaken, QueryFailed, PositionsDisagree and others."""
+    check_limits(settings.kafka, catalog, _written_by(name, settings, catalog))
     lifecycle = Lifecycle()
     lifecycle.listen()
     with ExitStack() as ending:
@@ -108,6 +110,14 @@ def run(name: str, settings: SparkSettings, catalog: Catalog) -> None:
             lifecycle.run([query] if query is not None else [])
         else:
             run_lake(lake_tables(spark, settings, catalog, registry, lifecycle), lifecycle)
+
+
+def _written_by(name: str, settings: SparkSettings, catalog: Catalog) -> list[str]:
+    """The topics that a deployable writes to."""
+    if name == "live":
+        way = route(catalog)
+        return [way.target, way.dead_letters]
+    return [catalog.topic(topic).dead_letter_topic for topic in lake_topics(settings, catalog)]
 
 
 def _acquire(lifecycle: Lifecycle, settings: SparkSettings, catalog: Catalog, ending: ExitStack) -> Future[None]:

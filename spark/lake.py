@@ -237,6 +237,11 @@ class LakeTable:
         return partitions_of(AdminClient({**self._settings.kafka.client_config()}), self._topic.name, 30)
 
 
+def lake_topics(settings: SparkSettings, catalog: Catalog) -> Sequence[str]:
+    """The topics that the settings name, or else whose contracts ask for a table."""
+    return settings.lake.topics or [name for name, topic in catalog.topics.items() if topic.lake is not None]
+
+
 def lake_tables(
     spark: SparkSession,
     settings: SparkSettings,
@@ -244,8 +249,8 @@ def lake_tables(
     registry: Registry,
     lifecycle: Lifecycle,
 ) -> list[LakeTable]:
-    """One for each topic whose contract asks for a table, or of those that the settings name. Raises ContractError."""
-    chosen = settings.lake.topics or [name for name, topic in catalog.topics.items() if topic.lake is not None]
+    """One for each of `lake_topics`. Raises ContractError."""
+    chosen = lake_topics(settings, catalog)
     if not chosen:
         raise ContractError("no contract asks for a table: write `lake` into a topic's contract, or do not run this")
     return [

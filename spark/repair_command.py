@@ -9,8 +9,10 @@ from datetime import datetime
 from confluent_kafka import KafkaException
 
 from contracts.catalog import load_catalog
+from contracts.provision import check_limits
 from contracts.registry import Registry
 from spark.errors import RepairFailed
+from spark.live import TARGET
 from spark.repair import Progress, Repair
 from spark.session import start_session, stop_session
 from spark.settings import SparkSettings
@@ -26,13 +28,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(settings: SparkSettings, options: argparse.Namespace) -> None:
-    """Repair, or only look. Raises RepairFailed, RegistryError, ContractError or DimensionUnreadable."""
+    """Repair, or only look. Raises RepairFailed, RegistryError, ContractError, TopicUnfit or DimensionUnreadable."""
+    catalog = load_catalog()
+    check_limits(settings.kafka, catalog, [TARGET])
     _tell("starting Spark")
     spark = start_session(settings, "headrace-repair")
     done = False
     try:
         with Registry(settings.registry, retry_seconds=2.0) as registry:
-            repair = Repair(spark, settings, load_catalog(), registry)
+            repair = Repair(spark, settings, catalog, registry)
             _tell("reading the lake, when it has all that is in the topic now")
             if options.dry_run:
                 _say(repair.look(options.since, options.wait))

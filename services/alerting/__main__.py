@@ -15,6 +15,7 @@ from contracts.catalog import load_catalog
 from contracts.command_line import command_line
 from contracts.errors import HeadraceError
 from contracts.observe import configure_logging, serve_health
+from contracts.provision import check_limits
 from contracts.publisher import Publisher
 from contracts.registry import Registry
 from contracts.settings import read_settings
@@ -57,7 +58,9 @@ def main() -> int:
     except (RulebookError, ReceiversError) as error:
         print(error, file=sys.stderr)
         return 2
+    alerts = catalog.topic(topics.ALERTS_RAISED.name)
     try:
+        check_limits(settings.kafka, catalog, [alerts.name, alerts.dead_letter_topic, topics.RULES_ACTIVATED.name])
         with (
             Registry(settings.registry, retry_seconds=_REGISTRY_RETRY_SECONDS) as registry,
             Publisher(

@@ -1,0 +1,63 @@
+"""What `live` makes of a record within its limit is within that of the enriched topic; nothing starts where a topic takes less."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from contracts.catalog import load_catalog
+from contracts.limits import (
+    ADDED_BYTES,
+    DEAD_LETTER_BYTES,
+    DIMENSION_TEXT_BYTES,
+    TRACEPARENT_BYTES,
+    batch_limit,
+    record_size,
+)
+from contracts.provision import set_config
+from deploy.local.stack import LocalStack
+from spark.enrich import DIMENSIONS, LOOKED_UP, LOOKUPS
+from spark.live import TARGET, route
+from spark.wire import encoding
+
+_ANY_FIELD_BYTES = DIMENSION_TEXT_BYTES + 4
+"""A text, its length and the branch of its union: longer than any number."""
+
+
+def test_what_live_adds_to_a_record_fits_into_what_a_stage_may_add() -> None:
+    catalog = load_catalog()
+    looked_up = len(LOOKED_UP) * _ANY_FIELD_BYTES
+    stamp = {
+        "unmatched": [lookup.name for lookup in LOOKUPS],
+        "dimension_versions": dict.fromkeys(DIMENSIONS, 2**63 - 1),
+        "revision": 2**31 - 1,
+    }
+    constant = record_size(None, None, list(route(catalog).constant_headers.items()))
+    coordinate = record_size(None, None, [("ce_id", f"{'t' * 249}/2147483647/{2**63 - 1}")])
+    renamed = len("ce_causationid") - len("ce_id")
+    assert looked_up + len(encoding(catalog.schema(TARGET), stamp)) + constant + coordinate + renamed < ADDED_BYTES / 2
+    assert TRACEPARENT_BYTES < ADDED_BYTES / 2
+
+
+@pytest.mark.parametrize(
+    "command", [["spark", "live"], ["spark", "lake"], ["services.alerting"]], ids=lambda command: command[-1]
+)
+def test_a_start_is_refused_where_dead_letters_do_not_fit(stack: LocalStack, command: list[str]) -> None:
+    admin = AdminClient({"bootstrap.servers": stack.kafka.bootstrap_servers})
+    topic = "alerts.raised.v1.dlq" if command == ["services.alerting"] else "flights.departed.v1.dlq"
+    needs = batch_limit(DEAD_LETTER_BYTES)
+    set_config(admin, {topic: {"max.message.bytes": "1048588"}})
+    try:
+        env = os.environ | stack.settings_env()
+        ended = subprocess.run(
+            [sys.executable, "-m", *command], env=env, capture_output=True, text=True, timeout=120, check=False
+        )
+    finally:
+        set_config(admin, {topic: {"max.message.bytes": str(needs)}})
+    assert ended.returncode == 1
+    told = f"{topic} takes batches of 1048588 bytes, and needs {needs} by its contract: run `headrace topics create`"
+    assert told in ended.stderr
