@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
+import pyarrow as pa
 import structlog
 from deltalake import DeltaTable, Field, QueryBuilder, Schema
 from deltalake.exceptions import CommitFailedError
@@ -16,8 +17,9 @@ from contracts.errors import ContractError
 from contracts.settings import S3Settings
 from contracts.topic import TopicContract
 from spark.errors import PositionsDisagree, TableTaken
+from spark.merged_files import LiveFile, merged
 from spark.positions import Positions
-from spark.table_files import TableFile
+from spark.table_files import TableFile, partition_texts
 
 _log = structlog.get_logger(__name__)
 
@@ -29,9 +31,7 @@ class TableWriter:
     """Commits go where the writer thinks that the table is, by a put that fails if something is there.
 
     So whoever else has committed in between makes the commit fail, and nothing is written twice: what this writer knows
-    of the table is all that there is. A compaction is committed by deltalake, which lets it pass whatever came in between, even
-    another compaction of the same files, after which their rows would be there twice; but not a change of the table's metadata.
-    So each writer begins with one: its lease's epoch, which fences whoever was before it.
+    of the table is all that there is. Each writer begins with a commit, its lease's epoch, which fences whoever was before it.
     """
 
     def __init__(
@@ -43,6 +43,9 @@ class TableWriter:
         """
         assert topic.lake is not None
         self._topic = topic.name
+        self._s3 = s3
+        self._prefix = f"lake/{topic.lake.table}"
+        self._statistics = list(statistics)
         self._partition_by = list(topic.lake.partition_by)
         history = f"interval {topic.lake.history_days} days"
         properties = {
@@ -54,7 +57,7 @@ class TableWriter:
         }
         wanted = Schema.from_json(schema.json())
         self.table = DeltaTable.create(
-            f"s3://{s3.bucket}/lake/{topic.lake.table}",
+            f"s3://{s3.bucket}/{self._prefix}",
             wanted,
             mode="ignore",
             partition_by=self._partition_by,
@@ -116,40 +119,50 @@ class TableWriter:
         """
         marks = [Transaction(self._app(partition), offset) for partition, offset in positions.next_offsets.items()]
         marks += [Transaction(f"headrace/raw/{raw}", offset) for raw, offset in highest.items()]
-        adds: list[AddAction | RemoveAction] = [
-            AddAction(each.path, each.size, each.partition_values, each.modified_ms, True, each.stats) for each in files
-        ]
-        metadata = {"userMetadata": positions.as_json()}
-        try:
-            self.table.create_write_transaction(
-                adds,
-                "append",
-                self.table.schema(),
-                self._partition_by,
-                commit_properties=CommitProperties(metadata, max_commit_retries=0, app_transactions=marks),
-            )
-        except CommitFailedError as error:
-            raise self.taken() from error
-        self.table.update_incremental()
+        adds = [_added(each, data_change=True) for each in files]
+        self._commit(adds, CommitProperties({"userMetadata": positions.as_json()}, 0, marks))
         self.confirm(positions)
+
+    def merge(self, files: Sequence[LiveFile]) -> TableFile:
+        """A file with the rows of these, all of one partition, in their order; it is not yet part of the table.
+
+        Made here, since deltalake's own compaction writes a partition's value out as the folder's name, which may be too long.
+        """
+        schema = pa.schema([(field.name, field.type) for field in pa.schema(self.table.schema())])
+        return merged(self._s3, self._prefix, files, schema, self._statistics)
+
+    def replace(self, files: Sequence[LiveFile], by: Sequence[TableFile]) -> None:
+        """Put files with the same rows in the place of these. Raises TableTaken as `commit` does."""
+        now_ms = round(time.time() * 1000)
+        gone = [RemoveAction(each.path, False, now_ms, each.size, partition_texts(each.partition)) for each in files]
+        self._commit([*gone, *(_added(each, data_change=False) for each in by)], CommitProperties(None, 0))
 
     def confirm(self, positions: Positions) -> None:
         """Raises TableTaken unless the table, as read last, has taken in just this: a commit may follow it."""
         if self._positions_of(list(positions.next_offsets)) != positions:
             raise self.taken()
 
-    def files(self) -> list[dict[str, Any]]:
-        """`path`, `size_bytes` and, if the table has partition columns, `partition` (values by column) of every file of the
-        newest version.
-        """
+    def files(self) -> list[LiveFile]:
+        """Every file of the newest version, the oldest first."""
         actions = self.table.get_add_actions()
-        names = [name for name in ("path", "size_bytes", "partition") if name in actions.schema.names]
+        names = ["modification_time", "path", "size_bytes", *(["partition"] if self._partition_by else [])]
         columns = [actions.column(name).to_pylist() for name in names]
-        return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+        found = sorted(zip(*columns, strict=True), key=lambda each: each[:2])
+        return [LiveFile(path, size, *(dict(each) for each in partition)) for _, path, size, *partition in found]
 
     def taken(self) -> TableTaken:
         """What to raise when somebody else turns out to have committed."""
         return TableTaken(f"another writer has committed to {self.table.table_uri}: this one stops; a table has one")
+
+    def _commit(self, actions: Sequence[AddAction | RemoveAction], properties: CommitProperties) -> None:
+        """`properties` allow no second attempt, which would be at another version."""
+        try:
+            self.table.create_write_transaction(
+                list(actions), "append", self.table.schema(), self._partition_by, commit_properties=properties
+            )
+        except CommitFailedError as error:
+            raise self.taken() from error
+        self.table.update_incremental()
 
     def _positions_of(self, partitions: Sequence[int]) -> Positions:
         found = {each: self.table.transaction_version(self._app(each)) for each in partitions}
@@ -170,6 +183,10 @@ class TableWriter:
         if added := [field for field in wanted.fields if field.name not in there]:
             self.table.alter.add_columns(added)
             _log.info("columns added", table=self.table.table_uri, columns=[field.name for field in added])
+
+
+def _added(file: TableFile, *, data_change: bool) -> AddAction:
+    return AddAction(file.path, file.size, file.partition_values, file.modified_ms, data_change, file.stats)
 
 
 def _type(field: Field) -> str:

@@ -120,7 +120,7 @@ class _Task:
         self._rows: list[pa.RecordBatch] = []
         self._gathered = 0
         self._gathered_bytes = 0
-        self._open: dict[tuple[Any, ...], _OpenFile] = {}
+        self._open: dict[tuple[Any, ...], OpenFile] = {}
         self._waiting: _Waiting | None = None
         self._files: list[TableFile] = []
 
@@ -174,7 +174,7 @@ class _Task:
                 later.append(part)
                 continue
             if values not in self._open:
-                self._open[values] = _OpenFile(dict(zip(by, values, strict=True)), rows.schema)
+                self._open[values] = OpenFile(dict(zip(by, values, strict=True)), rows.schema)
             self._open[values].write(part)
         if later:
             self._waiting = self._waiting or _Waiting(rows.schema)
@@ -184,12 +184,8 @@ class _Task:
             self._upload(by_size[len(by_size) // 2 :])
 
     def _upload(self, chosen: Sequence[tuple[Any, ...]]) -> None:
-        for values in chosen:
-            body, file = self._open.pop(values).close(self._plan.statistics)
-            _client(self._plan.s3).upload_fileobj(
-                pa.BufferReader(body), Bucket=self._plan.s3.bucket, Key=f"{self._plan.prefix}/{file.path}"
-            )
-            self._files.append(file)
+        plan = self._plan
+        self._files += [put_file(plan.s3, plan.prefix, self._open.pop(values), plan.statistics) for values in chosen]
 
 
 class _Waiting:
@@ -225,9 +221,11 @@ def _parts(rows: pa.Table, by: Sequence[str]) -> Iterator[tuple[tuple[Any, ...],
         yield tuple(part.column(name)[0].as_py() for name in by), part
 
 
-class _OpenFile:
+class OpenFile:
+    """A file of one partition while it is written, in memory; `values` are those of the partition columns, `schema` is that of all rows."""
+
     def __init__(self, values: Mapping[str, Any], schema: pa.Schema) -> None:
-        self._values = {name: _as_text(value) for name, value in values.items()}
+        self._values = partition_texts(values)
         self._names = [name for name in schema.names if name not in values]
         self._sink = pa.BufferOutputStream()
         kept = pa.schema([schema.field(name) for name in self._names])
@@ -251,6 +249,13 @@ class _OpenFile:
         stats = file_statistics(pq.read_metadata(pa.BufferReader(body)), statistics)
         path = f"{''.join(folders)}{uuid.uuid4()}.parquet"
         return body, TableFile(path, body.size, self._values, json.dumps(stats), round(time.time() * 1000))
+
+
+def put_file(s3: S3Settings, prefix: str, written: OpenFile, statistics: Sequence[str]) -> TableFile:
+    """End the file and upload it below the table's folder `prefix`."""
+    body, file = written.close(statistics)
+    _client(s3).upload_fileobj(pa.BufferReader(body), Bucket=s3.bucket, Key=f"{prefix}/{file.path}")
+    return file
 
 
 def rows_of(batch: pa.RecordBatch, plan: FilePlan) -> tuple[pa.RecordBatch, pa.RecordBatch]:
@@ -315,8 +320,13 @@ def file_statistics(parquet: pq.FileMetaData, columns: Sequence[str]) -> dict[st
     }
 
 
+def partition_texts(values: Mapping[str, Any]) -> dict[str, str | None]:
+    """Values of partition columns as Delta's log has them."""
+    return {name: _as_text(value) for name, value in values.items()}
+
+
 def _as_text(value: Any) -> str | None:
-    """A partition value as Delta's protocol writes it, which takes an empty text for null."""
+    """As Delta's protocol writes it, which takes an empty text for null."""
     if value is None or value == "":
         return None
     return str(value).lower() if isinstance(value, bool) else str(value)

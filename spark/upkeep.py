@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 
+import pyarrow as pa
 import structlog
-from deltalake import WriterProperties
-from deltalake.exceptions import CommitFailedError, DeltaError
+from boto3.exceptions import Boto3Error
+from botocore.exceptions import BotoCoreError, ClientError
+from deltalake.exceptions import DeltaError
 from prometheus_client import Counter as Metric
 
 from spark.lake_table import TableWriter
+from spark.merged_files import LiveFile
 from spark.positions import Positions
+from spark.table_files import TableFile
 
 SMALL_BYTES = 16 << 20
 """A file of fewer bytes costs a reader more for opening it than for reading it."""
@@ -22,12 +27,19 @@ _SMALL_FILES = 5
 _TARGET_BYTES = 2 * SMALL_BYTES
 """Twice the limit: of small files, any two that are left would have fitted into one."""
 
-_PROPERTIES = WriterProperties(compression="ZSTD", compression_level=1, max_row_group_size=100_000)
-"""A row group is held in memory while it is written; the default of a million rows took 170 MB."""
+_PARTITIONS_AT_ONCE = 100
+"""Some seconds of requests; the others come after the next batch."""
 
 _VACUUM_SECONDS = 24 * 3600.0
+_RETRY_SECONDS = 600.0
+
+_FAILURES = (DeltaError, OSError, pa.ArrowException, Boto3Error, BotoCoreError, ClientError)
+"""What the store says, or a damaged file: nothing that a batch depends on."""
 
 COMPACTED = Metric("headrace_lake_compacted_files", "Small files that became parts of larger ones.", ["table"])
+FAILED = Metric(
+    "headrace_lake_failed_compactions", "Small files that could not be made one; tried again later.", ["table"]
+)
 VACUUMED = Metric("headrace_lake_vacuumed_files", "Files of versions past retention that were deleted.", ["table"])
 
 _log = structlog.get_logger(__name__)
@@ -54,40 +66,71 @@ class Upkeep:
         self._history_hours = history_hours
         self._kept = max(1, _SMALL_FILES - files_per_commit)
         self._small_bytes = small_bytes
-        self._vacuum_at = time.monotonic()
+        self._compact_at = self._vacuum_at = time.monotonic()
 
     def run(self, positions: Positions) -> None:
         """Do what is due. Raises TableTaken if somebody else has taken in more than these positions."""
-        self.compact()
+        if time.monotonic() >= self._compact_at:
+            self.compact()
         if time.monotonic() >= self._vacuum_at:
             self.vacuum()
             self._vacuum_at = time.monotonic() + _VACUUM_SECONDS
         self._writer.confirm(positions)
 
     def compact(self) -> None:
-        """Make larger files of small ones, in one commit that changes no row. Raises TableTaken if there is another writer by now."""
-        small = Counter(
-            str(file.get("partition")) for file in self._writer.files() if file["size_bytes"] < self._small_bytes
-        )
-        if max(small.values(), default=0) <= self._kept:
+        """Make larger files of small ones, in one commit that changes no row; what fails is tried again later.
+
+        Raises TableTaken if there is another writer by now.
+        """
+        small = defaultdict[str, list[LiveFile]](list)
+        for file in self._writer.files():
+            if file.size < self._small_bytes:
+                small[str(file.partition)].append(file)
+        due = sorted((files for files in small.values() if len(files) > self._kept), key=len, reverse=True)
+        if not due:
             return
         began = time.monotonic()
+        old, new = list[LiveFile](), list[TableFile]()
+        for together in self._bins(due[:_PARTITIONS_AT_ONCE]):
+            try:
+                new.append(self._writer.merge(together))
+            except _FAILURES as error:
+                self._failed(error, first=together[0].path)
+            else:
+                old += together
         try:
-            done = self._writer.table.optimize.compact(
-                target_size=_TARGET_BYTES * self._small_bytes // SMALL_BYTES,
-                max_concurrent_tasks=1,
-                writer_properties=_PROPERTIES,
-            )
-        except CommitFailedError as error:
-            raise self._writer.taken() from error
-        COMPACTED.labels(self._name).inc(done["numFilesRemoved"])
-        _log.info(
-            "compacted",
+            if old:
+                self._writer.replace(old, new)
+        except _FAILURES as error:
+            self._failed(error, first=old[0].path)
+            return
+        COMPACTED.labels(self._name).inc(len(old))
+        seconds = round(time.monotonic() - began, 2)
+        _log.info("compacted", table=self._name, files=len(old), into=len(new), seconds=seconds)
+
+    def _bins(self, partitions: Sequence[Sequence[LiveFile]]) -> Iterator[list[LiveFile]]:
+        """Files of one partition that make one together."""
+        target = _TARGET_BYTES * self._small_bytes // SMALL_BYTES
+        for files in partitions:
+            held: list[LiveFile] = []
+            for file in files:
+                if held and sum(each.size for each in held) + file.size > target:
+                    yield held
+                    held = []
+                held.append(file)
+            if len(held) > 1:
+                yield held
+
+    def _failed(self, error: Exception, first: str) -> None:
+        FAILED.labels(self._name).inc()
+        _log.error(
+            "not compacted: readers are slower until it is; see to the cause, it is tried again",
             table=self._name,
-            files=done["numFilesRemoved"],
-            into=done["numFilesAdded"],
-            seconds=round(time.monotonic() - began, 2),
+            first_file=first,
+            error=str(error),
+            again_in_seconds=_RETRY_SECONDS,
         )
+        self._compact_at = time.monotonic() + _RETRY_SECONDS
 
     def vacuum(self) -> None:
         """Delete what is older than the retention and in no version since."""
@@ -95,7 +138,7 @@ class Upkeep:
             gone = self._writer.table.vacuum(
                 self._history_hours, dry_run=False, enforce_retention_duration=False, full=True
             )
-        except DeltaError as error:
+        except (DeltaError, OSError) as error:
             # Nothing depends on it, and the next one finds the same files.
             _log.warning("not vacuumed", table=self._name, error=str(error))
             return

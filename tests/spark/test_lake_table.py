@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder
-from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
+from prometheus_client import REGISTRY
+from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType, TimestampType
 
 from contracts.catalog import load_catalog
 from contracts.s3 import s3_client
@@ -56,10 +57,10 @@ class Table:
         self.epoch = 0
         self.prefix = f"lake/{lake.table}"
 
-    def writer(self) -> TableWriter:
-        """The next one, with an epoch of its own."""
+    def writer(self, *more: StructField) -> TableWriter:
+        """The next one, with an epoch of its own, and with `more` columns."""
         self.epoch += 1
-        return TableWriter(self.s3, self.contract, SCHEMA, STATISTICS, self.epoch)
+        return TableWriter(self.s3, self.contract, StructType([*SCHEMA.fields, *more]), STATISTICS, self.epoch)
 
     def files(self, *offsets: int, origins: tuple[str | None, ...] = ("EWR",)) -> list[TableFile]:
         """Files with a row for each of these offsets and origins, made as a task of Spark's makes them."""
@@ -171,6 +172,75 @@ def test_a_table_without_partition_columns_is_compacted_as_well(stack: LocalStac
     assert table.read() == Counter(("EWR", offset) for offset in range(4))
 
 
+def test_partitions_of_any_value_are_compacted(table: Table) -> None:
+    writer = table.writer()
+    upkeep = Upkeep(writer, "flights", 1, files_per_commit=2)
+    values = (
+        "x" * 2_000,
+        "\U0001f6eb" * 300,
+        "a/b",
+        "..",
+        "%2F",
+        "\x00",
+        "null",
+        "__HIVE_DEFAULT_PARTITION__",
+        "",
+        None,
+    )
+    for offset in range(6):
+        writer.commit(table.files(offset, origins=values), taken(offset + 1), {})
+        upkeep.run(taken(offset + 1))
+    files = Counter(str(file.partition) for file in writer.files())
+    assert len(files) == len(values) - 1, "the empty text is null to Delta"
+    assert max(files.values()) <= 4
+    assert table.read() == Counter((value or None, offset) for value in values for offset in range(6))
+    # Any partition can be chosen by its value.
+    assert sorted(row for row in writer.revisions([(5, 5)])) == [("flights.raw.v1/0/5", 0)] * len(values)
+
+
+def test_a_file_from_before_a_column_was_added_is_compacted_with_later_ones(table: Table) -> None:
+    old = table.writer()
+    for offset in range(2):
+        old.commit(table.files(offset), taken(offset + 1), {})
+    writer = table.writer(StructField("gate", StringType()), StructField("codes", ArrayType(StringType())))
+    for offset in range(2, 4):
+        writer.commit(table.files(offset), taken(offset + 1), {})
+    Upkeep(writer, "flights", 1, files_per_commit=2).run(taken(4))
+    assert len(writer.files()) == 1
+    assert table.read() == Counter(("EWR", offset) for offset in range(4))
+
+
+def test_a_compaction_that_fails_stops_no_commit_and_is_tried_again(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = table.writer()
+    upkeep = Upkeep(writer, "flights", 1, files_per_commit=2)
+    for offset in range(4):
+        writer.commit(table.files(offset, origins=("EWR", "JFK")), taken(offset + 1), {})
+    lost = next(file.path for file in writer.files() if file.partition["origin"] == "EWR")
+    s3, bucket, key = s3_client(table.s3), table.s3.bucket, f"{table.prefix}/{lost}"
+    body = s3.get_object(Bucket=bucket, Key=key)["Body"].read()
+    failed = _failed_compactions()
+    s3.delete_object(Bucket=bucket, Key=key)
+    upkeep.compact()
+    for damaged in (body[:-9], b""):
+        s3.put_object(Bucket=bucket, Key=key, Body=damaged)
+        upkeep.compact()
+    assert _failed_compactions() == failed + 3
+    assert Counter(file.partition["origin"] for file in writer.files()) == {"EWR": 4, "JFK": 1}
+    s3.put_object(Bucket=bucket, Key=key, Body=body)
+    upkeep.run(taken(4))
+    assert len(writer.files()) == 5, "not before its time"
+    monkeypatch.setattr(upkeep, "_compact_at", 0.0)
+    upkeep.run(taken(4))
+    assert len(writer.files()) == 2
+    assert table.read() == Counter((origin, offset) for origin in ("EWR", "JFK") for offset in range(4))
+
+
+def _failed_compactions() -> float:
+    return REGISTRY.get_sample_value("headrace_lake_failed_compactions_total", {"table": "flights"}) or 0.0
+
+
 def test_a_writer_that_did_not_see_another_ones_commit_cannot_commit(table: Table) -> None:
     slept = table.writer()
     slept.commit(table.files(0), taken(1), {})
@@ -229,7 +299,7 @@ def test_an_hour_of_commits_leaves_at_most_five_small_files_in_any_version(table
         files = table.files(*range(first, first + per_commit))
         files += table.files(*range(first + per_commit, first + 2 * per_commit))
         writer.commit(files, taken(first + 2 * per_commit), {})
-        sizes = [file["size_bytes"] for file in writer.files()]
+        sizes = [file.size for file in writer.files()]
         most = max(most, sum(size < small for size in sizes))
         upkeep.run(taken(first + 2 * per_commit))
     assert 3 < most <= 5
