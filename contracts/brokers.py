@@ -1,11 +1,11 @@
-"""Calls to brokers: `retried` for those whose refusal may pass, `partitions_of`, `watermarks`, `list_offsets`."""
+"""Calls to brokers: `retried` for those whose refusal may pass, `partitions_of`, `topic_ids`, `watermarks`, `list_offsets`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 if TYPE_CHECKING:
@@ -38,6 +38,22 @@ def retried(ask: Callable[[], T], seconds: float) -> T:
 def partitions_of(client: Consumer | AdminClient, topic: str, seconds: float) -> list[int]:
     """The topic's partitions, in order; none if there is no such topic. Raises KafkaException."""
     return sorted(client.list_topics(topic, timeout=seconds).topics[topic].partitions)
+
+
+def topic_ids(admin: AdminClient, topics: Iterable[str], seconds: float) -> dict[str, str]:
+    """By topic its identity, another one once it was deleted and made anew; what does not exist is left out. Raises KafkaException."""
+
+    def describe() -> dict[str, str]:
+        found = {}
+        for topic, asked in admin.describe_topics(TopicCollection(list(topics)), request_timeout=seconds).items():
+            try:
+                found[topic] = str(asked.result().topic_id)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise
+        return found
+
+    return retried(describe, seconds)
 
 
 def watermarks(consumer: Consumer, topic: str, partition: int, seconds: float) -> tuple[int, int]:

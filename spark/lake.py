@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from contracts.brokers import partitions_of
+from contracts.brokers import partitions_of, topic_ids
 from contracts.catalog import Catalog
 from contracts.errors import ContractError
 from contracts.registry import Registry
@@ -46,6 +46,9 @@ _log = structlog.get_logger(__name__)
 
 _LOOK_SECONDS = 1.0
 """How often the query looks whether enough records for a batch, or the time for one, have come."""
+
+_TIMEOUT_SECONDS = 60.0
+"""For the brokers to answer, as long as Spark's own reader gives them."""
 
 _FEW_RECORDS = 50_000
 """A batch of fewer is written by one task: small files cost every reader more than a second core gains here."""
@@ -91,6 +94,8 @@ class LakeTable:
         self._checkpoints = f"checkpoints/lake/{topic.lake.table}"
         self._lease = Lease(settings.s3, f"leases/lake/{topic.lake.table}", settings.lake.lease_seconds)
         self._s3 = s3_client(settings.s3)
+        # `log_level`: a broker that is away is told of by whoever asks.
+        self._admin = AdminClient({**settings.kafka.client_config(), "log_level": 0})
         self._fields: list[str] = [field["name"] for field in json.loads(schema)["fields"]]
         self._statistics = statistics(topic, self._fields)
         self.path = f"s3a://{settings.s3.bucket}/{self._prefix}"
@@ -105,7 +110,7 @@ class LakeTable:
         """Take the lease, create the table if there is none, and go on from where it is.
 
         Raises TableTaken if it has a writer, and PositionsDisagree if the last writer's checkpoint has taken in more
-        than the table.
+        than the table, or if the topic was made anew since.
         """
         self.acquire()
         try:
@@ -125,7 +130,9 @@ class LakeTable:
     def _start(self) -> StreamingQuery:
         partitions = self._partitions()
         schema = row_schema(self._spark, self._schema)
-        self._writer = TableWriter(self._settings.s3, self._topic, schema, self._statistics, self._lease.epoch)
+        self._writer = TableWriter(
+            self._settings.s3, self._topic, schema, self._statistics, self._lease.epoch, self._topic_ids()
+        )
         self._upkeep = Upkeep(
             self._writer, self._lake.table, self._lake.history_days * 24, files_per_commit=len(partitions)
         )
@@ -155,8 +162,8 @@ class LakeTable:
     def write(self, batch: DataFrame, batch_id: int) -> None:
         """Append what the table has not taken in yet; records that can't be decoded go to the dead letters before.
 
-        Raises TableTaken if this process may not write the table any more, and DeadLettersMiscounted, having committed nothing,
-        if those are not as many as the records that can't be decoded.
+        Having committed nothing, raises TableTaken if this process may not write the table any more, DeadLettersMiscounted if the
+        dead letters are not as many as the records that can't be decoded, PositionsDisagree if the topic was made anew.
         """
         ranges = offset_ranges(batch)
         positions = self.positions.after(ranges)
@@ -174,6 +181,8 @@ class LakeTable:
             return written, highest
 
         written, highest = self._schemas.covering(batch, write, self._lifecycle.stopping)
+        # After the records were read: they are of the topic that has this id now, or of the one that was deleted since.
+        self._writer.check_topics(self._topic_ids())
         # The commit itself fails if anybody else has made a version; this tells whom to ask.
         self._lease.check()
         self._writer.commit(written.files, positions, highest)
@@ -234,7 +243,11 @@ class LakeTable:
             )
 
     def _partitions(self) -> list[int]:
-        return partitions_of(AdminClient({**self._settings.kafka.client_config()}), self._topic.name, 30)
+        return partitions_of(self._admin, self._topic.name, _TIMEOUT_SECONDS)
+
+    def _topic_ids(self) -> dict[str, str]:
+        names = {self._topic.name, self._topic.derived_from or self._topic.name}
+        return topic_ids(self._admin, names, _TIMEOUT_SECONDS)
 
 
 def lake_topics(settings: SparkSettings, catalog: Catalog) -> Sequence[str]:

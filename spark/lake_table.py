@@ -35,14 +35,24 @@ class TableWriter:
     """
 
     def __init__(
-        self, s3: S3Settings, topic: TopicContract, schema: StructType, statistics: Sequence[str], epoch: int
+        self,
+        s3: S3Settings,
+        topic: TopicContract,
+        schema: StructType,
+        statistics: Sequence[str],
+        epoch: int,
+        topic_ids: Mapping[str, str],
     ) -> None:
-        """Create the table if there is none, and add the columns that it lacks; `schema` is that of its rows.
+        """Create the table if there is none, and add the columns that it lacks; `schema` is that of its rows, `topic_ids` are what
+        the brokers say of the topic and of the one that it is derived from.
 
-        Raises ContractError if a column has another type.
+        Raises ContractError if a column has another type, PositionsDisagree if the table is of topics with other ids.
         """
         assert topic.lake is not None
         self._topic = topic.name
+        self._id_properties = {topic.name: "headrace.topic_id"}
+        if topic.derived_from is not None:
+            self._id_properties[topic.derived_from] = "headrace.raw_topic_id"
         self._s3 = s3
         self._prefix = f"lake/{topic.lake.table}"
         self._statistics = list(statistics)
@@ -54,6 +64,7 @@ class TableWriter:
             "delta.logRetentionDuration": history,
             "delta.deletedFileRetentionDuration": history,
             "headrace.epoch": str(epoch),
+            **{self._id_properties[name]: topic_id for name, topic_id in topic_ids.items()},
         }
         wanted = Schema.from_json(schema.json())
         self.table = DeltaTable.create(
@@ -66,6 +77,7 @@ class TableWriter:
             raise_if_key_not_exists=False,
             storage_options=s3.delta_options(),
         )
+        self.check_topics(topic_ids)
         self._evolve(wanted)
         found = self.table.metadata().configuration
         if changed := {name: value for name, value in properties.items() if found.get(name) != value}:
@@ -75,6 +87,18 @@ class TableWriter:
     def version(self) -> int:
         """The version of the table that this writer has made or found."""
         return self.table.version()
+
+    def check_topics(self, topic_ids: Mapping[str, str]) -> None:
+        """Raises PositionsDisagree if a topic is another one than the table's rows are of: it was deleted and made anew."""
+        kept = self.table.metadata().configuration
+        for topic, topic_id in topic_ids.items():
+            before = kept.get(self._id_properties[topic])
+            if before and before != topic_id:
+                raise PositionsDisagree(
+                    f"{topic} was deleted and made anew: the table {self.table.table_uri} is of the topic with id {before}, the "
+                    f"brokers have one with id {topic_id}, whose records would be taken for those that the table has. Move the "
+                    f"folder {self._prefix} away and remove checkpoints/{self._prefix}, and the table is filled anew"
+                )
 
     def read_positions(self, partitions: Sequence[int]) -> Positions:
         """How far the table has taken in these partitions of its topic.

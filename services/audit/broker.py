@@ -8,14 +8,12 @@ from typing import TypeVar
 from confluent_kafka import (
     ConsumerGroupTopicPartitions,
     IsolationLevel,
-    KafkaError,
     KafkaException,
-    TopicCollection,
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
-from contracts.brokers import list_offsets, retried
+from contracts.brokers import list_offsets, retried, topic_ids
 from services.audit.errors import CouldNotAudit
 
 _TIMEOUT_SECONDS = 10.0
@@ -34,17 +32,7 @@ class Broker:
 
     def topic_id(self, topic: str) -> str | None:
         """The topic's identity: another one once it was deleted and made anew. None: there is no such topic."""
-
-        def describe() -> str | None:
-            try:
-                asked = self._admin.describe_topics(TopicCollection([topic]), request_timeout=_TIMEOUT_SECONDS)
-                return str(asked[topic].result().topic_id)
-            except KafkaException as error:
-                if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    return None
-                raise
-
-        return self._answer(describe)
+        return self._answer(lambda: topic_ids(self._admin, [topic], _TIMEOUT_SECONDS)).get(topic)
 
     def starts(self, topic: str) -> dict[int, int]:
         """For each partition the first offset that it still has."""

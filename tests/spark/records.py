@@ -17,6 +17,7 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 from pyspark.sql import DataFrame, SparkSession
 
 from contracts import topics
+from contracts.brokers import retried
 from contracts.catalog import Catalog, load_catalog
 from contracts.limits import DEAD_LETTER_BYTES, LARGEST_BATCH_BYTES, batch_limit, record_limit
 from contracts.registry import Registry
@@ -98,11 +99,7 @@ class Topics:
         self._config = {name: {"max.message.bytes": str(batch_limit(limit))} for name, limit in limits.items()}
 
     def __enter__(self) -> Self:
-        made = self._admin.create_topics(
-            [NewTopic(name, num_partitions=2, config=config) for name, config in self._config.items()]
-        )
-        for future in made.values():
-            future.result()
+        self._create(self._names)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -112,6 +109,17 @@ class Topics:
     def add_partitions(self, count: int) -> None:
         """Give the departed topic this many."""
         for future in self._admin.create_partitions([NewPartitions(self.departed.name, count)]).values():
+            future.result()
+
+    def make_anew(self, name: str) -> None:
+        """Delete a topic and create it again, with the same partitions."""
+        for future in self._admin.delete_topics([name], operation_timeout=30).values():
+            future.result()
+        retried(lambda: self._create([name]), 30)
+
+    def _create(self, names: Sequence[str]) -> None:
+        made = [NewTopic(name, num_partitions=2, config=self._config[name]) for name in names]
+        for future in self._admin.create_topics(made).values():
             future.result()
 
     def send(

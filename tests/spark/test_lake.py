@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -283,6 +284,67 @@ def test_values_at_the_edges_of_their_types_are_rows_or_dead_letters(
     }  # fmt: skip
     letters = [dict(message.headers() or []) for message in topics.read(topics.departed.dead_letter_topic)]
     assert [letter["__connect.errors.exception.class.name"] for letter in letters] == [b"Undecodable"] * 4
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_a_topic_that_was_made_anew_and_is_longer_is_not_taken_for_the_old_one(
+    running: bool, settings: SparkSettings, topics: Topics, open_table: Callable[..., LakeTable]
+) -> None:
+    topics.send_departures("a", "b")
+    table = open_table()
+    query = table.start()
+    try:
+        query.processAllAvailable()
+        if not running:
+            query.stop()
+            table.close()
+        topics.make_anew(topics.departed.name)
+        topics.send_departures(*"cdef")
+        with pytest.raises(
+            (StreamingQueryException, PositionsDisagree), match=f"{topics.departed.name} was deleted and made anew"
+        ):
+            (query.processAllAvailable if running else open_table().start)()
+    finally:
+        query.stop()
+        table.close()
+    with pytest.raises(PositionsDisagree, match="Move the folder lake/") as refused:
+        open_table().start()
+    assert len(set(re.findall("id ([A-Za-z0-9+/]{22})", str(refused.value)))) == 2
+    assert flights(settings, table) == Counter("ab")
+    name = topics.departed.lake.table  # type: ignore[union-attr]
+    remove(settings, f"lake/{name}/")
+    remove(settings, f"checkpoints/lake/{name}/")
+    table = open_table()
+    catch_up(table)
+    assert flights(settings, table) == Counter("cdef")
+
+
+def test_a_raw_topic_that_was_made_anew_stops_the_table_of_what_is_derived_from_it(
+    settings: SparkSettings, topics: Topics, open_table: Callable[..., LakeTable]
+) -> None:
+    raw = topics.enriched.name
+    topics.send_departures(f"{raw}/0/0")
+    table = open_table(derived_from=raw)
+    catch_up(table)
+    topics.make_anew(raw)
+    topics.send_departures(f"{raw}/0/0")
+    with pytest.raises(PositionsDisagree, match=f"{raw} was deleted and made anew"):
+        open_table(derived_from=raw).start()
+
+
+def test_a_table_that_knows_no_topic_takes_the_one_that_there_is(
+    settings: SparkSettings, topics: Topics, open_table: Callable[..., LakeTable]
+) -> None:
+    topics.send_departures("a")
+    table = open_table()
+    catch_up(table)
+    before = delta(settings, table)
+    known = before.metadata().configuration
+    before.alter.set_table_properties({"headrace.topic_id": ""}, raise_if_not_exists=False)
+    topics.send_departures("b")
+    catch_up(open_table())
+    assert delta(settings, table).metadata().configuration["headrace.topic_id"] == known["headrace.topic_id"]
+    assert flights(settings, table) == Counter("ab")
 
 
 def test_a_later_revision_of_a_raw_record_is_a_row_of_its_own(

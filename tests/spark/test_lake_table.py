@@ -60,7 +60,7 @@ class Table:
     def writer(self, *more: StructField) -> TableWriter:
         """The next one, with an epoch of its own, and with `more` columns."""
         self.epoch += 1
-        return TableWriter(self.s3, self.contract, StructType([*SCHEMA.fields, *more]), STATISTICS, self.epoch)
+        return TableWriter(self.s3, self.contract, StructType([*SCHEMA.fields, *more]), STATISTICS, self.epoch, {})
 
     def files(self, *offsets: int, origins: tuple[str | None, ...] = ("EWR",)) -> list[TableFile]:
         """Files with a row for each of these offsets and origins, made as a task of Spark's makes them."""
