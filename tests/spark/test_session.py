@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from deploy.local.spark_env import spark_env
 from spark.decode import decode
 from spark.schemas import WriterSchemas
+from spark.worker_input import map_whole
 from tests.spark.records import SCHEMA, a_departure, body, framed, raw_frame
 
 _START = """
@@ -62,6 +63,19 @@ def test_workers_have_no_archives_on_their_path(spark: SparkSession) -> None:
     found = json.loads(row["found"])
     assert [entry for entry in found["path"] + found["kept"] if entry.endswith((".zip", ".jar"))] == []
     assert {"pyarrow", "confluent_kafka"} <= set(found["loaded"])
+
+
+def test_rows_go_to_python_in_batches_of_a_few_megabytes(spark: SparkSession) -> None:
+    """1,000 records, as many as a batch may have, can be a gigabyte."""
+
+    def measure(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield pa.RecordBatch.from_pydict({"records": [batch.num_rows], "size": [batch.nbytes]})
+
+    records = spark.range(0, 200, 1, 1).selectExpr("cast(repeat('x', 500000) as binary) AS value")
+    found = map_whole(records, measure, "records long, size long").collect()
+    assert sum(row["records"] for row in found) == 200
+    assert max(row["size"] for row in found) < 9 << 20
 
 
 def test_reading_avro_leaves_no_schema_behind(spark: SparkSession) -> None:
