@@ -10,12 +10,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 import structlog
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import IsolationLevel
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from contracts.brokers import partitions_of, topic_ids
+from contracts.brokers import list_offsets, partitions_of, retried, topic_ids
 from contracts.catalog import Catalog
 from contracts.errors import ContractError
 from contracts.registry import Registry
@@ -209,6 +210,7 @@ class LakeTable:
             self._prefix,
             self._topic.name,
             self._topic.derived_from,
+            self._raw_ends(),
             self._fields,
             self._lake.partition_by,
             self._statistics,
@@ -244,6 +246,20 @@ class LakeTable:
 
     def _partitions(self) -> list[int]:
         return partitions_of(self._admin, self._topic.name, _TIMEOUT_SECONDS)
+
+    def _raw_ends(self) -> dict[int, int] | None:
+        """By partition of the raw topic the offset after its last record, transactions that are open included."""
+        raw = self._topic.derived_from
+        partitions = [] if raw is None else partitions_of(self._admin, raw, _TIMEOUT_SECONDS)
+        if raw is None or not partitions:
+            return None
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        return retried(
+            lambda: list_offsets(
+                self._admin, raw, partitions, latest, IsolationLevel.READ_UNCOMMITTED, _TIMEOUT_SECONDS
+            ),
+            _TIMEOUT_SECONDS,
+        )
 
     def _topic_ids(self) -> dict[str, str]:
         names = {self._topic.name, self._topic.derived_from or self._topic.name}

@@ -62,14 +62,15 @@ _NOT_REPEATED = ("coordinate", "record_offset", "raw_offset")
 @dataclass(frozen=True, slots=True)
 class FilePlan:
     """What every task of a batch needs to know. `prefix` is the table's folder in the bucket; `derived_from` is the topic of the
-    raw records, if these are derived; `left_out` are, by partition of the topic, the sorted offsets of records that the table
-    has already.
+    raw records, if these are derived, and `raw_ends` its partitions, each with the offset after the last, None if there is no
+    such topic by now; `left_out` are, by partition of the topic, the sorted offsets of records that the table has already.
     """
 
     s3: S3Settings
     prefix: str
     topic: str
     derived_from: str | None
+    raw_ends: Mapping[int, int] | None
     event_fields: Sequence[str]
     partition_by: Sequence[str]
     statistics: Sequence[str]
@@ -264,12 +265,7 @@ def rows_of(batch: pa.RecordBatch, plan: FilePlan) -> tuple[pa.RecordBatch, pa.R
     events = dict(zip(plan.event_fields, batch.column("event").flatten(), strict=True))
     slash = text("/")[0]
     place = pc.binary_join_element_wise(text(plan.topic)[0], partition.cast(pa.string()), slash)
-    # The id of an event that was derived from a raw record is that record's coordinate.
-    derived = (
-        mask(np.zeros(batch.num_rows, np.bool_))
-        if plan.derived_from is None
-        else pc.fill_null(pc.match_substring_regex(event_id, pattern(plan.derived_from)), False)
-    )
+    derived = _derived(event_id, plan)
     coordinate = pc.if_else(derived, event_id, pc.binary_join_element_wise(place, offset.cast(pa.string()), slash))
     parts = pc.split_pattern(coordinate, "/", max_splits=1, reverse=True).flatten()
     places = np.arange(batch.num_rows) * 2
@@ -287,6 +283,26 @@ def rows_of(batch: pa.RecordBatch, plan: FilePlan) -> tuple[pa.RecordBatch, pa.R
     revision = events["revision"] if "revision" in events else numbers(np.zeros(batch.num_rows, np.int32))
     identity = pa.RecordBatch.from_arrays([raw, raw_offset, revision, partition, offset], schema=IDENTITY)
     return rows, identity.filter(derived)
+
+
+def _derived(event_id: pa.Array, plan: FilePlan) -> pa.Array:
+    """Whether each event's id is the coordinate of a raw record that there is; an id of somebody else's may only look like one."""
+    if plan.derived_from is None:
+        return mask(np.zeros(len(event_id), np.bool_))
+    found = pc.fill_null(pc.match_substring_regex(event_id, pattern(plan.derived_from)), False)
+    if plan.raw_ends is None or found.true_count == 0:
+        return found
+    parts = pc.split_pattern(event_id.filter(found), "/").flatten()
+    places = np.arange(found.true_count) * 3
+    partition, offset = (parts.take(numbers(places + at)).cast(pa.int64()).to_numpy() for at in (1, 2))
+    inside = np.zeros(len(event_id), np.bool_)
+    ends = np.zeros(max(plan.raw_ends, default=0) + 1, np.int64)
+    for raw, end in plan.raw_ends.items():
+        ends[raw] = end
+    exists = partition < len(ends)
+    exists[exists] = offset[exists] < ends[partition[exists]]
+    inside[found.to_numpy(zero_copy_only=False)] = exists
+    return mask(inside)
 
 
 def file_statistics(parquet: pq.FileMetaData, columns: Sequence[str]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from unittest.mock import ANY
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import Producer
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
@@ -262,6 +263,24 @@ def test_an_id_that_is_no_coordinate_of_the_raw_topic_marks_no_repeat(
     assert delta(settings, table).transaction_version(f"headrace/raw/{other.rpartition('/')[0]}") == (
         6 if other.startswith(RAW) else None
     )
+
+
+def test_the_coordinate_of_a_record_that_does_not_exist_is_none(
+    settings: SparkSettings, topics: Topics, open_table: Callable[..., LakeTable]
+) -> None:
+    raw = topics.enriched.name
+    producer = Producer(settings.kafka.client_config())
+    producer.produce(raw, b"the only one", partition=1)
+    assert producer.flush(30) == 0
+    beyond = [f"{raw}/1/1", f"{raw}/0/0", f"{raw}/2/0", f"{raw}/99999/0", f"{raw}/1/9999999999999"]
+    topics.send_departures(f"{raw}/1/0", *beyond, *beyond, f"{raw}/1/0")
+    table = open_table(derived_from=raw)
+    catch_up(table)
+    assert flights(settings, table) == Counter([f"{raw}/1/0", *beyond, *beyond])
+    coordinates = {row["record_offset"]: row["coordinate"] for row in rows(settings, table)}
+    assert coordinates == {0: f"{raw}/1/0"} | {at: f"{topics.departed.name}/0/{at}" for at in range(1, 11)}
+    marks = [delta(settings, table).transaction_version(f"headrace/raw/{each.rpartition('/')[0]}") for each in beyond]
+    assert marks == [1, None, None, None, 1]
 
 
 def test_values_at_the_edges_of_their_types_are_rows_or_dead_letters(
