@@ -26,6 +26,14 @@ _log = structlog.get_logger(__name__)
 _CHECKPOINT_COMMITS = 20
 """After so many commits the log is written out as one file: a reader reads that one and what follows."""
 
+_FEATURE_VERSIONS = {1, 2, 7}
+"""Writer versions without features of their own: those between bring change data, generated columns, column mapping, identities;
+7 names each.
+"""
+
+_HONOURED = {"appendOnly", "invariants", "timestampNtz"}
+"""What version 2 has, which is how the table was made, and a type of column."""
+
 
 class TableWriter:
     """Commits go where the writer thinks that the table is, by a put that fails if something is there.
@@ -46,7 +54,7 @@ class TableWriter:
         """Create the table if there is none, and add the columns that it lacks; `schema` is that of its rows, `topic_ids` are what
         the brokers say of the topic and of the one that it is derived from.
 
-        Raises ContractError if a column has another type, PositionsDisagree if the table is of topics with other ids.
+        Raises ContractError if a column has another type or the table a feature that this can't write, PositionsDisagree if the table is of topics with other ids.
         """
         assert topic.lake is not None
         self._topic = topic.name
@@ -77,6 +85,7 @@ class TableWriter:
             raise_if_key_not_exists=False,
             storage_options=s3.delta_options(),
         )
+        self._refuse_features()
         self.check_topics(topic_ids)
         self._evolve(wanted)
         found = self.table.metadata().configuration
@@ -194,6 +203,19 @@ class TableWriter:
 
     def _app(self, partition: int) -> str:
         return f"headrace/{self._topic}/{partition}"
+
+    def _refuse_features(self) -> None:
+        """What another engine has turned on: deltalake would commit files that readers then take for something else."""
+        protocol = self.table.protocol()
+        features = set(protocol.writer_features or [])
+        if protocol.min_writer_version in _FEATURE_VERSIONS and features <= _HONOURED:
+            return
+        said = ", ".join(sorted(features - _HONOURED)) or f"those of writer version {protocol.min_writer_version}"
+        raise ContractError(
+            f"the table {self.table.table_uri} has features of Delta that `lake` can't write ({said}): another engine has turned "
+            "them on. Drop them there (ALTER TABLE … DROP FEATURE …), or restore the version before, or move the folder "
+            f"{self._prefix} away and remove checkpoints/{self._prefix}, and the table is filled anew"
+        )
 
     def _evolve(self, wanted: Schema) -> None:
         """Add what the contract has added."""

@@ -417,6 +417,34 @@ def test_a_field_whose_type_the_table_cannot_change_is_refused_by_name(
         open_table(schema=schema).start()
 
 
+@pytest.mark.parametrize(
+    ("turned_on", "named"),
+    [
+        ("'delta.columnMapping.mode' = 'name'", "columnMapping"),
+        ("'delta.enableDeletionVectors' = 'true'", "deletionVectors"),
+        ("'delta.enableChangeDataFeed' = 'true'", "changeDataFeed|writer version 4"),
+    ],
+)
+def test_a_feature_that_another_engine_has_turned_on_is_refused_by_name(
+    turned_on: str,
+    named: str,
+    spark: SparkSession,
+    settings: SparkSettings,
+    topics: Topics,
+    open_table: Callable[..., LakeTable],
+) -> None:
+    topics.send_departures("a")
+    table = open_table()
+    catch_up(table)
+    spark.sql(f"ALTER TABLE delta.`{table.path}` SET TBLPROPERTIES ({turned_on})")
+    before = delta(settings, table).version()
+    with pytest.raises(
+        ContractError, match=rf"features of Delta that `lake` can't write \(.*({named}).*Drop them there"
+    ):
+        open_table().start()
+    assert delta(settings, table).version() == before
+
+
 def test_a_second_writer_is_refused_with_the_name_of_the_first(
     settings: SparkSettings, topics: Topics, open_table: Callable[..., LakeTable]
 ) -> None:
