@@ -36,6 +36,14 @@ def place_of(partition: str, offset: str) -> tuple[int, int] | None:
     return None if found is None else (int(found["partition"]), int(found["offset"]))
 
 
+def place_in(topic: str, event_id: bytes | None) -> tuple[int, int] | None:
+    """Partition and offset, if an event's id is the coordinate of a record of this topic."""
+    if event_id is None or not _compiled(topic).fullmatch(event_id):
+        return None
+    _, partition, offset = event_id.rsplit(b"/", 2)
+    return int(partition), int(offset)
+
+
 @functools.cache
 def _compiled(topic: str) -> re.Pattern[bytes]:
     return re.compile(pattern(topic).encode())

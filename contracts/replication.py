@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -31,13 +31,15 @@ _REQUEST_SECONDS = 1.0
 _log = logging.getLogger(__name__)
 
 
-def wait_for_replication(kafka: KafkaSettings, client: Consumer, topics: Iterable[str]) -> None:
+def wait_for_replication(
+    kafka: KafkaSettings, client: Consumer, topics: Iterable[str], pause: Callable[[float], object] = time.sleep
+) -> None:
     """Return when all that a producer, now dead, had sent to these topics lies below their ends.
 
     An end, as clients are told it, is the high watermark: what a leader's followers don't have yet lies beyond it. And a
     request that waits for them holds back those behind it, which the broker has received, but doesn't look at yet.
 
-    Partitions with one replica are not looked at; `client` is asked which they are. Raises KafkaException, and
+    Partitions with one replica are not looked at; `client` is asked which they are; `pause` takes seconds. Raises KafkaException, and
     ConsumeError if followers don't catch up.
     """
     places = [
@@ -61,14 +63,14 @@ def wait_for_replication(kafka: KafkaSettings, client: Consumer, topics: Iterabl
     try:
         # Where others write too, there is always something on its way: no more often than there are requests in flight.
         for _ in range(_REQUESTS_IN_FLIGHT):
-            if not _wait(consumer, places):
+            if not _wait(consumer, places, pause):
                 return
-            time.sleep(_REQUEST_SECONDS)
+            pause(_REQUEST_SECONDS)
     finally:
         consumer.close()
 
 
-def _wait(consumer: Consumer, places: Iterable[Place]) -> bool:
+def _wait(consumer: Consumer, places: Iterable[Place], pause: Callable[[float], object]) -> bool:
     """Return when what the leaders have at the call is replicated; whether some of it was not.
 
     Clients are not told where a log ends, but a fetch beyond that is out of range, and one between the high watermark and
@@ -79,6 +81,7 @@ def _wait(consumer: Consumer, places: Iterable[Place]) -> bool:
     had_to_wait = False
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while True:
+        pause(0)
         ends = {place: watermarks(consumer, *place, _BROKER_SECONDS)[1] for place in bounds}
         # Where there is a bound, the high watermark comes to it while others write, or else to the end itself.
         probes = {place: ends[place] + (reach if bound == sys.maxsize else 1) for place, bound in bounds.items()}

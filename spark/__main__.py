@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
+import subprocess
 import sys
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import structlog
+from pyspark.sql import SparkSession
 
 from contracts.catalog import Catalog, load_catalog
 from contracts.command_line import command_line
@@ -21,6 +24,7 @@ from contracts.registry import Registry
 from contracts.settings import read_settings
 from spark import repair_command
 from spark.at_least_once import AtLeastOnceSink
+from spark.errors import StopRequested
 from spark.exactly_once import ExactlyOnceSink
 from spark.lake import lake_tables, lake_topics, run_lake
 from spark.lease import Lease
@@ -31,6 +35,7 @@ from spark.real_time import RealTime
 from spark.session import start_session, stop_session, while_java_lives
 from spark.settings import SparkSettings
 from spark.sink import Sink
+from spark.succession import Succession
 
 _log = structlog.get_logger(__name__)
 
@@ -102,12 +107,16 @@ def run(name: str, settings: SparkSettings, catalog: Catalog) -> None:
         )
         if acquired is not None:
             acquired.result()
+            if mode != Mode.EXACTLY_ONCE:
+                # Whoever writes exactly once is fenced.
+                ending.enter_context(_succession(settings, catalog, lifecycle).watched(lambda: _end_at_once(spark)))
         if real_time:
             RealTime(spark, settings, catalog, registry, lifecycle).run()
         elif name == "live":
-            sink = _live_sink(settings, catalog, lifecycle)
-            query = Live(spark, settings, catalog, registry, sink, lifecycle).start()
-            lifecycle.run([query] if query is not None else [])
+            with suppress(StopRequested):
+                sink = _live_sink(settings, catalog, lifecycle)
+                query = Live(spark, settings, catalog, registry, sink, lifecycle).start()
+                lifecycle.run([query] if query is not None else [])
         else:
             run_lake(lake_tables(spark, settings, catalog, registry, lifecycle), lifecycle)
 
@@ -131,10 +140,27 @@ def _acquire(lifecycle: Lifecycle, settings: SparkSettings, catalog: Catalog, en
     return pool.submit(lease.acquire)
 
 
+def _succession(settings: SparkSettings, catalog: Catalog, lifecycle: Lifecycle) -> Succession:
+    assert lifecycle.lease is not None
+    return Succession(settings.kafka, route(catalog), lifecycle.lease)
+
+
+def _end_at_once(spark: SparkSession) -> None:
+    """Without an orderly end, in which Spark's producers would still send: what they have left, a successor writes."""
+    jvm: subprocess.Popen[bytes] | None = getattr(spark.sparkContext._gateway, "proc", None)
+    if jvm is not None:
+        jvm.kill()
+    os._exit(1)
+
+
 def _live_sink(settings: SparkSettings, catalog: Catalog, lifecycle: Lifecycle) -> Sink:
     if settings.live.mode == Mode.AT_LEAST_ONCE:
-        return AtLeastOnceSink(settings.kafka, route(catalog), settings.live)
-    sink = ExactlyOnceSink(settings.kafka, route(catalog), settings.live, lifecycle.epoch)
+        at_least_once = AtLeastOnceSink(
+            settings.kafka, route(catalog), settings.live, lifecycle.epoch, lifecycle.notice_seconds
+        )
+        at_least_once.take_over(lifecycle.stopping)
+        return at_least_once
+    sink = ExactlyOnceSink(settings.kafka, route(catalog), settings.live, lifecycle.epoch, lifecycle.notice_seconds)
     threading.Thread(target=sink.keep_offsets, args=[lifecycle], name="keep-offsets", daemon=True).start()
     return sink
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 from pyspark.sql import DataFrame, Observation
@@ -18,8 +20,9 @@ from spark.offsets import OffsetRange
 from spark.resume import CheckpointOffsets, find_positions, resume, starting_offsets
 from spark.settings import LiveSettings
 from spark.sink import PASSED_ON, Route, ToRows, Written
-from spark.tail import read_tail, written_without_offset
-from spark.transaction import committed_positions, fence, position_reader
+from spark.succession import leave_epoch, wait_for_predecessor
+from spark.tail import read_known
+from spark.transaction import fenced, position_reader
 
 _TIMEOUT_SECONDS = 30.0
 
@@ -29,24 +32,40 @@ class AtLeastOnceSink:
 
     keeps_checkpoint = True
 
-    def __init__(self, kafka: KafkaSettings, route: Route, live: LiveSettings) -> None:
+    def __init__(
+        self, kafka: KafkaSettings, route: Route, live: LiveSettings, epoch: int = 0, notice_seconds: float = 0.0
+    ) -> None:
+        """`epoch` is that of the lease, 0 without one, `notice_seconds` how long its last holder may go on in real-time mode."""
+        self._epoch = epoch
+        self._notice_seconds = notice_seconds
         self._kafka = kafka
         self._route = route
         self._live = live
 
-    def starting_offsets(self, checkpoint: CheckpointOffsets) -> str:
-        """Where the mode before it was, by the group: its own position is the checkpoint. Fences whoever writes exactly once.
+    def take_over(self, stopping: threading.Event) -> None:
+        """Fence whoever writes exactly once, and leave the epoch beside what offsets the group has, for one that writes otherwise to find.
 
-        Raises PositionsDisagree if records that nobody has taken in are gone from the topic.
+        Raises KafkaException, and StopRequested.
+        """
+        kafka = self._kafka.client_config()
+        with closing(position_reader(kafka, self._route)) as reader:
+            partitions = partitions_of(reader, self._route.source, _TIMEOUT_SECONDS)
+            with fenced(kafka, self._route, partitions) as producers:
+                left = leave_epoch(producers, reader, self._route, partitions, self._epoch)
+        wait_for_predecessor(left, self._notice_seconds, stopping)
+
+    def starting_offsets(self, checkpoint: CheckpointOffsets, stopping: threading.Event) -> str:
+        """Where the mode before it was, by the group: its own position is the checkpoint.
+
+        Raises PositionsDisagree if records that nobody has taken in are gone from the topic, and StopRequested.
         """
         topic = self._route.source
         reader = position_reader(self._kafka.client_config(), self._route)
         try:
             partitions = partitions_of(reader, topic, _TIMEOUT_SECONDS)
-            fence(self._kafka.client_config(), self._route, partitions)
-            taken = read_tail(self._kafka, self._route, committed_positions(reader, topic, partitions))
-            forgotten = written_without_offset(self._kafka, self._route, partitions, taken)
-            found = find_positions(reader, topic, partitions, taken, {}, forgotten)
+            known = read_known(self._kafka, self._route, reader, partitions, self._live.on_data_loss, stopping)
+            group = {partition: each.position for partition, each in known.taken.items()}
+            found = find_positions(reader, topic, partitions, group, {}, known.forgotten)
         finally:
             reader.close()
         return starting_offsets(topic, resume(found, topic, self._live.resume_from, self._live.on_data_loss))

@@ -6,32 +6,35 @@ import functools
 import json
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import prometheus_client
 import structlog
 from botocore.exceptions import BotoCoreError, ClientError
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 from pyspark.sql import DataFrame
 
 from contracts.brokers import partitions_of
 from contracts.settings import KafkaSettings
 from spark.errors import SinkRefused, TableTaken
 from spark.lifecycle import Lifecycle
+from spark.offset_note import Mark, OffsetNote
 from spark.offsets import OffsetRange
 from spark.prepared import Prepared
 from spark.resume import CheckpointOffsets, find_positions, resume, starting_offsets
 from spark.settings import LiveSettings
 from spark.sink import Route, ToRows, Written
-from spark.tail import Taken, not_taken, read_tail, written_without_offset
+from spark.succession import leave_epoch, wait_for_predecessor
+from spark.tail import Taken, not_taken, read_known
 from spark.transaction import (
     Plan,
     commit_position,
     committed_positions,
-    epoch_of,
     fenced,
     given,
+    note_of,
     position_reader,
     sending,
 )
@@ -54,10 +57,13 @@ class ExactlyOnceSink:
 
     keeps_checkpoint = False
 
-    def __init__(self, kafka: KafkaSettings, route: Route, live: LiveSettings, epoch: int = 0) -> None:
-        """`epoch` is that of the lease, 0 without one: a successor in real-time mode has a later one."""
+    def __init__(
+        self, kafka: KafkaSettings, route: Route, live: LiveSettings, epoch: int = 0, notice_seconds: float = 0.0
+    ) -> None:
+        """`epoch` is that of the lease, 0 without one, `notice_seconds` how long its last holder may go on in real-time mode."""
         self._settings = kafka
         self._epoch = epoch
+        self._notice_seconds = notice_seconds
         self._kafka = kafka.client_config()
         self._route = route
         self._live = live
@@ -65,36 +71,43 @@ class ExactlyOnceSink:
         self._taken: dict[int, Taken] = {}
         self._prepared = functools.lru_cache(maxsize=1)(self._prepare)
 
-    def starting_offsets(self, checkpoint: CheckpointOffsets) -> str:
+    def starting_offsets(self, checkpoint: CheckpointOffsets, stopping: threading.Event) -> str:
         """The group's. Fences whoever else writes, so that nobody moves them any more.
 
-        Raises PositionsDisagree if the checkpoint is ahead, or records that nobody has taken in are gone from the topic, and
-        TableTaken if another process has begun meanwhile.
+        Raises PositionsDisagree if the checkpoint is ahead, or records that nobody has taken in are gone from the topic,
+        TableTaken if another process has begun meanwhile, and StopRequested.
         """
         topic = self._route.source
         reader = position_reader(self._kafka, self._route)
         try:
             partitions = partitions_of(reader, topic, _TIMEOUT_SECONDS)
             with fenced(self._kafka, self._route, partitions) as producers:
-                committed = committed_positions(reader, topic, partitions)
-                self._taken = read_tail(self._settings, self._route, committed)
-                forgotten = written_without_offset(self._settings, self._route, partitions, committed)
-                found = find_positions(reader, topic, partitions, self._taken, checkpoint.committed(topic), forgotten)
+                with self._unless_fenced():
+                    left = leave_epoch(producers, reader, self._route, partitions, self._epoch)
+                wait_for_predecessor(left, self._notice_seconds, stopping)
+                known = read_known(self._settings, self._route, reader, partitions, self._live.on_data_loss, stopping)
+                group = {partition: each.position for partition, each in known.taken.items()}
+                found = find_positions(reader, topic, partitions, group, checkpoint.committed(topic), known.forgotten)
                 positions = resume(found, topic, self._live.resume_from, self._live.on_data_loss)
+                self._taken = {
+                    p: known.taken[p].at(at) if p in known.taken else Taken(at) for p, at in positions.items()
+                }
                 for p, at in positions.items():
-                    # A later epoch is of a lease that is gone with its object store: this process holds the one that counts.
-                    if p in committed and committed[p].offset == at and epoch_of(committed[p].metadata) <= self._epoch:
+                    before = known.committed.get(p)
+                    if before is not None and before.offset == at and note_of(before).epoch == self._epoch:
                         continue
-                    metadata = self._taken[p].metadata(self._epoch) if p in committed else ""
-                    self._move(producers[p], reader, TopicPartition(topic, p, at, metadata))
+                    metadata = self._note(self._taken[p].mark).as_metadata()
+                    with self._unless_fenced():
+                        commit_position(producers[p], reader, TopicPartition(topic, p, at, metadata))
         finally:
             reader.close()
         return starting_offsets(topic, positions)
 
-    def _move(self, producer: Producer, reader: Consumer, position: TopicPartition) -> None:
+    @contextmanager
+    def _unless_fenced(self) -> Iterator[None]:
         """Raises TableTaken if somebody has taken over since this process began."""
         try:
-            commit_position(producer, reader, position)
+            yield
         except KafkaException as error:
             if not error.args[0].fatal():
                 raise
@@ -105,7 +118,8 @@ class ExactlyOnceSink:
     def write(self, batch: DataFrame, to_rows: ToRows, ranges: Sequence[OffsetRange]) -> Written:
         """Raises SinkRefused if a task found that writing would lose or double records."""
         late = {at.partition: self._taken[at.partition] for at in ranges if at.start <= self._last_taken(at.partition)}
-        metadata = {partition: each.metadata(self._epoch) for partition, each in late.items()}
+        notes = {at.partition: self._note(late[at.partition].mark if at.partition in late else None) for at in ranges}
+        metadata = {partition: note.as_metadata() for partition, note in notes.items()}
         prepared = self._prepare(to_rows, late) if late else self._prepared(to_rows)
         with self._writing, given(batch.sparkSession.sparkContext, ranges, metadata):
             found = prepared.collect(batch)
@@ -126,6 +140,9 @@ class ExactlyOnceSink:
             return sending(not_taken(to_rows(batch), late or {}), plan)
 
         return Prepared(query)
+
+    def _note(self, mark: Mark | None) -> OffsetNote:
+        return OffsetNote(self._epoch, mark)
 
     def _last_taken(self, partition: int) -> int:
         """The last record that real-time mode wrote ahead of its position; -1 if there is none."""

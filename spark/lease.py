@@ -1,7 +1,8 @@
 """A lease in the object store: one holder at a time, and the others know whom to ask.
 
 Each holder makes an object of its own, the next *epoch*, by a put that fails if the object is there, and renews it while it
-lives. Nobody compares clocks: an observer watches by its own monotonic clock whether the holder's object changes.
+lives. Nobody compares clocks: an observer watches by its own monotonic clock whether the holder's object changes. A holder's own silence
+counts while its machine is suspended, too.
 """
 
 from __future__ import annotations
@@ -42,6 +43,11 @@ def this_process() -> str:
     return f"{socket.gethostname()}/{os.getpid()}"
 
 
+def since_boot() -> float:
+    """Seconds, those for which the machine was suspended among them, where the system counts them."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
 class Lease:
     """The lease on the objects under `prefix`; it lasts for `seconds` after each renewal.
 
@@ -57,7 +63,8 @@ class Lease:
         seconds: float,
         *,
         holder: str | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = since_boot,
+        watch: Callable[[], float] = time.monotonic,
         resumes: bool = False,
     ) -> None:
         self._s3: S3Client = s3_client(s3)
@@ -65,6 +72,7 @@ class Lease:
         self._prefix = prefix
         self._seconds = seconds
         self._clock = clock
+        self._watch = watch
         self._resumes = resumes
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._keep, name=f"lease {prefix}", daemon=True)
@@ -72,6 +80,8 @@ class Lease:
         self._renewed_at = 0.0
         self.holder = holder or this_process()
         self.epoch = 0
+        self.was_forced = False
+        """Whether its last holder did not give it back, and so may live on, cut off."""
 
     def acquire(self) -> None:
         """Take the lease, after watching for as long as it lasts if its last holder did not give it back.
@@ -154,17 +164,22 @@ class Lease:
         """Return when the holder has given the lease back, or has been silent for as long as it promised to renew it."""
         first = self._said(epoch)
         lasts = float(first.get("seconds", self._seconds))
-        watched_from = self._clock()
+        watched_from = self._watch()
         pause = lasts / _RENEWALS / _LOOKS
         if not first.get("released"):
             _log.info("watching the last holder", lease=self._prefix, holder=first.get("holder"), seconds=lasts)
-        while not first.get("released") and self._clock() - watched_from <= lasts:
+            self.was_forced = True
+        while self.was_forced:
             self._stopped.wait(pause)
+            # Before the look, which is the last one: time may have passed while this process was frozen.
+            is_over = self._watch() - watched_from > lasts
             said = self._said(epoch)
             if said.get("released"):
-                return
-            if said != first:
+                self.was_forced = False
+            elif said != first:
                 raise TableTaken(f"{said.get('holder')} holds {self._prefix} and is alive: stop it first")
+            elif is_over:
+                return
 
     def _put(self, epoch: int, *, new: bool = False, released: bool = False) -> bool:
         """Whether it was put; False if `new` and it is there."""

@@ -18,6 +18,7 @@ from contracts.command_line import set_on_signals
 from spark.errors import QueryFailed, StopRequested
 from spark.lease import Lease
 from spark.metrics import Progress
+from spark.succession import NOTICE_SECONDS
 
 _log = structlog.get_logger(__name__)
 
@@ -46,6 +47,11 @@ class Lifecycle:
     def epoch(self) -> int:
         """That of the lease; 0 without one."""
         return 0 if self.lease is None else self.lease.epoch
+
+    @property
+    def notice_seconds(self) -> float:
+        """How long the last holder of the lease may go on before it has found out that there is a successor; 0 if it gave the lease back."""
+        return NOTICE_SECONDS if self.lease is not None and self.lease.was_forced else 0.0
 
     def listen(self) -> None:
         """Take the signals. Call it before Spark starts, and again afterwards: Spark takes SIGINT for itself."""

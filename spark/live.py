@@ -83,7 +83,7 @@ class Live:
     def start(self) -> StreamingQuery | None:
         """Start the query when the dimensions are published; None if asked to stop before.
 
-        Raises PositionsDisagree if it can't be told where to go on.
+        Raises PositionsDisagree if it can't be told where to go on, StopRequested while that is found out.
         """
         if not self._dimensions.wait(self._lifecycle.stopping):
             return None
@@ -93,7 +93,8 @@ class Live:
         # A new one is of this process alone: one that was frozen, and wakes, would write its next batch into that of its successor.
         checkpoint = left[-1] if left else f"{folder}/{self._lifecycle.epoch}"
         # Spark heeds it only where it has no checkpoint.
-        starting_offsets = "earliest" if left else self._sink.starting_offsets(checkpoints)
+        stopping = self._lifecycle.stopping
+        starting_offsets = "earliest" if left else self._sink.starting_offsets(checkpoints, stopping)
         if not left:
             self._lifecycle.check_lease()
             # Spark would refuse one of which something is missing, and where to go on is known.

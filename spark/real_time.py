@@ -8,6 +8,7 @@ moment, which is how it gets a new schema or dimension version, and how it recov
 from __future__ import annotations
 
 import tempfile
+import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -31,6 +32,7 @@ from spark.errors import QueryFailed, StopRequested
 from spark.lifecycle import Lifecycle
 from spark.live import SOURCE, checkpoint_folder, outgoing_rows, route, target_schema
 from spark.metrics import RESTARTS, count_rows, sources_of
+from spark.offset_note import Mark
 from spark.real_time_meter import Meter
 from spark.real_time_positions import RealTimePositions
 from spark.real_time_query import (
@@ -45,7 +47,7 @@ from spark.real_time_query import (
 )
 from spark.resume import CheckpointOffsets
 from spark.settings import SparkSettings
-from spark.tail import Mark, Taken, not_taken
+from spark.tail import Taken, not_taken
 from spark.topic_schemas import TopicSchemas
 
 _WATCH_SECONDS = 0.1
@@ -85,6 +87,7 @@ class RealTime:
             self._route,
             CheckpointOffsets(settings.s3, checkpoint_folder(self._route.target)),
             lifecycle.epoch,
+            lifecycle.notice_seconds,
         )
         self._began = time.monotonic()
         self._failures = 0
@@ -100,7 +103,8 @@ class RealTime:
         try:
             with configured(self._spark, CHECKPOINT_ON_DISK):
                 self._run_queries()
-            self._positions.find()  # and commit how far it came, for those who watch the group
+            # How far it came, for those who watch the group. Whoever stops it gives it some seconds, and this has deadlines of its own.
+            self._positions.find(threading.Event())
         except KafkaException as error:
             # The next start finds it in the topics as well.
             _log.warning("positions not committed", query=self._route.query, error=str(error))
@@ -112,6 +116,8 @@ class RealTime:
             with tempfile.TemporaryDirectory(prefix="headrace-live-", ignore_cleanup_errors=True) as folder:
                 try:
                     failure = self._run_query(Path(folder))
+                except StopRequested:
+                    return
                 except _OUTAGES as error:
                     failure = f"an outage, {type(error).__name__}: {error}"
             if failure is not None:
@@ -123,7 +129,7 @@ class RealTime:
         dimensions = self._dimensions.newest()
         versions = self._versions(dimensions)
         drain(self._spark)
-        taken = self._positions.find()
+        taken = self._positions.find(self._lifecycle.stopping)
         positions = {partition: each.position for partition, each in taken.items()}
         check_slots(self._spark, self._route.source, len(positions))
         with Meter(self._settings.kafka, self._route, positions, self._settings.live.dead_letter_limit) as meter:

@@ -18,8 +18,9 @@ from contracts.brokers import watermarks
 from contracts.settings import KafkaSettings
 from spark.errors import SinkRefused
 from spark.metrics import LAG, LATENCY
+from spark.offset_note import Mark
 from spark.sink import Route
-from spark.tail import Mark, mark, reader, source_offset
+from spark.tail import mark, reader, source_offset
 from spark.transaction import DEAD_LETTERS_ALLOWED
 
 _WINDOW_SECONDS = 5.0

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 
 from confluent_kafka import TopicPartition
 
 from contracts.brokers import partitions_of
+from spark.offset_note import Mark, OffsetNote
 from spark.resume import CheckpointOffsets, find_positions, resume
 from spark.settings import SparkSettings
 from spark.sink import Route
-from spark.tail import Mark, Taken, mark, read_tail, written_without_offset
-from spark.transaction import committed_positions, epoch_of, fence, position_reader
+from spark.succession import check_epoch, wait_for_predecessor
+from spark.tail import Taken, mark, read_known
+from spark.transaction import committed_positions, fence, note_of, position_reader
 
 _TIMEOUT_SECONDS = 30.0
 
@@ -19,66 +22,89 @@ _TIMEOUT_SECONDS = 30.0
 class RealTimePositions:
     """The group's offsets, each with the mark from which the target topics are to be read beyond it. Close it."""
 
-    def __init__(self, settings: SparkSettings, route: Route, checkpoint: CheckpointOffsets, epoch: int) -> None:
-        """`checkpoint` is of the modes that have one; from here on it tells nothing. `epoch` is that of the lease."""
+    def __init__(
+        self,
+        settings: SparkSettings,
+        route: Route,
+        checkpoint: CheckpointOffsets,
+        epoch: int,
+        notice_seconds: float = 0.0,
+    ) -> None:
+        """`checkpoint` is of the modes that have one; from here on it tells nothing. `epoch` is that of the lease, `notice_seconds` how long
+        its last holder may go on.
+        """
         self._settings = settings
         self._epoch = epoch
+        self._notice_seconds = notice_seconds
         self._route = route
         self._reader = position_reader(settings.kafka.client_config(), route)
         self._checkpoint = checkpoint
         self._alone = False
+        self._taken: dict[int, Taken] = {}
 
     def close(self) -> None:
         """Close the connections."""
         self._reader.close()
 
-    def find(self) -> dict[int, Taken]:
+    def find(self, stopping: threading.Event) -> dict[int, Taken]:
         """Every partition's, and commit them. Fences whoever writes exactly once. Nobody may write in real-time mode.
 
-        Raises PositionsDisagree if the checkpoint is ahead, or records that nobody has taken in are gone from the topic.
+        Raises PositionsDisagree if the checkpoint is ahead, or records that nobody has taken in are gone from the topic, TableTaken if
+        another process has taken over, and StopRequested.
         """
         topic = self._route.source
         partitions = partitions_of(self._reader, topic, _TIMEOUT_SECONDS)
-        checkpoint = {} if self._alone else self._take_over(partitions)
+        if self._alone:
+            checkpoint = {}
+            self._check_epoch(partitions)
+        else:
+            checkpoint = self._take_over(partitions, stopping)
         # Before reading the tail: what a query that has just ended still sends lies behind this mark.
         before = mark(self._reader, self._route)
-        committed = committed_positions(self._reader, topic, partitions)
-        taken = read_tail(self._settings.kafka, self._route, committed)
         live = self._settings.live
-        forgotten = written_without_offset(self._settings.kafka, self._route, partitions, committed)
-        found = find_positions(self._reader, topic, partitions, taken, checkpoint, forgotten)
+        known = read_known(self._settings.kafka, self._route, self._reader, partitions, live.on_data_loss, stopping)
+        group = {partition: each.position for partition, each in known.taken.items()}
+        found = find_positions(self._reader, topic, partitions, group, checkpoint, known.forgotten)
         positions = resume(found, topic, live.resume_from, live.on_data_loss)
-        result = {
-            partition: taken[partition]
-            if partition in taken and taken[partition].position == position
-            else Taken(position)
-            for partition, position in positions.items()
-        }
+        result = {p: known.taken[p].at(at) if p in known.taken else Taken(at) for p, at in positions.items()}
         self._commit(positions, {partition: each.mark or before for partition, each in result.items()})
+        self._taken = result
         if not self._alone:
             self._checkpoint.remove()
             self._alone = True
         return result
 
     def commit(self, positions: Mapping[int, int], before: Mark) -> None:
-        """Commit the end of an interval; `before` is of a moment when the interval hadn't ended yet."""
-        self._commit(positions, dict.fromkeys(positions, before))
+        """Commit the end of an interval; `before` is of a moment when the interval hadn't ended yet.
 
-    def _take_over(self, partitions: Sequence[int]) -> dict[int, int]:
+        The mark by which records were found that had been written ahead stays until the position is beyond them.
+        Raises TableTaken if another process has taken over: its offsets are not ours to move.
+        """
+        self._check_epoch(list(positions))
+        marks = {p: self._taken[p].mark_at(at) if p in self._taken else None for p, at in positions.items()}
+        self._commit(positions, {partition: each or before for partition, each in marks.items()})
+
+    def _check_epoch(self, partitions: Sequence[int]) -> None:
+        check_epoch(committed_positions(self._reader, self._route.source, partitions), self._route, self._epoch)
+
+    def _take_over(self, partitions: Sequence[int], stopping: threading.Event) -> dict[int, int]:
         """Leave the epoch with every position, so that nobody who slept through this begins to write exactly once."""
         before = mark(self._reader, self._route)
         while True:
             fence(self._settings.kafka.client_config(), self._route, partitions)
             committed = committed_positions(self._reader, self._route.source, partitions)
-            if all(epoch_of(at.metadata) == self._epoch for at in committed.values()):
+            if all(note_of(at).epoch == self._epoch for at in committed.values()):
+                wait_for_predecessor(committed, self._notice_seconds, stopping)
                 return self._checkpoint.committed(self._route.source)
             # Whoever has begun since the fence found no epoch: what it commits lies behind the mark, and the next fence ends it.
-            marks = {partition: Mark.of(at.metadata) or before for partition, at in committed.items()}
+            marks = {partition: note_of(at).mark or before for partition, at in committed.items()}
             self._commit({partition: at.offset for partition, at in committed.items()}, marks)
 
     def _commit(self, positions: Mapping[int, int], marks: Mapping[int, Mark]) -> None:
         offsets = [
-            TopicPartition(self._route.source, partition, position, marks[partition].as_metadata(self._epoch))
+            TopicPartition(
+                self._route.source, partition, position, OffsetNote(self._epoch, marks[partition]).as_metadata()
+            )
             for partition, position in positions.items()
         ]
         self._reader.commit(offsets=offsets, asynchronous=False)

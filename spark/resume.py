@@ -18,8 +18,6 @@ from spark.errors import PositionsDisagree
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-    from spark.tail import Taken
-
 ResumeFrom = Literal["both", "group", "checkpoint"]
 OnDataLoss = Literal["stop", "continue"]
 
@@ -86,18 +84,17 @@ def find_positions(
     consumer: Consumer,
     topic: str,
     partitions: Sequence[int],
-    taken: Mapping[int, Taken],
+    group: Mapping[int, int],
     checkpoint: Mapping[int, int],
     forgotten: Collection[int],
 ) -> dict[int, Found]:
-    """What the brokers hold of each partition, beside what group and checkpoint say; `taken` is by the group's offsets, `forgotten`
+    """What the brokers hold of each partition, beside what group and checkpoint say; `group` is how far it has taken them in, `forgotten`
     are partitions whose offset the brokers have forgotten.
     """
     found = {}
     for partition in partitions:
         low, high = watermarks(consumer, topic, partition, _TIMEOUT_SECONDS)
-        group = taken[partition].position if partition in taken else None
-        found[partition] = Found(group, checkpoint.get(partition), low, high, partition in forgotten)
+        found[partition] = Found(group.get(partition), checkpoint.get(partition), low, high, partition in forgotten)
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -64,10 +65,11 @@ class Sink(Protocol):
 
     keeps_checkpoint: bool
 
-    def starting_offsets(self, checkpoint: CheckpointOffsets) -> str:
+    def starting_offsets(self, checkpoint: CheckpointOffsets, stopping: threading.Event) -> str:
         """The `startingOffsets` of the Kafka source, before the query starts; not asked where it goes on with a checkpoint.
 
         A checkpoint that the sink's own position contradicts is refused (PositionsDisagree); any other tells nothing from then on.
+        Raises StopRequested when `stopping` is set.
         """
 
     def write(self, batch: DataFrame, to_rows: ToRows, ranges: Sequence[OffsetRange]) -> Written:

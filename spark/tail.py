@@ -1,59 +1,50 @@
-"""What the target topics hold already of source records that no committed position tells of: `read_tail`.
+"""What the target topics hold already of source records that no committed position tells of: `read_known`.
 
 In real-time mode positions are committed now and then, after the records. What was written since then is found in the
 topics themselves: each enriched record and each dead letter names its raw record's coordinate. Where to begin to read
-stands in the metadata of the group's offsets: `Mark`.
+stands in the metadata of the group's offsets: `spark.offset_note`.
 """
 
 from __future__ import annotations
 
 import itertools
-import json
+import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Self
 
+import prometheus_client
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from contracts.brokers import partitions_of, watermarks
+from contracts.coordinates import place_in
 from contracts.dead_letters.headers import ERRORS
 from contracts.dead_letters.log import wait_for_open_transactions
+from contracts.errors import ConsumeError
 from contracts.headers import header_of, headers_of
 from contracts.replication import wait_for_replication
 from contracts.settings import KafkaSettings
+from spark.errors import PositionsDisagree, StopRequested
+from spark.offset_note import Mark, OffsetNote
+from spark.resume import OnDataLoss
 from spark.sink import Route
+from spark.transaction import committed_positions, note_of
 
 _TIMEOUT_SECONDS = 30.0
 _POLL_SECONDS = 0.2
 _NEWEST = 1_000
 _TO_THE_END = {"enable.partition.eof": True}
+_TAIL_GONE = prometheus_client.Counter(
+    "headrace_tail_records_gone",
+    "Records behind a mark that a target topic has no more, so that nobody knows what they came from.",
+    ["query", "topic"],
+)
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """Ends of the target topics' partitions, by topic, at a moment before anything behind a position was written."""
-
-    ends: Mapping[str, tuple[int, ...]]
-
-    def as_metadata(self, epoch: int) -> str:
-        """As the metadata of an offset that the holder of the lease's `epoch` commits; brokers take 4,096 bytes, which are some 150 partitions."""
-        ends = {topic: list(ends) for topic, ends in self.ends.items()}
-        return json.dumps({"epoch": epoch, "ends": ends}, separators=(",", ":"))
-
-    @classmethod
-    def of(cls, metadata: str | None) -> Self | None:
-        """None if it isn't ours: who committed it wrote records and position together."""
-        try:
-            found = json.loads(metadata or "null")["ends"]
-            return cls({str(topic): tuple(map(int, ends)) for topic, ends in found.items()})
-        except (ValueError, TypeError, KeyError, AttributeError):
-            return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +58,28 @@ class Taken:
     beyond: frozenset[int] = frozenset()
     mark: Mark | None = None
 
-    def metadata(self, epoch: int) -> str:
-        """To be committed so by the holder of the lease's `epoch`."""
-        return "" if self.mark is None else self.mark.as_metadata(epoch)
+    def at(self, position: int) -> Self:
+        """The same, where one goes on at another position: what was written beyond that one is still there."""
+        beyond = frozenset(offset for offset in self.beyond if offset >= position)
+        return type(self)(position, beyond, self.mark if beyond else None)
+
+    def mark_at(self, position: int) -> Mark | None:
+        """What is to be committed with a position; None if nothing lies beyond it."""
+        return self.mark if position <= max(self.beyond, default=-1) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Of the source partitions: the group's offsets, as they were `committed`, where it has any; how far they are taken; those
+    whose offset the brokers have `forgotten`, for the target topics have records that come from there.
+
+    A partition that was added while real-time mode ran has no offset until an interval ends. It is taken as from its first record on, by
+    the oldest mark of the others.
+    """
+
+    committed: Mapping[int, TopicPartition]
+    taken: Mapping[int, Taken]
+    forgotten: Collection[int]
 
 
 def reader(kafka: KafkaSettings, route: Route, options: Mapping[str, Any] = MappingProxyType({})) -> Consumer:
@@ -83,50 +93,67 @@ def mark(consumer: Consumer, route: Route) -> Mark:
     return Mark({topic: tuple(_ends(consumer, topic)) for topic in (route.target, route.dead_letters)})
 
 
-def read_tail(kafka: KafkaSettings, route: Route, committed: Mapping[int, TopicPartition]) -> dict[int, Taken]:
-    """How far each source partition is taken, by the group's offsets and by the records since their marks.
+def read_known(
+    kafka: KafkaSettings,
+    route: Route,
+    reader: Consumer,
+    partitions: Collection[int],
+    on_data_loss: OnDataLoss,
+    stopping: threading.Event,
+) -> Known:
+    """What is known of these partitions. Nobody may write to the target topics meanwhile.
 
-    `committed` has the partitions for which the group has an offset. Nobody may write to the target topics meanwhile.
+    Raises PositionsDisagree if a target topic was made anew, ConsumeError if its end can't be read, StopRequested.
     """
-    marks = {partition: Mark.of(at.metadata) for partition, at in committed.items()}
-    found: dict[int, set[int]] = {partition: set() for partition, each in marks.items() if each is not None}
-    if not found:
-        return {partition: Taken(at.offset) for partition, at in committed.items()}
-    known = [each.ends for each in marks.values() if each is not None]
-
-    def begin(topic: str, partition: int, end: int) -> int:
-        ends = [each.get(topic, ()) for each in known]
-        return min(each[partition] if partition < len(each) else 0 for each in ends)
-
-    for partition, offset in _coordinates(kafka, route, begin):
-        if partition in found and offset >= committed[partition].offset:
-            found[partition].add(offset)
-    taken = {partition: _taken(kafka, route, at, found.get(partition, set())) for partition, at in committed.items()}
-    ahead = {partition: each.position - committed[partition].offset for partition, each in taken.items()}
-    if any(ahead.values()):
-        beyond_count = sum(len(each.beyond) for each in taken.values())
-        _log.info("found more than was committed", query=route.query, ahead=ahead, beyond=beyond_count)
-    return taken
-
-
-def written_without_offset(
-    kafka: KafkaSettings, route: Route, partitions: Collection[int], committed: Collection[int]
-) -> set[int]:
-    """Source partitions for which the group has no offset though the newest records of the target topics come from them: it
-    had one, and the brokers have forgotten it.
-    """
-    left = set(partitions) - set(committed)
-    if not left:
-        return left
-    return left & {partition for partition, _ in _coordinates(kafka, route, lambda _t, _p, end: end - _NEWEST)}
+    tail = _Tail(kafka, route, on_data_loss, stopping)
+    committed = committed_positions(reader, route.source, sorted(partitions))
+    marks = [note.mark for note in map(note_of, committed.values()) if note.mark is not None]
+    oldest = Mark.oldest(marks) if marks else None
+    without = set(partitions) - set(committed)
+    forgotten = tail.newest(oldest) & without if without else without
+    if forgotten and not committed:
+        # Whatever the group had, is gone: an idle partition's records lie too far back to be seen.
+        forgotten = without
+    if oldest is None:
+        taken = {partition: Taken(at.offset) for partition, at in committed.items()}
+        return Known(committed, taken, forgotten)
+    added = {
+        partition: TopicPartition(
+            route.source,
+            partition,
+            watermarks(reader, route.source, partition, _TIMEOUT_SECONDS)[0],
+            OffsetNote(mark=oldest).as_metadata(),
+        )
+        for partition in without - forgotten
+    }
+    return Known(committed, tail.read(committed | added, oldest), forgotten)
 
 
 def not_taken(rows: DataFrame, taken: Mapping[int, Taken]) -> DataFrame:
     """`rows`, which have `partition` and `offset`, without those that were taken ahead of the positions."""
     for partition, each in taken.items():
         if each.beyond:
-            rows = rows.where((F.col("partition") != partition) | ~F.col("offset").isin(sorted(each.beyond)))
+            rows = rows.where((F.col("partition") != partition) | ~_in_any(ranges(each.beyond)))
     return rows
+
+
+def ranges(offsets: Collection[int]) -> list[tuple[int, int]]:
+    """First and last of each run of offsets. One hole in a long interval is two runs, not a million literals in a plan."""
+    found: list[tuple[int, int]] = []
+    for offset in sorted(offsets):
+        if found and found[-1][1] == offset - 1:
+            found[-1] = (found[-1][0], offset)
+        else:
+            found.append((offset, offset))
+    return found
+
+
+def _in_any(runs: Sequence[tuple[int, int]]) -> Column:
+    """As a tree of little depth: Spark walks through it by recursion."""
+    if len(runs) == 1:
+        return F.col("offset").between(*runs[0])
+    half = len(runs) // 2
+    return _in_any(runs[:half]) | _in_any(runs[half:])
 
 
 def source_offset(message: Message, route: Route) -> tuple[int, int] | None:
@@ -134,9 +161,7 @@ def source_offset(message: Message, route: Route) -> tuple[int, int] | None:
     headers = headers_of(message)
     if message.topic() == route.dead_letters and header_of(headers, f"{ERRORS}connector.name") != route.query.encode():
         return None
-    topic, _, rest = (header_of(headers, "ce_id") or b"").decode(errors="replace").partition("/")
-    partition, _, offset = rest.partition("/")
-    return (int(partition), int(offset)) if topic == route.source and partition.isdigit() and offset.isdigit() else None
+    return place_in(route.source, header_of(headers, "ce_id"))
 
 
 def _taken(kafka: KafkaSettings, route: Route, at: TopicPartition, there: set[int]) -> Taken:
@@ -148,7 +173,7 @@ def _taken(kafka: KafkaSettings, route: Route, at: TopicPartition, there: set[in
             break
         position = _first_missing(there, record)
     beyond = frozenset(offset for offset in there if offset > position)
-    return Taken(position, beyond, Mark.of(at.metadata) if beyond else None)
+    return Taken(position, beyond, note_of(at).mark if beyond else None)
 
 
 def _first_missing(there: set[int], start: int) -> int:
@@ -175,43 +200,122 @@ def _next_record(kafka: KafkaSettings, route: Route, at: TopicPartition) -> int:
                     raise KafkaException(error)
             elif offset is not None:
                 return offset
-        raise TimeoutError(f"{at.topic}/{at.partition}: nothing to read at {at.offset} in {_TIMEOUT_SECONDS:.0f} s")
+        raise ConsumeError(
+            f"{at.topic}/{at.partition}: nothing to read at {at.offset} in {_TIMEOUT_SECONDS:.0f} s: start again"
+        )
     finally:
         consumer.close()
 
 
-def _coordinates(
-    kafka: KafkaSettings, route: Route, begin: Callable[[str, int, int], int]
-) -> Iterator[tuple[int, int]]:
-    """Of all that the target topics have from `begin` on, which is given topic, partition and its end."""
-    # What lay at a mark may have been purged: then all that is left is to be read.
-    consumer = reader(kafka, route, {**_TO_THE_END, "auto.offset.reset": "earliest"})
-    try:
-        left: dict[tuple[str, int], int] = {}
-        starts = []
-        topics = (route.target, route.dead_letters)
-        wait_for_replication(kafka, consumer, topics)
-        for topic in topics:
-            wait_for_open_transactions(kafka, topic, len(partitions_of(consumer, topic, _TIMEOUT_SECONDS)))
-            for partition, end in enumerate(_ends(consumer, topic)):
-                start = max(begin(topic, partition, end), 0)
-                if start < end:
-                    left[topic, partition] = end
-                    starts.append(TopicPartition(topic, partition, start))
-        consumer.assign(starts)
-        while left:
-            messages = consumer.consume(1000, 0.05)
-            for message in messages:
-                where = (str(message.topic()), message.partition() or 0)
-                error = message.error()
-                if error is not None and not error.retriable() and error.code() != KafkaError._PARTITION_EOF:
-                    raise KafkaException(error)
-                if error is None and (coordinate := source_offset(message, route)) is not None:
-                    yield coordinate
-                if where in left and (message.offset() or 0) + (error is None) >= left[where]:
-                    del left[where]
-    finally:
-        consumer.close()
+class _Tail:
+    """The target topics' newest records."""
+
+    def __init__(self, kafka: KafkaSettings, route: Route, on_data_loss: OnDataLoss, stopping: threading.Event) -> None:
+        self._kafka, self._route, self._on_data_loss, self._stopping = kafka, route, on_data_loss, stopping
+
+    def newest(self, before: Mark | None) -> set[int]:
+        """The source partitions that the newest records come from; of those `before` the mark: what lies behind it was written since."""
+
+        def span(topic: str, partition: int, low: int, end: int) -> tuple[int, int]:
+            until = end if before is None else min(before.end(topic, partition), end)
+            return max(until - _NEWEST, low), until
+
+        return {partition for partition, _ in self._coordinates(span)}
+
+    def read(self, committed: Mapping[int, TopicPartition], oldest: Mark) -> dict[int, Taken]:
+        """How far each source partition is taken, by its offset and by the records since its mark."""
+        found: dict[int, set[int]] = {p: set() for p, at in committed.items() if note_of(at).mark is not None}
+
+        def span(topic: str, partition: int, low: int, end: int) -> tuple[int, int]:
+            begin = self._begin(topic, partition, oldest.end(topic, partition), end)
+            if begin < low:
+                self._tell_of_gone(topic, partition, begin, low)
+            return max(begin, low), end
+
+        for partition, offset in self._coordinates(span):
+            if partition in found and offset >= committed[partition].offset:
+                found[partition].add(offset)
+        taken = {p: _taken(self._kafka, self._route, at, found.get(p, set())) for p, at in committed.items()}
+        ahead = {partition: each.position - committed[partition].offset for partition, each in taken.items()}
+        if any(ahead.values()):
+            beyond_count = sum(len(each.beyond) for each in taken.values())
+            _log.info("found more than was committed", query=self._route.query, ahead=ahead, beyond=beyond_count)
+        return taken
+
+    def _begin(self, topic: str, partition: int, marked: int, end: int) -> int:
+        if marked <= end:
+            return marked
+        lost = f"{topic}/{partition} ends at {end}, before the mark of {self._route.query}'s positions, {marked}: it was made anew or cut"
+        if self._on_data_loss == "stop":
+            raise PositionsDisagree(
+                f"{lost}, and what had been written is not to be told from it. Set HEADRACE_LIVE__ON_DATA_LOSS=continue to go on by "
+                "what it holds now, and write again what is gone"
+            )
+        _log.error("records lost", lost=lost, goes_on_at=0)
+        return 0
+
+    def _coordinates(self, span: Callable[[str, int, int, int], tuple[int, int]]) -> Iterator[tuple[int, int]]:
+        """Of all that the target topics have in a span, from its first offset up to, not including, its last; `span` is given topic,
+        partition, its first offset and the one after its last.
+        """
+        # What lay at a mark may have been purged: then all that is left is to be read.
+        consumer = reader(self._kafka, self._route, {**_TO_THE_END, "auto.offset.reset": "earliest"})
+        try:
+            left: dict[tuple[str, int], int] = {}
+            starts = []
+            topics = (self._route.target, self._route.dead_letters)
+            wait_for_replication(self._kafka, consumer, topics, self._pause)
+            for topic in topics:
+                partitions = partitions_of(consumer, topic, _TIMEOUT_SECONDS)
+                wait_for_open_transactions(self._kafka, topic, len(partitions), self._pause)
+                for partition in partitions:
+                    low, end = watermarks(consumer, topic, partition, _TIMEOUT_SECONDS)
+                    start, last = span(topic, partition, low, end)
+                    if start < last:
+                        left[topic, partition] = last
+                        starts.append(TopicPartition(topic, partition, start))
+            consumer.assign(starts)
+            deadline = time.monotonic() + _TIMEOUT_SECONDS
+            while left:
+                self._pause(0)
+                messages = consumer.consume(1000, _POLL_SECONDS)
+                if messages:
+                    deadline = time.monotonic() + _TIMEOUT_SECONDS
+                elif time.monotonic() > deadline:
+                    ends = ", ".join(f"{topic}/{partition} up to {last}" for (topic, partition), last in left.items())
+                    raise ConsumeError(
+                        f"nothing came of {ends} in {_TIMEOUT_SECONDS:.0f} s: see to the brokers, then start again"
+                    )
+                for message in messages:
+                    where = (str(message.topic()), message.partition() or 0)
+                    error, offset = message.error(), message.offset() or 0
+                    if error is not None and not error.retriable() and error.code() != KafkaError._PARTITION_EOF:
+                        raise KafkaException(error)
+                    if where not in left:
+                        continue
+                    if error is None and offset < left[where]:
+                        coordinate = source_offset(message, self._route)
+                        if coordinate is not None:
+                            yield coordinate
+                    if offset + (error is None) >= left[where]:
+                        del left[where]
+        finally:
+            consumer.close()
+
+    def _tell_of_gone(self, topic: str, partition: int, first: int, last: int) -> None:
+        """Of records behind a mark, from `first` up to `last`, that the topic has no more."""
+        _TAIL_GONE.labels(self._route.query, topic).inc(last - first)
+        _log.error(
+            "records that would tell what was written are gone: what they came from may be written again",
+            topic=topic,
+            partition=partition,
+            first=first,
+            up_to=last,
+        )
+
+    def _pause(self, seconds: float) -> None:
+        if self._stopping.wait(seconds):
+            raise StopRequested("asked to stop while finding out where to go on")
 
 
 def _ends(consumer: Consumer, topic: str) -> list[int]:

@@ -28,6 +28,7 @@ from contracts.brokers import retried, watermarks
 from contracts.dead_letters.headers import Header, dead_letter_headers, stump_headers
 from contracts.producer_config import PRODUCER_CONFIG
 from spark.arrow import text
+from spark.offset_note import OffsetNote
 from spark.offsets import OffsetRange
 from spark.sink import PASSED_ON, Route
 from spark.worker_input import map_whole
@@ -185,19 +186,16 @@ def committed_offsets(consumer: Consumer, topic: str, partitions: Sequence[int])
     return {partition: found[partition].offset if partition in found else None for partition in partitions}
 
 
-def epoch_of(metadata: str | None) -> int:
-    """The lease's epoch of whoever committed an offset in real-time mode; 0 of everybody else's."""
-    try:
-        return int(json.loads(metadata or "null")["epoch"])
-    except (ValueError, TypeError, KeyError):
-        return 0
-
-
 def committed_positions(consumer: Consumer, topic: str, partitions: Sequence[int]) -> dict[int, TopicPartition]:
     """The group's offsets with their metadata, of the partitions that it has one for; waits as `committed_offsets` does."""
     asked = [TopicPartition(topic, partition) for partition in partitions]
     found = retried(lambda: consumer.committed(asked, timeout=_TIMEOUT_SECONDS), _TRANSACTION_SECONDS)
     return {at.partition: at for at in found if at.offset >= 0}
+
+
+def note_of(at: TopicPartition) -> OffsetNote:
+    """What stands beside a committed offset."""
+    return OffsetNote.of(at.metadata)
 
 
 class _Task:
@@ -320,10 +318,10 @@ class _Task:
         """The offset up to which the group has taken this partition in."""
         topic, partition, start = self.range.topic, self.range.partition, self.range.start
         at = committed_positions(consumer, topic, [partition]).get(partition)
-        if at is not None and (successor := epoch_of(at.metadata)) > self._plan.epoch:
-            # Nobody fences one who writes in real-time mode, so its positions must say that it is there.
+        if at is not None and (successor := note_of(at).epoch) > self._plan.epoch:
+            # One who writes in real-time mode fences nobody, so its positions must say that it is there.
             raise Refused(
-                f"another process has taken {topic}/{partition} over in real-time mode (epoch {successor} of the lease, "
+                f"another process has taken {topic}/{partition} over (epoch {successor} of the lease, "
                 f"this one has {self._plan.epoch}): this one stops"
             )
         taken = None if at is None else at.offset

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -68,11 +68,13 @@ def committed_records(kafka: KafkaSettings, topic: str, partitions: int) -> Iter
         consumer.close()
 
 
-def wait_for_open_transactions(kafka: KafkaSettings, topic: str, partitions: int) -> None:
+def wait_for_open_transactions(
+    kafka: KafkaSettings, topic: str, partitions: int, pause: Callable[[float], object] = time.sleep
+) -> None:
     """Return when everything that the topic holds at the call is committed or aborted.
 
     Readers of committed records see nothing behind the oldest open transaction, whoever's it is, not even what was
-    committed long ago. Raises ConsumeError when it stays open.
+    committed long ago. `pause` takes seconds. Raises ConsumeError when it stays open.
     """
     admin = _admin(kafka)
     held = _ends(admin, topic, partitions, IsolationLevel.READ_UNCOMMITTED)
@@ -87,7 +89,7 @@ def wait_for_open_transactions(kafka: KafkaSettings, topic: str, partitions: int
             told = True
         if time.monotonic() > deadline:
             raise ConsumeError(f"{topic}: a transaction has been open for {_OPEN_TRANSACTION_SECONDS:.0f} s: try again")
-        time.sleep(_LOOK_SECONDS)
+        pause(_LOOK_SECONDS)
 
 
 def _partition(consumer: Consumer, topic: str, partition: int) -> Iterator[Message]:

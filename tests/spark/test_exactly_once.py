@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 import uuid
 from collections.abc import Callable
@@ -174,9 +175,9 @@ def test_an_outage_does_not_end_the_renewal_of_offsets(hop: Hop, monkeypatch: py
 def test_without_checkpoint_the_query_starts_at_the_groups_offsets(hop: Hop) -> None:
     hop.topics.send_departures("a", "b")
     none = CheckpointOffsets(hop.settings.s3, f"none/{uuid.uuid4().hex}")
-    assert f'"{PARTITION}": 0' in hop.sink().starting_offsets(none)
+    assert f'"{PARTITION}": 0' in hop.sink().starting_offsets(none, threading.Event())
     hop.write(0, 2)
-    assert f'"{PARTITION}": 2' in hop.sink().starting_offsets(none)
+    assert f'"{PARTITION}": 2' in hop.sink().starting_offsets(none, threading.Event())
 
 
 def test_records_trimmed_before_they_were_read_are_reported(hop: Hop, trim: Callable[[str, int], None]) -> None:
@@ -185,8 +186,8 @@ def test_records_trimmed_before_they_were_read_are_reported(hop: Hop, trim: Call
     trim(hop.route.source, 3)
     none = CheckpointOffsets(hop.settings.s3, f"none/{uuid.uuid4().hex}")
     with pytest.raises(PositionsDisagree, match="2 records from offset 1 up to 3 are gone"):
-        hop.sink().starting_offsets(none)
-    assert f'"{PARTITION}": 3' in hop.sink(on_data_loss="continue").starting_offsets(none)
+        hop.sink().starting_offsets(none, threading.Event())
+    assert f'"{PARTITION}": 3' in hop.sink(on_data_loss="continue").starting_offsets(none, threading.Event())
     hop.write(3, 4)
     assert (hop.written(), hop.position()) == ([0, 3], 4)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -118,3 +120,41 @@ def test_a_renewal_under_way_disturbs_no_check(s3: S3Settings, prefix: str) -> N
     with Lease(s3, prefix, 0.004, holder="busy", clock=lambda: 0.0) as lease:
         for _ in range(300):
             lease.check()
+
+
+def test_the_time_for_which_its_machine_was_suspended_counts_as_a_holders_silence(
+    s3: S3Settings, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    boot = time.clock_gettime
+    with Lease(s3, prefix, 3600, holder="sleeper") as lease:
+        lease.check()
+        monkeypatch.setattr(time, "clock_gettime", lambda clock: boot(clock) + 3601 * (clock == time.CLOCK_BOOTTIME))
+        with pytest.raises(TableTaken, match="sleeper has not renewed its lease .* for 3601 s"):
+            lease.check()
+
+
+def test_an_observer_that_was_frozen_looks_once_more_and_finds_the_holder_alive(s3: S3Settings, prefix: str) -> None:
+    said = json.dumps({"holder": "first", "seconds": 3600, "beat": 1, "released": False})
+
+    def while_it_was_frozen() -> Iterator[float]:
+        yield 0.0
+        s3_client(s3).put_object(Bucket=s3.bucket, Key=f"{prefix}/{1:020d}", Body=said.encode())
+        yield 3601.0
+
+    watch = while_it_was_frozen()
+    with Lease(s3, prefix, 3600, holder="first") as first:
+        observer = Lease(s3, prefix, 0.04, holder="observer", watch=lambda: next(watch))
+        with pytest.raises(TableTaken, match="first holds .* and is alive"):
+            observer.acquire()
+        first.check()
+
+
+def test_a_lease_says_whether_its_last_holder_gave_it_back(
+    s3: S3Settings, prefix: str, sleeper: subprocess.Popen[str]
+) -> None:
+    sleeper.kill()
+    sleeper.wait()
+    with Lease(s3, prefix, SECONDS) as forced:
+        assert forced.was_forced
+    with Lease(s3, prefix, SECONDS) as given:
+        assert not given.was_forced

@@ -18,8 +18,10 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import TableNotFoundError
 
+from deploy.local.ports import HOST
 from deploy.local.stack import LocalStack
 from spark.settings import SparkSettings
+from tests.faults.proxy import Proxy
 from tests.spark.live_query import Dimensions, events, wait_for
 from tests.spark.records import ENRICHED, Topics
 
@@ -37,7 +39,10 @@ class Running:
         return self._log.read_text().splitlines()
 
     def has_started(self) -> bool:
-        return any('"event": "started"' in line for line in self.lines())
+        return self.has_said("started")
+
+    def has_said(self, event: str) -> bool:
+        return any(f'"event": "{event}"' in line for line in self.lines())
 
     def last_words(self) -> str:
         """The reason that it gives when it ends by itself, with status 1."""
@@ -65,12 +70,14 @@ class Place:
         self._number = 0
         self.processes: list[Running] = []
 
-    def start(self, name: str) -> Running:
+    def start(self, name: str, **settings: str) -> Running:
         log = self._folder / f"{len(self.processes)}-{name}"
         command = [sys.executable, "-m", "tests.spark.deployed", name, *self._arguments]
         with log.open("wb") as file:
             # A group of its own: what is stopped is the whole of it, JVM and workers too.
-            process = subprocess.Popen(command, env=self._env, stderr=file, stdout=file, start_new_session=True)
+            process = subprocess.Popen(
+                command, env=self._env | settings, stderr=file, stdout=file, start_new_session=True
+            )
         self.processes.append(Running(name, process, log))
         return self.processes[-1]
 
@@ -155,6 +162,30 @@ def test_of_several_processes_one_runs_at_a_time_and_nothing_is_lost_or_doubled(
     for each in successors:
         _jvm(each).kill()
         assert "Spark's Java process ended" in each.last_words()
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("successor_mode", ["real-time", "exactly-once", "at-least-once"])
+def test_one_that_is_cut_off_from_the_store_finds_its_successor_by_the_brokers(
+    place: Place, stack: LocalStack, successor_mode: str
+) -> None:
+    real_time = {"HEADRACE_LIVE__MODE": "real-time", "HEADRACE_LIVE__INTERVAL_SECONDS": "5"}
+    place.depart(20)
+    with Proxy(stack.ports.s3) as proxy:
+        first = place.start("live", **real_time, HEADRACE_S3__ENDPOINT=f"http://{HOST}:{proxy.port}")
+        wait_for("the first live to enrich", lambda: place.enriched() == place.expected())
+        with proxy.refusing():
+            # Longer than the lease lasts: alone, it goes on.
+            successor = place.start("live", **real_time | {"HEADRACE_LIVE__MODE": successor_mode})
+            wait_for("the successor to take the lease", lambda: successor.has_said("lease taken"))
+            place.depart(5)
+            wait_for("the first live to go on", lambda: place.enriched() == place.expected())
+            assert "has taken live over (epoch 2 of the lease" in first.last_words()
+        wait_for("the successor to start", successor.has_started)
+        place.depart(20)
+        wait_for("the successor to go on", lambda: place.enriched() == place.expected())
+    assert successor.process.poll() is None
 
 
 def _jvm(running: Running) -> psutil.Process:

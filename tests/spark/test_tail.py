@@ -3,30 +3,37 @@
 from __future__ import annotations
 
 import json
+import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from functools import partial
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+import structlog
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from prometheus_client import REGISTRY
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from spark import exactly_once
+from contracts.brokers import watermarks
+from contracts.errors import ConsumeError
+from spark import exactly_once, tail
 from spark.at_least_once import AtLeastOnceSink
 from spark.decode import decode
-from spark.errors import PositionsDisagree, SinkRefused, TableTaken
+from spark.errors import PositionsDisagree, SinkRefused, StopRequested, TableTaken
 from spark.exactly_once import ExactlyOnceSink
 from spark.kafka import kafka_options
+from spark.offset_note import Mark, OffsetNote
 from spark.offsets import OffsetRange
 from spark.real_time_positions import RealTimePositions
 from spark.resume import CheckpointOffsets, resume
 from spark.schemas import WriterSchemas
 from spark.settings import SparkSettings
 from spark.sink import Route, outgoing
-from spark.tail import Taken, mark, read_tail
+from spark.tail import Known, Taken, mark, not_taken, ranges, read_known
 from spark.transaction import committed_positions, position_reader
 from tests.spark.records import DEPARTED, SCHEMA, Topics
 
@@ -44,25 +51,47 @@ class Takeover:
     def commit(self, position: int) -> None:
         """As real-time mode does at an interval's end, with the target topics' ends of now."""
         reader = position_reader(self._settings.kafka.client_config(), self.route)
-        metadata = mark(reader, self.route).as_metadata(0)
-        reader.commit(offsets=[TopicPartition(self.route.source, 0, position, metadata)], asynchronous=False)
+        found = mark(reader, self.route)
+        reader.commit(
+            offsets=[TopicPartition(self.route.source, 0, position, OffsetNote(0, found).as_metadata())],
+            asynchronous=False,
+        )
         reader.close()
 
-    def write(self, *offsets: int, topic: str | None = None, writer: str | None = None) -> None:
+    def write(self, *offsets: int, topic: str | None = None, writer: str | None = None, partition: int = 0) -> None:
         """As a real-time query does: a record for each of these raw ones, in no transaction."""
         producer = Producer(self._settings.kafka.client_config())
         name = [("__connect.errors.connector.name", writer or self.route.query)] if topic else []
         for offset in offsets:
-            headers: list[tuple[str, str | bytes | None]] = [("ce_id", f"{self.route.source}/0/{offset}"), *name]
+            headers: list[tuple[str, str | bytes | None]] = [
+                ("ce_id", f"{self.route.source}/{partition}/{offset}"),
+                *name,
+            ]
             producer.produce(topic or self.route.target, b"written", partition=offset % 2, headers=headers)
         assert producer.flush(30) == 0
 
     def taken(self) -> Taken:
         reader = position_reader(self._settings.kafka.client_config(), self.route)
         try:
-            return read_tail(self._settings.kafka, self.route, committed_positions(reader, self.route.source, [0]))[0]
+            return self.known(reader, [0], threading.Event()).taken[0]
         finally:
             reader.close()
+
+    def known(self, reader: Consumer, partitions: Sequence[int], stopping: threading.Event) -> Known:
+        return read_known(
+            self._settings.kafka, self.route, reader, partitions, self._settings.live.on_data_loss, stopping
+        )
+
+    def ends(self) -> Mark:
+        """Of now."""
+        with closing(position_reader(self._settings.kafka.client_config(), self.route)) as reader:
+            return mark(reader, self.route)
+
+    def write_id(self, event_id: str) -> None:
+        """A record of the target topic with this id."""
+        producer = Producer(self._settings.kafka.client_config())
+        producer.produce(self.route.target, b"written", headers=[("ce_id", event_id.encode())])
+        assert producer.flush(30) == 0
 
     def take_over(self, end: int, epoch: int = 0) -> ExactlyOnceSink:
         """Write exactly once, from where its sink says to `end`."""
@@ -73,10 +102,15 @@ class Takeover:
     def checkpoint(self) -> CheckpointOffsets:
         return CheckpointOffsets(self._settings.s3, f"checkpoints/{self.route.query}")
 
+    def real_time(self, epoch: int = 1, **live: object) -> RealTimePositions:
+        """Of a process in real-time mode."""
+        settings = self._settings.model_copy(update={"live": self._settings.live.model_copy(update=live)})
+        return RealTimePositions(settings, self.route, self.checkpoint(), epoch)
+
     def sink(self, epoch: int = 0) -> ExactlyOnceSink:
         """One that has begun."""
         sink = ExactlyOnceSink(self._settings.kafka, self.route, self._settings.live, epoch)
-        sink.starting_offsets(self.checkpoint())
+        sink.starting_offsets(self.checkpoint(), threading.Event())
         return sink
 
     def batch(self, sink: ExactlyOnceSink, start: int, end: int) -> None:
@@ -178,10 +212,15 @@ def test_an_offset_that_the_brokers_have_forgotten_is_missed(
     admin = AdminClient({**settings.kafka.client_config(), "log_level": 0})
     for future in admin.delete_consumer_groups([takeover.route.query]).values():
         future.result()
+    asked = threading.Event()
     starts: list[Callable[[], object]] = [
         takeover.sink,
-        RealTimePositions(settings, takeover.route, takeover.checkpoint(), epoch=1).find,
-        partial(AtLeastOnceSink(settings.kafka, takeover.route, settings.live).starting_offsets, takeover.checkpoint()),
+        partial(takeover.real_time().find, asked),
+        partial(
+            AtLeastOnceSink(settings.kafka, takeover.route, settings.live).starting_offsets,
+            takeover.checkpoint(),
+            asked,
+        ),
     ]
     for start in starts:
         with pytest.raises(PositionsDisagree, match="the consumer group has no offset, but the target topic has"):
@@ -223,15 +262,13 @@ def test_one_that_slept_before_its_batch_writes_nothing_once_real_time_mode_has_
     takeover.take_over(2, epoch=1)
     sleeper = takeover.sink(epoch=1)
     start = takeover.position()
-    successor = RealTimePositions(settings, takeover.route, takeover.checkpoint(), epoch=2)
-    assert successor.find()[0].position == 2
+    successor = takeover.real_time(epoch=2)
+    assert successor.find(threading.Event())[0].position == 2
     takeover.write(2, 3)
-    with pytest.raises(
-        SinkRefused, match=r"has taken .*/0 over in real-time mode \(epoch 2 of the lease, this one has 1"
-    ):
+    with pytest.raises(SinkRefused, match=r"has taken .*/0 over \(epoch 2 of the lease, this one has 1"):
         takeover.batch(sleeper, start, 6)
     assert (takeover.written(), takeover.position()) == ([0, 1, 2, 3], 2)
-    assert successor.find()[0].position == 4
+    assert successor.find(threading.Event())[0].position == 4
     successor.close()
     # The next one, and one whose lease began anew with its object store, go on.
     takeover.take_over(5, epoch=3)
@@ -246,7 +283,7 @@ def test_at_least_once_begins_where_the_mode_before_it_was(
     takeover.commit(1)
     takeover.write(1)
     sink = AtLeastOnceSink(settings.kafka, takeover.route, settings.live)
-    found = sink.starting_offsets(CheckpointOffsets(settings.s3, f"checkpoints/{takeover.route.query}"))
+    found = sink.starting_offsets(takeover.checkpoint(), threading.Event())
     assert json.loads(found) == {takeover.route.source: {"0": 2, "1": 0}}
 
 
@@ -260,3 +297,131 @@ def test_a_take_over_that_is_killed_before_the_gap_is_filled_still_repeats_nothi
     assert (takeover.written(), takeover.position()) == ([0, 1, 2, 4], 2)
     takeover.take_over(6)
     assert (takeover.written(), takeover.position()) == ([0, 1, 2, 3, 4, 5], 6)
+
+
+@pytest.mark.parametrize("reaches_the_end", [False, True])
+def test_what_was_written_of_a_partition_that_was_added_meanwhile_is_found(
+    takeover: Takeover, topics: Topics, reaches_the_end: bool
+) -> None:
+    topics.send_departures(*"abc")
+    takeover.write(0)
+    takeover.commit(1)
+    topics.send_departures(*"abcd", partition=1)
+    takeover.write(*([0, 1, 2, 3] if reaches_the_end else [0, 2]), partition=1)
+    found = takeover.real_time().find(threading.Event())
+    assert (found[1].position, found[1].beyond) == ((4, frozenset()) if reaches_the_end else (1, frozenset({2})))
+
+
+def test_a_partition_that_others_forgot_is_missed_though_a_younger_one_has_an_offset(
+    takeover: Takeover, topics: Topics
+) -> None:
+    topics.send_departures(*"abc")
+    topics.send_departures(*"abc", partition=1)
+    takeover.write(0, 1, 2, partition=1)
+    takeover.commit(0)
+    takeover.write(0)
+    with pytest.raises(PositionsDisagree, match="/1: the consumer group has no offset, but the target topic has"):
+        takeover.real_time().find(threading.Event())
+
+
+def test_with_no_offset_at_all_an_idle_partition_is_forgotten_as_the_others_are(
+    takeover: Takeover, topics: Topics
+) -> None:
+    topics.send_departures(*"abc")
+    takeover.write(0, 1, 2, partition=1)
+    with pytest.raises(PositionsDisagree, match="/0: the consumer group has no offset, but the target topic has"):
+        takeover.real_time().find(threading.Event())
+
+
+def test_an_intervals_commit_keeps_the_mark_of_what_was_written_ahead(takeover: Takeover, topics: Topics) -> None:
+    topics.send_departures(*"abcdef")
+    takeover.commit(0)
+    takeover.write(0, 1, 4)
+    first = takeover.real_time()
+    assert first.find(threading.Event())[0].beyond == {4}
+    takeover.write(2)
+    first.commit({0: 3}, takeover.ends())
+    second = takeover.real_time(epoch=2)
+    assert second.find(threading.Event())[0] == Taken(3, frozenset({4}), second.find(threading.Event())[0].mark)
+    takeover.write(3, 5)
+    second.commit({0: 6}, takeover.ends())
+    assert takeover.taken() == Taken(6)
+
+
+@pytest.mark.parametrize("place", ["²/1", "0/²", f"0/{'9' * 5000}", "0/-1", "00/1", "0/+1"])
+def test_an_id_that_is_no_coordinate_ends_nothing(takeover: Takeover, topics: Topics, place: str) -> None:
+    topics.send_departures("a")
+    takeover.commit(0)
+    takeover.write(0)
+    takeover.write_id(f"{takeover.route.source}/{place}")
+    assert takeover.taken() == Taken(1)
+
+
+def test_what_was_purged_behind_a_mark_is_told_and_counted(
+    takeover: Takeover, topics: Topics, settings: SparkSettings
+) -> None:
+    topics.send_departures(*"abcdef")
+    takeover.write(0, topic=takeover.route.target)
+    takeover.commit(1)
+    takeover.write(2, 4)
+    delete(settings, takeover.route.target, before=2)
+    with structlog.testing.capture_logs() as logs:
+        assert takeover.taken().beyond == {4}
+    (told,) = [line for line in logs if line["log_level"] == "error"]
+    assert (told["topic"], told["partition"], told["first"], told["up_to"]) == (takeover.route.target, 0, 1, 2)
+    labels = {"query": takeover.route.query, "topic": takeover.route.target}
+    assert REGISTRY.get_sample_value("headrace_tail_records_gone_total", labels) == 1
+
+
+def test_a_target_that_ends_before_a_mark_was_made_anew(takeover: Takeover, topics: Topics) -> None:
+    topics.send_departures(*"abc")
+    takeover.commit(0)
+    takeover.write(0)
+    first = takeover.real_time()
+    first.commit({0: 0}, Mark({takeover.route.target: (5, 0), takeover.route.dead_letters: (0, 0)}))
+    with pytest.raises(PositionsDisagree, match=r"/0 ends at 1, before the mark .* 5: .*ON_DATA_LOSS=continue"):
+        takeover.real_time().find(threading.Event())
+    assert takeover.real_time(on_data_loss="continue").find(threading.Event())[0].position == 1
+
+
+def test_going_on_after_a_loss_repeats_nothing_that_was_written_ahead(
+    takeover: Takeover, topics: Topics, settings: SparkSettings
+) -> None:
+    topics.send_departures(*"abcdef")
+    takeover.commit(0)
+    takeover.write(0, 3, 5)
+    delete(settings, takeover.route.source, before=3)
+    positions = takeover.real_time(on_data_loss="continue")
+    assert positions.find(threading.Event())[0].beyond == {3, 5}
+    assert positions.find(threading.Event())[0] == Taken(4, frozenset({5}), positions.find(threading.Event())[0].mark)
+
+
+def test_one_hole_in_a_long_interval_is_two_runs(spark: SparkSession) -> None:
+    beyond = frozenset(range(1, 1_000_001)) - {500_000}
+    assert ranges(beyond) == [(1, 499_999), (500_001, 1_000_000)]
+    rows = spark.sql("SELECT id % 2 AS partition, id * 250000 AS offset FROM range(6)")
+    left = not_taken(rows.withColumn("partition", F.lit(0)), {0: Taken(0, beyond)}).collect()
+    assert [row.offset for row in left] == [0, 500_000, 1_250_000]
+
+
+def test_a_start_whose_tail_never_ends_ends(
+    takeover: Takeover, topics: Topics, monkeypatch: pytest.MonkeyPatch, settings: SparkSettings
+) -> None:
+    """The end that was noted lies behind the log's, as after an unclean election."""
+    topics.send_departures("a")
+    takeover.commit(0)
+    takeover.write(0)
+
+    def one_more(consumer: Consumer, topic: str, partition: int, seconds: float) -> tuple[int, int]:
+        low, high = watermarks(consumer, topic, partition, seconds)
+        return low, high + (topic == takeover.route.target)
+
+    monkeypatch.setattr(tail, "watermarks", one_more)
+    stopping = threading.Event()
+    threading.Timer(2, stopping.set).start()
+    reader = position_reader(settings.kafka.client_config(), takeover.route)
+    with closing(reader), pytest.raises(StopRequested):
+        takeover.known(reader, [0], stopping)
+    monkeypatch.setattr(tail, "_TIMEOUT_SECONDS", 2.0)
+    with pytest.raises(ConsumeError, match=r"nothing came of .*/0 up to 2"):
+        takeover.taken()

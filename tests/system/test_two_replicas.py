@@ -22,8 +22,10 @@ from contracts.replication import wait_for_replication
 from services.replay.position import HEADER, Position
 from services.replay.progress import read_progress
 from services.replay.tails import Tails
+from spark.offset_note import Mark, OffsetNote
 from spark.sink import Route
-from spark.tail import Mark, read_tail
+from spark.tail import read_known
+from spark.transaction import position_reader
 from tests.system.two_brokers import TwoBrokers
 
 pytestmark = pytest.mark.system
@@ -58,15 +60,17 @@ def test_real_time_mode_finds_all_that_ever_comes_from_the_one_before_it(
 ) -> None:
     source, target, dead_letters = brokers.topic(1), brokers.topic(PARTITIONS), brokers.topic(1)
     headers = [{"ce_id": f"{source}/0/{offset}"} for offset in range(1, PARTITIONS + 1)]
-    before = Mark({target: (0,) * PARTITIONS, dead_letters: (0,)}).as_metadata(1)
-    committed = {0: TopicPartition(source, 0, 0, before)}
+    route = Route(f"q-{source}", source, target, dead_letters)
+    before = OffsetNote(1, Mark({target: (0,) * PARTITIONS, dead_letters: (0,)})).as_metadata()
     with closing(Producer(brokers.settings.client_config())) as producer:
         for _ in range(PARTITIONS + 1):
             producer.produce(source, b"raw")
         assert producer.flush(30) == 0
 
     def found() -> list[int]:
-        taken = read_tail(brokers.settings, Route("q", source, target, dead_letters), committed)[0]
+        with closing(position_reader(brokers.settings.client_config(), route)) as reader:
+            reader.commit(offsets=[TopicPartition(source, 0, 0, before)], asynchronous=False)
+            taken = read_known(brokers.settings, route, reader, [0], "stop", threading.Event()).taken[0]
         assert taken.position == 0
         return sorted(taken.beyond)
 

@@ -7,6 +7,7 @@ import time
 
 import psutil
 
+from deploy.local.ports import HOST
 from spark.live import SOURCE, TARGET
 from spark.mode import Mode
 from spark.sink import Route
@@ -24,6 +25,7 @@ from tests.faults.moments import (
     strike_often,
     until_it_works,
 )
+from tests.faults.proxy import Proxy
 from tests.faults.stage import Stage, family_of, is_dead, text_of
 
 _TIMES_ALL_DIE = 5
@@ -158,6 +160,23 @@ def second_lake(stage: Stage, chance: random.Random) -> Shown:
 @fault("live is frozen (SIGSTOP) past its lease, another takes over, and the first wakes beside it.")
 def live_frozen(stage: Stage, chance: random.Random) -> Shown:
     return _frozen(stage, chance, "live")
+
+
+@fault(
+    "live is cut off from S3, but not from Kafka, and another takes over: the first one finds it by the brokers, and ends.",
+    only=Mode.REAL_TIME,
+)
+def live_cut_from_s3(stage: Stage, chance: random.Random) -> Shown:
+    with Proxy(stage.stack.ports.s3) as own:
+        # The one that is cut off has S3 behind a proxy of its own; what the supervisor starts meanwhile is its successor.
+        with stage.frozen("live"):
+            cut = stage.second("live", HEADRACE_S3__ENDPOINT=f"http://{HOST}:{own.port}")
+            stage.wait("the second live to take over", lambda: '"started"' in text_of(cut.log))
+        with own.refusing():
+            stage.wait("the second live to end", lambda: cut.exit_code() is not None)
+    told = text_of(cut.log).count("by the offsets of its group")
+    cut.stop(grace_seconds=10)
+    return Shown(told, "processes that found their successor by the brokers")
 
 
 @fault("lake is frozen (SIGSTOP) past its lease, another takes over, and the first wakes beside it.")
