@@ -222,7 +222,7 @@ class RealTime:
         schema_id = unknown_id(failure)
         if schema_id is not None:
             with suppress(StopRequested):
-                self._schemas.look_up(schema_id, self._lifecycle.stopping)
+                self._schemas.look_up(schema_id, self._lifecycle.stopping, one_by_one=True)
             return
         reason = failure.strip().splitlines()[0][:_REASON_CHARACTERS]
         if self._failures == len(_PAUSES_SECONDS):

@@ -27,6 +27,8 @@ _T = TypeVar("_T")
 _LOOK_SECONDS = 0.1
 _PAUSE_SECONDS = 5.0
 """How long a registry that did not answer is left alone while it isn't needed."""
+_ONE_BY_ONE = 100
+"""So many ids that nobody knows cost a query in real-time mode a start each while the grace rests, before all others are foreign."""
 _FOREIGN_AT_MOST = 1000
 """More of them would be garbage, and each is part of the query's plan."""
 
@@ -42,6 +44,7 @@ class TopicSchemas:
         """By version."""
         self._ask_again_at = 0.0
         self._grace = Grace(registry.lag_seconds)
+        self._at_rest = 0
         self._foreign: frozenset[int] = frozenset()
         self.current = WriterSchemas(topic.subject, reader, {}, self._foreign, record_limit(topic))
 
@@ -91,10 +94,12 @@ class TopicSchemas:
                     raise
             self.look_up(schema_id, stopping)
 
-    def look_up(self, schema_id: int, stopping: threading.Event) -> None:
+    def look_up(self, schema_id: int, stopping: threading.Event, *, one_by_one: bool = False) -> None:
         """Wait for a version with this id, at which a task failed, for as long as the registry may lag behind.
 
-        One that it doesn't have is foreign from then on. While the grace rests, all others are. Raises StopRequested.
+        One that it doesn't have is foreign from then on. While the grace rests, all others are: right for who renews before each batch,
+        so that each id is of a record from before the last look. A query that is not told while it runs has them looked up
+        `one_by_one`, once each; only after a hundred of them are all others foreign until the rest is over. Raises StopRequested.
         """
         _log.info("a record names a schema id not known yet", of=self._subject, id=schema_id)
 
@@ -107,16 +112,21 @@ class TopicSchemas:
                 pause(_LOOK_SECONDS)
             return schema_id in self.current.writers or None
 
+        self._at_rest = self._at_rest + 1 if self._grace.rests else 0
         waiting = REGISTRY_WAITING.labels(self._subject)
         waiting.set(1)
         try:
             found = self._grace.found(schema_id, ask, pause)
+            # The look is newer than the record, which was read before.
+            is_foreign = found is None and (
+                self._grace.was_in_vain(schema_id) or (one_by_one and self._at_rest <= _ONE_BY_ONE and ask() is None)
+            )
         finally:
             waiting.set(0)
-        if found is None and self._grace.was_in_vain(schema_id):
+        if is_foreign:
             self._foreign = frozenset({schema_id, *(self._foreign if len(self._foreign) < _FOREIGN_AT_MOST else ())})
             self.current = replace(self.current, foreign=self._foreign)
-        elif found is None:
+        elif schema_id not in self.current.writers:
             self.current = replace(self.current, foreign=None)
 
     def _compare(self, versions: Sequence[RegisteredSchema]) -> None:

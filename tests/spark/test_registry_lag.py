@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import structlog
 from pyspark.sql import SparkSession
 
+from contracts.catalog import Catalog
 from contracts.registry import Registry
 from contracts.settings import RegistrySettings
 from deploy.local.stack import LocalStack
@@ -148,3 +150,24 @@ def test_ids_of_nobody_that_do_not_end_fail_a_query_ever_more_seldom(stack: Loca
                 failures += 1
     # Two for each rest: 0.1 s, 0.2 s, 0.4 s, … With rests of 0.1 s there would be some 70.
     assert 2 <= failures <= 16
+
+
+def test_garbage_makes_no_version_foreign_that_is_registered_while_it_is_not_waited_for(
+    stack: LocalStack, catalog: Catalog, registry: Registry
+) -> None:
+    """In real-time mode a record may be read before the next look at the subject, so "all others" would be foreign too soon."""
+    topic = catalog.topic(DEPARTED).model_copy(update={"name": f"t{uuid.uuid4().hex[:8]}.{DEPARTED}"})
+    registry.register(topic.subject, catalog.schema(DEPARTED))
+    with Registry(RegistrySettings.model_validate({"url": stack.registry.url, "lag_seconds": 0.3})) as client:
+        schemas = TopicSchemas(client, topic, catalog.schema(DEPARTED))
+        schemas.renew()
+        stopping = threading.Event()
+        for garbage in (999_001, 999_002, 999_003):
+            schemas.look_up(garbage, stopping, one_by_one=True)
+        assert schemas.current.foreign == frozenset({999_001, 999_002, 999_003})
+        newer = registry.register(topic.subject, NEWER)
+        schemas.look_up(newer, stopping, one_by_one=True)
+        assert newer in schemas.current.writers
+        for garbage in range(999_004, 999_110):
+            schemas.look_up(garbage, stopping, one_by_one=True)
+        assert schemas.current.foreign is None, "each of them would start the query anew"
