@@ -105,6 +105,8 @@ class RealTime:
                 self._run_queries()
             # How far it came, for those who watch the group. Whoever stops it gives it some seconds, and this has deadlines of its own.
             self._positions.find(threading.Event())
+        except StopRequested:
+            pass  # while it was found out where to go on, so there is nothing new to commit
         except KafkaException as error:
             # The next start finds it in the topics as well.
             _log.warning("positions not committed", query=self._route.query, error=str(error))
@@ -116,8 +118,6 @@ class RealTime:
             with tempfile.TemporaryDirectory(prefix="headrace-live-", ignore_cleanup_errors=True) as folder:
                 try:
                     failure = self._run_query(Path(folder))
-                except StopRequested:
-                    return
                 except _OUTAGES as error:
                     failure = f"an outage, {type(error).__name__}: {error}"
             if failure is not None:

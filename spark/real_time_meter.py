@@ -109,7 +109,7 @@ class Meter:
         newest: dict[int, tuple[int, int]] = {}
         for message in self._at(places):
             found = source_offset(message, self._route)
-            if found is not None:
+            if found is not None and found[0] in self._positions:
                 newest[found[0]] = max(newest.get(found[0], (-1, 0)), (found[1], message.timestamp()[1]))
         return newest
 
@@ -124,9 +124,10 @@ class Meter:
             LATENCY.labels(query, "max").set(max(delays))
             LATENCY.labels(query, "mean").set(sum(delays) / len(delays))
         for partition, position in self._positions.items():
-            if partition in newest:
-                position = self._positions[partition] = max(position, newest[partition][0] + 1)
             _, end = watermarks(self._sampler, source, partition, _TIMEOUT_SECONDS)
+            # Anybody may write an id that looks like a coordinate.
+            if partition in newest and newest[partition][0] < end:
+                position = self._positions[partition] = max(position, newest[partition][0] + 1)
             LAG.labels(query, source, str(partition)).set(max(0, end - position))
 
     def _at(self, places: Iterable[TopicPartition]) -> list[Message]:

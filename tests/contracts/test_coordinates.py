@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from contracts.coordinates import coordinate_of, is_coordinate, place_of
+from contracts.coordinates import coordinate_of, is_coordinate, place_in, place_of
 from services.audit.place import NOWHERE, code, parsed
 
 RAW, DERIVED = "hires.started.v1", "hires.started.priced.v1"
@@ -18,6 +18,7 @@ def test_a_derived_record_goes_by_its_raw_coordinate(event_id: str) -> None:
     assert place_of(partition, offset) == (int(partition), int(offset))
     assert parsed(RAW, pa.array([event_id])).tolist() == [code(int(partition), int(offset))]
     assert is_coordinate(event_id)
+    assert place_in(RAW, event_id.encode()) == (int(partition), int(offset))
 
 
 @pytest.mark.parametrize(
@@ -37,10 +38,13 @@ def test_a_derived_record_goes_by_its_raw_coordinate(event_id: str) -> None:
         f"{RAW}/0/99999999999999999999".encode(),
         f"{RAW}/100000/1".encode(),
         f"{RAW}/0/\u0661".encode(),
+        f"{RAW}/²/1".encode(),
+        f"{RAW}/0/{'9' * 5000}".encode(),
     ],
 )
 def test_another_id_is_none_so_the_record_goes_by_its_own_place(event_id: bytes | None) -> None:
     assert coordinate_of(RAW, DERIVED, 0, 9, event_id) == f"{DERIVED}/0/9"
+    assert place_in(RAW, event_id) is None
     assert parsed(RAW, pa.array([event_id], pa.binary())).tolist() == [NOWHERE]
 
 
