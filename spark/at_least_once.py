@@ -17,7 +17,7 @@ from spark.enrich import LOOKUPS
 from spark.headers import coordinate, header_array, header_if_any
 from spark.kafka import write_records
 from spark.offsets import OffsetRange
-from spark.resume import CheckpointOffsets, find_positions, resume, starting_offsets
+from spark.resume import CheckpointOffsets, resume, starting_offsets
 from spark.settings import LiveSettings
 from spark.sink import PASSED_ON, Route, ToRows, Written
 from spark.succession import leave_epoch, wait_for_predecessor
@@ -64,8 +64,7 @@ class AtLeastOnceSink:
         try:
             partitions = partitions_of(reader, topic, _TIMEOUT_SECONDS)
             known = read_known(self._kafka, self._route, reader, partitions, self._live.on_data_loss, stopping)
-            group = {partition: each.position for partition, each in known.taken.items()}
-            found = find_positions(reader, topic, partitions, group, {}, known.forgotten)
+            found = {p: known.found(reader, topic, p, None) for p in partitions}
         finally:
             reader.close()
         return starting_offsets(topic, resume(found, topic, self._live.resume_from, self._live.on_data_loss))

@@ -13,6 +13,10 @@ class PositionsDisagree(HeadraceError):
     """The checkpoint and the table contradict each other about what has been consumed."""
 
 
+class PositionsTooLong(HeadraceError):
+    """The brokers take no position with what has to stand beside it; the text says what to set."""
+
+
 class QueryFailed(HeadraceError):
     """A query ended that should run for ever; the text is its cause in one line."""
 

@@ -23,7 +23,7 @@ from spark.lifecycle import Lifecycle
 from spark.offset_note import Mark, OffsetNote
 from spark.offsets import OffsetRange
 from spark.prepared import Prepared
-from spark.resume import CheckpointOffsets, find_positions, resume, starting_offsets
+from spark.resume import CheckpointOffsets, resume, starting_offsets
 from spark.settings import LiveSettings
 from spark.sink import Route, ToRows, Written
 from spark.succession import leave_epoch, wait_for_predecessor
@@ -68,6 +68,7 @@ class ExactlyOnceSink:
         self._route = route
         self._live = live
         self._writing = threading.Lock()
+        self._topic_id: str | None = None
         self._taken: dict[int, Taken] = {}
         self._prepared = functools.lru_cache(maxsize=1)(self._prepare)
 
@@ -86,15 +87,16 @@ class ExactlyOnceSink:
                     left = leave_epoch(producers, reader, self._route, partitions, self._epoch)
                 wait_for_predecessor(left, self._notice_seconds, stopping)
                 known = read_known(self._settings, self._route, reader, partitions, self._live.on_data_loss, stopping)
-                group = {partition: each.position for partition, each in known.taken.items()}
-                found = find_positions(reader, topic, partitions, group, checkpoint.committed(topic), known.forgotten)
+                before = checkpoint.committed(topic)
+                found = {p: known.found(reader, topic, p, before.get(p)) for p in partitions}
+                self._topic_id = known.topic_id
                 positions = resume(found, topic, self._live.resume_from, self._live.on_data_loss)
                 self._taken = {
                     p: known.taken[p].at(at) if p in known.taken else Taken(at) for p, at in positions.items()
                 }
                 for p, at in positions.items():
-                    before = known.committed.get(p)
-                    if before is not None and before.offset == at and note_of(before).epoch == self._epoch:
+                    there = known.committed.get(p)
+                    if there is not None and there.offset == at and note_of(there) == self._note(self._taken[p].mark):
                         continue
                     metadata = self._note(self._taken[p].mark).as_metadata()
                     with self._unless_fenced():
@@ -142,7 +144,7 @@ class ExactlyOnceSink:
         return Prepared(query)
 
     def _note(self, mark: Mark | None) -> OffsetNote:
-        return OffsetNote(self._epoch, mark)
+        return OffsetNote(self._epoch, mark, self._topic_id)
 
     def _last_taken(self, partition: int) -> int:
         """The last record that real-time mode wrote ahead of its position; -1 if there is none."""

@@ -26,6 +26,7 @@ from spark.resume import CheckpointOffsets
 from spark.schemas import WriterSchemas
 from spark.settings import SparkSettings
 from spark.sink import Route, Sink, ToRows, Written, outgoing
+from spark.source_topic import SourceTopic
 from spark.topic_schemas import TopicSchemas
 
 SOURCE = topics.FLIGHTS_DEPARTED.name
@@ -79,6 +80,7 @@ class Live:
         self._made: ToRows | None = None
         self._made_of: tuple[WriterSchemas, Mapping[str, Dimension]] | None = None
         self._source, self._target = source, target
+        self._read = SourceTopic(settings.kafka, source.name)
 
     def start(self) -> StreamingQuery | None:
         """Start the query when the dimensions are published; None if asked to stop before.
@@ -121,6 +123,7 @@ class Live:
             return self._sink.write(batch, self._to_rows(schemas, self._dimensions.newest()), offset_ranges(batch))
 
         self._own.check()
+        self._read.check()
         count_batch("live", self._schemas.covering(batch, write, self._lifecycle.stopping))
 
     def _to_rows(self, schemas: WriterSchemas, dimensions: Mapping[str, Dimension]) -> ToRows:

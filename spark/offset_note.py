@@ -36,23 +36,28 @@ class Mark:
 @dataclass(frozen=True, slots=True)
 class OffsetNote:
     """The `epoch` of the lease of who committed the offset, 0 without one; where the target topics tell what was written beyond it, None
-    if records and position were written together.
+    if records and position were written together; the id of the source topic, None if nobody has said.
     """
 
     epoch: int = 0
     mark: Mark | None = None
+    topic: str | None = None
 
     def as_metadata(self) -> str:
         """As text. Brokers take 4,096 bytes, which a mark of some 150 partitions fills."""
         ends = {} if self.mark is None else {"ends": self.mark.ends}
-        return json.dumps({"epoch": self.epoch, **ends}, separators=(",", ":"))
+        topic = {} if self.topic is None else {"topic": self.topic}
+        return json.dumps({"epoch": self.epoch, **topic, **ends}, separators=(",", ":"))
 
     @classmethod
     def of(cls, metadata: str | None) -> Self:
         """Of what isn't ours, an empty one: anybody may set the group's offsets."""
         try:
             said = json.loads(metadata or "{}")
-            return cls(_whole(said.get("epoch")) or 0, _mark(said.get("ends")))
+            topic = said.get("topic")
+            return cls(
+                _whole(said.get("epoch")) or 0, _mark(said.get("ends")), topic if isinstance(topic, str) else None
+            )
         except (ValueError, AttributeError, RecursionError):
             return cls()
 

@@ -47,6 +47,7 @@ from spark.real_time_query import (
 )
 from spark.resume import CheckpointOffsets
 from spark.settings import SparkSettings
+from spark.source_topic import SourceTopic
 from spark.tail import Taken, not_taken
 from spark.topic_schemas import TopicSchemas
 
@@ -81,6 +82,7 @@ class RealTime:
         self._schemas = TopicSchemas(registry, source, catalog.schema(SOURCE))
         self._dimensions = Dimensions(spark, settings.s3, [catalog.dimension(name) for name in DIMENSIONS])
         self._own = target_schema(catalog, registry)
+        self._source = SourceTopic(settings.kafka, source.name)
         self._value = EnrichedValue(self._own.schema, self._own.id)
         self._positions = RealTimePositions(
             settings,
@@ -188,6 +190,7 @@ class RealTime:
                     continue
                 versions_at = time.monotonic() + _VERSIONS_SECONDS
                 self._own.check()
+                self._source.check()
                 self._schemas.renew()
                 if (newest := self._versions(self._dimensions.newest())) != versions:
                     _log.info("renewing the query", query=query.name, **newest)

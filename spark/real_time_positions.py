@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from contracts.brokers import partitions_of
+from spark.errors import PositionsTooLong
 from spark.offset_note import Mark, OffsetNote
-from spark.resume import CheckpointOffsets, find_positions, resume
+from spark.resume import CheckpointOffsets, resume
 from spark.settings import SparkSettings
 from spark.sink import Route
 from spark.succession import check_epoch, wait_for_predecessor
@@ -40,6 +42,7 @@ class RealTimePositions:
         self._reader = position_reader(settings.kafka.client_config(), route)
         self._checkpoint = checkpoint
         self._alone = False
+        self._topic_id: str | None = None
         self._taken: dict[int, Taken] = {}
 
     def close(self) -> None:
@@ -63,11 +66,11 @@ class RealTimePositions:
         before = mark(self._reader, self._route)
         live = self._settings.live
         known = read_known(self._settings.kafka, self._route, self._reader, partitions, live.on_data_loss, stopping)
-        group = {partition: each.position for partition, each in known.taken.items()}
-        found = find_positions(self._reader, topic, partitions, group, checkpoint, known.forgotten)
+        found = {p: known.found(self._reader, topic, p, checkpoint.get(p)) for p in partitions}
+        self._topic_id = known.topic_id
         positions = resume(found, topic, live.resume_from, live.on_data_loss)
         result = {p: known.taken[p].at(at) if p in known.taken else Taken(at) for p, at in positions.items()}
-        self._commit(positions, {partition: each.mark or before for partition, each in result.items()})
+        self._commit(positions, self._notes({partition: each.mark or before for partition, each in result.items()}))
         self._taken = result
         if not self._alone:
             self._checkpoint.remove()
@@ -78,11 +81,11 @@ class RealTimePositions:
         """Commit the end of an interval; `before` is of a moment when the interval hadn't ended yet.
 
         The mark by which records were found that had been written ahead stays until the position is beyond them.
-        Raises TableTaken if another process has taken over: its offsets are not ours to move.
+        Raises TableTaken if another process has taken over: its offsets are not ours to move; PositionsTooLong.
         """
         self._check_epoch(list(positions))
         marks = {p: self._taken[p].mark_at(at) if p in self._taken else None for p, at in positions.items()}
-        self._commit(positions, {partition: each or before for partition, each in marks.items()})
+        self._commit(positions, self._notes({partition: each or before for partition, each in marks.items()}))
 
     def _check_epoch(self, partitions: Sequence[int]) -> None:
         check_epoch(committed_positions(self._reader, self._route.source, partitions), self._route, self._epoch)
@@ -97,14 +100,25 @@ class RealTimePositions:
                 wait_for_predecessor(committed, self._notice_seconds, stopping)
                 return self._checkpoint.committed(self._route.source)
             # Whoever has begun since the fence found no epoch: what it commits lies behind the mark, and the next fence ends it.
-            marks = {partition: note_of(at).mark or before for partition, at in committed.items()}
-            self._commit({partition: at.offset for partition, at in committed.items()}, marks)
+            notes = {partition: note_of(at) for partition, at in committed.items()}
+            own = {p: replace(note, epoch=self._epoch, mark=note.mark or before) for p, note in notes.items()}
+            self._commit({partition: at.offset for partition, at in committed.items()}, own)
 
-    def _commit(self, positions: Mapping[int, int], marks: Mapping[int, Mark]) -> None:
+    def _notes(self, marks: Mapping[int, Mark]) -> dict[int, OffsetNote]:
+        return {partition: OffsetNote(self._epoch, each, self._topic_id) for partition, each in marks.items()}
+
+    def _commit(self, positions: Mapping[int, int], notes: Mapping[int, OffsetNote]) -> None:
         offsets = [
-            TopicPartition(
-                self._route.source, partition, position, OffsetNote(self._epoch, marks[partition]).as_metadata()
-            )
+            TopicPartition(self._route.source, partition, position, notes[partition].as_metadata())
             for partition, position in positions.items()
         ]
-        self._reader.commit(offsets=offsets, asynchronous=False)
+        try:
+            self._reader.commit(offsets=offsets, asynchronous=False)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.OFFSET_METADATA_TOO_LARGE:
+                raise
+            raise PositionsTooLong(
+                f"the brokers refuse the positions of {self._route.query}: each carries the ends of all partitions of "
+                f"{self._route.target} and {self._route.dead_letters}, {max(len(note.as_metadata()) for note in notes.values())} bytes. "
+                "Raise offset.metadata.max.bytes on every broker (4096 by default), or use another mode than real-time"
+            ) from error

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import structlog
-from confluent_kafka import Consumer
 
-from contracts.brokers import watermarks
 from contracts.s3 import s3_client
 from contracts.settings import S3Settings
 from spark.errors import PositionsDisagree
@@ -21,14 +19,14 @@ if TYPE_CHECKING:
 ResumeFrom = Literal["both", "group", "checkpoint"]
 OnDataLoss = Literal["stop", "continue"]
 
-_TIMEOUT_SECONDS = 30.0
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
     """One partition: the group's offset and the checkpoint's, if any; its first offset and the one after its last; whether the
-    target topics tell that the group had an offset once.
+    target topics tell that the group had an offset once. If the group's offset is of a topic that is gone, the ids of that one and of the
+    one there.
     """
 
     group: int | None
@@ -36,6 +34,7 @@ class Found:
     low: int
     high: int
     is_forgotten: bool = False
+    made_anew: tuple[str, str | None] | None = None
 
 
 def resume(found: Mapping[int, Found], topic: str, resume_from: ResumeFrom, on_data_loss: OnDataLoss) -> dict[int, int]:
@@ -53,7 +52,8 @@ def resume(found: Mapping[int, Found], topic: str, resume_from: ResumeFrom, on_d
         if at.group is None and at.checkpoint is None and at.is_forgotten and resume_from != "group":
             raise PositionsDisagree(
                 f"{name}: the consumer group has no offset, but the target topic has records that come from there: it was "
-                "deleted, or the brokers have forgotten it, as that of a group that committed nothing for a week. Set it with "
+                "deleted, as with a topic that was made anew, or the brokers have forgotten it, as that of a group that committed "
+                "nothing for a week. Set it with "
                 f"kafka-consumer-groups, or HEADRACE_LIVE__RESUME_FROM=group to begin at {at.low} and write again what is there"
             )
         if at.checkpoint is not None and at.checkpoint > position:
@@ -66,9 +66,11 @@ def resume(found: Mapping[int, Found], topic: str, resume_from: ResumeFrom, on_d
                 )
             if resume_from == "checkpoint":
                 position = at.checkpoint
-        if not at.low <= position <= at.high:
+        if at.made_anew is not None or not at.low <= position <= at.high:
             lost = (
-                f"{at.low - position} records from offset {position} up to {at.low} are gone from {name} unread"
+                f"{name} was made anew: the offset {position} is of the topic with the id {at.made_anew[0]}, the one there has {at.made_anew[1]}"
+                if at.made_anew is not None
+                else f"{at.low - position} records from offset {position} up to {at.low} are gone from {name} unread"
                 if position < at.low
                 else f"{name} ends at offset {at.high}, before the {position} that were taken in: it was made anew or cut"
             )
@@ -78,24 +80,6 @@ def resume(found: Mapping[int, Found], topic: str, resume_from: ResumeFrom, on_d
             position = at.low
         positions[partition] = position
     return positions
-
-
-def find_positions(
-    consumer: Consumer,
-    topic: str,
-    partitions: Sequence[int],
-    group: Mapping[int, int],
-    checkpoint: Mapping[int, int],
-    forgotten: Collection[int],
-) -> dict[int, Found]:
-    """What the brokers hold of each partition, beside what group and checkpoint say; `group` is how far it has taken them in, `forgotten`
-    are partitions whose offset the brokers have forgotten.
-    """
-    found = {}
-    for partition in partitions:
-        low, high = watermarks(consumer, topic, partition, _TIMEOUT_SECONDS)
-        found[partition] = Found(group.get(partition), checkpoint.get(partition), low, high, partition in forgotten)
-    return found
 
 
 def starting_offsets(topic: str, positions: Mapping[int, int]) -> str:

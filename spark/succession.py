@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 
 import structlog
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
@@ -17,7 +18,6 @@ from contracts.brokers import partitions_of
 from contracts.settings import KafkaSettings
 from spark.errors import StopRequested, TableTaken
 from spark.lease import Lease
-from spark.offset_note import OffsetNote
 from spark.sink import Route
 from spark.transaction import commit_position, committed_positions, note_of, position_reader
 
@@ -97,7 +97,7 @@ def leave_epoch(
         note = note_of(at)
         # A later one is of a lease that is gone with its object store: this process holds the one that counts.
         if note.epoch != epoch:
-            metadata = OffsetNote(epoch, note.mark).as_metadata()
+            metadata = replace(note, epoch=epoch).as_metadata()
             found[partition] = TopicPartition(route.source, partition, at.offset, metadata)
             commit_position(producers[partition], reader, found[partition])
     return found

@@ -31,8 +31,9 @@ from contracts.replication import wait_for_replication
 from contracts.settings import KafkaSettings
 from spark.errors import PositionsDisagree, StopRequested
 from spark.offset_note import Mark, OffsetNote
-from spark.resume import OnDataLoss
+from spark.resume import Found, OnDataLoss
 from spark.sink import Route
+from spark.source_topic import topic_id
 from spark.transaction import committed_positions, note_of
 
 _TIMEOUT_SECONDS = 30.0
@@ -74,12 +75,27 @@ class Known:
     whose offset the brokers have `forgotten`, for the target topics have records that come from there.
 
     A partition that was added while real-time mode ran has no offset until an interval ends. It is taken as from its first record on, by
-    the oldest mark of the others.
+    the oldest mark of the others. `topic_id` is the source topic's. Where an offset is of another one, `other_topics` has the id of that, and nothing that was written counts.
     """
 
     committed: Mapping[int, TopicPartition]
     taken: Mapping[int, Taken]
     forgotten: Collection[int]
+    topic_id: str | None
+    other_topics: Mapping[int, str]
+
+    def found(self, consumer: Consumer, topic: str, partition: int, checkpoint: int | None) -> Found:
+        """With what the brokers hold of a partition, and the checkpoint's offset, if there is one."""
+        low, high = watermarks(consumer, topic, partition, _TIMEOUT_SECONDS)
+        other = self.other_topics.get(partition)
+        return Found(
+            self.taken[partition].position if partition in self.taken else None,
+            checkpoint,
+            low,
+            high,
+            partition in self.forgotten,
+            None if other is None else (other, self.topic_id),
+        )
 
 
 def reader(kafka: KafkaSettings, route: Route, options: Mapping[str, Any] = MappingProxyType({})) -> Consumer:
@@ -106,7 +122,10 @@ def read_known(
     Raises PositionsDisagree if a target topic was made anew, ConsumeError if its end can't be read, StopRequested.
     """
     tail = _Tail(kafka, route, on_data_loss, stopping)
+    there = topic_id(kafka, route.source)
     committed = committed_positions(reader, route.source, sorted(partitions))
+    said = {partition: note_of(at).topic for partition, at in committed.items()}
+    other = {partition: topic for partition, topic in said.items() if topic is not None and topic != there}
     marks = [note.mark for note in map(note_of, committed.values()) if note.mark is not None]
     oldest = Mark.oldest(marks) if marks else None
     without = set(partitions) - set(committed)
@@ -116,7 +135,7 @@ def read_known(
         forgotten = without
     if oldest is None:
         taken = {partition: Taken(at.offset) for partition, at in committed.items()}
-        return Known(committed, taken, forgotten)
+        return Known(committed, taken, forgotten, there, other)
     added = {
         partition: TopicPartition(
             route.source,
@@ -126,7 +145,10 @@ def read_known(
         )
         for partition in without - forgotten
     }
-    return Known(committed, tail.read(committed | added, oldest), forgotten)
+    taken = tail.read(committed | added, oldest) | {
+        partition: Taken(committed[partition].offset) for partition in other
+    }
+    return Known(committed, taken, forgotten, there, other)
 
 
 def not_taken(rows: DataFrame, taken: Mapping[int, Taken]) -> DataFrame:

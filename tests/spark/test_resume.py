@@ -66,3 +66,13 @@ def test_a_partition_made_anew_needs_a_choice() -> None:
     with pytest.raises(PositionsDisagree, match=r"t/3 ends at offset 7, before the 50 .*ON_DATA_LOSS=continue"):
         at(50, 50, high=7)
     assert at(50, 50, high=7, on_data_loss="continue") == 0
+
+
+def test_a_topic_that_was_made_anew_needs_a_choice_though_it_is_longer() -> None:
+    found = {3: Found(50, None, 0, 100, made_anew=("old", "new"))}
+    with pytest.raises(
+        PositionsDisagree,
+        match=r"t/3 was made anew: the offset 50 .* id old, the one there has new.*ON_DATA_LOSS=continue",
+    ):
+        resume(found, "t", "both", "stop")
+    assert resume(found, "t", "both", "continue") == {3: 0}

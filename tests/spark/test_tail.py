@@ -14,6 +14,7 @@ import pytest
 import structlog
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 from prometheus_client import REGISTRY
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -23,18 +24,21 @@ from contracts.errors import ConsumeError
 from spark import exactly_once, tail
 from spark.at_least_once import AtLeastOnceSink
 from spark.decode import decode
-from spark.errors import PositionsDisagree, SinkRefused, StopRequested, TableTaken
+from spark.errors import PositionsDisagree, PositionsTooLong, SinkRefused, StopRequested, TableTaken
 from spark.exactly_once import ExactlyOnceSink
 from spark.kafka import kafka_options
 from spark.offset_note import Mark, OffsetNote
 from spark.offsets import OffsetRange
+from spark.real_time_meter import Meter
 from spark.real_time_positions import RealTimePositions
 from spark.resume import CheckpointOffsets, resume
 from spark.schemas import WriterSchemas
 from spark.settings import SparkSettings
 from spark.sink import Route, outgoing
+from spark.source_topic import SourceTopic, topic_id
 from spark.tail import Known, Taken, mark, not_taken, ranges, read_known
 from spark.transaction import committed_positions, position_reader
+from tests.spark.live_query import wait_for
 from tests.spark.records import DEPARTED, SCHEMA, Topics
 
 
@@ -425,3 +429,115 @@ def test_a_start_whose_tail_never_ends_ends(
     monkeypatch.setattr(tail, "_TIMEOUT_SECONDS", 2.0)
     with pytest.raises(ConsumeError, match=r"nothing came of .*/0 up to 2"):
         takeover.taken()
+
+
+def test_marks_that_the_brokers_do_not_take_are_no_outage(takeover: Takeover, topics: Topics) -> None:
+    topics.send_departures("a")
+    many = Mark({takeover.route.target: tuple(range(10**9, 10**9 + 400)), takeover.route.dead_letters: (0, 0)})
+    positions = takeover.real_time()
+    positions.find(threading.Event())
+    with pytest.raises(PositionsTooLong, match=r"[45]\d{3} bytes.*offset\.metadata\.max\.bytes"):
+        positions.commit({0: 0}, many)
+
+
+def made_anew(topics: Topics, settings: SparkSettings, name: str) -> None:
+    admin = AdminClient({**settings.kafka.client_config(), "log_level": 0})
+    before = topic_id(settings.kafka, name)
+    admin.delete_topics([name])[name].result()
+    wait_for("the topic to be gone", lambda: topic_id(settings.kafka, name) is None)
+    admin.create_topics([NewTopic(name, 2)])[name].result()
+    wait_for("another topic", lambda: topic_id(settings.kafka, name) not in (None, before))
+
+
+def test_a_topic_that_was_made_anew_is_not_taken_for_the_old_one(
+    takeover: Takeover, topics: Topics, settings: SparkSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics.send_departures(*"abc")
+    takeover.commit(0)
+    before = topic_id(settings.kafka, takeover.route.source)
+    running = takeover.real_time()
+    running.find(threading.Event())
+    takeover.write(0, 2)
+    source = SourceTopic(settings.kafka, takeover.route.source)
+    source.check()
+    made_anew(topics, settings, takeover.route.source)
+    topics.send_departures(*"ABCDE")
+    monkeypatch.setattr(source, "_check_at", 0.0)
+    with pytest.raises(PositionsDisagree, match=f"was made anew while it was read: its id was {before}"):
+        source.check()
+    # The brokers drop a group's offsets with the topic; this interval ends before it is known that there is another.
+    running.commit({0: 2, 1: 0}, takeover.ends())
+    starts: list[Callable[[], object]] = [
+        partial(takeover.real_time().find, threading.Event()),
+        takeover.sink,
+        partial(
+            AtLeastOnceSink(settings.kafka, takeover.route, settings.live).starting_offsets,
+            takeover.checkpoint(),
+            threading.Event(),
+        ),
+    ]
+    for start in starts:
+        with pytest.raises(
+            PositionsDisagree, match=f"/0 was made anew: the offset 2 is of the topic with the id {before}"
+        ):
+            start()
+    go_on = takeover.real_time(epoch=2, on_data_loss="continue")
+    assert go_on.find(threading.Event())[0] == Taken(0)
+    # And from here on it is the topic.
+    assert takeover.real_time(epoch=3).find(threading.Event())[0] == Taken(0)
+
+
+@pytest.mark.parametrize("place", ["0/9999999999999", "77/0"])
+def test_an_id_of_no_record_there_is_hides_no_lag(
+    takeover: Takeover, topics: Topics, settings: SparkSettings, place: str
+) -> None:
+    topics.send_departures(*"abc")
+    with Meter(settings.kafka, takeover.route, {0: 0}, 1.0) as meter:
+        takeover.write_id(f"{takeover.route.source}/{place}")
+        meter.look()
+    labels = {"query": takeover.route.query, "topic": takeover.route.source, "partition": "0"}
+    assert REGISTRY.get_sample_value("headrace_lag_records", labels) == 3
+
+
+@pytest.mark.parametrize("successor", ["real-time", "exactly-once", "at-least-once"])
+def test_one_that_was_cut_off_from_the_store_moves_no_position_of_its_successor(
+    takeover: Takeover, topics: Topics, settings: SparkSettings, successor: str
+) -> None:
+    topics.send_departures(*"abcdef")
+    takeover.commit(0)
+    first = takeover.real_time(epoch=1)
+    first.find(threading.Event())
+    if successor == "real-time":
+        takeover.real_time(epoch=2).find(threading.Event())
+    elif successor == "exactly-once":
+        takeover.take_over(4, epoch=2)
+    else:
+        AtLeastOnceSink(settings.kafka, takeover.route, settings.live, epoch=2).take_over(threading.Event())
+    before = takeover.position()
+    with pytest.raises(
+        TableTaken, match=r"has taken .* over \(epoch 2 of the lease, by the offsets of its group; this one has 1"
+    ):
+        first.commit({0: 2}, takeover.ends())
+    with pytest.raises(TableTaken):
+        first.find(threading.Event())
+    assert takeover.position() == before
+
+
+def test_a_successor_gives_one_in_real_time_mode_time_to_find_out(
+    takeover: Takeover, topics: Topics, settings: SparkSettings
+) -> None:
+    topics.send_departures("a")
+    takeover.commit(0)
+    stopping = threading.Event()
+    stopping.set()
+    for start in (
+        partial(RealTimePositions(settings, takeover.route, takeover.checkpoint(), 2, 60.0).find, stopping),
+        partial(
+            ExactlyOnceSink(settings.kafka, takeover.route, settings.live, 3, 60.0).starting_offsets,
+            takeover.checkpoint(),
+            stopping,
+        ),
+        partial(AtLeastOnceSink(settings.kafka, takeover.route, settings.live, 4, 60.0).take_over, stopping),
+    ):
+        with pytest.raises(StopRequested, match="while the last holder of the lease finds out"):
+            start()
