@@ -82,7 +82,7 @@ class Lifecycle:
         return guarded
 
     def check_lease(self) -> None:
-        """Raise TableTaken when the lease is lost; an object store that doesn't answer says nothing of it."""
+        """Raise TableTaken when the lease is lost. An object store that doesn't answer says nothing of it; then `spark.succession` asks the brokers."""
         if self.lease is None:
             return
         try:

@@ -20,14 +20,18 @@ _log = structlog.get_logger(__name__)
 
 def topic_id(kafka: KafkaSettings, topic: str) -> str | None:
     """Another one once the topic was deleted and made anew; None without such a topic. Raises KafkaException."""
-    return topic_ids(AdminClient({**kafka.client_config(), "log_level": 0}), [topic], _TIMEOUT_SECONDS).get(topic)
+    return topic_ids(_admin(kafka), [topic], _TIMEOUT_SECONDS).get(topic)
+
+
+def _admin(kafka: KafkaSettings) -> AdminClient:
+    return AdminClient({**kafka.client_config(), "log_level": 0})
 
 
 class SourceTopic:
     """A topic while it is read: Spark goes on in one that was made anew if that is longer than what it has read."""
 
     def __init__(self, kafka: KafkaSettings, topic: str) -> None:
-        self._kafka, self._topic = kafka, topic
+        self._admin, self._topic = _admin(kafka), topic
         self._id: str | None = None
         self._check_at = 0.0
 
@@ -36,7 +40,7 @@ class SourceTopic:
         if time.monotonic() < self._check_at:
             return
         try:
-            now = topic_id(self._kafka, self._topic)
+            now = topic_ids(self._admin, [self._topic], _TIMEOUT_SECONDS).get(self._topic)
         except KafkaException as error:
             _log.warning("no look whether the topic is the same", topic=self._topic, error=str(error))
         else:
