@@ -391,6 +391,22 @@ def test_a_dead_letter_of_alerting_excuses_no_alert_that_its_rules_ask_for(way: 
     assert found(way.audit(Hop.ALERTS)) == {("set aside", way.at(0, records[0].offset, DERIVED))}
 
 
+def test_a_redrive_for_lake_excuses_no_alert_of_what_it_sent_again(way: Way) -> None:
+    records = way.derive(way.enriched(way.depart(3, departure_delay_minutes=61)))
+    for each in records:
+        way.settle(each, DERIVED, on=DERIVED, action="redriven", by="lake")
+    *again, given_up = way.derive(_redriven(*records))
+    way.settle(given_up, DERIVED, on=ALERTS, by="alerting")
+    way.set_aside(again[1], by="alerting", topic=DERIVED, on=ALERTS)
+    way.taken_in("alerting", DERIVED, *records, *again, given_up)
+    report = way.audit(Hop.ALERTS)
+    assert found(report) == {
+        ("lost", way.at(0, again[0].offset, DERIVED)),
+        ("set aside", way.at(0, again[1].offset, DERIVED)),
+    }
+    assert noted(report, "dead letters") == 1
+
+
 def test_each_record_is_asked_by_the_rules_that_were_in_force_then(way: Way) -> None:
     way.activate(threshold=60, from_offset=2)
     way.activate(threshold=30, from_offset=4)
