@@ -112,8 +112,9 @@ def template(message: str) -> tuple[tuple[str, str | None, str], ...]:
 def evaluate(rules: Iterable[CompiledRule], record: Record) -> list[AlertRaised]:
     """The alerts that the record raises, in the rules' order; the same record and rules give the same alerts.
 
-    A null field, or NaN, crosses no threshold. A filter that fails because a field which it names is null doesn't
-    match either. Raises FilterFailed for any other failure of a filter, TooLong if an alert would be larger than its topic takes.
+    A null field, or NaN, crosses no threshold. A filter that gives no answer because a field which it names is null, or holds a
+    null, doesn't match either. Raises FilterFailed for any other filter that gives none, TooLong if an alert would be
+    larger than its topic takes.
     """
     return [_alert(rule, record, value) for rule in rules if (value := _match(rule, record.values)) is not None]
 
@@ -155,12 +156,27 @@ def _passes(rule: CompiledRule, program: cel.Program, values: Mapping[str, Any])
         answer = program.execute(known)
     # The CEL library raises what its operators feel like: TypeError, ValueError, RuntimeError, ArithmeticError.
     except Exception as error:
-        if any(value is None for value in known.values()):
+        if _has_null(known):
             return False
-        raise FilterFailed(f"rule {rule.rule.name}: {rule.rule.when}: {error}") from error
-    if not isinstance(answer, bool):
-        raise FilterFailed(f"rule {rule.rule.name}: {rule.rule.when}: is {answer!r}, neither true nor false")
-    return answer
+        cure = "let it ask first whether it can, as `field != null && …` or `size(field) > 0 && …` does"
+        raise FilterFailed(f"rule {rule.rule.name}: {rule.rule.when}: {error} ({cure})") from error
+    if isinstance(answer, bool):
+        return answer
+    if _has_null(known):
+        return False
+    raise FilterFailed(f"rule {rule.rule.name}: {rule.rule.when}: is {answer!r}, neither true nor false: compare it")
+
+
+def _has_null(value: Any) -> bool:
+    match value:
+        case None:
+            return True
+        case list():
+            return any(_has_null(item) for item in value)
+        case dict():
+            return any(_has_null(item) for item in value.values())
+        case _:
+            return False
 
 
 def _items(value: Any) -> int:

@@ -103,6 +103,16 @@ def test_a_filter_over_a_null_field_matches_nothing_unless_it_asks_for_null() ->
     assert raised(record, when="temperature_fahrenheit == null")
 
 
+@pytest.mark.parametrize("when", ["rainy", "gate.gust > 40", "gusts.exists(mph, mph > 40)", "gusts[0] > 40"])
+def test_a_null_wherever_a_filter_meets_it_matches_nothing(when: str) -> None:
+    assert raised(a_record(rainy=None, gate={"gust": None}, gusts=[None]), when=when) == []
+
+
+def test_a_filter_that_fails_says_how_it_would_not() -> None:
+    with pytest.raises(FilterFailed, match="field != null && "):
+        raised(a_record(unmatched=[]), when="unmatched[0] == 'planes'")
+
+
 def test_a_filter_that_is_neither_true_nor_false_is_refused() -> None:
     with pytest.raises(FilterFailed, match="neither true nor false"):
         raised(when="temperature_fahrenheit")

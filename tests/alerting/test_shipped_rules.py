@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -9,7 +10,9 @@ from functools import cache
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
+from contracts import topics
 from contracts.catalog import load_catalog
 from contracts.events import AlertRaised, FlightCancelled, WeatherObserved
 from services.alerting.evaluate import evaluate
@@ -21,6 +24,10 @@ from services.replay.table import read_table
 from services.weather import event as weather
 from tests.system.oracle import enriched_flights
 
+EVENTS: dict[str, type[BaseModel]] = {
+    each.name: each.model
+    for each in (topics.FLIGHTS_DEPARTED_ENRICHED, topics.FLIGHTS_CANCELLED, topics.WEATHER_OBSERVED)
+}
 CLOCK_STARTS_AT = datetime(2013, 1, 1, 5, tzinfo=UTC)
 DEFAULT_SPEED = 1_008
 """Seconds of event time per second of wall-clock time: a week in ten minutes."""
@@ -62,6 +69,20 @@ def test_each_fires_at_least_twenty_times_on_less_than_one_percent_of_its_record
     fired = Counter(alert.rule for alert in alerts)
     for rule in rulebook.rules:
         assert 20 <= fired[rule.name] < records[rule.topic] / 100, f"{rule.name} fires {fired[rule.name]} times"
+
+
+def test_none_fails_on_a_record_whose_nullable_fields_are_null(rulebook: Rulebook) -> None:
+    catalog = load_catalog()
+    for topic, compiled in rulebook.by_topic.items():
+        example = min((catalog.root / "examples" / topic).glob("*.json"))
+        values = vars(EVENTS[topic].model_validate_json(example.read_text(encoding="utf-8")))
+        schema = json.loads(catalog.schema(topic))
+        nullable = [each["name"] for each in schema["fields"] if "null" in each["type"]]
+        for rule in compiled:
+            crossing = {**values, rule.rule.field: rule.rule.threshold}
+            for nulls in ([], nullable, *([each] for each in nullable)):
+                fields = crossing | {name: None for name in nulls if name != rule.rule.field}
+                evaluate([rule], Record(topic, f"{topic}/0/0", CLOCK_STARTS_AT, fields))
 
 
 def test_every_alert_of_the_year_is_another_one() -> None:
