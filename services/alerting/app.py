@@ -184,8 +184,8 @@ class Alerting:
             app.topics.add(app.topic(topic, key_serializer="raw", value_serializer="raw"))
         return app
 
-    def _assign(self, topic: str, partition: int) -> Assigned:
-        return Assigned(topic, partition, Window(self._settings.window_records))
+    def _assign(self, topic: str, partition: int, generation: int) -> Assigned:
+        return Assigned(topic, partition, Window(self._settings.window_records), generation)
 
     async def _take(self, assigned: Assigned, records: Records) -> None:
         await self._intakes[assigned.topic].take(assigned, records)

@@ -14,6 +14,7 @@ class Assigned:
     """One assignment of one partition. The next assignment of the same partition is another object, so what arrives late
     for this one moves nothing.
 
+    `generation` is the consumer group's, which grows with each assignment of partitions to its workers.
     `handled` is the offset after the last record that has been handled, with every record before it; `committed` is what
     of it the group knows; both None until there is something. `beats` grows with all that is done on the partition, waiting
     for a reason included.
@@ -22,6 +23,7 @@ class Assigned:
     topic: str
     partition: int
     window: Window
+    generation: int
     handled: int | None = None
     committed: int | None = None
     rules: RulesInForce | None = None

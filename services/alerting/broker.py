@@ -121,7 +121,7 @@ class Consumer(driver.Consumer):
     async def on_partitions_assigned(self, assigned: set[TP], generation_id: int = 0) -> None:
         """Begin each partition anew, at its committed offset."""
         self._forget()
-        self.assigned = {tp: self.transport.assign(tp.topic, tp.partition) for tp in assigned}
+        self.assigned = {tp: self.transport.assign(tp.topic, tp.partition, generation_id) for tp in assigned}
         await super().on_partitions_assigned(assigned, generation_id)
 
     async def seek_to_committed(self) -> Mapping[TP, int]:
@@ -236,7 +236,9 @@ class Consumer(driver.Consumer):
 
 
 class ReadCommitted(driver.Transport):
-    """A transport for `app.transport`. `assign` is told of each partition that comes to this worker, `take` gets its records."""
+    """A transport for `app.transport`. `assign` is told of each partition that comes to this worker, and of the
+    group's generation; `take` gets its records.
+    """
 
     Consumer: ClassVar[type[Consumer]] = Consumer
 
@@ -244,7 +246,7 @@ class ReadCommitted(driver.Transport):
         self,
         urls: list[URL],
         app: faust.App,
-        assign: Callable[[str, int], Assigned],
+        assign: Callable[[str, int, int], Assigned],
         take: Callable[[Assigned, Records], Awaitable[None]],
         **kwargs: Any,
     ) -> None:

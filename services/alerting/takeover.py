@@ -27,7 +27,8 @@ class RulesTakeover:
 
     New rules take over a partition only where every record before has been handled and that is committed, so none of
     them is ever evaluated again, and only when the event which says so is on the broker. A worker that gets a partition
-    tells too: it begins at the committed offset, with the rules of its own file.
+    tells too: it begins at the committed offset, with the rules of its own file. An event that a worker had on its way when it
+    lost the partition may land behind its successor's; by the group's generation readers know it for what it is.
     """
 
     def __init__(self, publisher: Publisher, commit: Callable[[], Awaitable[bool]]) -> None:
@@ -40,6 +41,8 @@ class RulesTakeover:
 
         Raises DeliveryError if the broker doesn't take the event.
         """
+        # Before the group is asked: a worker that loses the partition has an earlier time than its successor.
+        began = datetime.now(UTC)
         await assigned.window.settled()
         while assigned.handled != assigned.committed and not assigned.revoked:
             if not await self._commit():
@@ -50,9 +53,10 @@ class RulesTakeover:
             topic=assigned.topic,
             partition=assigned.partition,
             from_offset=offset,
-            activated_at=datetime.now(UTC),
+            activated_at=began,
             rules_version=rules.version,
             rules={rule.version: rule.rule.model_dump_json() for rule in rules.rules},
+            generation=assigned.generation,
         )
         await self._publish(event)
         _log.info(

@@ -50,7 +50,7 @@ class RulesHistory:
     def recorded_from(self, topic: str, partition: int) -> int | None:
         """The first offset for which rules are recorded; None if none are."""
         events = self._events.get((topic, partition))
-        return min(event.from_offset for event in events) if events else None
+        return min(event.from_offset for event in _of_owners(events)) if events else None
 
     def uses(self, topic: str, partition: int) -> tuple[RuleUse, ...]:
         """Every rule that any record of the partition may have been evaluated with, but those of `forgotten`."""
@@ -97,8 +97,26 @@ def _rule(text: str) -> Rule | None:
 def _in_force(events: Sequence[RulesActivated]) -> list[tuple[int, int, Mapping[str, str]]]:
     """Ranges of offsets and their rules: a later event takes the place of all that begin where it does, or behind it."""
     starts: list[tuple[int, Mapping[str, str]]] = []
-    for event in events:
+    for event in _of_owners(events):
         starts = [(start, rules) for start, rules in starts if start < event.from_offset]
         starts.append((event.from_offset, event.rules))
     ends = [start for start, _ in starts[1:]] + [ENDLESS]
     return [(start, end, rules) for (start, rules), end in zip(starts, ends, strict=True)]
+
+
+def _of_owners(events: Sequence[RulesActivated]) -> list[RulesActivated]:
+    """Without those that landed when their worker had lost the partition: it was in an older generation of the group.
+
+    The clock tells them from those of a group that was made anew, whose generations begin again.
+    """
+    counted: list[RulesActivated] = []
+    for event in events:
+        if not counted or not _is_overtaken(event, counted[-1]):
+            counted.append(event)
+    return counted
+
+
+def _is_overtaken(event: RulesActivated, earlier: RulesActivated) -> bool:
+    if event.generation is None or earlier.generation is None:
+        return False
+    return event.generation < earlier.generation and event.activated_at < earlier.activated_at

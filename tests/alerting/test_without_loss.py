@@ -97,7 +97,13 @@ def test_workers_killed_frozen_and_rebalanced_raise_what_the_oracle_says_and_eac
                 wait_until_handled(stack, placed, "those left to take over from the killed one")
             placed |= some_readings(stack, station)
             wait_until_handled(stack, placed, "the last one left")
-            expected = alerts_by_activations(activations(stack), placed)
+            events = activations(stack)
+            generations = [each.generation for each in events if (each.topic, each.partition) == (WEATHER, 0)]
+            assert len(set(generations[-4:])) > 1, (
+                "each worker tells of the group's generation that it got the partition in"
+            )
+            assert None not in generations
+            expected = alerts_by_activations(events, placed)
             alerts = raised(stack, placed)
             assert alerts.keys() == expected.keys()
             # Both versions of the rule were in force, each for its part.
