@@ -76,6 +76,11 @@ class Ledger:
         """Whether it was given up; then it is about to be deleted."""
         return (letter.coordinate, letter.value_sha256) in self._purged
 
+    def digests(self, topic: str) -> frozenset[str]:
+        """SHA-256 of the values of all that was settled of a dead-letter topic, whether it is there still or not."""
+        places = self._purged | self._redriven
+        return frozenset(digest for at, digest in places if digest is not None and at.startswith(f"{topic}/"))
+
 
 def _codecs(registry: Registry, schemas: Sequence[str]) -> list[Codec]:
     """The registry's, then one for each schema: a registry that was made anew has forgotten the ids of entries."""

@@ -47,6 +47,10 @@ class DeadLetterTopic:
         self.passed_over = ledger.passed_over
         return ledger
 
+    def settled_digests(self) -> frozenset[str]:
+        """See `Ledger.digests`."""
+        return self.ledger(complete=True).digests(self.name)
+
     def homes(self) -> Mapping[str, Home]:
         """The topics that records may go back to."""
         return {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from datetime import UTC, datetime
@@ -78,7 +77,7 @@ class Replayer:
         for _ in range(GO_ENTRIES):
             if upcoming is None or upcoming.position > due or self._published == limit or stop.is_set():
                 break
-            if not self._progress.has(upcoming.stream, upcoming.position):
+            if not self._progress.has(upcoming):
                 self._publish(upcoming)
                 self._published += 1
             upcoming = next(self._entries, None)
@@ -92,7 +91,7 @@ class Replayer:
         self._publisher.dead_letter(
             entry.topic,
             key=None,
-            value=json.dumps(dict(entry.row)).encode(),
+            value=entry.letter,
             headers=headers | {"ce_id": entry.id.encode(), "content-type": b"application/json"},
             reason=entry.content.reason,
             error=entry.content.explanation,

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from contracts.catalog import load_catalog
 from contracts.command_line import set_on_signals
+from contracts.dead_letters.topic import DeadLetterTopic
 from contracts.errors import HeadraceError
 from contracts.handle import Topic
 from contracts.observe import configure_logging, serve_health
@@ -56,7 +57,8 @@ def run_service(
                 ClockTopic(settings.kafka, registry, catalog) as clocks,
             ):
                 with Tails(settings.kafka) as tails:
-                    progress = read_progress(timeline.streams, tails, service)
+                    letters = DeadLetterTopic(settings.kafka, catalog, registry, topics[0].name)
+                    progress = read_progress(timeline.streams, tails, service, letters.settled_digests)
                 for stream, upto in progress.upto.items():
                     _log.info("resuming", topic=stream, after=None if upto == START else upto.occurred_at)
                 ended = Replayer(timeline, progress, clocks, publisher).run(stop, limit=settings.limit)

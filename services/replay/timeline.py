@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -31,6 +32,16 @@ class Entry:
     id: str
     content: BaseModel | Unfit
     row: Row
+
+    @property
+    def is_unfit(self) -> bool:
+        """Whether it is a dead letter."""
+        return isinstance(self.content, Unfit)
+
+    @property
+    def letter(self) -> bytes:
+        """The value of the dead letter that an unfit row becomes."""
+        return json.dumps(dict(self.row)).encode()
 
 
 class Timeline:
