@@ -326,16 +326,26 @@ class Way:
         }
         self.send(LEDGER, [Sent(0, dead_letter, entry, "1")])
 
-    def activate(self, threshold: float, from_offset: int, partition: int = 0, **others: Any) -> Rule:
+    def activate(
+        self,
+        threshold: float,
+        from_offset: int,
+        partition: int = 0,
+        *,
+        generation: int | None = None,
+        second: int = 0,
+        **others: Any,
+    ) -> Rule:
         """Alerting takes the rule with another threshold, or `others` of its settings, into use."""
         rule = self.rule(threshold, **others)
         event = {
             "topic": self.name(DERIVED),
             "partition": partition,
             "from_offset": from_offset,
-            "activated_at": datetime(2026, 1, 1, tzinfo=UTC),
+            "activated_at": datetime(2026, 1, 1, second=second, tzinfo=UTC),
             "rules_version": "1" * 12,
             "rules": {rule.version: rule.model_dump_json()},
+            "generation": generation,
         }
         self.send(ACTIVATIONS, [Sent(0, self.name(DERIVED), event, "1")])
         return rule
