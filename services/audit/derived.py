@@ -116,8 +116,10 @@ class Derivation:
         yield from self._wrong_lookups(derived | repaired)
         yield from self._changes(derived, dead)
         yield from self._unreadable(derived, dead)
-        yield from self._disorder(first & ~self._redriven)
-        yield from self._spread(first & ~self._redriven)
+        # With those of raw records behind the cut: what they overtook lies before it, and no later audit sees both.
+        ordered = (derived | (inside[0] == Where.AHEAD)) & (self._revision == 0) & ~self._redriven
+        yield from self._disorder(ordered)
+        yield from self._spread(ordered)
         self._note_redriven(new & self._redriven)
 
     def _claims(self, made: Made) -> npt.NDArray[np.int8]:
@@ -288,9 +290,9 @@ class Derivation:
                 source, own = int(made.source[row]), coordinate(made.window.topic, int(made.at[row]))
                 yield self._finding(kind, source, coordinate(self._raw.topic, source), f"{own} {why}")
 
-    def _disorder(self, first: Mask) -> Iterator[Finding]:
+    def _disorder(self, ordered: Mask) -> Iterator[Finding]:
         """Records of one key and one raw partition, whose derived ones lie in another order than they do."""
-        rows = np.flatnonzero(first)
+        rows = np.flatnonzero(ordered)
         _, firsts = np.unique(self._derived.source[rows], return_index=True)
         rows = rows[firsts]
         at, source, key = self._derived.at[rows], self._derived.source[rows], self._found["key"][rows]
@@ -309,9 +311,9 @@ class Derivation:
                 f"in {self._derived.window.topic} after {coordinate(self._raw.topic, int(source[index - 1]))}, with the same key",
             )
 
-    def _spread(self, first: Mask) -> Iterator[Finding]:
+    def _spread(self, ordered: Mask) -> Iterator[Finding]:
         """Records whose key lies in another derived partition than the first one of that key: nothing orders the two."""
-        rows = np.flatnonzero(first & (self._found["key"] != NULL))
+        rows = np.flatnonzero(ordered & (self._found["key"] != NULL))
         rows = rows[np.argsort(self._derived.source[rows], kind="stable")]
         _, firsts, of = np.unique(self._found["key"][rows], return_index=True, return_inverse=True)
         homes = partition_of(self._derived.at[rows])

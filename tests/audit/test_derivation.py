@@ -43,6 +43,28 @@ def records(
 derived_records = st.lists(
     st.tuples(st.integers(0, 20), st.integers(0, 1), st.booleans(), st.booleans()), max_size=30
 )  # raw offset, revision, changed, redriven
+
+
+def test_what_a_record_behind_the_cut_overtook_is_out_of_order() -> None:
+    of_raw = records("raw", [11], [11], [0], [11], [False])
+    made = records("derived", [END, 11, END + 1], [0, 11, 0], [0] * 3, [0, 1, 2], [False] * 3)
+    made.key[:] = 7
+    letters = Made(Window("raw.dlq", {}), np.zeros(0, np.int64), np.zeros(0, np.int64))
+    derivation = Derivation(
+        Window("raw", {0: Span(11, 0, END, 0)}),
+        [of_raw],
+        Made(Window("derived", {0: Span(0, 0, 3, 0)}), made.at, made.source),
+        [made],
+        letters,
+        np.zeros(0, np.uint64),
+        np.zeros(0, np.int64),
+        {0: LATEST},
+        (),
+        0,
+    )
+    assert [(each.kind, each.coordinate) for each in derivation.findings()] == [("out of order", "raw/0/11")]
+
+
 offsets = st.sets(st.integers(LOW, END - 1))
 
 

@@ -241,6 +241,25 @@ def test_a_key_in_two_partitions_is_found(way: Way) -> None:
     assert found(way.audit(Hop.DERIVED)) == {("out of order", way.at(0, each.offset)) for each in flights[2:]}
 
 
+def test_a_record_behind_the_cut_that_overtook_one_before_it_is_found(
+    way: Way, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keyed = [replace(each, key="the same") for each in way.depart(3)]
+    way.forget(RAW, 0, before=3)
+    before = way.send(RAW, keyed[:1])
+    taken_in, behind = broker.Broker.taken_in, list[Sent]()
+
+    def taken_in_at_last(asked: broker.Broker, group: str, topic: str) -> dict[int, int]:
+        if not behind:  # the cut of the raw topic is taken by now
+            behind.extend(way.send(RAW, keyed[1:]))
+            way.derive(way.enriched([behind[0], before[0], behind[1]]))
+            way.taken_in("live", RAW, *before, *behind)
+        return taken_in(asked, group, topic)
+
+    monkeypatch.setattr(broker.Broker, "taken_in", taken_in_at_last)
+    assert found(way.audit(Hop.DERIVED, full=False)) == {("out of order", way.at(0, before[0].offset))}
+
+
 def test_a_letter_of_lake_that_was_given_up_excuses_no_loss_of_live(way: Way) -> None:
     flights = way.depart(3)
     way.derive(way.enriched(flights[2:]))
@@ -419,6 +438,15 @@ def test_each_record_is_asked_by_the_rules_that_were_in_force_then(way: Way) -> 
     assert noted(report, "offsets before the first recorded rules, not asked about") == 2
     way.activate(threshold=30, from_offset=3)
     assert found(way.audit(Hop.ALERTS)) == {("lost", way.at(0, 3, DERIVED))}
+
+
+def test_rules_told_late_by_a_worker_that_had_lost_the_partition_excuse_no_alert(way: Way) -> None:
+    records = way.derive(way.enriched(way.depart(2, departure_delay_minutes=61)))
+    way.activate(threshold=60, from_offset=0, generation=8, second=9)
+    way.activate(threshold=90, from_offset=0, generation=7, second=1)
+    way.alarm(way.alerts(records[1:]))
+    way.taken_in("alerting", DERIVED, *records)
+    assert found(way.audit(Hop.ALERTS)) == {("lost", way.at(0, 0, DERIVED))}
 
 
 def test_rules_about_fields_that_are_gone_are_not_asked_and_the_others_are(way: Way) -> None:
