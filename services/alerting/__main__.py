@@ -73,7 +73,9 @@ def main() -> int:
             ) as publisher,
         ):
             alerting = Alerting(settings, catalog, rules, registry, publisher)
-            notifiers = [Notifier(receiver, settings, catalog, registry, publisher) for receiver in receivers]
+            notifiers = [
+                Notifier(each, settings, catalog, registry, publisher, receivers=len(receivers)) for each in receivers
+            ]
             with serve_health(settings.http, service=SERVICE, healthy=alerting.health):
                 for notifier in notifiers:
                     notifier.start()

@@ -40,14 +40,23 @@ class Notifier(Thread):
     """
 
     def __init__(
-        self, receiver: Receiver, settings: AlertingSettings, catalog: Catalog, registry: Registry, publisher: Publisher
+        self,
+        receiver: Receiver,
+        settings: AlertingSettings,
+        catalog: Catalog,
+        registry: Registry,
+        publisher: Publisher,
+        *,
+        receivers: int = 1,
     ) -> None:
+        """One of so many `receivers`, whose cooldowns share what memory they may take."""
         super().__init__(name=f"notify-{receiver.name}", daemon=True)
         self._receiver = receiver
         self._settings = settings
         self._catalog = catalog
         self._registry = registry
         self._publisher = publisher
+        self._receivers = receivers
         self._stopping = Event()
         self._subscriber: Subscriber[AlertRaised] | None = None
 
@@ -68,7 +77,7 @@ class Notifier(Thread):
                 self._stopping.wait(_RESTART_SECONDS)
 
     def _notify(self) -> None:
-        webhook, cooldown = Webhook(self._receiver, self._stopping), Cooldown()
+        webhook, cooldown = Webhook(self._receiver, self._stopping), Cooldown(receivers=self._receivers)
         try:
             with Subscriber(
                 topics.ALERTS_RAISED,

@@ -81,13 +81,13 @@ class Cooldown:
     without alerts. One alert far from the others in event time makes others told early, and holds back none of them.
     The state is lost with the process: then an alert may be told although it is in cooldown, and a count forgotten.
 
-    Groups are named by values of records, so there may be any number. Those that take more than `most_bytes` are forgotten, the one
-    told longest ago first, since its cooldown has the least left; what it held back is told. `cut` counts them: each may make a
-    notification more, and none less.
+    Groups are named by values of records, so there may be any number. The cooldowns of all `receivers` together take `most_bytes`, each its
+    share. What is beyond that is forgotten, the group told longest ago first, since its cooldown has the least left; what it held
+    back is told. `cut` counts them: each may make a notification more, and none less.
     """
 
-    def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
-        self._most_bytes = most_bytes
+    def __init__(self, most_bytes: int = _MOST_BYTES, *, receivers: int = 1) -> None:
+        self._most_bytes = most_bytes // receivers
         self._bytes = 0
         self._groups: dict[_Key, _Group] = {}  # the one told longest ago first
         self._by_number: dict[int, _Group] = {}

@@ -224,6 +224,14 @@ def test_what_groups_take_is_bounded_and_every_alert_is_told_or_counted() -> Non
     assert cooldown.take(a_raised(at(1, group=next(reversed(cooldown._groups))[2]))) == []
 
 
+def test_receivers_share_what_their_cooldowns_may_take() -> None:
+    cooldowns = [Cooldown(2_000_000, receivers=4) for _ in range(4)]
+    for number in range(1_000):
+        for cooldown in cooldowns:
+            told(cooldown, at(0, group=f"{number}"))
+    assert 1_900_000 < sum(cooldown._bytes for cooldown in cooldowns) <= 2_000_000
+
+
 def test_entries_of_groups_that_are_forgotten_do_not_pile_up() -> None:
     cooldown = Cooldown()
     for _ in range(1_000):
