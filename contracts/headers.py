@@ -27,12 +27,15 @@ def headers_of(message: Message) -> list[tuple[str, bytes | None]]:
     try:
         return cast("list[tuple[str, bytes | None]]", _HEADERS(message) or [])
     except SystemError as error:
-        if not isinstance(error.__cause__, UnicodeDecodeError):
+        cause: BaseException | None = error
+        while isinstance(cause, SystemError):  # one for each further name
+            cause = cause.__cause__
+        if not isinstance(cause, UnicodeDecodeError):
             raise
         # It would give that list without an exception the next time.
         message.set_headers([])
         place = f"{message.topic()}/{message.partition()}/{message.offset()}"
-        _log.warning("%s: taken as without headers, for the name of one is not UTF-8: %s", place, error)
+        _log.warning("%s: taken as without headers, for the name of one is not UTF-8: %s", place, cause)
         return []
 
 
