@@ -19,8 +19,12 @@ _log = structlog.get_logger(__name__)
 
 
 def topic_id(kafka: KafkaSettings, topic: str) -> str | None:
-    """Another one once the topic was deleted and made anew; None without such a topic. Raises KafkaException."""
-    return topic_ids(_admin(kafka), [topic], _TIMEOUT_SECONDS).get(topic)
+    """Another one once the topic was deleted and made anew; None without such a topic, or where nobody says: the controller has to be there."""
+    try:
+        return topic_ids(_admin(kafka), [topic], _TIMEOUT_SECONDS).get(topic)
+    except KafkaException as error:
+        _log.warning("no look whether the topic is the same", topic=topic, error=str(error))
+        return None
 
 
 def _admin(kafka: KafkaSettings) -> AdminClient:

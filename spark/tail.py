@@ -112,7 +112,7 @@ def mark(consumer: Consumer, route: Route) -> Mark:
 def read_known(
     kafka: KafkaSettings,
     route: Route,
-    reader: Consumer,
+    consumer: Consumer,
     partitions: Collection[int],
     on_data_loss: OnDataLoss,
     stopping: threading.Event,
@@ -123,8 +123,10 @@ def read_known(
     """
     tail = _Tail(kafka, route, on_data_loss, stopping)
     there = topic_id(kafka, route.source)
-    committed = committed_positions(reader, route.source, sorted(partitions))
+    committed = committed_positions(consumer, route.source, sorted(partitions))
     said = {partition: note_of(at).topic for partition, at in committed.items()}
+    if there is None:
+        there = next((topic for topic in said.values() if topic is not None), None)
     other = {partition: topic for partition, topic in said.items() if topic is not None and topic != there}
     marks = [note.mark for note in map(note_of, committed.values()) if note.mark is not None]
     oldest = Mark.oldest(marks) if marks else None
@@ -136,16 +138,10 @@ def read_known(
     if oldest is None:
         taken = {partition: Taken(at.offset) for partition, at in committed.items()}
         return Known(committed, taken, forgotten, there, other)
-    added = {
-        partition: TopicPartition(
-            route.source,
-            partition,
-            watermarks(reader, route.source, partition, _TIMEOUT_SECONDS)[0],
-            OffsetNote(mark=oldest).as_metadata(),
-        )
-        for partition in without - forgotten
-    }
-    taken = tail.read(committed | added, oldest) | {
+    ends = {partition: watermarks(consumer, route.source, partition, _TIMEOUT_SECONDS) for partition in partitions}
+    note = OffsetNote(mark=oldest).as_metadata()
+    added = {p: TopicPartition(route.source, p, ends[p][0], note) for p in without - forgotten}
+    taken = tail.read(committed | added, oldest, {partition: high for partition, (_, high) in ends.items()}) | {
         partition: Taken(committed[partition].offset) for partition in other
     }
     return Known(committed, taken, forgotten, there, other)
@@ -244,8 +240,8 @@ class _Tail:
 
         return {partition for partition, _ in self._coordinates(span)}
 
-    def read(self, committed: Mapping[int, TopicPartition], oldest: Mark) -> dict[int, Taken]:
-        """How far each source partition is taken, by its offset and by the records since its mark."""
+    def read(self, committed: Mapping[int, TopicPartition], oldest: Mark, ends: Mapping[int, int]) -> dict[int, Taken]:
+        """How far each source partition is taken, by its offset and by the records since its mark. `ends` are the source partitions'."""
         found: dict[int, set[int]] = {p: set() for p, at in committed.items() if note_of(at).mark is not None}
 
         def span(topic: str, partition: int, low: int, end: int) -> tuple[int, int]:
@@ -255,7 +251,8 @@ class _Tail:
             return max(begin, low), end
 
         for partition, offset in self._coordinates(span):
-            if partition in found and offset >= committed[partition].offset:
+            # Anybody may write an id that looks like a coordinate: one beyond the end would hold the mark for good.
+            if partition in found and committed[partition].offset <= offset < ends[partition]:
                 found[partition].add(offset)
         taken = {p: _taken(self._kafka, self._route, at, found.get(p, set())) for p, at in committed.items()}
         ahead = {partition: each.position - committed[partition].offset for partition, each in taken.items()}

@@ -352,8 +352,10 @@ def test_an_intervals_commit_keeps_the_mark_of_what_was_written_ahead(takeover: 
     assert takeover.taken() == Taken(6)
 
 
-@pytest.mark.parametrize("place", ["²/1", "0/²", f"0/{'9' * 5000}", "0/-1", "00/1", "0/+1"])
-def test_an_id_that_is_no_coordinate_ends_nothing(takeover: Takeover, topics: Topics, place: str) -> None:
+@pytest.mark.parametrize("place", ["²/1", "0/²", f"0/{'9' * 5000}", "0/-1", "00/1", "0/+1", "0/9999999999999", "77/0"])
+def test_an_id_that_is_no_coordinate_of_a_record_there_says_nothing(
+    takeover: Takeover, topics: Topics, place: str
+) -> None:
     topics.send_departures("a")
     takeover.commit(0)
     takeover.write(0)
