@@ -20,6 +20,7 @@ FAULTS: tuple[Fault, ...] = (
     kills.second_live,
     kills.second_lake,
     kills.live_frozen,
+    kills.live_cut_from_s3,
     kills.lake_frozen,
     checkpoints.live_checkpoint_commit_deleted,
     checkpoints.live_checkpoint_wiped,
