@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
 from contracts import topics
 from contracts.dead_letters.headers import dead_letter_headers
@@ -27,6 +28,7 @@ def test_a_letter_that_never_arrived_is_sent_and_one_that_was_purged_is_not(stac
     settings = stack.settings()
     with Registry(settings.registry) as registry:
         place = Place(settings, registry).created()
+        add_a_partition(place)
         purged, unsent, left = (unfit(place, row) for row in (5, 8, 9))
         send_letter(place, purged, partition=1)
         assert purge(place.letters, plan_purge(place.letters, lambda letter: True)) == 1
@@ -37,6 +39,12 @@ def test_a_letter_that_never_arrived_is_sent_and_one_that_was_purged_is_not(stac
             streams = [place.topic, place.dead_letter_topic]
             progress = read_progress(streams, tails, SERVICE, place.letters.settled_digests)
     assert [progress.has(each) for each in (purged, unsent, left)] == [True, False, True]
+
+
+def add_a_partition(place: Place) -> None:
+    """Of dead letters."""
+    admin = AdminClient({**place.settings.kafka.client_config()})
+    admin.create_partitions([NewPartitions(place.dead_letter_topic, 2)])[place.dead_letter_topic].result()
 
 
 def unfit(place: Place, row: int) -> Entry:
@@ -65,5 +73,9 @@ def send(
 ) -> None:
     producer = Producer(place.settings.kafka.client_config())
     for partition, headers in records:
-        producer.produce(topic, value, partition=partition, headers=list(headers))
+        producer.produce(topic, value, partition=partition, headers=list(headers), on_delivery=arrived)
     assert producer.flush(30) == 0
+
+
+def arrived(error: KafkaError | None, _: Message) -> None:
+    assert error is None, error
