@@ -12,9 +12,10 @@ from types import TracebackType
 from typing import Generic, Literal, Self
 
 from confluent_kafka import OFFSET_STORED, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import AdminClient
 from pydantic import ValidationError
 
-from contracts.brokers import partitions_of, retried, watermarks
+from contracts.brokers import partitions_of, retried, topic_ids, watermarks
 from contracts.catalog import Catalog, load_catalog
 from contracts.codec import Codec
 from contracts.errors import ConsumeError, DecodeError, Malformed, RegistryUnavailable, TooLong, Truncated
@@ -35,6 +36,11 @@ _POLL_SECONDS = 0.2
 _BROKER_SECONDS = 30.0
 _REGISTRY_SECONDS = 5.0
 """How long one try to look up a schema may hold up the loop, which must also notice `stop`."""
+
+_LOOK_SECONDS = 5.0
+"""How often the loop looks whether the topic is the one it was."""
+_TOPIC_ID = "topic_id="
+"""Begins the metadata of what is committed: an offset means other records in a topic that was made anew."""
 
 _HOPELESS = {
     KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -110,8 +116,9 @@ class Subscriber(Generic[E]):
     gives the partitions to another member (`max.poll.interval.ms`, five minutes by default).
 
     A new group begins at `start` in every partition that there is then; one that is added later it reads from the first
-    record. When records are deleted before the group has had them, or the topic is made anew while the loop runs, it raises ConsumeError; with
-    `on_data_loss="continue"` it logs an error, goes on at the first record there is, and counts in `lost` those that are gone. A
+    record. When records are deleted before the group has had them, or the topic was deleted and made anew (looked at every few seconds, and
+    kept beside each offset), it raises ConsumeError; with `on_data_loss="continue"` it logs an error, goes on at the first record there is, and
+    counts in `lost` those that are gone, as far as anybody can tell. A
     group whose offsets the broker has deleted, with the topic or because it had no member for long, is a new one. With `idle_seconds` the iteration ends when no record has come for so long since the
     partitions were assigned or the last one was handled; otherwise it goes on until `stop`.
     """
@@ -145,6 +152,8 @@ class Subscriber(Generic[E]):
         self._handled: dict[int, dict[bytes, None]] = {}
         self._stopping = threading.Event()
         self._active_at: float | None = None
+        self._topic_id: str | None = None
+        self._looked_at = time.monotonic()
         self.repeats = 0
         self.lost = 0
         self._consumer = Consumer(
@@ -158,6 +167,7 @@ class Subscriber(Generic[E]):
             },
             logger=_log,
         )
+        self._admin = AdminClient({**settings.kafka.client_config(), "log_level": 0})
         self._consumer.subscribe([topic.name], on_assign=self._on_assign)
 
     def __enter__(self) -> Self:
@@ -171,9 +181,10 @@ class Subscriber(Generic[E]):
     def __iter__(self) -> Iterator[Record[E] | Undecodable]:
         """The records, in order within each partition.
 
-        Raises ConsumeError if the topic does not exist, this client may not read it, or records are gone unread.
+        Raises ConsumeError if the topic does not exist, this client may not read it, it was made anew, or records are gone unread.
         """
         while not self._stopping.is_set() and not self._idle():
+            self._look()
             message = self._consumer.poll(_POLL_SECONDS)
             if message is None:
                 continue
@@ -245,8 +256,11 @@ class Subscriber(Generic[E]):
             del handled[next(iter(handled))]
 
     def _store(self, message: Message) -> None:
+        topic, partition, offset = _place(message)
+        epoch = message.leader_epoch()
+        behind = TopicPartition(topic, partition, offset + 1, self._metadata, -1 if epoch is None else epoch)
         try:
-            self._consumer.store_offsets(message)
+            self._consumer.store_offsets(offsets=[behind])
         except KafkaException as error:
             _forgive_lost_partition(error)
 
@@ -276,17 +290,22 @@ class Subscriber(Generic[E]):
     def _begin(self, assigned: Sequence[int]) -> None:
         """Commit where to begin in partitions of which the group has no offset yet: also one that stays idle has a place then."""
         name = self._topic.name
+        self._topic_id = topic_ids(self._admin, [name], _BROKER_SECONDS).get(name)
         every = partitions_of(self._consumer, name, _BROKER_SECONDS)
         asked = [TopicPartition(name, partition) for partition in every]
         committed = retried(lambda: self._consumer.committed(asked, _BROKER_SECONDS), _BROKER_SECONDS)
         without = [at.partition for at in committed if at.offset < 0]
+        if former := [at.partition for at in committed if at.partition in assigned and self._is_of_former(at)]:
+            self._tell_made_anew()
+            self._begin_anew(former)
         is_new = len(without) == len(every)
         # Of all, for whoever gets the others must know that they are not new.
         chosen = without if is_new else [each for each in without if each in assigned]
         offsets = []
         for partition in chosen:
             low, high = watermarks(self._consumer, name, partition, _BROKER_SECONDS)
-            offsets.append(TopicPartition(name, partition, high if is_new and self._start == "latest" else low))
+            first = high if is_new and self._start == "latest" else low
+            offsets.append(TopicPartition(name, partition, first, self._metadata))
         if offsets:
             # Another member of a new group, which had the same to do, may have read on meanwhile.
             begun = {at.partition for at in self._consumer.committed(offsets, _BROKER_SECONDS) if at.offset >= 0}
@@ -295,6 +314,63 @@ class Subscriber(Generic[E]):
             retried(lambda: self._consumer.commit(offsets=offsets, asynchronous=False), _BROKER_SECONDS)
             where = ", ".join(f"{each.partition} at {each.offset}" for each in offsets)
             _log.info("%s: the group %s begins with partition %s", name, self._group, where)
+
+    @property
+    def _metadata(self) -> str:
+        return "" if self._topic_id is None else f"{_TOPIC_ID}{self._topic_id}"
+
+    def _is_of_former(self, committed: TopicPartition) -> bool:
+        """Whether an offset is that of a topic of this name which there is no more."""
+        told = committed.metadata or ""
+        return (
+            committed.offset >= 0
+            and told.startswith(_TOPIC_ID)
+            and self._topic_id is not None
+            and told != self._metadata
+        )
+
+    def _look(self) -> None:
+        """Whether the topic is the one it was, every few seconds."""
+        if self._topic_id is None or time.monotonic() - self._looked_at < _LOOK_SECONDS:
+            return
+        self._looked_at = time.monotonic()
+        name = self._topic.name
+        try:
+            found = topic_ids(self._admin, [name], _REGISTRY_SECONDS).get(name)
+        except KafkaException as error:
+            _log.warning("%s: can't see whether it is the topic that it was: %s", name, error)
+            return
+        if found is None or found == self._topic_id:
+            return
+        self._tell_made_anew()
+        before, self._topic_id = self._topic_id, found
+        assigned = self._consumer.position(self._consumer.assignment())
+        # First, for it commits what was stored.
+        self._consumer.unassign()
+        try:
+            assigned = self._begin_anew([each.partition for each in assigned])
+        except KafkaException as error:
+            # An outage, or a rebalance, whose assignment looks at what is committed.
+            _log.warning("%s: where to begin is not committed yet: %s", name, error)
+            self._topic_id = before
+        self._consumer.assign(assigned)
+
+    def _tell_made_anew(self) -> None:
+        name = self._topic.name
+        what = f"{name} was deleted and made anew, and the group {self._group} has offsets of the one before it"
+        if self._on_data_loss == "fail":
+            raise ConsumeError(
+                f'{what}. Subscribe with on_data_loss="continue" to begin the new one, or set the group\'s offsets by kafka-consumer-groups'
+            )
+        _log.error("%s. Begins the new one", what)
+
+    def _begin_anew(self, partitions: Sequence[int]) -> list[TopicPartition]:
+        """The first records of partitions, committed as the places to go on at."""
+        name = self._topic.name
+        lows = {each: watermarks(self._consumer, name, each, _BROKER_SECONDS)[0] for each in partitions}
+        places = [TopicPartition(name, each, low, self._metadata) for each, low in lows.items()]
+        retried(lambda: self._consumer.commit(offsets=places, asynchronous=False), _BROKER_SECONDS)
+        return places
 
     def _go_on_behind_loss(self, partition: int) -> None:
         place = TopicPartition(self._topic.name, partition)

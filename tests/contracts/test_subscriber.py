@@ -8,12 +8,13 @@ import tracemalloc
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pydantic
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
 from contracts import brokers, events, subscriber
@@ -22,12 +23,13 @@ from contracts.codec import Codec
 from contracts.errors import ConsumeError, ForeignBody, TooLong, Truncated, UnknownSchemaId
 from contracts.handle import Topic
 from contracts.limits import RAW_BYTES, record_size
-from contracts.provision import register_contracts
+from contracts.provision import create_topics, register_contracts
 from contracts.publisher import Publisher
 from contracts.registry import Registry
 from contracts.settings import Settings
 from contracts.subscriber import Record, Subscriber, Undecodable
 from deploy.local.stack import LocalStack
+from tests.alerting.worker import wait_for
 from tests.contracts.gateway import a_gateway
 from tests.contracts.project import a_project, applied, departed_schema, settings_of
 from tests.contracts.wire import a_departure
@@ -79,6 +81,27 @@ class Room:
         producer = Producer({**self.settings.kafka.client_config()})
         producer.produce(self.topic.name, value, b"key", partition=partition, headers=list(headers))
         assert producer.flush(30) == 0
+
+    def make_anew(self, value: bytes, count: int) -> None:
+        """Delete the topic, and send so many records to one of the same name."""
+        admin, name = AdminClient({**self.settings.kafka.client_config()}), self.topic.name
+        before = brokers.topic_ids(admin, [name], 30)
+        admin.delete_topics([name])[name].result()
+        wait_for(lambda: name not in admin.list_topics(timeout=30).topics, "the topic to be gone")
+        create_topics(self.settings, self.catalog)
+        assert brokers.topic_ids(admin, [name], 30) != before
+        for _ in range(count):
+            self.send(value)
+
+    def committed(self) -> list[TopicPartition]:
+        """What the group has committed, metadata included."""
+        with closing(Consumer({**self.settings.kafka.client_config(), "group.id": self.group})) as consumer:
+            return [each for each in consumer.committed([TopicPartition(self.topic.name, 0)], 30) if each.offset >= 0]
+
+    def commit(self, offsets: list[TopicPartition]) -> None:
+        """As a member of the group does."""
+        with closing(Consumer({**self.settings.kafka.client_config(), "group.id": self.group})) as consumer:
+            consumer.commit(offsets=offsets, asynchronous=False)
 
     def subscriber(self, *, idle_seconds: float | None = 2, **options: Any) -> Subscriber[events.FlightDeparted]:
         options = {"catalog": self.catalog, "idle_seconds": idle_seconds, **options}
@@ -395,6 +418,35 @@ def test_records_that_are_gone_unread_are_an_error_or_counted(room: Room, caplog
     assert "2 offsets from 1 up to 3 are gone" in caplog.text
     with room.subscriber() as subscriber:
         assert list(subscriber) == []
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+def test_a_topic_made_anew_is_not_taken_for_the_one_before(
+    is_running: bool, room: Room, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(subscriber, "_LOOK_SECONDS", 0.0)
+    for _ in range(3):
+        room.send(b"old")
+    with room.subscriber(idle_seconds=30, on_data_loss="continue") as reader:
+        records = iter(reader)
+        assert [next(records).offset for _ in range(3)] == [0, 1, 2]
+        if is_running:
+            room.make_anew(b"new", count=5)
+            assert [(record.value, record.offset) for record, _ in zip(records, range(5), strict=False)] == [
+                (b"new", offset) for offset in range(5)
+            ]
+    if not is_running:
+        committed = room.committed()
+        room.make_anew(b"new", count=5)
+        wait_for(lambda: room.committed() == [], "the broker to delete the group's offsets with the topic")
+        room.commit(committed)  # on its way meanwhile, by a member that had not seen it
+        with room.subscriber() as reader, pytest.raises(ConsumeError, match="was deleted and made anew, and the group"):
+            list(reader)
+        with room.subscriber(on_data_loss="continue") as reader:
+            assert [record.offset for record in reader] == [0, 1, 2, 3, 4]
+    assert "has offsets of the one before it. Begins the new one" in caplog.text
+    with room.subscriber() as reader:
+        assert len(list(reader)) == is_running  # the last one was at hand
 
 
 def test_one_id_of_two_sources_is_two_events(room: Room) -> None:
