@@ -10,8 +10,11 @@ from typing import Any, cast
 import faust
 import structlog
 from aiokafka.errors import KafkaError
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 
 from contracts import topics
+from contracts.brokers import topic_ids
 from contracts.catalog import Catalog
 from contracts.codec import Codec
 from contracts.errors import ConsumeError
@@ -33,6 +36,8 @@ _log = structlog.get_logger(__name__)
 
 _POLL_SECONDS = 1.0
 """How often the rules file is looked at."""
+_TOPICS_SECONDS = 5.0
+"""How often the topics are looked at: whether they are those that they were."""
 _SETTLE_SECONDS = 5.0
 
 
@@ -69,6 +74,7 @@ class Alerting:
         }
         self._app: faust.App | None = None
         self._failure: asyncio.Future[None] | None = None
+        self._topic_ids: dict[str, str] = {}
         self._state: str | None = "starting"
         metrics.WAITING.set_function(lambda: sum(len(each.window) for each in self.assigned()))
 
@@ -103,6 +109,7 @@ class Alerting:
                 asyncio.ensure_future(stop.wait()),
                 asyncio.ensure_future(app.wait()),
                 asyncio.ensure_future(self._watch_rules()),
+                asyncio.ensure_future(self._watch_topics()),
                 asyncio.ensure_future(watchdog.watch()),
                 self._failure,
             ]
@@ -154,6 +161,21 @@ class Alerting:
         while True:
             await asyncio.sleep(_POLL_SECONDS)
             self._rules.refresh()
+
+    async def _watch_topics(self) -> None:
+        """An offset means another record in a topic that was deleted and made anew, and may be there as well."""
+        admin = AdminClient({**self._settings.kafka.client_config(), "log_level": 0})
+        while True:
+            try:
+                found = await asyncio.to_thread(topic_ids, admin, list(self._intakes), _TOPICS_SECONDS)
+            except KafkaException as error:
+                _log.warning("can't see whether the topics are those that they were", error=str(error))
+            else:
+                for topic, topic_id in found.items():
+                    if self._topic_ids.get(topic, topic_id) != topic_id:
+                        self._consumer.begin_anew(topic)
+                self._topic_ids |= found
+            await asyncio.sleep(_TOPICS_SECONDS)
 
     def _new_app(self, folder: Path, loop: asyncio.AbstractEventLoop) -> faust.App:
         kafka = self._settings.kafka

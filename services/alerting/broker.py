@@ -33,7 +33,7 @@ from yarl import URL
 from contracts.settings import KafkaSettings
 from services.alerting.assigned import Assigned, Records
 from services.alerting.header_names import read_any_header_name
-from services.alerting.loss import tell_loss
+from services.alerting.loss import tell_loss, tell_made_anew
 
 _log = structlog.get_logger(__name__)
 
@@ -105,6 +105,11 @@ class Consumer(driver.Consumer):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.assigned: dict[TP, Assigned] = {}
+        self._former: set[TP] = set()
+
+    def begin_anew(self, topic: str) -> None:
+        """Go on with the first records of the topic, soon: it was deleted and made anew."""
+        self._former |= {tp for tp in self.assigned if tp.topic == topic}
 
     def _new_consumer_thread(self) -> ConsumerThread:
         return ConsumerThread(self, loop=self.loop, beacon=self.beacon)
@@ -122,6 +127,7 @@ class Consumer(driver.Consumer):
         """Begin each partition anew, at its committed offset."""
         self._forget()
         self.assigned = {tp: self.transport.assign(tp.topic, tp.partition, generation_id) for tp in assigned}
+        self._former &= assigned
         await super().on_partitions_assigned(assigned, generation_id)
 
     async def seek_to_committed(self) -> Mapping[TP, int]:
@@ -132,7 +138,11 @@ class Consumer(driver.Consumer):
         return committed
 
     async def _getmany(self, active_partitions: set[TP] | None, timeout: float) -> Mapping[TP, Records]:
-        """As faust has it; but a partition that doesn't have the next offset, or of which none is known, begins anew."""
+        """As faust has it; but a partition that doesn't have the next offset, of which none is known, or of a topic made anew, begins anew."""
+        for tp in list(self._former):
+            if await self._begin(tp, None):
+                self._former.discard(tp)
+                tell_made_anew(tp.topic, tp.partition)
         try:
             found: Mapping[TP, Records] = await super()._getmany(active_partitions, timeout)
         except NoOffsetForPartitionError as error:
@@ -144,8 +154,9 @@ class Consumer(driver.Consumer):
             return found
         return {}
 
-    async def _begin(self, tp: TP, expected: int | None) -> None:
-        """Go on with the partition's first record. Tell what is gone since `expected`, which is None where the group has no offset.
+    async def _begin(self, tp: TP, expected: int | None) -> bool:
+        """Go on with the partition's first record; whether it does. Tell what is gone since `expected`, which is None where the
+        group has no offset of this topic.
 
         The position is committed at once. A group takes it from a member only, so a worker that was frozen tells nothing of what
         others have handled; and of a partition that stays idle it is known later whether records are lost. Where it can't be
@@ -153,18 +164,18 @@ class Consumer(driver.Consumer):
         """
         assigned = self.assigned.get(tp)
         if assigned is None or not self.flow_active:
-            return
+            return False
         try:
             first = (await self.earliest_offsets(tp))[tp]
         except KafkaError as error:
             _log.warning(
                 "can't see where a partition begins", topic=tp.topic, partition=tp.partition, error=repr(error)
             )
-            return
+            return False
         await assigned.window.settled()
         if assigned.revoked or not await self._commit({tp: first}):
             await asyncio.sleep(_AGAIN_SECONDS)
-            return
+            return False
         if expected is not None:
             tell_loss(tp.topic, tp.partition, expected, first)
         assigned.handled = assigned.committed = first
@@ -174,6 +185,7 @@ class Consumer(driver.Consumer):
         # An assignment that has come meanwhile begins there anyway.
         with suppress(IllegalStateError):
             await self.seek_wait({tp: first})
+        return True
 
     async def _drain_messages(self, fetcher: ServiceT) -> None:
         """faust's fetcher runs it as long as the consumer does."""

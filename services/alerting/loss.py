@@ -1,4 +1,4 @@
-"""`tell_loss`: records that are gone, and no rule has seen them."""
+"""`tell_loss`, `tell_made_anew`: records that are gone, and no rule has seen them."""
 
 from __future__ import annotations
 
@@ -32,3 +32,16 @@ def tell_loss(topic: str, partition: int, expected: int, first: int) -> None:
             cause="the topic was deleted and made anew, or brokers lost its last records",
             lost="unknown",
         )
+
+
+def tell_made_anew(topic: str, partition: int) -> None:
+    """Count and log that the partition is of another topic than it was, and that its first record is read next."""
+    metrics.CUT.labels(topic).inc()
+    _log.error(
+        "a topic is another one of the same name, alerting begins with its first records: let alerting catch up before a topic "
+        "is made anew",
+        topic=topic,
+        partition=partition,
+        cause="the topic was deleted and made anew",
+        lost="unknown",
+    )

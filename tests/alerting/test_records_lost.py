@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -42,6 +42,10 @@ ALERTS = topics.ALERTS_RAISED.name
 GONE = "records are gone unread and raise no alert: lengthen the topic's retention, or find out what held alerting up"
 CUT = (
     "a partition ended before the next offset, alerting begins with its first record: let alerting catch up before a topic "
+    "is made anew"
+)
+MADE_ANEW = (
+    "a topic is another one of the same name, alerting begins with its first records: let alerting catch up before a topic "
     "is made anew"
 )
 LOST_TOTAL = f'headrace_alerting_records_lost_total{{topic="{WEATHER}"}}'
@@ -216,9 +220,7 @@ def test_a_topic_made_anew_with_fewer_records_is_read_from_its_first(stack: Loca
     with Worker(stack):
         wait_until_handled(stack, old := storms(stack, station, 5), "the old topic's readings")
     partition, end = place(old)
-    admin.delete_topics([WEATHER])[WEATHER].result(SECONDS)
-    wait_for(lambda: WEATHER not in admin.list_topics(timeout=SECONDS).topics, "the topic to be gone")
-    stack.bootstrap()
+    make_anew(stack, admin)
     anew = publish_weather(stack, [a_reading(station, observed_at=later) for _ in range(2)])
     assert place(anew) == (partition, 2)
     # Brokers forget a group's offsets with the topic; a commit that was on its way may come behind that.
@@ -230,7 +232,35 @@ def test_a_topic_made_anew_with_fewer_records_is_read_from_its_first(stack: Loca
         assert (line["from_offset"], line["to_offset"]) == (end, 0)
         wait_until_handled(stack, anew, "the new topic's readings")
         assert (worker.metric(CUT_TOTAL), worker.metric(LOST_TOTAL)) == (1, 0)
-    # The old topic's alerts have the same coordinates.
+    assert alerts_at(stack, later) == anew.keys()
+
+
+def test_a_topic_made_anew_with_more_records_while_it_is_read_is_read_from_its_first(
+    stack: LocalStack, admin: AdminClient
+) -> None:
+    station, later = a_station(), AT + timedelta(days=2)
+    with Worker(stack, HEADRACE_SESSION_TIMEOUT_SECONDS="45") as worker:
+        wait_until_handled(stack, storms(stack, station, 5), "the old topic's readings")
+        # As if it took no time: what a reader notices meanwhile makes it begin anew by itself.
+        worker.freeze()
+        make_anew(stack, admin)
+        anew = publish_weather(stack, [a_reading(station, observed_at=later) for _ in range(8)])
+        worker.thaw()
+        wait_for(lambda: worker.logged(MADE_ANEW), "the new topic to be told")
+        assert {line["topic"] for line in worker.logged(MADE_ANEW)} == {WEATHER}
+        wait_for(lambda: alerts_at(stack, later) == anew.keys(), "the alerts of all that the new topic has")
+        assert worker.metric(CUT_TOTAL) > 0
+
+
+def make_anew(stack: LocalStack, admin: AdminClient) -> None:
+    """The topic of readings, empty."""
+    admin.delete_topics([WEATHER])[WEATHER].result(SECONDS)
+    wait_for(lambda: WEATHER not in admin.list_topics(timeout=SECONDS).topics, "the topic to be gone")
+    stack.bootstrap()
+
+
+def alerts_at(stack: LocalStack, occurred_at: datetime) -> set[str]:
+    """The coordinates of the alerts of that time; those of the topic before are of the same ones."""
     with Subscriber(topics.ALERTS_RAISED, f"test-{uuid4()}", settings_of(stack), idle_seconds=1) as alerts:
         raised = [record.event for record in alerts if isinstance(record, Record)]
-    assert {alert.coordinate for alert in raised if alert.occurred_at == later} == anew.keys()
+    return {alert.coordinate for alert in raised if alert.occurred_at == occurred_at}
