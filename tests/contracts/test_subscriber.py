@@ -432,9 +432,8 @@ def test_a_topic_made_anew_is_not_taken_for_the_one_before(
         assert [next(records).offset for _ in range(3)] == [0, 1, 2]
         if is_running:
             room.make_anew(b"new", count=5)
-            assert [(record.value, record.offset) for record, _ in zip(records, range(5), strict=False)] == [
-                (b"new", offset) for offset in range(5)
-            ]
+            got = [record for _, record in zip(range(5), records, strict=False)]
+            assert [(record.value, record.offset) for record in got] == [(b"new", offset) for offset in range(5)]
     if not is_running:
         committed = room.committed()
         room.make_anew(b"new", count=5)
