@@ -260,7 +260,8 @@ def make_anew(stack: LocalStack, admin: AdminClient) -> None:
 
 
 def alerts_at(stack: LocalStack, occurred_at: datetime) -> set[str]:
-    """The coordinates of the alerts of that time; those of the topic before are of the same ones."""
-    with Subscriber(topics.ALERTS_RAISED, f"test-{uuid4()}", settings_of(stack), idle_seconds=1) as alerts:
+    """The coordinates of the alerts of that time; those of the topic before are of the same ones, so they have the same ids."""
+    group, settings = f"test-{uuid4()}", settings_of(stack)
+    with Subscriber(topics.ALERTS_RAISED, group, settings, idle_seconds=1, repeats_window=0) as alerts:
         raised = [record.event for record in alerts if isinstance(record, Record)]
     return {alert.coordinate for alert in raised if alert.occurred_at == occurred_at}
