@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from contracts.errors import Malformed, TooLong, TrailingBytes, Truncated
 
@@ -43,14 +43,23 @@ _ENTRY = 150  # in a dict, likewise
 _CONTAINER = 256
 
 
+class Cut(NamedTuple):
+    """Bytes of a body that are no value of their type, and those of the value that Java's decoder takes them for."""
+
+    start: int
+    end: int
+    taken_for: bytes
+
+
 class _Account:
     """What is left of one body's allowance while it is walked."""
 
-    __slots__ = ("depth", "items", "most_items", "room")
+    __slots__ = ("cut", "depth", "items", "most_items", "room")
 
-    def __init__(self, room: int, most_items: int) -> None:
+    def __init__(self, room: int, most_items: int, cut: list[Cut] | None) -> None:
         self.room = room
         self.most_items = most_items
+        self.cut = cut
         self.items = 0
         self.depth = 0
 
@@ -73,24 +82,25 @@ class Walk:
 
     `reader_fields` is the largest number of fields that a record of the reader's schema has: a record may get as many
     more by defaults. `as_java`: the bounds are those of Java's decoder, and so Spark's: JAVA_ITEMS in a collection, whatever they take
-    in memory, and bytes may follow the last field.
+    in memory, bytes may follow the last field, and numbers are cut to their type's bits.
     """
 
     def __init__(self, parsed: Any, *, reader_fields: int = 0, as_java: bool = False) -> None:
         self._part = _Compiler(reader_fields).part(parsed)
         self._as_java = as_java
 
-    def __call__(self, body: bytes, start: int) -> None:
+    def __call__(self, body: bytes, start: int) -> list[Cut]:
         """Raise Truncated, TrailingBytes, TooLong or Malformed if `body` from `start` on is no value of the schema.
 
-        Text is not looked into.
+        Text is not looked into. What is given back is empty but for Java.
         """
         size = len(body)
+        cut: list[Cut] = []
         account = (
-            _Account(sys.maxsize, JAVA_ITEMS)
+            _Account(sys.maxsize, JAVA_ITEMS, cut)
             if self._as_java
             else _Account(
-                (MEMORY_FACTOR - _TEXT_FACTOR) * size + MEMORY_SLACK - _RESERVE - self._part.cost, sys.maxsize
+                (MEMORY_FACTOR - _TEXT_FACTOR) * size + MEMORY_SLACK - _RESERVE - self._part.cost, sys.maxsize, None
             )
         )
         try:
@@ -101,6 +111,7 @@ class Walk:
             raise Truncated(f"the body of {size} bytes ends before its last field does")
         if end < size and not self._as_java:
             raise TrailingBytes(f"{size - end} bytes follow the last field")
+        return cut
 
 
 class _Compiler:
@@ -218,26 +229,41 @@ def _null(body: bytes, at: int, account: _Account) -> int:
 
 def _boolean(body: bytes, at: int, account: _Account) -> int:
     if body[at] > 1:
-        raise Malformed("a boolean is neither 0 nor 1")
+        _cut(account, at, at + 1, b"\x00", "a boolean is neither 0 nor 1")
     return at + 1
 
 
 def _int(body: bytes, at: int, account: _Account) -> int:
     if body[at] < 0x80:
         return at + 1
-    value, at = _unsigned(body, at, _INT_BYTES)
+    value, end = _unsigned(body, at, _INT_BYTES)
     if value >> 32:
-        raise Malformed("an int has more than 32 bits")
-    return at
+        _cut(account, at, end, _variable(value & 0xFFFF_FFFF), "an int has more than 32 bits")
+    return end
 
 
 def _long(body: bytes, at: int, account: _Account) -> int:
     if body[at] < 0x80:
         return at + 1
-    value, at = _unsigned(body, at)
+    value, end = _unsigned(body, at)
     if value >> 64:
-        raise Malformed("a long has more than 64 bits")
-    return at
+        _cut(account, at, end, _variable(value & 0xFFFF_FFFF_FFFF_FFFF), "a long has more than 64 bits")
+    return end
+
+
+def _cut(account: _Account, start: int, end: int, taken_for: bytes, problem: str) -> None:
+    if account.cut is None:
+        raise Malformed(problem)
+    account.cut.append(Cut(start, end, taken_for))
+
+
+def _variable(value: int) -> bytes:
+    """An unsigned number in as many bytes as it needs."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])
 
 
 def _text(body: bytes, at: int, account: _Account) -> int:

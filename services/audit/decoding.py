@@ -44,10 +44,11 @@ class Decoding:
 
     def event(self, value: bytes) -> Event | None:
         """None if it can't be decoded."""
-        buffer = io.BytesIO(value)
-        buffer.seek(FRAME_BYTES)
         try:
-            self._walk(value, FRAME_BYTES)
+            for cut in reversed(self._walk(value, FRAME_BYTES)):
+                value = value[: cut.start] + cut.taken_for + value[cut.end :]
+            buffer = io.BytesIO(value)
+            buffer.seek(FRAME_BYTES)
             event: Any = fastavro.schemaless_reader(buffer, self._writer, self._reader)
             if self._how is not None:
                 self._how.narrow(event)

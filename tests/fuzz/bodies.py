@@ -8,6 +8,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from tests.audit.bodies import number, text
+
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999  # the years 1 to 9999
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 
@@ -53,16 +55,6 @@ _LONG = st.builds(
     st.sampled_from([300, 1_025, 2_000, 30_000]),
 )
 _Bytes = st.SearchStrategy[bytes]
-
-
-def number(value: int) -> bytes:
-    """As Avro writes an int or a long."""
-    zigzag = (value << 1) ^ (value >> 63)
-    out = bytearray()
-    while zigzag > 0x7F:
-        out.append(zigzag & 0x7F | 0x80)
-        zigzag >>= 7
-    return bytes([*out, zigzag])
 
 
 def bodies(schema: str) -> _Bytes:
@@ -115,9 +107,9 @@ _PRIMITIVES: dict[str, _Bytes] = {
     "long": _NUMBERS["long"].map(number),
     "float": (st.floats(width=32) | st.sampled_from([float("nan"), float("inf"), -0.0])).map(struct.Struct("<f").pack),
     "double": (st.floats() | st.sampled_from([float("nan"), float("-inf"), -0.0])).map(struct.Struct("<d").pack),
-    "bytes": st.binary(max_size=20).map(lambda found: number(len(found)) + found),
+    "bytes": st.binary(max_size=20).map(text),
     "string": _mostly(
         _TEXTS.map(str.encode),
         _LONG.map(str.encode) | st.binary(max_size=20) | st.sampled_from([b"\xed\xa0\x80", b"\xc0\x80", b"\xff"]),
-    ).map(lambda found: number(len(found)) + found),
+    ).map(text),
 }

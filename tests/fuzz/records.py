@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from contracts.dead_letters.headers import ERRORS, REDRIVEN_FROM
-from tests.fuzz.bodies import bodies, number
+from tests.audit.bodies import number
+from tests.fuzz.bodies import bodies
 from tests.raw_records import NO_TEXT, RawRecord
 
 _T = TypeVar("_T")

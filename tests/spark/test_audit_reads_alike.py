@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from pyspark.sql import SparkSession
 
+from services.audit.decoding import Decoding
 from spark.decode import decode
 from spark.schemas import WriterSchemas
 from tests.audit.bodies import records
+from tests.contracts.test_codec import a_record
 from tests.spark.records import framed, raw_frame
 
 
@@ -21,3 +24,22 @@ def test_spark_takes_the_bodies_that_the_audit_takes(spark: SparkSession) -> Non
         rows = decode(raw, WriterSchemas("s", schema, {7: schema})).orderBy("record.offset").collect()
         found = [row.reason is None for row in rows]
         assert found == [is_event for _, is_event in bodies], json.loads(schema)["fields"][1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("int", b"\x82\x80\x80\x80\x7f"),
+        ("int", b"\x84\x80\x80\x80\x10"),
+        ("long", b"\x82" + b"\x80" * 8 + b"\x7f"),
+        ("boolean", b"\x02"),
+    ],
+)
+def test_a_number_of_too_many_bits_is_cut_alike(spark: SparkSession, kind: str, body: bytes) -> None:
+    schema = a_record(kind, "string")
+    value, read = framed(7, body + b"\x02x"), Decoding.of(schema, schema)
+    (row,) = decode(raw_frame(spark, value), WriterSchemas("s", schema, {7: schema})).collect()
+    assert read is not None
+    event = read.event(value)
+    assert event is not None
+    assert row.event.asDict() == event.fields
