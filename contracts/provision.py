@@ -33,9 +33,9 @@ _TIMEOUT_SECONDS = 30.0
 _CHECK_SECONDS = 10.0
 """Brokers that don't answer hold up a start for so long, which then finds out by itself."""
 
-_MOST_MS = 9_000_000_000_000_000
-"""285,000 years, before and after: Spark's source has microseconds in 64 bits, and ends its query at a record of another time. A
-record without a time (-1) passes.
+_BEFORE_MS, _AFTER_MS = 36_525 * _DAY_MS, 3_600_000
+"""A century before now, and an hour after, as Kafka itself has it. Spark's source ends its query at a time with more microseconds than
+64 bits hold, and moves those of before 1582 to another calendar. A record without a time (-1) passes.
 """
 _ANY_MS = (1 << 63) - 1
 
@@ -106,16 +106,16 @@ def register_contracts(registry: Registry, catalog: Catalog) -> list[str]:
 def _wanted(catalog: Catalog) -> dict[str, _Wanted]:
     wanted = {}
     for topic in catalog.topics.values():
-        own = _config(topic.retention_days, record_limit(topic), _MOST_MS)
+        own = _config(topic.retention_days, record_limit(topic), _BEFORE_MS, _AFTER_MS)
         # It keeps its record's timestamp, whatever the record's topic has let through.
-        dead_letters = _config(topic.dead_letters.retention_days, DEAD_LETTER_BYTES, _ANY_MS)
+        dead_letters = _config(topic.dead_letters.retention_days, DEAD_LETTER_BYTES, _ANY_MS, _ANY_MS)
         wanted[topic.name] = _Wanted(topic.partitions, own)
         wanted[topic.dead_letter_topic] = _Wanted(1, dead_letters)
     return wanted
 
 
-def _config(retention_days: int, record_bytes: int, timestamp_ms: int) -> dict[str, str]:
-    """Of a topic with records up to this size, whose timestamps are at most so far from now. How many replicas there are, and must be
+def _config(retention_days: int, record_bytes: int, before_ms: int, after_ms: int) -> dict[str, str]:
+    """Of a topic with records up to this size, whose timestamps are at most so far before and after now. How many replicas there are, and must be
     in sync, is the brokers' default.
     """
     return {
@@ -124,8 +124,8 @@ def _config(retention_days: int, record_bytes: int, timestamp_ms: int) -> dict[s
         "cleanup.policy": "delete",
         # With the other one a dead letter would lose its record's time.
         "message.timestamp.type": "CreateTime",
-        "message.timestamp.before.max.ms": str(timestamp_ms),
-        "message.timestamp.after.max.ms": str(timestamp_ms),
+        "message.timestamp.before.max.ms": str(before_ms),
+        "message.timestamp.after.max.ms": str(after_ms),
     }
 
 
