@@ -1,0 +1,95 @@
+"""A file, whatever is in it, is taken or refused in words: it ends nobody who reads it, and takes no time or memory out of proportion."""
+
+from __future__ import annotations
+
+import itertools
+import resource
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from contracts.catalog import load_catalog
+from contracts.check import check
+from services.alerting.receiver import ReceiversError, load_receivers
+from services.alerting.rulebook import RulebookError, load_rulebook
+from services.alerting.settings import AlertingSettings
+from services.dimensions.parse import parse
+from services.dimensions.rejected import Rejected
+from services.replay.table import data_folder
+from tests.fuzz.files import mutations
+
+CONTRACTS = Path(load_catalog.__code__.co_filename).parent
+CATALOG = load_catalog()
+SEED = 1
+COUNT = 500
+_MOST_MORE = 300 << 20
+"""Bytes that all of them together may add to what the process has held at once."""
+
+
+@pytest.fixture(autouse=True)
+def bounded_memory() -> Iterator[None]:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    yield
+    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 < _MOST_MORE
+
+
+def mutated(whole: bytes) -> Iterator[bytes]:
+    return itertools.islice(mutations(whole, SEED), COUNT)
+
+
+def test_rules(tmp_path: Path) -> None:
+    path, refused = tmp_path / "rules.yaml", 0
+    for data in mutated(AlertingSettings().rules_file.read_bytes()):
+        path.write_bytes(data)
+        try:
+            load_rulebook(path, CATALOG)
+        except RulebookError as error:
+            refused += 1
+            assert str(path) in str(error)
+    assert COUNT / 2 < refused < COUNT
+
+
+def test_receivers(tmp_path: Path) -> None:
+    path, refused = tmp_path / "receivers.yaml", 0
+    whole = (Path(AlertingSettings().rules_file).parent / "receivers.example.yaml").read_bytes()
+    for data in mutated(whole):
+        path.write_bytes(data)
+        try:
+            load_receivers(path)
+        except ReceiversError as error:
+            refused += 1
+            assert str(path) in str(error)
+    assert COUNT / 4 < refused < COUNT
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "topics/flights.departed.v1.yaml",
+        "dimensions/planes.yaml",
+        "schemas/flights.departed.v1/1.avsc",
+        "examples/flights.departed.v1/left_late.json",
+    ],
+)
+def test_contracts(tmp_path: Path, name: str) -> None:
+    root, refused = tmp_path / "contracts", 0
+    for folder in ("topics", "dimensions", "schemas", "examples"):
+        shutil.copytree(CONTRACTS / folder, root / folder)
+    for data in itertools.islice(mutated((root / name).read_bytes()), COUNT // 4):
+        (root / name).write_bytes(data)
+        problems = check(root)
+        refused += bool(problems)
+        assert all(problem.file and problem.problem and problem.cure for problem in problems)
+    assert COUNT / 12 < refused
+
+
+@pytest.mark.parametrize("name", ["airlines", "planes"])
+def test_dimension_files(name: str) -> None:
+    contract, refused = CATALOG.dimension(name), 0
+    whole = b"".join((data_folder() / contract.source).read_bytes().splitlines(keepends=True)[:200])
+    for data in itertools.islice(mutated(whole), COUNT // 2):
+        found = parse(contract, data)
+        refused += isinstance(found, Rejected)
+    assert COUNT / 12 < refused
