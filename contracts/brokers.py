@@ -19,6 +19,7 @@ _PASSING = {
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.NOT_COORDINATOR,
     KafkaError.UNSTABLE_OFFSET_COMMIT,
+    KafkaError._WAIT_COORD,
 }
 """Answers while a leader or coordinator moves, or a topic is new."""
 

@@ -15,11 +15,14 @@ _Value = str | bytes | None
 _HEADERS = operator.methodcaller("headers")
 """Which looks whether an exception is set. Python itself (3.11) looks no more at a call that it has met some times."""
 
+_told: set[str] = set()
+"""Partitions of which one such record was told: of the others nobody learns more."""
+
 _log = logging.getLogger(__name__)
 
 
 def headers_of(message: Message) -> list[tuple[str, bytes | None]]:
-    """A consumed record's headers. None, and a warning, if the name of one is not UTF-8.
+    """A consumed record's headers. None, and a warning for the first of a partition, if the name of one is not UTF-8.
 
     A name is bytes on a topic, whatever its sender took for text. confluent-kafka (2.16.1) has no other way to the headers, and
     makes a broken list of them then, with an exception set.
@@ -34,8 +37,10 @@ def headers_of(message: Message) -> list[tuple[str, bytes | None]]:
             raise
         # It would give that list without an exception the next time.
         message.set_headers([])
-        place = f"{message.topic()}/{message.partition()}/{message.offset()}"
-        _log.warning("%s: taken as without headers, for the name of one is not UTF-8: %s", place, cause)
+        partition = f"{message.topic()}/{message.partition()}"
+        level = logging.DEBUG if partition in _told else logging.WARNING
+        _told.add(partition)
+        _log.log(level, "%s/%s: taken as without headers: the name of one is not UTF-8", partition, message.offset())
         return []
 
 

@@ -475,6 +475,7 @@ def test_a_recorded_rule_that_is_none_today_is_named_and_the_others_are_asked(wa
         "activated_at": datetime(2026, 1, 1, tzinfo=UTC),
         "rules_version": "1" * 12,
         "rules": {"of long ago": "{}"},
+        "generation": None,
     }
     way.send(ACTIVATIONS, [Sent(0, way.name(DERIVED), event, "1")])
     still = way.activate(threshold=60, from_offset=0)

@@ -227,7 +227,8 @@ def test_a_record_whose_header_names_are_no_text_is_handed_over_without_headers(
     bare = [record for record in records if record.key == b"key"]
     assert [(record.event_id, record.headers) for record in bare] == [(record.coordinate, ()) for record in bare]
     assert [type(record) for record in bare] == [Record, Undecodable]
-    assert all(f"{record.coordinate}: taken as without headers" in caplog.text for record in bare)
+    told = [record.coordinate for record in bare if f"{record.coordinate}: taken as without headers" in caplog.text]
+    assert told == [bare[0].coordinate]
 
 
 def test_a_record_larger_than_its_topics_are_is_handed_over_as_too_long(room: Room) -> None:

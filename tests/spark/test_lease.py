@@ -134,15 +134,18 @@ def test_the_time_for_which_its_machine_was_suspended_counts_as_a_holders_silenc
 
 
 def test_an_observer_that_was_frozen_looks_once_more_and_finds_the_holder_alive(s3: S3Settings, prefix: str) -> None:
-    said = json.dumps({"holder": "first", "seconds": 3600, "beat": 1, "released": False})
+    def say(beat: int) -> None:
+        said = json.dumps({"holder": "first", "seconds": 1.6, "beat": beat, "released": False})
+        s3_client(s3).put_object(Bucket=s3.bucket, Key=f"{prefix}/{1:020d}", Body=said.encode())
 
     def while_it_was_frozen() -> Iterator[float]:
         yield 0.0
-        s3_client(s3).put_object(Bucket=s3.bucket, Key=f"{prefix}/{1:020d}", Body=said.encode())
-        yield 3601.0
+        say(1)
+        yield 2.0
 
     watch = while_it_was_frozen()
     with Lease(s3, prefix, 3600, holder="first") as first:
+        say(0)
         observer = Lease(s3, prefix, 0.04, holder="observer", watch=lambda: next(watch))
         with pytest.raises(TableTaken, match="first holds .* and is alive"):
             observer.acquire()

@@ -97,7 +97,9 @@ def test_a_record_of_any_size_is_enriched_or_a_dead_letter_or_leaves_its_stump(
     live.processAllAvailable()
     assert [event["flight_id"][:7] for event, _, _ in events(topics)][1:] == ["headers", "after"]
     assert next(len(event["flight_id"]) for event, _, _ in events(topics)) > 890_000
-    letters = [DeadLetter.of(message) for message in topics.read(topics.departed.dead_letter_topic)]
+    # A stump has no key, so it may lie in another partition than the others.
+    found = [DeadLetter.of(message) for message in topics.read(topics.departed.dead_letter_topic)]
+    letters = sorted(found, key=lambda letter: str(letter.origin))
     larger, largest, most_headers = (sent[at][0] for at in (1, 2, 4))
     assert [letter.reason for letter in letters] == ["TooLong"] * 3
     assert [str(letter.origin) for letter in letters] == [f"{topics.departed.name}/0/{at}" for at in (1, 2, 4)]

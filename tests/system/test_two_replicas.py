@@ -17,7 +17,7 @@ import psutil
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from contracts.brokers import watermarks
+from contracts.brokers import retried, watermarks
 from contracts.replication import wait_for_replication
 from services.replay.position import HEADER, Position
 from services.replay.progress import read_progress
@@ -69,7 +69,7 @@ def test_real_time_mode_finds_all_that_ever_comes_from_the_one_before_it(
 
     def found() -> list[int]:
         with closing(position_reader(brokers.settings.client_config(), route)) as reader:
-            reader.commit(offsets=[TopicPartition(source, 0, 0, before)], asynchronous=False)
+            retried(lambda: reader.commit(offsets=[TopicPartition(source, 0, 0, before)], asynchronous=False), 60)
             taken = read_known(brokers.settings, route, reader, [0], "stop", threading.Event()).taken[0]
         assert taken.position == 0
         return sorted(taken.beyond)
