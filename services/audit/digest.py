@@ -119,6 +119,7 @@ def _words(column: pa.Array) -> Digests:
         raise TypeError(f"no digest for a column of {kind}")
     numbers: npt.NDArray[Any] = (pc.fill_null(column, 0) if column.null_count else column).to_numpy()
     if numbers.dtype == np.float64:
-        numbers = numbers + 0.0  # -0.0 equals 0.0, and has other bits
+        with np.errstate(invalid="ignore"):  # a NaN that signals
+            numbers = numbers + 0.0  # -0.0 equals 0.0, and has other bits
         numbers[np.isnan(numbers)] = np.nan  # one of many
     return numbers.view(np.uint64).copy()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from tests.faults.__main__ import run
 from tests.faults.campaign import AFTERWARDS, Campaign, Kept, Outcome
 from tests.faults.fault import Shown, fault
 from tests.faults.kinds.every import FAULTS, SHORT, SHORT_REAL_TIME
-from tests.faults.kinds.records import records_of_strangers
 from tests.faults.report import report
 from tests.faults.stage import Stage
 from tests.system.verify import records
@@ -67,7 +65,7 @@ def test_the_report_has_a_line_for_each_fault_and_says_what_is_wrong() -> None:
 
 
 @pytest.mark.campaign
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_nothing_is_lost_or_doubled_under_a_few_faults_and_what_is_would_be_found(tmp_path: Path) -> None:
     with Stage(tmp_path / "stack", strikes=1, say=print) as stage:
         campaign = Campaign(stage, _SEED, print)
@@ -75,14 +73,9 @@ def test_nothing_is_lost_or_doubled_under_a_few_faults_and_what_is_would_be_foun
         assert [outcome.fault for outcome in outcomes] == [*[fault.name for fault in SHORT], AFTERWARDS]
         assert all(outcome.passed for outcome in outcomes), "\n".join(report(_SEED, outcomes))
         inert, planted, _ = campaign.run([nothing, doubled_by_hand])
-        strangers = records_of_strangers.act(stage, random.Random(_SEED))
-        audited = stage.audit("--json", "--wait", "60")
     assert inert.trouble == ["the fault was not shown to act: 0 things that happened"]
     assert planted.doubled == 1
     assert any(each.startswith("audit: doubled") for each in planted.trouble)
-    assert strangers.times > 10_000
-    assert audited.returncode == 1, audited.stderr[-1000:]
-    assert {each["kind"] for each in json.loads(audited.stdout)["findings"]} <= {"phantom", "doubled", "changed"}
 
 
 @pytest.mark.campaign

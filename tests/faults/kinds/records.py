@@ -6,8 +6,7 @@ import itertools
 import json
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Sequence
 
 from confluent_kafka import KafkaError, KafkaException, Message
 
@@ -21,7 +20,7 @@ from tests.faults.load import departures
 from tests.faults.stage import Stage
 from tests.fuzz.records import odd_records
 from tests.raw_records import RawRecord, Refusal, send_raw
-from tests.system.verify import ALERTS, ENRICHED, header, records
+from tests.system.verify import header, records
 
 _RAW = topics.FLIGHTS_DEPARTED.name
 _NOBODYS_ID = 2_000_000_000
@@ -30,7 +29,6 @@ _MAX_BYTES = 1_000_000
 
 _A_STRIKE = 25_000
 _SHARES = {_RAW: 0.5, "flights.cancelled.v1": 0.2, "weather.observed.v1": 0.2, "flights.arrived.v1": 0.1}
-_OURS = (ENRICHED, ALERTS, "rules.activated.v1", "deadletters.settled.v1", "replay.started.v1")
 _MORE_MEMORY = 1.5
 _LARGEST_BATCH = 1_048_588
 """Bytes that Kafka lets a batch have by default."""
@@ -67,23 +65,6 @@ def poison_records(stage: Stage, chance: random.Random) -> Shown:
     )
 
 
-@fault("Records of every kind on topics that only Headrace itself writes to.", seconds=600)
-def records_of_strangers(stage: Stage, chance: random.Random) -> Shown:
-    """What is made of them is found by the audit, by rights: so it is no part of a campaign."""
-    restarts, sent = stage.restarts(), Counter[str]()
-    for topic in _OURS:
-        sent.update(_send_odd(stage, topic, stage.strikes * _A_STRIKE // 10, chance))
-    ends = {topic: stage.positions.broker.ends(topic) for topic in _OURS}
-    stage.wait(
-        "alerting to have taken them in", lambda: stage.positions.reached(ends[ENRICHED], "alerting", ENRICHED), 300
-    )
-    for topic, table in ((ENRICHED, "flights_departed_enriched"), (ALERTS, "alerts_raised")):
-        stage.wait(f"{table} to have taken them in", partial(_has_landed, stage, table, topic, ends[topic]), 300)
-    if stage.restarts() > restarts:
-        raise AssertionError("a process has ended")
-    return Shown(sent[""], "odd records")
-
-
 @fault("Records with a schema id that the registry has never given.")
 def unknown_schema_id(stage: Stage, chance: random.Random) -> Shown:
     return Shown(send_unknown_schema_id(stage, count=20), "records sent")
@@ -92,11 +73,6 @@ def unknown_schema_id(stage: Stage, chance: random.Random) -> Shown:
 def send_unknown_schema_id(stage: Stage, *, count: int) -> int:
     """Send records of a schema id that nobody knows; returns how many the brokers have."""
     return _send(stage, [_NOBODYS_ID.to_bytes(5, "big") + b"\x02x"] * count, headers=[])
-
-
-def _has_landed(stage: Stage, table: str, topic: str, ends: Mapping[int, int]) -> bool:
-    taken = stage.positions.landed(table, topic, ends)
-    return all(taken.get(partition, 0) >= end for partition, end in ends.items())
 
 
 def _send_odd(stage: Stage, topic: str, count: int, chance: random.Random) -> Counter[str]:
