@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from contracts.dead_letters.headers import REDRIVEN_FROM
+from contracts.errors import TooLong
 from contracts.headers import header_of
 
 if TYPE_CHECKING:
@@ -64,6 +65,14 @@ def record_size(key: bytes | None, value: bytes | None, headers: Sequence[tuple[
         size += HEADER_BYTES + _length(name) + (_length(content) if content else 0)
     note = header_of(headers, REDRIVEN_FROM)
     return size if note is None else size - min(REDRIVEN_FROM_BYTES, HEADER_BYTES + len(REDRIVEN_FROM) + len(note))
+
+
+def check_size(
+    key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, str | bytes | None]], most_bytes: int
+) -> None:
+    """Raise TooLong if a record that was read is larger than its topic's may be."""
+    if (size := record_size(key, value, headers)) > most_bytes:
+        raise TooLong(f"the record has {size} bytes, and those of its topic at most {most_bytes}")
 
 
 def batch_limit(record_bytes: int) -> int:

@@ -18,10 +18,10 @@ from pydantic import ValidationError
 from contracts.brokers import partitions_of, retried, topic_ids, watermarks
 from contracts.catalog import Catalog, load_catalog
 from contracts.codec import Codec
-from contracts.errors import ConsumeError, DecodeError, Malformed, RegistryUnavailable, TooLong, Truncated
+from contracts.errors import ConsumeError, DecodeError, Malformed, RegistryUnavailable, Truncated
 from contracts.handle import E, Topic
 from contracts.headers import header_of, headers_of
-from contracts.limits import record_limit, record_size
+from contracts.limits import check_size, record_limit
 from contracts.registry import Registry
 from contracts.settings import Settings
 
@@ -236,8 +236,7 @@ class Subscriber(Generic[E]):
         )
         key, value = raw[4:6]
         try:
-            if (size := record_size(key, value, headers)) > self._most_bytes:
-                raise TooLong(f"the record has {size} bytes, and those of its topic at most {self._most_bytes}")
+            check_size(key, value, headers, self._most_bytes)
             if value is None:
                 raise Truncated("the record has no value")
             return Record(*raw, event=self._topic.model.model_validate(self._codec.decode(value)))

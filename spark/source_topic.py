@@ -20,15 +20,19 @@ _log = structlog.get_logger(__name__)
 
 def topic_id(kafka: KafkaSettings, topic: str) -> str | None:
     """Another one once the topic was deleted and made anew; None without such a topic, or where nobody says: the controller has to be there."""
-    try:
-        return topic_ids(_admin(kafka), [topic], _TIMEOUT_SECONDS).get(topic)
-    except KafkaException as error:
-        _log.warning("no look whether the topic is the same", topic=topic, error=str(error))
-        return None
+    return _id_of(_admin(kafka), topic)
 
 
 def _admin(kafka: KafkaSettings) -> AdminClient:
     return AdminClient({**kafka.client_config(), "log_level": 0})
+
+
+def _id_of(admin: AdminClient, topic: str) -> str | None:
+    try:
+        return topic_ids(admin, [topic], _TIMEOUT_SECONDS).get(topic)
+    except KafkaException as error:
+        _log.warning("no look whether the topic is the same", topic=topic, error=str(error))
+        return None
 
 
 class SourceTopic:
@@ -43,15 +47,11 @@ class SourceTopic:
         """Every 5 s at most, raise PositionsDisagree if it is another one than at the first look. Brokers that don't answer say nothing."""
         if time.monotonic() < self._check_at:
             return
-        try:
-            now = topic_ids(self._admin, [self._topic], _TIMEOUT_SECONDS).get(self._topic)
-        except KafkaException as error:
-            _log.warning("no look whether the topic is the same", topic=self._topic, error=str(error))
-        else:
-            if now is not None and self._id is not None and now != self._id:
-                raise PositionsDisagree(
-                    f"{self._topic} was made anew while it was read: its id was {self._id}, and is {now}. Start again, which says where "
-                    "to go on"
-                )
-            self._id = now or self._id
+        now = _id_of(self._admin, self._topic)
+        if now is not None and self._id is not None and now != self._id:
+            raise PositionsDisagree(
+                f"{self._topic} was made anew while it was read: its id was {self._id}, and is {now}. Start again, which says where "
+                "to go on"
+            )
+        self._id = now or self._id
         self._check_at = time.monotonic() + _CHECK_SECONDS

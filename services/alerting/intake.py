@@ -13,10 +13,10 @@ import structlog
 from contracts import topics
 from contracts.codec import Codec
 from contracts.coordinates import coordinate_of
-from contracts.errors import DecodeError, DeliveryError, EncodeError, RegistryError, TooLong
+from contracts.errors import DecodeError, DeliveryError, EncodeError, RegistryError
 from contracts.events import AlertRaised
 from contracts.headers import header_of
-from contracts.limits import TRACEPARENT_BYTES, record_limit, record_size
+from contracts.limits import TRACEPARENT_BYTES, check_size, record_limit
 from contracts.publisher import Delivered, OnDelivery, Publisher
 from contracts.topic import TopicContract
 from services.alerting import metrics
@@ -115,8 +115,7 @@ class Intake:
         return deliveries
 
     async def _alerts(self, assigned: Assigned, rules: RulesInForce, record: Any) -> list[AlertRaised]:
-        if (size := record_size(record.key, record.value, _headers(record))) > self._most_bytes:
-            raise TooLong(f"the record has {size} bytes, and those of its topic at most {self._most_bytes}")
+        check_size(record.key, record.value, _headers(record), self._most_bytes)
         values = await self._decode(assigned, record.value or b"")
         rules.screen.learn(record.value[:5])
         event_id = header_of(_headers(record), "ce_id")

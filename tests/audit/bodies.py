@@ -6,24 +6,17 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from tests.contracts.avro_values import a_number
+
 DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2}
 LARGE_DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 20, "scale": 2}
 FIXED_DECIMAL = {"type": "fixed", "name": "F", "size": 4, "logicalType": "decimal", "precision": 6, "scale": 2}
 NULLS = {"type": "array", "items": "null"}
 
 
-def number(value: int) -> bytes:
-    """As Avro writes a long."""
-    zigzag, out = (value << 1) ^ (value >> 63), bytearray()
-    while zigzag > 0x7F:
-        out.append(zigzag & 0x7F | 0x80)
-        zigzag >>= 7
-    return bytes([*out, zigzag])
-
-
 def text(value: bytes) -> bytes:
     """As Avro writes a text, or bytes."""
-    return number(len(value)) + value
+    return a_number(len(value)) + value
 
 
 def unscaled(value: int, size: int) -> bytes:
@@ -53,39 +46,39 @@ BODIES: list[tuple[Any, bytes, bool]] = [
     ("boolean", b"\x02", True),
     ("long", b"\x82" + b"\x80" * 8 + b"\x00", True),
     ("long", b"\x82" + b"\x80" * 9 + b"\x00", False),
-    ({"type": "enum", "name": "E", "symbols": ["a", "b"]}, number(2), False),
+    ({"type": "enum", "name": "E", "symbols": ["a", "b"]}, a_number(2), False),
     ({"type": "string", "logicalType": "uuid"}, text(b"none"), True),
     ({"type": "fixed", "name": "U", "size": 16, "logicalType": "uuid"}, b"x" * 16, True),
     ({"type": "fixed", "name": "D", "size": 12, "logicalType": "duration"}, b"\xff" * 12, True),
-    ({"type": "int", "logicalType": "time-millis"}, number(86_400_000), True),
-    ({"type": "int", "logicalType": "time-millis"}, number(-1), True),
-    ({"type": "long", "logicalType": "time-micros"}, number(2**63 - 1), True),
-    ({"type": "long", "logicalType": "timestamp-millis"}, number(253_402_300_800_000), False),
-    ({"type": "long", "logicalType": "timestamp-nanos"}, number(2**63 - 1), True),
-    ({"type": "long", "logicalType": "local-timestamp-millis"}, number(5), True),
-    ({"type": "long", "logicalType": "local-timestamp-millis"}, number(253_402_300_800_000), False),
-    ({"type": "long", "logicalType": "local-timestamp-micros"}, number(2**63 - 1), False),
+    ({"type": "int", "logicalType": "time-millis"}, a_number(86_400_000), True),
+    ({"type": "int", "logicalType": "time-millis"}, a_number(-1), True),
+    ({"type": "long", "logicalType": "time-micros"}, a_number(2**63 - 1), True),
+    ({"type": "long", "logicalType": "timestamp-millis"}, a_number(253_402_300_800_000), False),
+    ({"type": "long", "logicalType": "timestamp-nanos"}, a_number(2**63 - 1), True),
+    ({"type": "long", "logicalType": "local-timestamp-millis"}, a_number(5), True),
+    ({"type": "long", "logicalType": "local-timestamp-millis"}, a_number(253_402_300_800_000), False),
+    ({"type": "long", "logicalType": "local-timestamp-micros"}, a_number(2**63 - 1), False),
     ("float", b"\x01\x00\xc0\xff", True),
-    (NULLS, number(2**20) + b"\x00", True),
-    (NULLS, number(2**20 + 1) + b"\x00", False),
-    (NULLS, number(2**24) + b"\x00", False),
-    (NULLS, number(2**60) + b"\x00", False),
-    (NULLS, number(2**19) * 2 + b"\x00", True),
-    (NULLS, number(2**19) + number(2**19 + 1) + b"\x00", False),
-    (NULLS, number(-3) + number(100) + b"\x00", True),
+    (NULLS, a_number(2**20) + b"\x00", True),
+    (NULLS, a_number(2**20 + 1) + b"\x00", False),
+    (NULLS, a_number(2**24) + b"\x00", False),
+    (NULLS, a_number(2**60) + b"\x00", False),
+    (NULLS, a_number(2**19) * 2 + b"\x00", True),
+    (NULLS, a_number(2**19) + a_number(2**19 + 1) + b"\x00", False),
+    (NULLS, a_number(-3) + a_number(100) + b"\x00", True),
     (
         {"type": "array", "items": NULLS},
-        number(1) + number(2**20) + b"\x00" + number(1) + number(1) + b"\x00\x00",
+        a_number(1) + a_number(2**20) + b"\x00" + a_number(1) + a_number(1) + b"\x00\x00",
         False,
     ),
-    ({"type": "array", "items": "string"}, number(200_000) + b"\x00" * 200_001, True),
-    ({"type": "array", "items": "string"}, number(2**19) + b"\x00" * 9, False),
-    ({"type": "map", "values": "int"}, number(1) + text(b"a") + number(1) + b"\x00", True),
-    (["null", "int", "string"], number(2) + text(b"x"), True),
-    (["null", "int", "string"], number(3), False),
-    ({"type": "array", "items": ["null", "int", "string"]}, number(1) + number(1) + number(5) + b"\x00", True),
+    ({"type": "array", "items": "string"}, a_number(200_000) + b"\x00" * 200_001, True),
+    ({"type": "array", "items": "string"}, a_number(2**19) + b"\x00" * 9, False),
+    ({"type": "map", "values": "int"}, a_number(1) + text(b"a") + a_number(1) + b"\x00", True),
+    (["null", "int", "string"], a_number(2) + text(b"x"), True),
+    (["null", "int", "string"], a_number(3), False),
+    ({"type": "array", "items": ["null", "int", "string"]}, a_number(1) + a_number(1) + a_number(5) + b"\x00", True),
     ("string", text(b"\xff"), False),
-    ("string", number(-1), False),
+    ("string", a_number(-1), False),
     ("string", text(b"x"), True),
 ]
 
@@ -96,6 +89,6 @@ def records() -> Iterator[tuple[str, bytes, bool]]:
         fields = [{"name": "before", "type": "int"}, {"name": "field", "type": kind}, {"name": "behind", "type": "int"}]
         yield (
             json.dumps({"type": "record", "name": "R", "fields": fields}),
-            number(1) + field + number(7) + b"more",
+            a_number(1) + field + a_number(7) + b"more",
             is_event,
         )

@@ -1,4 +1,4 @@
-"""Every value of an Avro schema, as hypothesis draws them."""
+"""Every value of an Avro schema, as hypothesis draws them; and a number as Avro writes it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,16 @@ from hypothesis import strategies as st
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999  # the years 1 to 9999
+
+
+def a_number(value: int) -> bytes:
+    """A value as Avro writes a long."""
+    zigzag = (value << 1) ^ (value >> 63)
+    out = bytearray()
+    while zigzag > 0x7F:
+        out.append(zigzag & 0x7F | 0x80)
+        zigzag >>= 7
+    return bytes([*out, zigzag])
 
 
 def values(schema: Any) -> st.SearchStrategy[Any]:

@@ -29,7 +29,7 @@ from contracts.errors import (
     Unresolvable,
     WrongMagic,
 )
-from tests.contracts.avro_values import values
+from tests.contracts.avro_values import a_number, values
 
 SCHEMA_ID = 7
 FRAME = bytes([0, 0, 0, 0, SCHEMA_ID])
@@ -58,16 +58,6 @@ def a_record(*types: Any) -> str:
 
 def a_body(schema: str, fields: dict[str, Any]) -> bytes:
     return a_codec(schema).encode(SCHEMA_ID, fields)
-
-
-def a_number(value: int) -> bytes:
-    """A value as Avro writes a long."""
-    zigzag = (value << 1) ^ (value >> 63)
-    out = bytearray()
-    while zigzag > 0x7F:
-        out.append(zigzag & 0x7F | 0x80)
-        zigzag >>= 7
-    return bytes([*out, zigzag])
 
 
 PAIR = a_record("string", ["null", "int"])

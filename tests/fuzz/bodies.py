@@ -8,7 +8,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.audit.bodies import number, text
+from tests.audit.bodies import text
+from tests.contracts.avro_values import a_number
 
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999  # the years 1 to 9999
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
@@ -71,7 +72,7 @@ def _value(schema: Any, named: dict[str, _Bytes]) -> _Bytes:
         case {"type": "record", "fields": fields}:
             return st.tuples(*(_value(field["type"], named) for field in fields)).map(b"".join)
         case {"type": "enum", "name": name, "symbols": symbols}:
-            named[name] = _mostly(st.integers(0, len(symbols) - 1), st.sampled_from([-1, len(symbols)])).map(number)
+            named[name] = _mostly(st.integers(0, len(symbols) - 1), st.sampled_from([-1, len(symbols)])).map(a_number)
             return named[name]
         case {"type": "fixed", "name": name, "size": size}:
             named[name] = st.binary(min_size=size, max_size=size)
@@ -81,30 +82,32 @@ def _value(schema: Any, named: dict[str, _Bytes]) -> _Bytes:
         case {"type": "map", "values": inner}:
             return _blocks(st.tuples(_PRIMITIVES["string"], _value(inner, named)).map(b"".join))
         case {"logicalType": logical} if logical in _LOGICAL:
-            return _LOGICAL[logical].map(number)
+            return _LOGICAL[logical].map(a_number)
         case {"type": inner}:
             return _value(inner, named)
     raise NotImplementedError(f"no bodies for {schema}")
 
 
 def _union(branches: list[_Bytes]) -> _Bytes:
-    usual = st.one_of([branch.map(number(index).__add__) for index, branch in enumerate(branches)])
-    return _mostly(usual, st.sampled_from([number(-1), number(len(branches))]))
+    usual = st.one_of([branch.map(a_number(index).__add__) for index, branch in enumerate(branches)])
+    return _mostly(usual, st.sampled_from([a_number(-1), a_number(len(branches))]))
 
 
 def _blocks(item: _Bytes) -> _Bytes:
     items = st.lists(item, max_size=3)
-    usual = items.map(lambda found: (number(len(found)) + b"".join(found) if found else b"") + b"\0")
+    usual = items.map(lambda found: (a_number(len(found)) + b"".join(found) if found else b"") + b"\0")
     # With its size in bytes, as a block may be written, and more of them than there are bytes.
-    sized = items.map(lambda found: number(-len(found)) + number(len(b"".join(found))) + b"".join(found) + b"\0")
-    return _mostly(usual, st.one_of(sized, st.sampled_from([number(1 << 24), number(1 << 60), number(-(1 << 40))])))
+    sized = items.map(lambda found: a_number(-len(found)) + a_number(len(b"".join(found))) + b"".join(found) + b"\0")
+    return _mostly(
+        usual, st.one_of(sized, st.sampled_from([a_number(1 << 24), a_number(1 << 60), a_number(-(1 << 40))]))
+    )
 
 
 _PRIMITIVES: dict[str, _Bytes] = {
     "null": st.just(b""),
     "boolean": _mostly(st.sampled_from([b"\0", b"\1"]), st.sampled_from([b"\2", b"\xff"])),
-    "int": _NUMBERS["int"].map(number),
-    "long": _NUMBERS["long"].map(number),
+    "int": _NUMBERS["int"].map(a_number),
+    "long": _NUMBERS["long"].map(a_number),
     "float": (st.floats(width=32) | st.sampled_from([float("nan"), float("inf"), -0.0])).map(struct.Struct("<f").pack),
     "double": (st.floats() | st.sampled_from([float("nan"), float("-inf"), -0.0])).map(struct.Struct("<d").pack),
     "bytes": st.binary(max_size=20).map(text),

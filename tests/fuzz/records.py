@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from contracts.dead_letters.headers import ERRORS, REDRIVEN_FROM
-from tests.audit.bodies import number
+from tests.contracts.avro_values import a_number
 from tests.fuzz.bodies import bodies
 from tests.raw_records import NO_TEXT, RawRecord
 
@@ -126,7 +126,7 @@ def _grown(value: bytes, size: int, chance: random.Random) -> bytes:
     length = value[5] >> 1
     if value[5] & 0x81 or chance.random() < 0.2:
         return value + text
-    return value[:5] + number(len(text)) + text + value[6 + length :]
+    return value[:5] + a_number(len(text)) + text + value[6 + length :]
 
 
 def _damaged(value: bytes, foreign_ids: Sequence[int], chance: random.Random) -> bytes | None:
