@@ -7,14 +7,16 @@ import signal
 import subprocess
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import psutil
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from contracts.brokers import retried
 from contracts.settings import KafkaSettings
 from deploy.local.jars import ensure_jars
 from deploy.local.kafka import KafkaBroker
@@ -41,6 +43,7 @@ class TwoBrokers:
             self._leader.start()
             self._leader.wait_healthy()
             self._admin = AdminClient({**self.settings.client_config(), "log_level": 0})
+            self._make_coordinator()
             self._start_follower()
         except BaseException:
             self._stop()
@@ -79,6 +82,12 @@ class TwoBrokers:
             yield
         finally:
             os.kill(pid, signal.SIGCONT)
+
+    def _make_coordinator(self) -> None:
+        """Have the offsets topic made while the leader is alone: no group's coordinator is ever on a broker that is stopped."""
+        offset = TopicPartition("any", 0)
+        with closing(Consumer({**self.settings.client_config(), "group.id": "tests", "log_level": 0})) as reader:
+            retried(lambda: reader.committed([offset], timeout=_SECONDS), _SECONDS)
 
     def _start_follower(self) -> None:
         home = self._directory
