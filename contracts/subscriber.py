@@ -236,7 +236,7 @@ class Subscriber(Generic[E]):
         )
         key, value = raw[4:6]
         try:
-            check_size(key, value, headers, self._most_bytes)
+            check_size(key, value, self._most_bytes)
             if value is None:
                 raise Truncated("the record has no value")
             return Record(*raw, event=self._topic.model.model_validate(self._codec.decode(value)))

@@ -76,10 +76,12 @@ def _columns(
         ("an instant or a date in the body lies outside the years 1 to 9999", is_in_calendar(F.col("event"), kind)),
     ]
     asked = [(error, is_so) for error, is_so in checks if is_so is not None]
-    size = F.col("bytes")
+    size = _octets(F.col("record.key")) + _octets(body)
     good = functools.reduce(operator.and_, [is_so for _, is_so in asked], (size <= most_bytes) & fits)
     schema_id = _id_of(body)
-    too_long = F.concat(F.lit("the record has "), size, F.lit(f" bytes, and those of its topic at most {most_bytes}"))
+    too_long = F.concat(
+        F.lit("key and value have "), size, F.lit(f" bytes, and those of its topic at most {most_bytes}")
+    )
     faults = [
         ("TooLong", size > most_bytes, too_long),
         ("EmptyBody", body.isNull() | (F.length(body) == 0), F.lit("the record has no value")),
@@ -93,11 +95,11 @@ def _columns(
         *(("Undecodable", fits & ~is_so, F.lit(error)) for error, is_so in asked),
         ("Undecodable", F.lit(True), F.concat(F.lit("the body does not fit its schema, id "), schema_id)),
     ]
-    return [_event(reader, writers).alias("event"), _record().alias("record"), record_size().alias("bytes")], [
+    return [_event(reader, writers).alias("event"), _record().alias("record")], [
         F.when(good, F.col("event")).alias("event"),
         F.when(~good, _first([(is_so, F.lit(reason)) for reason, is_so, _ in faults])).alias("reason"),
         F.when(~good, _first([(is_so, error) for _, is_so, error in faults])).alias("error"),
-        _kept(F.col("record"), size).alias("record"),
+        _kept(F.col("record"), good).alias("record"),
     ]
 
 
@@ -164,15 +166,21 @@ def _record() -> Column:
     return F.struct("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 
 
-def _kept(record: Column, size: Column) -> Column:
-    """The record, or its stump."""
-    kept = size <= KEPT_BYTES
+def _kept(record: Column, good: Column) -> Column:
+    """The record, or its stump if a dead letter is to be made of it that would be too large."""
+    size = record_size(record)
+    # Headers are counted of bad records alone: it takes longer than all else.
+    kept = F.when(good, True).otherwise(size <= KEPT_BYTES)
     stump = F.struct(size.alias("bytes"), F.sha2(record["value"], 256).alias("sha256"))
     return F.struct(
         *[record[name].alias(name) for name in ("topic", "partition", "offset", "timestamp")],
         *[F.when(kept, record[name]).alias(name) for name in ("key", "value", "headers")],
         F.when(~kept, stump).alias("stump"),
     )
+
+
+def _octets(part: Column) -> Column:
+    return F.coalesce(F.octet_length(part), F.lit(0))
 
 
 def _first(cases: list[tuple[Column, Column]]) -> Column:

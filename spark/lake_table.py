@@ -136,7 +136,7 @@ class TableWriter:
         there = any(field.name == "revision" for field in self.table.schema().fields)
         # Null in rows from before the field was added.
         revision = "coalesce(revision, 0)" if there else "0"
-        where = f"({within}) and {revision} {'>' if repairs else '='} 0"
+        where = f"({within}) and {revision} {'>' if repairs else '<='} 0"
         found = (
             QueryBuilder()
             .register("rows", self.table)

@@ -5,5 +5,5 @@ WHERE NOT EXISTS (
     SELECT 1
     FROM {table} AS later
     -- Later revisions are few, and need not be looked for among all the others.
-    WHERE later.revision > 0 AND later.coordinate = newest.coordinate AND later.revision > newest.revision
+    WHERE later.revision > 0 AND later.coordinate = newest.coordinate AND later.revision > coalesce(newest.revision, 0)
 )

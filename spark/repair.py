@@ -32,6 +32,8 @@ from spark.wire import wire_value
 
 _LOOK_SECONDS = 0.5
 _TIMEOUT_SECONDS = 30.0
+_LAST_REVISION = 2**31 - 1
+"""An Avro int has no greater one."""
 _ROWS_AT_ONCE = 20_000
 """How many rows are enriched, and sent in a transaction, at a time: as much as a second brings."""
 
@@ -156,7 +158,7 @@ class Repair:
     def _unmatched(self, table: DeltaTable, since: datetime | None, rows_at_once: int) -> Iterator[pa.Table]:
         """The newest revisions that lack a lookup, in the order of the topic: so those of one key stay in theirs."""
         columns = ", ".join([*DEPARTURE, "coordinate", "revision", "unmatched"])
-        where = "array_length(unmatched) > 0"
+        where = f"array_length(unmatched) > 0 AND coalesce(revision, 0) < {_LAST_REVISION}"
         if since is not None:
             where += f" AND {self._target.occurred_at} >= to_timestamp('{since.astimezone(UTC).isoformat()}')"
         found = (
@@ -181,7 +183,7 @@ class Repair:
         departures = self._spark.createDataFrame(rows).select(
             *DEPARTURE,
             stamped_versions(held).alias("dimension_versions"),
-            (F.col("revision") + 1).alias("revision"),
+            (F.coalesce("revision", F.lit(0)) + 1).alias("revision"),
             "coordinate",
             F.col("unmatched").alias("was_unmatched"),
         )

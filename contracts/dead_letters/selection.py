@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from contracts.dead_letters.ledger import Ledger
 from contracts.dead_letters.letter import DeadLetter
+from contracts.limits import ADDED_BYTES, fits
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,8 @@ def judge(letter: DeadLetter, ledger: Ledger, homes: Mapping[str, Home], *, agai
     home = homes.get(letter.origin.topic)
     if home is None or letter.origin.partition >= home.partitions:
         return Verdict.NO_TOPIC
-    if letter.record_bytes > home.most_bytes:
+    # Every reader takes a record with more headers, too; but this much is what its topic surely takes.
+    if not fits(letter.key, letter.value, home.most_bytes) or letter.record_bytes > home.most_bytes + ADDED_BYTES:
         return Verdict.TOO_LONG
     if letter.redriven_from is not None and not again:
         return Verdict.FAILED_AGAIN

@@ -115,7 +115,7 @@ class Intake:
         return deliveries
 
     async def _alerts(self, assigned: Assigned, rules: RulesInForce, record: Any) -> list[AlertRaised]:
-        check_size(record.key, record.value, _headers(record), self._most_bytes)
+        check_size(record.key, record.value, self._most_bytes)
         values = await self._decode(assigned, record.value or b"")
         rules.screen.learn(record.value[:5])
         event_id = header_of(_headers(record), "ce_id")

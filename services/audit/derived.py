@@ -113,6 +113,7 @@ class Derivation:
         new = derived | (self._derived.fresh & (inside[0] == Where.BEFORE))
         repaired = new & (self._revision > 0)
         yield from self._doubled_revisions(repaired & ~self._redriven)
+        yield from self._negative_revisions(new & (self._revision < 0))
         yield from self._wrong_lookups(derived | repaired)
         yield from self._changes(derived, dead)
         yield from self._unreadable(derived, dead)
@@ -237,6 +238,12 @@ class Derivation:
             yield self._finding(
                 "doubled", source, coordinate(self._raw.topic, source), f"revision {revision} is there {count} times"
             )
+
+    def _negative_revisions(self, negative: Mask) -> Iterator[Finding]:
+        for row in np.flatnonzero(negative):
+            source, own = int(self._derived.source[row]), int(self._derived.at[row])
+            why = f"{coordinate(self._derived.window.topic, own)} is revision {self._revision[row]} of it, which nobody gives"
+            yield self._finding("phantom", source, coordinate(self._raw.topic, source), why)
 
     def _changes(self, derived: Mask, dead: Mask) -> Iterator[Finding]:
         """Fields that a derived record only carries on, and the bytes of dead letters."""

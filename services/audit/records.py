@@ -13,7 +13,7 @@ from confluent_kafka import Message
 from contracts.codec import FRAME_BYTES
 from contracts.dead_letters.headers import REDRIVEN_FROM
 from contracts.headers import header_of, headers_of
-from contracts.limits import DERIVED_BYTES, RAW_BYTES, record_size
+from contracts.limits import DERIVED_BYTES, RAW_BYTES, fits
 from contracts.registry import Registry
 from contracts.settings import RegistrySettings, S3Settings
 from services.audit.consume import consume
@@ -143,8 +143,7 @@ class _Reader:
             "redriven": np.array([header_of(each, REDRIVEN_FROM) is not None for each in headers]),
         }
         most = RAW_BYTES if reading.source is None else DERIVED_BYTES
-        sizes = map(record_size, keys, values, headers)
-        fitting = [value if size <= most else None for value, size in zip(values, sizes, strict=True)]
+        fitting = [value if fits(each, value, most) else None for each, value in zip(keys, values, strict=True)]
         self._parts.append(part | self._decoded(batch, fitting, part))
 
     def records(self) -> Records:

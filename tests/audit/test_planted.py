@@ -327,11 +327,12 @@ def test_repairs_of_records_that_were_audited_before_are_audited(way: Way) -> No
     way.land(ALERTS, way.rows(ALERTS, raised), *raised)
     assert way.audit(Hop.DERIVED, Hop.LAKE, Hop.ALERTS, full=False).findings == []
 
-    wrong = [*revised(1, 1, 1), *revised(1, 2, airline_name="United")]
+    wrong = [*revised(1, 1, 1), *revised(1, 2, airline_name="United"), *revised(-1, 3)]
     way.land(DERIVED, [*way.rows(DERIVED, wrong), way.rows(DERIVED, wrong)[2]], *wrong)
     assert found(way.audit(Hop.DERIVED, Hop.LAKE, full=False)) == {
         ("doubled", way.at(0, 1)),
         ("changed", way.at(0, 2)),
+        ("phantom", way.at(0, 3)),
         ("doubled", way.at(0, wrong[0].offset, DERIVED)),
         ("changed", way.at(0, wrong[0].offset, DERIVED)),  # the second row of it names the second record
         ("doubled", way.at(0, wrong[2].offset, DERIVED)),

@@ -22,7 +22,7 @@ from contracts.catalog import Catalog
 from contracts.codec import Codec
 from contracts.errors import ConsumeError, ForeignBody, TooLong, Truncated, UnknownSchemaId
 from contracts.handle import Topic
-from contracts.limits import RAW_BYTES, record_size
+from contracts.limits import RAW_BYTES
 from contracts.provision import create_topics, register_contracts
 from contracts.publisher import Publisher
 from contracts.registry import Registry
@@ -233,16 +233,15 @@ def test_a_record_whose_header_names_are_no_text_is_handed_over_without_headers(
 
 def test_a_record_larger_than_its_topics_are_is_handed_over_as_too_long(room: Room) -> None:
     value = room.value()
-    most = b"h" * (RAW_BYTES - record_size(None, value, [("x", b"")]))
-    note = (b"ce_redrivenfrom", f"{room.topic.name}.dlq/0/7".encode())
-    for headers in (((b"x", most),), ((b"x", most + b"h"),), ((b"x", most), note)):
-        send_raw(room.settings.kafka, room.topic.name, 0, [RawRecord(None, value, headers)])
+    most = b"k" * (RAW_BYTES - len(value))
+    for key, headers in ((most, ()), (most + b"k", ()), (most, ((b"x", b"h" * 100_000),))):
+        send_raw(room.settings.kafka, room.topic.name, 0, [RawRecord(key, value, headers)])
     with room.subscriber(repeats_window=0) as subscriber:
-        fits, larger, redriven = subscriber
-    assert (type(fits), type(redriven)) == (Record, Record)
+        fits, larger, with_headers = subscriber
+    assert (type(fits), type(with_headers)) == (Record, Record)
     assert isinstance(larger, Undecodable)
     assert isinstance(larger.error, TooLong)
-    assert str(larger.error) == f"the record has {RAW_BYTES + 1} bytes, and those of its topic at most {RAW_BYTES}"
+    assert str(larger.error) == f"key and value have {RAW_BYTES + 1} bytes, and those of its topic at most {RAW_BYTES}"
 
 
 def test_records_of_aborted_transactions_are_not_seen(room: Room) -> None:

@@ -11,12 +11,12 @@ from contracts.dead_letters.letter import DeadLetter
 from contracts.dead_letters.selection import Home, Selection, Verdict, judge
 from contracts.dead_letters.summary import Summary, state_of
 from contracts.events import Settlement
-from contracts.limits import RAW_BYTES, record_size
+from contracts.limits import ADDED_BYTES, RAW_BYTES
 from tests.dead_letters.letters import a_letter, a_stump
 
 NOW = datetime(2026, 3, 2, tzinfo=UTC)
 AT = datetime.fromtimestamp(1_700_000_000, UTC)
-LARGEST = b"x" * (RAW_BYTES - record_size(b"key", None, [("ce_id", b"theirs")]))
+LARGEST = b"x" * (RAW_BYTES - len(b"key"))
 SECOND = timedelta(seconds=1)
 HOMES = {"flights.departed.v1": Home(2, RAW_BYTES)}
 
@@ -56,9 +56,10 @@ def test_a_letter_without_time_is_outside_of_every_range() -> None:
         (a_letter(value=LARGEST), Verdict.REDRIVE),
         (a_letter(value=LARGEST + b"x"), Verdict.TOO_LONG),
         (a_letter(value=LARGEST, redriven_from="flights.departed.v1.dlq/0/3"), Verdict.FAILED_AGAIN),
+        (a_letter(original=[("x", b"h" * ADDED_BYTES)], value=LARGEST), Verdict.TOO_LONG),
         (a_stump(), Verdict.TOO_LONG),
     ],
-    ids=range(9),
+    ids=range(10),
 )
 def test_a_letter_goes_back_where_its_record_came_from_or_stays(letter: DeadLetter, verdict: Verdict) -> None:
     assert judge(letter, Ledger(), HOMES, again=False) is verdict

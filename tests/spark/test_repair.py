@@ -17,6 +17,7 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql import SparkSession
 
+from contracts.codec import Codec
 from contracts.registry import Registry
 from deploy.local.stack import LocalStack
 from spark.emission import Emission, Outgoing
@@ -28,6 +29,7 @@ from spark.lifecycle import Lifecycle
 from spark.repair import Progress, Repair, repairable
 from spark.settings import LakeSettings, SparkSettings
 from spark.sink import Route
+from tests.raw_records import RawRecord, send_raw
 from tests.spark.live_query import Dimensions, events, running
 from tests.spark.records import DEPARTED, ENRICHED, Topics, a_departure, body, framed
 from tests.spark.test_enrich import ROWS
@@ -138,6 +140,19 @@ def test_rows_whose_dimension_row_came_late_get_a_revision_each_that_the_lake_ta
         "ce_source": b"/spark/repair",
         "ce_time": b"2013-01-01T10:17:00.000Z",
     }
+
+
+def test_a_revision_that_has_no_next_is_left_alone(way: Way) -> None:
+    way.depart("late", tail_number="N0LATE")
+    way.enrich()
+    (_, _, enriched), codec = events(way.topics)[0], Codec(way.registry.by_id)
+    schema_id = way.registry.latest(way.topics.enriched.subject).id
+    event = codec.decode(enriched.value() or b"") | {"revision": 2**31 - 1}
+    forged = RawRecord(enriched.key(), codec.encode(schema_id, event), ((b"ce_id", b"theirs"),))
+    send_raw(way.settings.kafka, way.topics.enriched.name, 0, [forged])
+    way.land()
+    way.dimensions.publish("planes", *ROWS["planes"], LATE_PLANE)
+    assert way.run() == Progress(1, 1, 1, Counter({"planes": 1}))
 
 
 def test_a_row_is_repaired_when_it_gains_a_lookup_and_loses_none(spark: SparkSession) -> None:
