@@ -20,7 +20,7 @@ MEMORY_SLACK = 1_048_576
 """A body of n bytes takes at most MEMORY_FACTOR * n + MEMORY_SLACK bytes to decode."""
 
 JAVA_ITEMS = 1 << 20
-"""The most items of a collection that Java's decoder takes, as `spark.session` sets it."""
+"""The most items of a collection that Java's decoder takes, as `spark.runtime.session` sets it."""
 
 _TEXT_FACTOR = 8
 """Bytes for each byte of text: the body's own copy, the bytes of the string, and 4 a character with room to grow."""

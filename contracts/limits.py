@@ -59,7 +59,7 @@ def record_limit(topic: TopicContract) -> int:
 def record_size(key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, str | bytes | None]]) -> int:
     """In bytes. The header that a redrive adds doesn't count: a record that goes back is as large as it was.
 
-    `spark.record_size` has the same as an expression.
+    `spark.records.record_size` has the same as an expression.
     """
     size = len(key or b"") + len(value or b"")
     for name, content in headers:

@@ -13,7 +13,7 @@ import typer
 from deploy.moment import moment
 from deploy.options import DEFAULT_DIRECTORY, RunningStack
 from services.audit.hop import HOPS, Hop
-from spark.mode import Mode
+from spark.runtime.mode import Mode
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Headrace: events under contract, on one machine.")
 bench_app = typer.Typer(no_args_is_help=True, help="Measure Headrace on this machine.")
@@ -65,7 +65,7 @@ def up(
     from deploy.local.ports import Ports
     from deploy.local.up import Options
     from deploy.local.up import up as run
-    from spark.settings import SparkSettings
+    from spark.runtime.settings import SparkSettings
 
     # Before anything starts: what is wrong with these would show when the half of it runs.
     moment("--until", until)

@@ -22,20 +22,20 @@ from contracts.observe import configure_logging, serve_health
 from contracts.provision import check_limits
 from contracts.registry import Registry
 from contracts.settings import read_settings
-from spark import repair_command
-from spark.at_least_once import AtLeastOnceSink
-from spark.errors import StopRequested
-from spark.exactly_once import ExactlyOnceSink
-from spark.lake import lake_tables, lake_topics, run_lake
-from spark.lease import Lease
-from spark.lifecycle import Lifecycle
-from spark.live import Live, route
-from spark.mode import GUARANTEES, Mode
-from spark.real_time import RealTime
-from spark.session import start_session, stop_session, while_java_lives
-from spark.settings import SparkSettings
-from spark.sink import Sink
-from spark.succession import Succession
+from spark.queries import repair_command
+from spark.queries.lake import lake_tables, lake_topics, run_lake
+from spark.queries.live import Live, route
+from spark.queries.real_time import RealTime
+from spark.runtime.errors import StopRequested
+from spark.runtime.lease import Lease
+from spark.runtime.lifecycle import Lifecycle
+from spark.runtime.mode import GUARANTEES, Mode
+from spark.runtime.session import start_session, stop_session, while_java_lives
+from spark.runtime.settings import SparkSettings
+from spark.sinks.kafka.at_least_once import AtLeastOnceSink
+from spark.sinks.kafka.exactly_once import ExactlyOnceSink
+from spark.sinks.kafka.sink import Sink
+from spark.sinks.kafka.succession import Succession
 
 _log = structlog.get_logger(__name__)
 
@@ -80,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def run(name: str, settings: SparkSettings, catalog: Catalog) -> None:
-    """Run `live` or `lake` until asked to stop. Raises what ends it: TopicUnfit, TableTaken, QueryFailed, PositionsDisagree and others."""
+    """Run `live` or `lake` until asked to stop. Raises what ends it: TopicUnfit, TakenOver, QueryFailed, PositionsDisagree and others."""
     check_limits(settings.kafka, catalog, _written_by(name, settings, catalog))
     lifecycle = Lifecycle()
     lifecycle.listen()

@@ -46,7 +46,7 @@ def dead_letter_headers(
     coordinate: str | None,
 ) -> list[Header]:
     """The original headers, the record's own ce_id as ce_causationid, then the coordinate as ce_id and Kafka Connect's
-    names for what went wrong. See `Publisher.dead_letter`; `spark.dead_letters` makes the same as expressions.
+    names for what went wrong. See `Publisher.dead_letter`; `spark.records.dead_letters` makes the same as expressions.
     """
     errors = {"topic": topic, "connector.name": service, "stage": stage}
     errors |= {"exception.class.name": reason[:TEXT_CHARACTERS], "exception.message": error[:TEXT_CHARACTERS]}

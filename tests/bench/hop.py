@@ -22,9 +22,9 @@ from contracts import topics
 from contracts.settings import S3Settings, Settings
 from deploy.local.process import Process
 from deploy.local.stack import LocalStack
-from spark.live import checkpoint_folder
-from spark.resume import CheckpointOffsets
-from spark.transaction import committed_offsets
+from spark.queries.live import checkpoint_folder
+from spark.sinks.kafka.transaction import committed_offsets
+from spark.sources.checkpoint_offsets import CheckpointOffsets
 from tests.bench.meter import Meter, Usage
 from tests.bench.results import as_line, conditions, save
 

@@ -22,7 +22,7 @@ from deploy.errors import ProcessFailed
 from deploy.local.deployable import ROOT
 from deploy.local.process import Process
 from deploy.local.stack import LocalStack
-from spark.mode import Mode
+from spark.runtime.mode import Mode
 from tests.bench import pace
 from tests.bench.alerting import alerting_process
 from tests.bench.delays import COLUMNS, Delays, as_text, undisturbed

@@ -17,7 +17,7 @@ from contracts.settings import HttpSettings
 from deploy.local.gauges import Gauges
 from deploy.local.stack import LocalStack
 from services.alerting.loss import tell_loss
-from spark.metrics import LAG
+from spark.runtime.metrics import LAG
 
 
 @pytest.mark.system

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from spark.mode import Mode
+from spark.runtime.mode import Mode
 from tests.faults.campaign import AFTERWARDS, Campaign, Kept
 from tests.faults.disk import enter_own_namespace
 from tests.faults.fault import MODES

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from spark.mode import Mode
+from spark.runtime.mode import Mode
 from tests.faults.fault import Fault, Shown
 from tests.faults.stage import Stage
 from tests.faults.witness import Found, Witness

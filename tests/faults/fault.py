@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from spark.mode import Mode
+from spark.runtime.mode import Mode
 from tests.faults.stage import Stage
 
 MODES = frozenset({Mode.EXACTLY_ONCE, Mode.REAL_TIME})

@@ -16,9 +16,9 @@ from deploy.local.stack import LocalStack
 from services.audit.broker import Broker
 from services.audit.errors import CouldNotAudit
 from services.audit.lake_table import LakeTable
-from spark.live import SOURCE, TARGET, checkpoint_folder
-from spark.resume import CheckpointOffsets
-from spark.transaction import committed_offsets
+from spark.queries.live import SOURCE, TARGET, checkpoint_folder
+from spark.sinks.kafka.transaction import committed_offsets
+from spark.sources.checkpoint_offsets import CheckpointOffsets
 
 Offsets = Mapping[int, int]
 _LIVE_CHECKPOINTS = checkpoint_folder(TARGET)

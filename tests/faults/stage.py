@@ -28,7 +28,7 @@ from deploy.local.process import Process, resident_bytes
 from deploy.local.stack import LocalStack
 from deploy.local.supervisor import Supervisor
 from services.alerting.settings import AlertingSettings
-from spark.mode import Mode
+from spark.runtime.mode import Mode
 from tests.alerting.endpoint import Endpoint
 from tests.faults.disk import mount, unmount
 from tests.faults.ledger import Ledger

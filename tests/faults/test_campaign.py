@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from spark.live import TARGET
-from spark.mode import Mode
+from spark.queries.live import TARGET
+from spark.runtime.mode import Mode
 from tests.faults.__main__ import run
 from tests.faults.campaign import AFTERWARDS, Campaign, Kept, Outcome
 from tests.faults.fault import Shown, fault

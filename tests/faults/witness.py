@@ -15,8 +15,8 @@ from confluent_kafka import Consumer, Message, TopicPartition
 
 from contracts.dead_letters.headers import ERRORS
 from contracts.headers import header_of, headers_of
-from spark.live import SOURCE as RAW
-from spark.live import TARGET as ENRICHED
+from spark.queries.live import SOURCE as RAW
+from spark.queries.live import TARGET as ENRICHED
 from tests.faults.load import flight_of, of_a_ledger
 from tests.faults.positions import TABLE, Offsets, added_files
 from tests.faults.stage import Stage

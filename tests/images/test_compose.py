@@ -16,7 +16,7 @@ from services.alerting.settings import AlertingSettings
 from services.audit.settings import AuditSettings
 from services.dimensions.settings import DimensionsSettings
 from services.replay.settings import ClockSettings, ReplayingSettings
-from spark.settings import SparkSettings
+from spark.runtime.settings import SparkSettings
 from tests.images.builder import ROOT
 
 FILES = ("compose.yaml", "compose.services.yaml")

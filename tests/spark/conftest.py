@@ -14,8 +14,8 @@ from contracts.registry import Registry
 from contracts.settings import read_settings
 from deploy.local.spark_env import spark_env
 from deploy.local.stack import LocalStack
-from spark.session import start_session
-from spark.settings import Cluster, SparkSettings
+from spark.runtime.session import start_session
+from spark.runtime.settings import Cluster, SparkSettings
 from tests.spark.live_query import Dimensions
 from tests.spark.records import Topics
 

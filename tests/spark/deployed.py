@@ -12,7 +12,7 @@ from contracts.errors import HeadraceError
 from contracts.observe import configure_logging
 from contracts.settings import read_settings
 from spark.__main__ import run
-from spark.settings import SparkSettings
+from spark.runtime.settings import SparkSettings
 from tests.spark.live_query import moved
 from tests.spark.records import renamed
 

@@ -22,15 +22,15 @@ from contracts.brokers import watermarks
 from contracts.catalog import load_catalog
 from contracts.registry import Registry
 from contracts.settings import read_settings
-from spark.decode import decode
-from spark.exactly_once import ExactlyOnceSink
-from spark.kafka import kafka_options
-from spark.offsets import OffsetRange
-from spark.schemas import WriterSchemas
-from spark.session import start_session
-from spark.settings import SparkSettings
-from spark.sink import Route, Written, outgoing
-from spark.transaction import committed_offsets, position_reader
+from spark.records.decode import decode
+from spark.records.schemas import WriterSchemas
+from spark.runtime.session import start_session
+from spark.runtime.settings import SparkSettings
+from spark.sinks.kafka.exactly_once import ExactlyOnceSink
+from spark.sinks.kafka.sink import Route, Written, outgoing
+from spark.sinks.kafka.transaction import committed_offsets, position_reader
+from spark.sources.kafka import kafka_options
+from spark.sources.offsets import OffsetRange
 from tests.spark.records import DEPARTED, SCHEMA, Topics
 
 PARTITION = 0

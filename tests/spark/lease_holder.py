@@ -6,8 +6,8 @@ import sys
 import time
 
 from contracts.settings import Settings, read_settings
-from spark.errors import TableTaken
-from spark.lease import Lease
+from spark.runtime.errors import TakenOver
+from spark.runtime.lease import Lease
 
 
 def main() -> int:
@@ -19,7 +19,7 @@ def main() -> int:
         while True:
             lease.check()
             time.sleep(0.01)
-    except TableTaken as error:
+    except TakenOver as error:
         print(error, flush=True)
         return 3
 

@@ -22,12 +22,12 @@ from contracts.catalog import Catalog
 from contracts.dimension import DimensionContract
 from contracts.registry import Registry
 from contracts.s3 import s3_client
-from spark.at_least_once import AtLeastOnceSink
-from spark.exactly_once import ExactlyOnceSink
-from spark.lifecycle import Lifecycle
-from spark.live import Live, route
-from spark.settings import SparkSettings
-from spark.sink import Sink
+from spark.queries.live import Live, route
+from spark.runtime.lifecycle import Lifecycle
+from spark.runtime.settings import SparkSettings
+from spark.sinks.kafka.at_least_once import AtLeastOnceSink
+from spark.sinks.kafka.exactly_once import ExactlyOnceSink
+from spark.sinks.kafka.sink import Sink
 from tests.spark.records import ENRICHED, Topics, framed
 from tests.spark.test_enrich import ROWS
 

@@ -22,7 +22,7 @@ from contracts.catalog import Catalog, load_catalog
 from contracts.limits import DEAD_LETTER_BYTES, LARGEST_BATCH_BYTES, batch_limit, record_limit
 from contracts.registry import Registry
 from contracts.topic import TopicContract
-from spark.settings import SparkSettings
+from spark.runtime.settings import SparkSettings
 
 DEPARTED = topics.FLIGHTS_DEPARTED.name
 ENRICHED = topics.FLIGHTS_DEPARTED_ENRICHED.name

@@ -10,8 +10,8 @@ import time
 from confluent_kafka import Consumer, TopicPartition
 
 from contracts.settings import Settings, read_settings
-from spark.emission import Emission, Outgoing
-from spark.sink import Route
+from spark.sinks.kafka.emission import Emission, Outgoing
+from spark.sinks.kafka.sink import Route
 
 _ON_THE_BROKER = 7
 """Five records and the end markers of two transactions."""

@@ -8,8 +8,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from services.audit.decoding import Decoding
-from spark.decode import decode
-from spark.schemas import WriterSchemas
+from spark.records.decode import decode
+from spark.records.schemas import WriterSchemas
 from tests.audit.bodies import records
 from tests.contracts.test_codec import a_record
 from tests.spark.records import framed, raw_frame

@@ -6,9 +6,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from contracts.catalog import Catalog
-from spark.broadcasts import Broadcasts, kept
-from spark.dimensions import Dimension
-from spark.enrich import DIMENSIONS, sides
+from spark.lookups.broadcasts import Broadcasts, kept
+from spark.lookups.dimensions import Dimension
+from spark.lookups.enrich import DIMENSIONS, sides
 from tests.spark.test_enrich import dimension
 
 

@@ -10,9 +10,9 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
 from contracts import limits
-from spark.decode import decode
-from spark.record_size import record_size
-from spark.schemas import WriterSchemas
+from spark.records.decode import decode
+from spark.records.record_size import record_size
+from spark.records.schemas import WriterSchemas
 from tests.spark.records import DEPARTED, RAW, SCHEMA, a_departure, body, framed, raw_frame, schema_with
 
 SCHEMAS = WriterSchemas(f"{DEPARTED}-value", SCHEMA, {7: SCHEMA})

@@ -11,9 +11,9 @@ from structlog.testing import capture_logs
 
 from contracts.catalog import load_catalog
 from contracts.s3 import s3_client
-from spark.dimensions import Dimension, Dimensions
-from spark.errors import DimensionUnreadable
-from spark.settings import SparkSettings
+from spark.lookups.dimensions import Dimension, Dimensions
+from spark.runtime.errors import DimensionUnreadable
+from spark.runtime.settings import SparkSettings
 from tests.spark.live_query import Dimensions as Published
 
 NAME = "airlines"

@@ -25,10 +25,10 @@ from pyspark.sql import functions as F
 
 from contracts.registry import Registry
 from deploy.local.stack import LocalStack
-from spark.exactly_once import ExactlyOnceSink
-from spark.lifecycle import Lifecycle
-from spark.live import Live, route
-from spark.settings import SparkSettings
+from spark.queries.live import Live, route
+from spark.runtime.lifecycle import Lifecycle
+from spark.runtime.settings import SparkSettings
+from spark.sinks.kafka.exactly_once import ExactlyOnceSink
 from tests.spark.hop import Hop
 from tests.spark.live_query import Dimensions, wait_for
 from tests.spark.records import Topics
@@ -81,7 +81,7 @@ def test_an_error_in_one_partition_moves_no_other_beyond_the_rows_that_came(hop:
 def test_a_batch_that_outlasts_the_grace_of_a_stop_is_not_passed_over(
     hop: Hop, registry: Registry, published: Dimensions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spark.lifecycle._GRACE_SECONDS", 0.0)
+    monkeypatch.setattr("spark.runtime.lifecycle._GRACE_SECONDS", 0.0)
     catalog = dataclasses.replace(hop.topics.catalog, dimensions=published.contracts)
     # The group is one for all tests, their topics are not.
     hop.route = route(catalog)

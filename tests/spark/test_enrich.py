@@ -8,9 +8,9 @@ from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.types import StructType
 
 from contracts.catalog import Catalog
-from spark.decode import decode
-from spark.enrich import DEPARTURE, enrich
-from spark.schemas import WriterSchemas
+from spark.lookups.enrich import DEPARTURE, enrich
+from spark.records.decode import decode
+from spark.records.schemas import WriterSchemas
 from tests.spark.records import DEPARTED, ENRICHED, SCHEMA, a_departure, body, framed, raw_frame
 
 ROWS: dict[str, list[tuple[Any, ...]]] = {

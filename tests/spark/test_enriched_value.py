@@ -12,12 +12,12 @@ from pyspark.sql.avro.functions import from_avro
 
 from contracts.catalog import Catalog
 from contracts.errors import ContractError
-from spark.decode import HEADER_BYTES, decode, wire_header
-from spark.dimensions import Dimension, stamped_versions
-from spark.enrich import DIMENSIONS, enrich, look_up
-from spark.enriched_value import EnrichedValue
-from spark.schemas import WriterSchemas
-from spark.wire import wire_value
+from spark.lookups.dimensions import Dimension, stamped_versions
+from spark.lookups.enrich import DIMENSIONS, enrich, look_up
+from spark.lookups.enriched_value import EnrichedValue
+from spark.records.decode import HEADER_BYTES, decode, wire_header
+from spark.records.schemas import WriterSchemas
+from spark.records.wire import wire_value
 from tests.spark.records import DEPARTED, ENRICHED, SCHEMA, a_departure, body, framed, raw_frame
 from tests.spark.test_enrich import dimension
 

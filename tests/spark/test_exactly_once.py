@@ -16,15 +16,15 @@ from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 from structlog.testing import capture_logs
 
-from spark.errors import PositionsDisagree, SinkRefused
-from spark.exactly_once import ExactlyOnceSink
-from spark.lease import Lease
-from spark.lifecycle import Lifecycle
-from spark.offsets import OffsetRange
-from spark.resume import CheckpointOffsets
-from spark.settings import SparkSettings
-from spark.sink import Written
-from spark.transaction import Plan, given, sending, transactional_producer
+from spark.runtime.errors import PositionsDisagree, SinkRefused
+from spark.runtime.lease import Lease
+from spark.runtime.lifecycle import Lifecycle
+from spark.runtime.settings import SparkSettings
+from spark.sinks.kafka.exactly_once import ExactlyOnceSink
+from spark.sinks.kafka.sink import Written
+from spark.sinks.kafka.transaction import Plan, given, sending, transactional_producer
+from spark.sources.checkpoint_offsets import CheckpointOffsets
+from spark.sources.offsets import OffsetRange
 from tests.spark.hop import PARTITION, Hop
 from tests.spark.records import DEPARTED, Topics, a_departure, body, framed
 
@@ -148,7 +148,7 @@ def test_who_slept_through_a_take_over_does_not_renew_the_offsets(hop: Hop, monk
     lifecycle.lease = Lease(hop.settings.s3, place, 2.0, resumes=True)
     lifecycle.lease.acquire()
     lifecycle.lease.release()
-    monkeypatch.setattr("spark.exactly_once._KEEP_SECONDS", 0)
+    monkeypatch.setattr("spark.sinks.kafka.exactly_once._KEEP_SECONDS", 0)
     successor = transactional_producer(hop.settings.kafka.client_config(), hop.route, PARTITION)
     with Lease(hop.settings.s3, place, 2.0):
         successor.begin_transaction()
@@ -160,7 +160,7 @@ def test_who_slept_through_a_take_over_does_not_renew_the_offsets(hop: Hop, monk
 
 def test_an_outage_does_not_end_the_renewal_of_offsets(hop: Hop, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, seconds in (("_KEEP_SECONDS", 0), ("_KEEP_AGAIN_SECONDS", 0.1), ("_TIMEOUT_SECONDS", 0.3)):
-        monkeypatch.setattr(f"spark.exactly_once.{name}", seconds)
+        monkeypatch.setattr(f"spark.sinks.kafka.exactly_once.{name}", seconds)
     nobody = hop.settings.kafka.model_copy(update={"bootstrap_servers": "127.0.0.1:1"})
     lifecycle = Lifecycle()
     with capture_logs() as logs, ThreadPoolExecutor(1) as pool:

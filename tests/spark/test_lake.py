@@ -25,14 +25,14 @@ from contracts.errors import ContractError
 from contracts.registry import Registry
 from contracts.s3 import s3_client
 from contracts.topic import TopicContract
-from spark.decode import decode
-from spark.errors import PositionsDisagree, TableTaken
-from spark.kafka import read_topic
-from spark.lake import LakeTable, lake_tables
-from spark.lease import this_process
-from spark.lifecycle import Lifecycle
-from spark.offsets import OffsetRange
-from spark.settings import LakeSettings, SparkSettings
+from spark.queries.lake import LakeTable, lake_tables
+from spark.records.decode import decode
+from spark.runtime.errors import PositionsDisagree, TakenOver
+from spark.runtime.lease import this_process
+from spark.runtime.lifecycle import Lifecycle
+from spark.runtime.settings import LakeSettings, SparkSettings
+from spark.sources.kafka import read_topic
+from spark.sources.offsets import OffsetRange
 from tests.raw_records import send_raw
 from tests.spark.large_records import large_records
 from tests.spark.records import DEPARTED, SCHEMA, Topics, a_departure, body, framed, schema_with
@@ -454,7 +454,7 @@ def test_a_second_writer_is_refused_with_the_name_of_the_first(
     first = open_table()
     query = first.start()
     try:
-        with pytest.raises(TableTaken, match=f"{this_process()} holds leases/lake/.* and is alive"):
+        with pytest.raises(TakenOver, match=f"{this_process()} holds leases/lake/.* and is alive"):
             open_table().start()
         query.processAllAvailable()
     finally:
@@ -517,7 +517,7 @@ def test_a_bad_record_that_is_gone_when_it_is_to_be_set_aside_stops_the_batch(
     before = F.expr(f"reflect('java.lang.System', 'setProperty', '{topics.tag}', 'read')")
     gone = (F.col("offset") == 2) & (before == "read")
     with monkeypatch.context() as compacted:
-        compacted.setattr("spark.lake.decode", lambda raw, schemas: decode(raw.where(~gone), schemas))
+        compacted.setattr("spark.queries.lake.decode", lambda raw, schemas: decode(raw.where(~gone), schemas))
         table = open_table()
         with pytest.raises(StreamingQueryException, match=r"had 2 bad records .* but\s+1 when they went to"):
             catch_up(table)

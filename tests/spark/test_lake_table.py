@@ -20,12 +20,12 @@ from contracts.catalog import load_catalog
 from contracts.s3 import s3_client
 from contracts.settings import S3Settings
 from deploy.local.stack import LocalStack
-from spark import table_files
-from spark.errors import TableTaken
-from spark.lake_table import TableWriter
-from spark.positions import Positions
-from spark.table_files import FilePlan, TableFile, write_files
-from spark.upkeep import Upkeep
+from spark.runtime.errors import TakenOver
+from spark.sinks.delta import table_files
+from spark.sinks.delta.lake_table import TableWriter
+from spark.sinks.delta.positions import Positions
+from spark.sinks.delta.table_files import FilePlan, TableFile, write_files
+from spark.sinks.delta.upkeep import Upkeep
 from tests.spark.records import DEPARTED
 
 STATISTICS = ("at", "raw_offset")
@@ -245,7 +245,7 @@ def test_a_writer_that_did_not_see_another_ones_commit_cannot_commit(table: Tabl
     slept = table.writer()
     slept.commit(table.files(0), taken(1), {})
     table.writer().commit(table.files(1), taken(2), {})
-    with pytest.raises(TableTaken, match="another writer has committed"):
+    with pytest.raises(TakenOver, match="another writer has committed"):
         slept.commit(table.files(1), taken(2), {})
     assert table.read() == Counter({("EWR", 0): 1, ("EWR", 1): 1})
 
@@ -256,7 +256,7 @@ def test_a_writer_that_slept_after_its_commit_does_not_take_the_other_ones_for_i
     table.writer().commit(table.files(1), taken(2), {})
     # Its upkeep reads the table anew, the other's commit included.
     slept.table.update_incremental()
-    with pytest.raises(TableTaken, match="another writer has committed"):
+    with pytest.raises(TakenOver, match="another writer has committed"):
         Upkeep(slept, "flights", 1).run(taken(1))
 
 
@@ -268,7 +268,7 @@ def test_a_compaction_in_which_a_writer_slept_is_not_committed(table: Table, com
     successor = table.writer()
     if compacted:
         Upkeep(successor, "flights", 1, files_per_commit=2).compact()
-    with pytest.raises(TableTaken, match="another writer has committed"):
+    with pytest.raises(TakenOver, match="another writer has committed"):
         Upkeep(slept, "flights", 1, files_per_commit=2).compact()
     assert table.read() == Counter(("EWR", offset) for offset in range(4))
     successor.commit(table.files(4), taken(5), {})

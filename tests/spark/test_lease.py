@@ -17,8 +17,8 @@ import pytest
 from contracts.s3 import s3_client
 from contracts.settings import S3Settings
 from deploy.local.stack import LocalStack
-from spark.errors import TableTaken
-from spark.lease import Lease
+from spark.runtime.errors import TakenOver
+from spark.runtime.lease import Lease
 
 SECONDS = 2.0
 
@@ -48,7 +48,7 @@ def test_a_second_holder_is_refused_with_the_name_of_the_first_until_that_gives_
     s3: S3Settings, prefix: str
 ) -> None:
     with Lease(s3, prefix, SECONDS, holder="first") as first:
-        with pytest.raises(TableTaken, match="first holds .* and is alive"):
+        with pytest.raises(TakenOver, match="first holds .* and is alive"):
             Lease(s3, prefix, SECONDS, holder="second").acquire()
         first.check()
     with Lease(s3, prefix, 3600, holder="second") as second:
@@ -62,7 +62,7 @@ def test_of_many_that_start_at_once_one_gets_it(s3: S3Settings, prefix: str) -> 
     def got(lease: Lease) -> bool:
         try:
             lease.acquire()
-        except TableTaken:
+        except TakenOver:
             return False
         return True
 
@@ -100,7 +100,7 @@ def test_a_holder_that_slept_past_its_lease_stops_though_nobody_has_taken_it(s3:
         now = 3599
         lease.check()
         now = 3601
-        with pytest.raises(TableTaken, match="sleeper has not renewed its lease .* for 3601 s"):
+        with pytest.raises(TakenOver, match="sleeper has not renewed its lease .* for 3601 s"):
             lease.check()
 
 
@@ -111,7 +111,7 @@ def test_a_holder_that_resumes_goes_on_until_somebody_has_taken_over(s3: S3Setti
         sleeper.check()
         assert sleeper.is_overdue
         s3_client(s3).put_object(Bucket=s3.bucket, Key=f"{prefix}/{2:020d}", Body=b'{"holder": "successor"}')
-        with pytest.raises(TableTaken, match=r"successor has taken .* \(epoch 2\) from sleeper"):
+        with pytest.raises(TakenOver, match=r"successor has taken .* \(epoch 2\) from sleeper"):
             sleeper.check()
 
 
@@ -129,7 +129,7 @@ def test_the_time_for_which_its_machine_was_suspended_counts_as_a_holders_silenc
     with Lease(s3, prefix, 3600, holder="sleeper") as lease:
         lease.check()
         monkeypatch.setattr(time, "clock_gettime", lambda clock: boot(clock) + 3601 * (clock == time.CLOCK_BOOTTIME))
-        with pytest.raises(TableTaken, match="sleeper has not renewed its lease .* for 3601 s"):
+        with pytest.raises(TakenOver, match="sleeper has not renewed its lease .* for 3601 s"):
             lease.check()
 
 
@@ -147,7 +147,7 @@ def test_an_observer_that_was_frozen_looks_once_more_and_finds_the_holder_alive(
     with Lease(s3, prefix, 3600, holder="first") as first:
         say(0)
         observer = Lease(s3, prefix, 0.04, holder="observer", watch=lambda: next(watch))
-        with pytest.raises(TableTaken, match="first holds .* and is alive"):
+        with pytest.raises(TakenOver, match="first holds .* and is alive"):
             observer.acquire()
         first.check()
 

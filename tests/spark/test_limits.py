@@ -20,9 +20,9 @@ from contracts.limits import (
 )
 from contracts.provision import set_config
 from deploy.local.stack import LocalStack
-from spark.enrich import DIMENSIONS, LOOKED_UP, LOOKUPS
-from spark.live import TARGET, route
-from spark.wire import encoding
+from spark.lookups.enrich import DIMENSIONS, LOOKED_UP, LOOKUPS
+from spark.queries.live import TARGET, route
+from spark.records.wire import encoding
 
 _ANY_FIELD_BYTES = DIMENSION_TEXT_BYTES + 4
 """A text, its length and the branch of its union: longer than any number."""

@@ -16,10 +16,10 @@ from contracts.errors import NotAProducer
 from contracts.limits import record_size
 from contracts.registry import Registry
 from contracts.s3 import s3_client
-from spark.at_least_once import AtLeastOnceSink
-from spark.lifecycle import Lifecycle
-from spark.live import Live, checkpoint_folder, route
-from spark.settings import SparkSettings
+from spark.queries.live import Live, checkpoint_folder, route
+from spark.runtime.lifecycle import Lifecycle
+from spark.runtime.settings import SparkSettings
+from spark.sinks.kafka.at_least_once import AtLeastOnceSink
 from tests.raw_records import send_raw
 from tests.spark.large_records import large_records
 from tests.spark.live_query import Dimensions, events, running

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from spark.mode import GUARANTEES, Mode
+from spark.runtime.mode import GUARANTEES, Mode
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark.offset_note import Mark, OffsetNote
+from spark.sinks.kafka.offset_note import Mark, OffsetNote
 
 
 @pytest.mark.parametrize(

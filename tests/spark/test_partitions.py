@@ -7,9 +7,9 @@ from collections import Counter
 from pyspark.sql import SparkSession
 
 from contracts.registry import Registry
-from spark.lake import LakeTable
-from spark.lifecycle import Lifecycle
-from spark.settings import LakeSettings, SparkSettings
+from spark.queries.lake import LakeTable
+from spark.runtime.lifecycle import Lifecycle
+from spark.runtime.settings import LakeSettings, SparkSettings
 from tests.spark.live_query import Dimensions, events, running
 from tests.spark.records import DEPARTED, Topics
 from tests.spark.test_lake import flights

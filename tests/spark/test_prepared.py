@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from spark.prepared import Prepared
+from spark.runtime.internals.prepared import Prepared
 
 
 def told(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

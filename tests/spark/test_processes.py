@@ -20,7 +20,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from deploy.local.ports import HOST
 from deploy.local.stack import LocalStack
-from spark.settings import SparkSettings
+from spark.runtime.settings import SparkSettings
 from tests.faults.proxy import Proxy
 from tests.spark.live_query import Dimensions, events, wait_for
 from tests.spark.records import ENRICHED, Topics

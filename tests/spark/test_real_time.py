@@ -19,14 +19,14 @@ from contracts.errors import HeadraceError
 from contracts.registry import Registry
 from contracts.settings import RegistrySettings
 from deploy.local.stack import LocalStack
-from spark.errors import SinkRefused, TooFewSlots
-from spark.lifecycle import Lifecycle
-from spark.live import route
-from spark.mode import Mode
-from spark.real_time import RealTime
-from spark.real_time_query import CHECKPOINT_ON_DISK, check_slots, configured
-from spark.settings import SparkSettings
-from spark.transaction import committed_offsets, position_reader
+from spark.queries.live import route
+from spark.queries.real_time import RealTime
+from spark.queries.real_time_query import CHECKPOINT_ON_DISK, check_slots, configured
+from spark.runtime.errors import SinkRefused, TooFewSlots
+from spark.runtime.lifecycle import Lifecycle
+from spark.runtime.mode import Mode
+from spark.runtime.settings import SparkSettings
+from spark.sinks.kafka.transaction import committed_offsets, position_reader
 from tests.contracts.gateway import HANG_UP, a_gateway
 from tests.spark.live_query import Dimensions, events, flights, wait_for
 from tests.spark.live_query import running as running_exactly_once

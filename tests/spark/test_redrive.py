@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from contracts.dead_letters.selection import Verdict
 from contracts.registry import Registry
 from deploy.local.stack import LocalStack
-from spark.settings import SparkSettings
+from spark.runtime.settings import SparkSettings
 from tests.dead_letters.place import Place
 from tests.spark.live_query import Dimensions, events, running
 from tests.spark.records import Topics, a_departure, body, framed, schema_with

@@ -17,10 +17,10 @@ from contracts.catalog import Catalog
 from contracts.registry import Registry
 from contracts.settings import RegistrySettings
 from deploy.local.stack import LocalStack
-from spark.lake import LakeTable
-from spark.lifecycle import Lifecycle
-from spark.settings import LakeSettings, SparkSettings
-from spark.topic_schemas import TopicSchemas
+from spark.queries.lake import LakeTable
+from spark.records.topic_schemas import TopicSchemas
+from spark.runtime.lifecycle import Lifecycle
+from spark.runtime.settings import LakeSettings, SparkSettings
 from tests.contracts.gateway import Gateway, a_gateway
 from tests.spark import test_real_time
 from tests.spark.live_query import Dimensions, flights, running, wait_for

@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 from contracts import own_schema
 from contracts.errors import RegistryMadeAnew
-from spark.settings import SparkSettings
-from spark.topic_schemas import TopicSchemas
+from spark.records.topic_schemas import TopicSchemas
+from spark.runtime.settings import SparkSettings
 from tests.contracts.lost_registry import LostRegistry
 from tests.spark.live_query import Dimensions, flights, running, wait_for
 from tests.spark.records import DEPARTED, ENRICHED, SCHEMA, Topics, schema_with

@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 from contracts.registry import Registry
 from contracts.settings import RegistrySettings
 from deploy.local.stack import LocalStack
-from spark import topic_schemas
-from spark.settings import SparkSettings
+from spark.records import topic_schemas
+from spark.runtime.settings import SparkSettings
 from tests.contracts.gateway import HANG, HANG_UP, a_gateway
 from tests.spark.live_query import Dimensions, flights, running, wait_for
 from tests.spark.records import Topics, a_departure, body, framed, schema_with

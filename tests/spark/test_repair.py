@@ -20,15 +20,15 @@ from pyspark.sql import SparkSession
 from contracts.codec import Codec
 from contracts.registry import Registry
 from deploy.local.stack import LocalStack
-from spark.emission import Emission, Outgoing
-from spark.enrich import LOOKED_UP
-from spark.errors import RepairFailed
-from spark.lake import LakeTable
-from spark.latest import LATEST
-from spark.lifecycle import Lifecycle
-from spark.repair import Progress, Repair, repairable
-from spark.settings import LakeSettings, SparkSettings
-from spark.sink import Route
+from spark.lookups.enrich import LOOKED_UP
+from spark.queries.lake import LakeTable
+from spark.queries.repair import Progress, Repair, repairable
+from spark.runtime.errors import RepairFailed
+from spark.runtime.lifecycle import Lifecycle
+from spark.runtime.settings import LakeSettings, SparkSettings
+from spark.sinks.delta.latest import LATEST
+from spark.sinks.kafka.emission import Emission, Outgoing
+from spark.sinks.kafka.sink import Route
 from tests.raw_records import RawRecord, send_raw
 from tests.spark.live_query import Dimensions, events, running
 from tests.spark.records import DEPARTED, ENRICHED, Topics, a_departure, body, framed

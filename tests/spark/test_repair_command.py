@@ -10,7 +10,7 @@ import pytest
 
 from deploy.errors import DeployError
 from deploy.local.spark_command import run
-from spark.repair_command import add_options
+from spark.queries.repair_command import add_options
 
 
 @pytest.fixture

@@ -53,4 +53,7 @@ def test_no_result_comes_in_another_way() -> None:
     # `collect` and its like end without an error where the bytes end. Over the gateway, as `Prepared` has it, a call fails.
     taking = re.compile(r"\.(collect|first)\(\)|\.(toLocalIterator|toPandas|head|tail)\(|\.take\(\d")
     found = [str(file.relative_to(ROOT)) for file in (ROOT / "spark").rglob("*.py") if taking.search(file.read_text())]
-    assert sorted(found) == ["spark/prepared.py", "spark/python_daemon.py"]  # Python's garbage
+    assert sorted(found) == [
+        "spark/runtime/internals/prepared.py",
+        "spark/runtime/python_daemon.py",
+    ]  # Python's garbage

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from spark.errors import PositionsDisagree
-from spark.resume import Found, OnDataLoss, ResumeFrom, resume
+from spark.runtime.errors import PositionsDisagree
+from spark.runtime.settings import OnDataLoss, ResumeFrom
+from spark.sinks.kafka.resume import Found, resume
 
 
 def at(

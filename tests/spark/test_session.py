@@ -13,16 +13,16 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from deploy.local.spark_env import spark_env
-from spark.decode import decode
-from spark.schemas import WriterSchemas
-from spark.worker_input import map_whole
+from spark.records.decode import decode
+from spark.records.schemas import WriterSchemas
+from spark.runtime.worker_input import map_whole
 from tests.spark.records import SCHEMA, a_departure, body, framed, raw_frame
 
 _START = """
 import sys
 from contracts.settings import read_settings
-from spark.session import start_session, stop_session
-from spark.settings import SparkSettings
+from spark.runtime.session import start_session, stop_session
+from spark.runtime.settings import SparkSettings
 
 settings = read_settings(SparkSettings)
 spark = start_session(settings, "a name")

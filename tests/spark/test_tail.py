@@ -22,23 +22,24 @@ from pyspark.sql import functions as F
 
 from contracts.brokers import watermarks
 from contracts.errors import ConsumeError
-from spark import exactly_once, tail
-from spark.at_least_once import AtLeastOnceSink
-from spark.decode import decode
-from spark.errors import PositionsDisagree, PositionsTooLong, SinkRefused, StopRequested, TableTaken
-from spark.exactly_once import ExactlyOnceSink
-from spark.kafka import kafka_options
-from spark.offset_note import Mark, OffsetNote
-from spark.offsets import OffsetRange
-from spark.real_time_meter import Meter
-from spark.real_time_positions import RealTimePositions
-from spark.resume import CheckpointOffsets, resume
-from spark.schemas import WriterSchemas
-from spark.settings import SparkSettings
-from spark.sink import Route, outgoing
-from spark.source_topic import SourceTopic, topic_id
-from spark.tail import Known, Taken, mark, not_taken, ranges, read_known
-from spark.transaction import committed_positions, position_reader
+from spark.queries.real_time_meter import Meter
+from spark.queries.real_time_positions import RealTimePositions
+from spark.records.decode import decode
+from spark.records.schemas import WriterSchemas
+from spark.runtime.errors import PositionsDisagree, PositionsTooLong, SinkRefused, StopRequested, TakenOver
+from spark.runtime.settings import SparkSettings
+from spark.sinks.kafka import exactly_once, tail
+from spark.sinks.kafka.at_least_once import AtLeastOnceSink
+from spark.sinks.kafka.exactly_once import ExactlyOnceSink
+from spark.sinks.kafka.offset_note import Mark, OffsetNote
+from spark.sinks.kafka.resume import resume
+from spark.sinks.kafka.sink import Route, outgoing
+from spark.sinks.kafka.tail import Known, Taken, mark, not_taken, ranges, read_known
+from spark.sinks.kafka.transaction import committed_positions, position_reader
+from spark.sources.checkpoint_offsets import CheckpointOffsets
+from spark.sources.kafka import kafka_options
+from spark.sources.offsets import OffsetRange
+from spark.sources.source_topic import SourceTopic, topic_id
 from tests.spark.live_query import wait_for
 from tests.spark.records import DEPARTED, SCHEMA, Topics
 
@@ -245,7 +246,7 @@ def test_one_that_slept_while_it_began_moves_no_position_of_its_successor(
         return resume(*asked)
 
     monkeypatch.setattr(exactly_once, "resume", slow)
-    with pytest.raises(TableTaken, match="another process has begun to run"):
+    with pytest.raises(TakenOver, match="another process has begun to run"):
         takeover.sink(epoch=1)
     assert (takeover.written(), takeover.position()) == ([0, 1, 2, 3], 4)
 
@@ -520,10 +521,10 @@ def test_one_that_was_cut_off_from_the_store_moves_no_position_of_its_successor(
         AtLeastOnceSink(settings.kafka, takeover.route, settings.live, epoch=2).take_over(threading.Event())
     before = takeover.position()
     with pytest.raises(
-        TableTaken, match=r"has taken .* over \(epoch 2 of the lease, by the offsets of its group; this one has 1"
+        TakenOver, match=r"has taken .* over \(epoch 2 of the lease, by the offsets of its group; this one has 1"
     ):
         first.commit({0: 2}, takeover.ends())
-    with pytest.raises(TableTaken):
+    with pytest.raises(TakenOver):
         first.find(threading.Event())
     assert takeover.position() == before
 

@@ -22,10 +22,10 @@ from contracts.replication import wait_for_replication
 from services.replay.position import HEADER, Position
 from services.replay.progress import read_progress
 from services.replay.tails import Tails
-from spark.offset_note import Mark, OffsetNote
-from spark.sink import Route
-from spark.tail import read_known
-from spark.transaction import position_reader
+from spark.sinks.kafka.offset_note import Mark, OffsetNote
+from spark.sinks.kafka.sink import Route
+from spark.sinks.kafka.tail import read_known
+from spark.sinks.kafka.transaction import position_reader
 from tests.system.two_brokers import TwoBrokers
 
 pytestmark = pytest.mark.system

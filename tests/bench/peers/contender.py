@@ -20,7 +20,7 @@ from deploy.local.jars import ensure_jars
 from deploy.local.java import java_home
 from deploy.local.process import Process
 from deploy.local.stack import LocalStack
-from spark.mode import Mode
+from spark.runtime.mode import Mode
 from tests.bench.hop import grown
 from tests.bench.peers.dimensions import write_dimensions
 from tests.bench.peers.environment import LOCKS, peer_python

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from deploy.local.deployable import ROOT
 from deploy.local.jars import read_lock
-from spark.mode import Mode
-from spark.settings import LiveSettings
+from spark.runtime.mode import Mode
+from spark.runtime.settings import LiveSettings
 from tests.bench.filled import filled_stack
 from tests.bench.hop import Hop, forget_positions, run_through
 from tests.bench.latency import FIRST, Latency, measure, report_one, save_plots, wait_for_first

@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Callable
 
-from spark.mode import Mode
+from spark.runtime.mode import Mode
 from tests.faults.fault import Shown, fault
 from tests.faults.moments import until_it_works
 from tests.faults.positions import Positions

@@ -8,10 +8,10 @@ import time
 import psutil
 
 from deploy.local.ports import HOST
-from spark.live import SOURCE, TARGET
-from spark.mode import Mode
-from spark.sink import Route
-from spark.transaction import close, transactional_producer
+from spark.queries.live import SOURCE, TARGET
+from spark.runtime.mode import Mode
+from spark.sinks.kafka.sink import Route
+from spark.sinks.kafka.transaction import close, transactional_producer
 from tests.faults.fault import Shown, fault
 from tests.faults.moments import (
     VICTIMS,

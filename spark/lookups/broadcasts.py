@@ -1,0 +1,64 @@
+"""Broadcast tables that outlast a query: `Broadcasts`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from spark.lookups.dimensions import Dimension
+from spark.lookups.enrich import DIMENSIONS, LOOKUPS
+from spark.runtime.internals.logical_plan import frame_of
+
+_BROADCAST = "org.apache.spark.sql.execution.exchange.BroadcastExchangeExec"
+
+
+class Broadcasts:
+    """The sides of the enrichment, on every executor for as long as their dimension's version is the newest.
+
+    Spark plans a broadcast for each query, and collects its rows by a job of its own: four jobs for each small batch. But a
+    plan may hold a broadcast that was there before, as those do that Spark adapts while they run; so may ours.
+    """
+
+    def __init__(self, sides: Callable[[Sequence[DataFrame]], list[DataFrame]]) -> None:
+        """`sides`: what is joined, in the order of `LOOKUPS`, made of the dimensions in that of `DIMENSIONS`."""
+        self._make = sides
+        self._of: Mapping[str, Dimension] = {}
+        self._sides: list[DataFrame] = []
+
+    def sides(self, dimensions: Mapping[str, Dimension]) -> list[DataFrame]:
+        """For `spark.lookups.enrich.look_up`; sent again only when one of the dimensions was read anew."""
+        if dimensions != self._of:
+            planned = self._make([dimensions[name].frame for name in DIMENSIONS])
+            self._sides = [kept(side, lookup.found) for side, lookup in zip(planned, LOOKUPS, strict=True)]
+            self._of = dimensions
+        return self._sides
+
+
+def kept(side: DataFrame, key: str) -> DataFrame:
+    """The rows of `side`, as the right side of a broadcast join on its text column `key`, which must not be nullable.
+
+    They are sent when they are first joined, and never again. Only a join right on them takes them so: Spark plans one with
+    a projection or filter in between as if there were no broadcast, and fails.
+    """
+    spark = side.sparkSession
+    planned = (
+        spark.range(1)
+        .select(F.col("id").cast("string").alias("probe"))
+        .join(F.broadcast(side), F.col("probe") == side[key], "left")
+    )
+    broadcast = _find(planned._jdf.queryExecution().executedPlan())
+    jvm: Any = spark.sparkContext._jvm
+    adaptive = jvm.org.apache.spark.sql.execution.adaptive
+    stage = adaptive.BroadcastQueryStageExec(0, broadcast, broadcast.canonicalized())
+    return frame_of(spark, adaptive.LogicalQueryStage(side._jdf.queryExecution().optimizedPlan(), stage))
+
+
+def _find(plan: Any) -> Any:
+    """The one broadcast of a plan."""
+    if plan.getClass().getName() == _BROADCAST:
+        return plan
+    children = plan.children()
+    return next(filter(None, (_find(children.apply(at)) for at in range(children.size()))), None)

@@ -1,0 +1,194 @@
+"""The newest version of each dimension, kept between batches."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import structlog
+from botocore.exceptions import ClientError
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from contracts.dimension import DimensionContract
+from contracts.s3 import s3_client
+from contracts.settings import S3Settings
+from spark.runtime.errors import DimensionUnreadable
+from spark.runtime.metrics import DIMENSION_UNREADABLE
+
+_log = structlog.get_logger(__name__)
+
+_PAUSE_SECONDS = 1.0
+_AGAIN_SECONDS = 5.0
+"""How long a version that can't be read is left alone: trying costs each batch as much as a new one."""
+
+_CHECK_SECONDS = 30.0
+"""How often to look whether a table is still the one that was read: it can be removed, and made anew from version 0 on."""
+
+_UNFIT = (DeltaError, ClientError, OSError, pa.ArrowException, ValueError, AnalysisException)
+"""What comes of a table whose files are missing, cut short, of another shape, or lack a key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dimension:
+    """One version of a dimension table; `frame` is in memory, with the columns of the contract."""
+
+    version: int
+    frame: DataFrame
+
+
+@dataclass(slots=True)
+class _Look:
+    """What was seen of a table last: the tag of its newest entry, and when to look for what."""
+
+    tag: str | None
+    check_at: float
+    read_at: float = 0.0
+
+
+def stamped_versions(dimensions: Mapping[str, Dimension]) -> Column:
+    """The version of each, by name, as an enriched record carries them."""
+    return _stamp(tuple((name, each.version) for name, each in dimensions.items()))
+
+
+@functools.lru_cache(maxsize=8)
+def _stamp(versions: tuple[tuple[str, int], ...]) -> Column:
+    parts = [part for name, version in versions for part in (F.lit(name), F.lit(version).cast("long"))]
+    return F.create_map(*parts)
+
+
+class Dimensions:
+    """Holds the newest published version of each dimension.
+
+    A batch pays one small request for each, not the planning of a Delta table: the rows are in memory, and read again
+    only when the table's log has a further entry. What is in memory stays in force while the table is gone or can't be
+    read; a metric and one log line say so.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        s3: S3Settings,
+        contracts: Sequence[DimensionContract],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._spark = spark
+        self._bucket = s3.bucket
+        self._s3 = s3_client(s3)
+        self._delta_options = s3.delta_options()
+        self._contracts = contracts
+        self._clock = clock
+        self._held: dict[str, Dimension] = {}
+        self._looks: dict[str, _Look] = {}
+        self._unreadable: set[str] = set()
+
+    def newest(self) -> Mapping[str, Dimension]:
+        """Every dimension by name, in its newest version by now. Raises DimensionUnreadable if none could be read yet."""
+        for contract in self._contracts:
+            if contract.name not in self._held:
+                self._renew(contract)
+            elif self._is_outdated(contract):
+                try:
+                    self._renew(contract)
+                except DimensionUnreadable as error:
+                    self._alarm(contract, error)
+        return dict(self._held)
+
+    def wait(self, stopping: threading.Event) -> bool:
+        """Wait until every dimension can be read; False if `stopping` was set before."""
+        for contract in self._contracts:
+            while contract.name not in self._held:
+                try:
+                    self._renew(contract)
+                except DimensionUnreadable as error:
+                    self._alarm(contract, error)
+                    if stopping.wait(_PAUSE_SECONDS):
+                        return False
+        return True
+
+    def _is_outdated(self, contract: DimensionContract) -> bool:
+        version, look, now = self._held[contract.name].version, self._looks[contract.name], self._clock()
+        if now < look.read_at:
+            return False
+        if self._tag(contract, version + 1) is not None:
+            return True
+        if now < look.check_at:
+            return False
+        look.check_at = now + _CHECK_SECONDS
+        if self._tag(contract, version) != look.tag:
+            return True
+        self._calm(contract)
+        return False
+
+    def _renew(self, contract: DimensionContract) -> None:
+        now = self._clock()
+        if contract.name in self._looks:
+            self._looks[contract.name].read_at = now + _AGAIN_SECONDS
+        try:
+            found = self._read(contract)
+        except _UNFIT as error:
+            raise DimensionUnreadable(
+                f"the dimension {contract.name} can't be read from s3://{self._bucket}/{contract.location}: "
+                f"{(str(error).splitlines() or [''])[0][:300]}"
+            ) from error
+        self._held[contract.name] = found
+        self._looks[contract.name] = _Look(self._tag(contract, found.version), now + _CHECK_SECONDS)
+        self._calm(contract)
+
+    def _calm(self, contract: DimensionContract) -> None:
+        self._unreadable.discard(contract.name)
+        DIMENSION_UNREADABLE.labels(contract.name).set(0)
+
+    def _alarm(self, contract: DimensionContract, error: DimensionUnreadable) -> None:
+        """Say it once, until the table can be read again."""
+        DIMENSION_UNREADABLE.labels(contract.name).set(1)
+        if contract.name in self._unreadable:
+            return
+        self._unreadable.add(contract.name)
+        held = self._held.get(contract.name)
+        if held is None:
+            _log.warning("waiting for dimension", dimension=contract.name, reason=str(error))
+        else:
+            _log.error(
+                "dimension can't be read: publish it again",
+                dimension=contract.name,
+                in_force=held.version,
+                reason=str(error),
+            )
+
+    def _read(self, contract: DimensionContract) -> Dimension:
+        # By deltalake: Spark's own Delta takes seconds to read its first table, and one more job for each batch.
+        table = DeltaTable(f"s3://{self._bucket}/{contract.location}", storage_options=self._delta_options)
+        rows = pa.concat_tables([self._rows(uri) for uri in table.file_uris()])
+        columns = [F.col(column.name).cast(column.type) for column in contract.columns]
+        frame = self._spark.createDataFrame(rows.cast(_never_null(rows.schema, contract.key))).select(columns)
+        _log.info("dimension read", dimension=contract.name, version=table.version(), rows=rows.num_rows)
+        return Dimension(table.version(), frame)
+
+    def _rows(self, uri: str) -> pa.Table:
+        key = uri.removeprefix(f"s3://{self._bucket}/")
+        return pq.read_table(pa.BufferReader(self._s3.get_object(Bucket=self._bucket, Key=key)["Body"].read()))
+
+    def _tag(self, contract: DimensionContract, version: int) -> str | None:
+        """The content tag of this entry of the table's log; None if there is no such entry."""
+        try:
+            key = f"{contract.location}/_delta_log/{version:020d}.json"
+            return self._s3.head_object(Bucket=self._bucket, Key=key)["ETag"]
+        except ClientError as error:
+            if error.response["ResponseMetadata"]["HTTPStatusCode"] == 404:
+                return None
+            raise
+
+
+def _never_null(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
+    """A table's key never is, but its files don't say so."""
+    return pa.schema([field.with_nullable(field.nullable and field.name not in names) for field in schema])

@@ -1,0 +1,24 @@
+"""What a query has written, as metrics."""
+
+from __future__ import annotations
+
+import time
+
+from spark.runtime.metrics import DEAD_LETTERS, LATENCY, UNMATCHED
+from spark.sinks.kafka.sink import Written
+
+
+def count_rows(query: str, written: Written) -> None:
+    """Take in what `live` has written, without the times."""
+    DEAD_LETTERS.labels(query).inc(written.dead_letters)
+    for name, count in written.unmatched.items():
+        UNMATCHED.labels(query, name).inc(count)
+
+
+def count_batch(query: str, written: Written) -> None:
+    """Take in what `live` has written just now."""
+    count_rows(query, written)
+    now_ms = time.time() * 1000
+    for which, sent_ms in (("max", written.oldest_ms), ("mean", written.mean_ms)):
+        if sent_ms is not None:
+            LATENCY.labels(query, which).set((now_ms - sent_ms) / 1000)

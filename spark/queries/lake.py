@@ -1,0 +1,312 @@
+"""`lake`: every topic whose contract asks for it, copied into its Delta table."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+import structlog
+from confluent_kafka import IsolationLevel
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from contracts.brokers import list_offsets, partitions_of, retried, topic_ids
+from contracts.catalog import Catalog
+from contracts.errors import ContractError
+from contracts.registry import Registry
+from contracts.s3 import s3_client
+from contracts.topic import TopicContract
+from spark.records.dead_letters import dead_letters
+from spark.records.decode import decode
+from spark.records.headers import header
+from spark.records.schemas import WriterSchemas
+from spark.records.topic_schemas import TopicSchemas
+from spark.runtime.errors import DeadLettersMiscounted, QueryFailed
+from spark.runtime.lease import Lease
+from spark.runtime.lifecycle import Lifecycle
+from spark.runtime.metrics import DEAD_LETTERS
+from spark.runtime.settings import SparkSettings
+from spark.runtime.worker_input import map_whole
+from spark.sinks.delta.lake_checkpoint import new_checkpoint
+from spark.sinks.delta.lake_schema import row_schema, statistics
+from spark.sinks.delta.lake_table import TableWriter
+from spark.sinks.delta.positions import Positions
+from spark.sinks.delta.repeats import highest_offsets, identities, repeats
+from spark.sinks.delta.table_files import RESULT, FilePlan, TableFile, write_files
+from spark.sinks.delta.upkeep import Upkeep
+from spark.sources.kafka import read_topic, write_records
+from spark.sources.offsets import OffsetRange, offset_ranges
+
+_log = structlog.get_logger(__name__)
+
+_LOOK_SECONDS = 1.0
+"""How often the query looks whether enough records for a batch, or the time for one, have come."""
+
+_TIMEOUT_SECONDS = 60.0
+"""For the brokers to answer, as long as Spark's own reader gives them."""
+
+_FEW_RECORDS = 50_000
+"""A batch of fewer is written by one task: small files cost every reader more than a second core gains here."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """What the tasks of a batch have written, not yet committed."""
+
+    files: Sequence[TableFile]
+    bad: int
+    identities: Sequence[bytes]
+
+
+class LakeTable:
+    """One topic → its Delta table, each record exactly once, each raw record's revision exactly once.
+
+    Every commit carries, with the rows, how far the topic is consumed. What the table has is skipped, so Spark's checkpoint
+    decides nothing: each writer begins a new one, where the table says.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: SparkSettings,
+        topic: TopicContract,
+        schema: str,
+        registry: Registry,
+        lifecycle: Lifecycle,
+    ) -> None:
+        """`schema` is the topic's current one. Raises ContractError if the contract asks for no table."""
+        if topic.lake is None:
+            raise ContractError(f"the contract of {topic.name} asks for no table")
+        self._spark = spark
+        self._settings = settings
+        self._topic = topic
+        self._lake = topic.lake
+        self._schema = schema
+        self._schemas = TopicSchemas(registry, topic, schema)
+        self._lifecycle = lifecycle
+        self._query_name = f"lake.{topic.lake.table}"
+        self._prefix = f"lake/{topic.lake.table}"
+        self._checkpoints = f"checkpoints/lake/{topic.lake.table}"
+        self._lease = Lease(settings.s3, f"leases/lake/{topic.lake.table}", settings.lake.lease_seconds)
+        self._s3 = s3_client(settings.s3)
+        # `log_level`: a broker that is away is told of by whoever asks.
+        self._admin = AdminClient({**settings.kafka.client_config(), "log_level": 0})
+        self._fields: list[str] = [field["name"] for field in json.loads(schema)["fields"]]
+        self._statistics = statistics(topic, self._fields)
+        self.path = f"s3a://{settings.s3.bucket}/{self._prefix}"
+        self.positions = Positions(topic.name, {})
+
+    def acquire(self) -> None:
+        """Take the table's lease, unless this has it. Raises TakenOver if another writer is alive."""
+        if not self._lease.epoch:
+            self._lease.acquire()
+
+    def start(self) -> StreamingQuery:
+        """Take the lease, create the table if there is none, and go on from where it is.
+
+        Raises TakenOver if it has a writer, and PositionsDisagree if the last writer's checkpoint has taken in more
+        than the table, or if the topic was made anew since.
+        """
+        self.acquire()
+        try:
+            return self._start()
+        except BaseException:
+            self._lease.release()
+            raise
+
+    def check(self) -> None:
+        """Raise TakenOver if this process may not write the table any more."""
+        self._lease.check()
+
+    def close(self) -> None:
+        """Give the lease back, when the query has ended."""
+        self._lease.release()
+
+    def _start(self) -> StreamingQuery:
+        partitions = self._partitions()
+        schema = row_schema(self._spark, self._schema)
+        self._writer = TableWriter(
+            self._settings.s3, self._topic, schema, self._statistics, self._lease.epoch, self._topic_ids()
+        )
+        self._upkeep = Upkeep(
+            self._writer, self._lake.table, self._lake.history_days * 24, files_per_commit=len(partitions)
+        )
+        self.positions = self._writer.read_positions(partitions)
+        checkpoint = new_checkpoint(self._settings.s3, self._checkpoints, self._lease.epoch, self.positions)
+        settings = self._settings.lake
+        raw = read_topic(
+            self._spark,
+            self._settings.kafka,
+            self._topic.name,
+            starting_offsets=self.positions.starting_offsets(partitions),
+            max_offsets_per_trigger=settings.max_offsets_per_trigger,
+            options={
+                # A full batch need not wait for its time: the trigger alone would let a backlog wait between batches.
+                "minOffsetsPerTrigger": str(settings.max_offsets_per_trigger),
+                "maxTriggerDelay": f"{round(settings.trigger_seconds * 1000)}ms",
+            },
+        )
+        return (
+            raw.writeStream.queryName(self._query_name)
+            .option("checkpointLocation", f"s3a://{self._settings.s3.bucket}/{checkpoint}")
+            .trigger(processingTime=f"{round(min(_LOOK_SECONDS, settings.trigger_seconds) * 1000)} milliseconds")
+            .foreachBatch(self._lifecycle.until_stopped(self.write))
+            .start()
+        )
+
+    def write(self, batch: DataFrame, batch_id: int) -> None:
+        """Append what the table has not taken in yet; records that can't be decoded go to the dead letters before.
+
+        Having committed nothing, raises TakenOver if this process may not write the table any more, DeadLettersMiscounted if the
+        dead letters are not as many as the records that can't be decoded, PositionsDisagree if the topic was made anew.
+        """
+        ranges = offset_ranges(batch)
+        positions = self.positions.after(ranges)
+        if positions == self.positions:
+            return
+        self._lease.check()
+        # Only a batch that runs again is filtered: positions in the plan would make it another one for each batch.
+        fresh = batch.where(self.positions.beyond()) if self.positions.overlap(ranges) else batch
+
+        def write(schemas: WriterSchemas) -> tuple[_Written, dict[str, int]]:
+            decoded = decode(fresh, schemas)
+            written, highest = self._write_once(self._rows(decoded, ranges))
+            if written.bad:
+                self._set_aside(decoded, written.bad, batch_id)
+            return written, highest
+
+        written, highest = self._schemas.covering(batch, write, self._lifecycle.stopping)
+        # After the records were read: they are of the topic that has this id now, or of the one that was deleted since.
+        self._writer.check_topics(self._topic_ids())
+        # The commit itself fails if anybody else has made a version; this tells whom to ask.
+        self._lease.check()
+        self._writer.commit(written.files, positions, highest)
+        self.positions = positions
+        self._upkeep.run(positions)
+
+    def _rows(self, decoded: DataFrame, ranges: Sequence[OffsetRange]) -> DataFrame:
+        record = F.col("record")
+        rows = decoded.select(
+            "event",
+            "reason",
+            header(record["headers"], "ce_id").cast("string").alias("ce_id"),
+            *[record[name].alias(name) for name in ("partition", "offset", "timestamp")],
+        )
+        if sum(found.end - found.start for found in ranges) < _FEW_RECORDS:
+            # One task, so one file for each value of the partition columns.
+            return rows.coalesce(1)
+        return rows
+
+    def _write_once(self, rows: DataFrame) -> tuple[_Written, dict[str, int]]:
+        """Files with each raw record's revision that the table lacks, once; and how far the raw partitions go then."""
+        plan = FilePlan(
+            self._settings.s3,
+            self._prefix,
+            self._topic.name,
+            self._topic.derived_from,
+            self._raw_ends(),
+            self._fields,
+            self._lake.partition_by,
+            self._statistics,
+        )
+        written = _write(rows, plan)
+        found = identities(written.identities)
+        highest = highest_offsets(found, self._writer)
+        if left_out := repeats(found, self._writer):
+            _log.warning("repeats left out", table=self._lake.table, records=sum(map(len, left_out.values())))
+            # So rare that looking for them before would cost more than writing a batch twice.
+            for file in written.files:
+                self._s3.delete_object(Bucket=self._settings.s3.bucket, Key=f"{self._prefix}/{file.path}")
+            written = _write(rows, replace(plan, left_out=left_out))
+        return written, highest
+
+    def _set_aside(self, decoded: DataFrame, bad_count: int, batch_id: int) -> None:
+        """Read the batch a second time, for its `bad_count` bad records."""
+        # Exact: without a shuffle the tasks that count are the job's last, and each counts once, however often it is tried.
+        seen = Observation()
+        bad = dead_letters(decoded, self._topic.dead_letter_topic, "lake").observe(
+            seen, F.count(F.lit(1)).alias("rows")
+        )
+        write_records(self._settings.kafka, bad)
+        letters: int = seen.get["rows"]
+        DEAD_LETTERS.labels(self._query_name).inc(letters)
+        _log.warning("records set aside", topic=self._topic.dead_letter_topic, rows=letters)
+        if letters != bad_count:
+            raise DeadLettersMiscounted(
+                f"batch {batch_id} of the table {self._lake.table} had {bad_count} bad records when it was written, but "
+                f"{letters} when they went to {self._topic.dead_letter_topic}: {self._topic.name} gave other records the second "
+                "time. Nothing of the batch is committed: start again, and it is read anew"
+            )
+
+    def _partitions(self) -> list[int]:
+        return partitions_of(self._admin, self._topic.name, _TIMEOUT_SECONDS)
+
+    def _raw_ends(self) -> dict[int, int] | None:
+        """By partition of the raw topic the offset after its last record, transactions that are open included."""
+        raw = self._topic.derived_from
+        partitions = [] if raw is None else partitions_of(self._admin, raw, _TIMEOUT_SECONDS)
+        if raw is None or not partitions:
+            return None
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        return retried(
+            lambda: list_offsets(
+                self._admin, raw, partitions, latest, IsolationLevel.READ_UNCOMMITTED, _TIMEOUT_SECONDS
+            ),
+            _TIMEOUT_SECONDS,
+        )
+
+    def _topic_ids(self) -> dict[str, str]:
+        names = {self._topic.name, self._topic.derived_from or self._topic.name}
+        return topic_ids(self._admin, names, _TIMEOUT_SECONDS)
+
+
+def lake_topics(settings: SparkSettings, catalog: Catalog) -> Sequence[str]:
+    """The topics that the settings name, or else whose contracts ask for a table."""
+    return settings.lake.topics or [name for name, topic in catalog.topics.items() if topic.lake is not None]
+
+
+def lake_tables(
+    spark: SparkSession,
+    settings: SparkSettings,
+    catalog: Catalog,
+    registry: Registry,
+    lifecycle: Lifecycle,
+) -> list[LakeTable]:
+    """One for each of `lake_topics`. Raises ContractError."""
+    chosen = lake_topics(settings, catalog)
+    if not chosen:
+        raise ContractError("no contract asks for a table: write `lake` into a topic's contract, or do not run this")
+    return [
+        LakeTable(spark, settings, catalog.topic(name), catalog.schema(name), registry, lifecycle) for name in chosen
+    ]
+
+
+def run_lake(tables: Sequence[LakeTable], lifecycle: Lifecycle) -> None:
+    """Start all, run until asked to stop, and give the leases back. Raises what `LakeTable.start` does, and QueryFailed."""
+    with ExitStack() as leases:
+        for table in tables:
+            leases.callback(table.close)
+        # All at once: each may have to watch a holder that was killed, for as long as its lease lasts.
+        with ThreadPoolExecutor(len(tables)) as pool:
+            list(pool.map(LakeTable.acquire, tables))
+        try:
+            lifecycle.run([table.start() for table in tables])
+        except QueryFailed:
+            # A successor takes the checkpoint away: what Spark says then is not why.
+            for table in tables:
+                table.check()
+            raise
+
+
+def _write(rows: DataFrame, plan: FilePlan) -> _Written:
+    # Not `collect`: a result that is cut short would be taken for the whole.
+    found = map_whole(rows, functools.partial(write_files, plan), RESULT).toArrow()
+    done = [json.loads(text) for text in found["done"].to_pylist()]
+    files = [TableFile(**each) for task in done for each in task["files"]]
+    return _Written(files, sum(task["bad"] for task in done), found["identities"].to_pylist())

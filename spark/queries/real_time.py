@@ -1,0 +1,237 @@
+"""`live` in real-time mode: every departed flight, enriched, within milliseconds.
+
+Spark's checkpoint lasts as long as one query and lies in a folder of the driver's own: where to go on is told by the
+consumer group's offsets and by the target topics themselves (`spark.sinks.kafka.tail`). So a query can be ended and started anew at any
+moment, which is how it gets a new schema or dimension version, and how it recovers.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import structlog
+from botocore.exceptions import BotoCoreError, ClientError
+from confluent_kafka import KafkaException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from contracts.catalog import Catalog
+from contracts.registry import Registry
+from spark.lookups.broadcasts import Broadcasts
+from spark.lookups.dimensions import Dimension, Dimensions
+from spark.lookups.enrich import DIMENSIONS
+from spark.lookups.enriched_value import EnrichedValue
+from spark.queries.counts import count_rows
+from spark.queries.live import SOURCE, checkpoint_folder, outgoing_rows, route, target_schema
+from spark.queries.real_time_meter import Meter
+from spark.queries.real_time_positions import RealTimePositions
+from spark.queries.real_time_query import (
+    CHECKPOINT_ON_DISK,
+    check_slots,
+    configured,
+    drain,
+    failure_of,
+    read,
+    rehearse,
+    start,
+)
+from spark.records.decode import unknown_id
+from spark.records.topic_schemas import TopicSchemas
+from spark.runtime.errors import QueryFailed, StopRequested
+from spark.runtime.lifecycle import Lifecycle
+from spark.runtime.metrics import RESTARTS, sources_of
+from spark.runtime.settings import SparkSettings
+from spark.sinks.kafka.at_least_once import kafka_records, observed, written
+from spark.sinks.kafka.offset_note import Mark
+from spark.sinks.kafka.tail import Taken, not_taken
+from spark.sources.checkpoint_offsets import CheckpointOffsets
+from spark.sources.source_topic import SourceTopic
+
+_WATCH_SECONDS = 0.1
+_LOOK_SECONDS = 1.0
+_VERSIONS_SECONDS = 5.0
+"""Between two looks at what changes seldom: the subject's versions, the dimensions'. A record of a new version doesn't wait for it."""
+_REHEARSE_SECONDS = (1.0, 60.0)
+"""From one rehearsal to the next, at least and at most; in between, a sixth of the process's age."""
+_PAUSES_SECONDS = (0.0, 1.0, 2.0, 5.0, 10.0)
+"""Before each restart after a failure; with so many in a row and no interval finished, the process ends."""
+
+_REASON_CHARACTERS = 500
+_OUTAGES = (KafkaException, BotoCoreError, ClientError)
+"""Of the brokers, or of the object store."""
+
+_log = structlog.get_logger(__name__)
+
+
+class RealTime:
+    """Runs queries one after the other, each for as long as its schemas and dimensions are the newest."""
+
+    def __init__(
+        self, spark: SparkSession, settings: SparkSettings, catalog: Catalog, registry: Registry, lifecycle: Lifecycle
+    ) -> None:
+        """Raises NotAProducer if the enriched topic's contract does not list `live`."""
+        self._spark = spark
+        self._settings = settings
+        self._lifecycle = lifecycle
+        self._route = route(catalog)
+        source = catalog.topic(SOURCE)
+        self._schemas = TopicSchemas(registry, source, catalog.schema(SOURCE))
+        self._dimensions = Dimensions(spark, settings.s3, [catalog.dimension(name) for name in DIMENSIONS])
+        self._own = target_schema(catalog, registry)
+        self._source = SourceTopic(settings.kafka, source.name)
+        self._value = EnrichedValue(self._own.schema, self._own.id)
+        self._positions = RealTimePositions(
+            settings,
+            self._route,
+            CheckpointOffsets(settings.s3, checkpoint_folder(self._route.target)),
+            lifecycle.epoch,
+            lifecycle.notice_seconds,
+        )
+        self._began = time.monotonic()
+        self._failures = 0
+
+    def run(self) -> None:
+        """Return when asked to stop.
+
+        Raises TooFewSlots, PositionsDisagree if it can't be told where to go on, SinkRefused when too many records are bad,
+        and QueryFailed when query after query fails.
+        """
+        if not self._dimensions.wait(self._lifecycle.stopping):
+            return
+        try:
+            with configured(self._spark, CHECKPOINT_ON_DISK):
+                self._run_queries()
+            # How far it came, for those who watch the group. Whoever stops it gives it some seconds, and this has deadlines of its own.
+            self._positions.find(threading.Event())
+        except StopRequested:
+            pass  # while it was found out where to go on, so there is nothing new to commit
+        except KafkaException as error:
+            # The next start finds it in the topics as well.
+            _log.warning("positions not committed", query=self._route.query, error=str(error))
+        finally:
+            self._positions.close()
+
+    def _run_queries(self) -> None:
+        while not self._lifecycle.stopping.is_set():
+            with tempfile.TemporaryDirectory(prefix="headrace-live-", ignore_cleanup_errors=True) as folder:
+                try:
+                    failure = self._run_query(Path(folder))
+                except _OUTAGES as error:
+                    failure = f"an outage, {type(error).__name__}: {error}"
+            if failure is not None:
+                self._recover(failure)
+
+    def _run_query(self, checkpoint: Path) -> str | None:
+        """Until it is outdated, or a stop is asked for; why it failed, if it did."""
+        self._schemas.renew()
+        dimensions = self._dimensions.newest()
+        versions = self._versions(dimensions)
+        drain(self._spark)
+        taken = self._positions.find(self._lifecycle.stopping)
+        positions = {partition: each.position for partition, each in taken.items()}
+        check_slots(self._spark, self._route.source, len(positions))
+        with Meter(self._settings.kafka, self._route, positions, self._settings.live.dead_letter_limit) as meter:
+            query = start(
+                self._records(taken, dimensions),
+                self._settings.kafka,
+                name=self._route.query,
+                checkpoint=checkpoint,
+                interval_seconds=self._settings.live.interval_seconds,
+            )
+            _log.info("started", query=query.name, positions=positions, **versions)
+            try:
+                return self._watch(query, meter, versions)
+            finally:
+                query.stop()
+                self._lifecycle.progress.forget(query)
+
+    def _records(self, taken: Mapping[int, Taken], dimensions: Mapping[str, Dimension]) -> DataFrame:
+        raw = read(
+            self._spark, self._settings.kafka, self._route.source, {p: each.position for p, each in taken.items()}
+        )
+        # Of this query alone: a broadcast that was interrupted with the one before stays failed.
+        sides = Broadcasts(self._value.sides).sides(dimensions)
+        rows = outgoing_rows(not_taken(raw, taken), self._schemas.current, sides, self._value.column(dimensions))
+        return kafka_records(observed(rows, self._route.query), self._route)
+
+    def _versions(self, dimensions: Mapping[str, Dimension]) -> dict[str, object]:
+        """Of everything that a query can't be told while it runs."""
+        return {
+            "schemas": sorted(self._schemas.current.writers),
+            "looks_up_others": self._schemas.current.foreign is not None,
+            "dimensions": {name: dimensions[name].version for name in DIMENSIONS},
+        }
+
+    def _watch(self, query: StreamingQuery, meter: Meter, versions: Mapping[str, object]) -> str | None:
+        interval, before = -1, meter.ends
+        look_at = versions_at = time.monotonic()
+        rehearse_at = self._next_rehearsal()
+        while not self._lifecycle.stopping.wait(_WATCH_SECONDS):
+            if not query.isActive:
+                return failure_of(query)
+            meter.check_dead_letters()
+            if time.monotonic() >= rehearse_at:
+                rehearse(query)
+                rehearse_at = self._next_rehearsal()
+            if time.monotonic() < look_at:
+                continue
+            look_at = time.monotonic() + _LOOK_SECONDS
+            self._lifecycle.check_lease()
+            self._lifecycle.progress.look(query)
+            try:
+                ends = meter.look()
+                interval = self._commit_interval(query, meter, interval, before)
+                before = ends
+                if time.monotonic() < versions_at:
+                    continue
+                versions_at = time.monotonic() + _VERSIONS_SECONDS
+                self._own.check()
+                self._source.check()
+                self._schemas.renew()
+                if (newest := self._versions(self._dimensions.newest())) != versions:
+                    _log.info("renewing the query", query=query.name, **newest)
+                    return None
+            except _OUTAGES as error:
+                # The query itself waits for brokers, and needs the store only when it starts.
+                _log.warning("no look at topics and versions", query=query.name, error=str(error))
+        return None
+
+    def _next_rehearsal(self) -> float:
+        """When; often at first, while there is much to compile, then seldom, for records wait for the processor meanwhile."""
+        now = time.monotonic()
+        least, most = _REHEARSE_SECONDS
+        return now + min(max((now - self._began) / 6, least), most)
+
+    def _commit_interval(self, query: StreamingQuery, meter: Meter, interval: int, before: Mark) -> int:
+        """Commit the last interval that has ended; `before` is of a look when it hadn't. Its number."""
+        progress = query.lastProgress
+        if progress is None or progress.batchId == interval:
+            return interval
+        (source,) = sources_of(progress)
+        positions = {int(partition): at for partition, at in source["endOffset"][self._route.source].items()}
+        meter.reached(positions)
+        self._positions.commit(positions, before)
+        count_rows(self._route.query, written(progress.observedMetrics[self._route.query].asDict()))
+        self._failures = 0
+        return progress.batchId
+
+    def _recover(self, failure: str) -> None:
+        """Wait until it is worth trying again. Raises QueryFailed when it isn't any more."""
+        RESTARTS.labels(self._route.query).inc()
+        schema_id = unknown_id(failure)
+        if schema_id is not None:
+            with suppress(StopRequested):
+                self._schemas.look_up(schema_id, self._lifecycle.stopping, one_by_one=True)
+            return
+        reason = failure.strip().splitlines()[0][:_REASON_CHARACTERS]
+        if self._failures == len(_PAUSES_SECONDS):
+            raise QueryFailed(f"query {self._route.query} failed {self._failures + 1} times in a row: {reason}")
+        pause = _PAUSES_SECONDS[self._failures]
+        self._failures += 1
+        _log.error("query failed, and is started again", query=self._route.query, reason=reason, pause_seconds=pause)
+        self._lifecycle.stopping.wait(pause)

@@ -1,0 +1,147 @@
+"""Lag, latency and dead letters of a query in real-time mode, read from the topics: `Meter`.
+
+While an interval lasts, Spark says nothing of it. The newest record of each target partition names its raw record, which
+says how far the query is and how long it took.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from itertools import zip_longest
+from types import TracebackType
+from typing import Self
+
+from confluent_kafka import Message, TopicPartition
+
+from contracts.brokers import watermarks
+from contracts.settings import KafkaSettings
+from spark.runtime.errors import SinkRefused
+from spark.runtime.metrics import LAG, LATENCY
+from spark.sinks.kafka.offset_note import Mark
+from spark.sinks.kafka.sink import Route
+from spark.sinks.kafka.tail import mark, reader, source_offset
+from spark.sinks.kafka.transaction import DEAD_LETTERS_ALLOWED
+
+_WINDOW_SECONDS = 5.0
+"""Over how long the share of dead letters counts."""
+_TIMEOUT_SECONDS = 10.0
+_SAMPLE_SECONDS = 0.3
+
+
+class Meter:
+    """Looks when it is told to; each look costs the brokers a few records. `ends` are the target topics' at the last one."""
+
+    def __init__(
+        self, kafka: KafkaSettings, route: Route, positions: Mapping[int, int], dead_letter_limit: float
+    ) -> None:
+        """`positions` is where the query starts, by source partition."""
+        self._route = route
+        self._limit = dead_letter_limit
+        self._positions = dict(positions)
+        self._sampler = reader(kafka, route, {"fetch.wait.max.ms": 100})
+        self._letters = reader(kafka, route)
+        self.ends = mark(self._sampler, route)
+        self._letters.assign(
+            [TopicPartition(route.dead_letters, p, end) for p, end in enumerate(self.ends.ends[route.dead_letters])]
+        )
+        self._window_ends_at = 0.0
+        self._bad = self._good_before = 0
+        self._begin_window()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._sampler.close()
+        self._letters.close()
+
+    def look(self) -> Mark:
+        """Set the gauges; the target topics' ends of now. Raises SinkRefused as `check_dead_letters` does."""
+        ends = mark(self._sampler, self._route)
+        newest = self._sampled(self._moved(ends))
+        self.ends = ends
+        self._measure(newest)
+        self.check_dead_letters()
+        if time.monotonic() > self._window_ends_at:
+            self._begin_window()
+        return ends
+
+    def reached(self, positions: Mapping[int, int]) -> None:
+        """Take in an interval's end. The newest records alone may not tell: those of a source partition may all lie behind another's."""
+        for partition, position in positions.items():
+            self._positions[partition] = max(position, self._positions.get(partition, 0))
+
+    def check_dead_letters(self) -> None:
+        """Raise SinkRefused if of the records of the last seconds more than the share that is let through are dead letters."""
+        while messages := self._letters.consume(1000, 0):
+            self._bad += sum(source_offset(each, self._route) is not None for each in messages if each.error() is None)
+        if self._bad <= DEAD_LETTERS_ALLOWED:
+            return
+        seen = self._bad + self._good() - self._good_before
+        if self._bad > self._limit * seen:
+            raise SinkRefused(
+                f"{self._bad} of the last {seen} records of {self._route.source} are bad, more than the share of {self._limit:g} that is "
+                "let through: mend their producer or schema, or raise HEADRACE_LIVE__DEAD_LETTER_LIMIT to send all such records "
+                f"to {self._route.dead_letters}"
+            )
+
+    def _begin_window(self) -> None:
+        self._window_ends_at = time.monotonic() + _WINDOW_SECONDS
+        self._bad, self._good_before = 0, self._good()
+
+    def _good(self) -> int:
+        return sum(mark(self._sampler, self._route).ends[self._route.target])
+
+    def _moved(self, ends: Mark) -> list[TopicPartition]:
+        return [
+            TopicPartition(topic, partition, end - 1)
+            for topic, found in ends.ends.items()
+            # A topic may have got partitions since.
+            for partition, (end, before) in enumerate(zip_longest(found, self.ends.ends[topic], fillvalue=0))
+            if end > before
+        ]
+
+    def _sampled(self, places: Iterable[TopicPartition]) -> dict[int, tuple[int, int]]:
+        """By source partition, the highest offset among the records at these places, and when it was written (ms)."""
+        newest: dict[int, tuple[int, int]] = {}
+        for message in self._at(places):
+            found = source_offset(message, self._route)
+            if found is not None and found[0] in self._positions:
+                newest[found[0]] = max(newest.get(found[0], (-1, 0)), (found[1], message.timestamp()[1]))
+        return newest
+
+    def _measure(self, newest: Mapping[int, tuple[int, int]]) -> None:
+        source, query = self._route.source, self._route.query
+        delays = []
+        for message in self._at([TopicPartition(source, p, offset) for p, (offset, _) in newest.items()]):
+            offset, written_ms = newest[message.partition() or 0]
+            if message.offset() == offset:
+                delays.append((written_ms - message.timestamp()[1]) / 1000)
+        if delays:
+            LATENCY.labels(query, "max").set(max(delays))
+            LATENCY.labels(query, "mean").set(sum(delays) / len(delays))
+        for partition, position in self._positions.items():
+            _, end = watermarks(self._sampler, source, partition, _TIMEOUT_SECONDS)
+            # Anybody may write an id that looks like a coordinate.
+            if partition in newest and newest[partition][0] < end:
+                position = self._positions[partition] = max(position, newest[partition][0] + 1)
+            LAG.labels(query, source, str(partition)).set(max(0, end - position))
+
+    def _at(self, places: Iterable[TopicPartition]) -> list[Message]:
+        """The records at these places; not those that are gone, or no records."""
+        wanted = {(at.topic, at.partition): at for at in places}
+        found = []
+        if wanted:
+            self._sampler.assign(list(wanted.values()))
+            until = time.monotonic() + _SAMPLE_SECONDS
+            while wanted and time.monotonic() < until:
+                message = self._sampler.poll(0.05)
+                if message is None or message.error() is not None:
+                    continue
+                if wanted.pop((str(message.topic()), message.partition() or 0), None) is not None:
+                    found.append(message)
+            self._sampler.unassign()
+        return found

@@ -1,0 +1,125 @@
+"""Where `live` goes on in real-time mode: the group's offsets, and what the target topics hold beyond them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from contracts.brokers import partitions_of
+from spark.runtime.errors import PositionsTooLong
+from spark.runtime.settings import SparkSettings
+from spark.sinks.kafka.offset_note import Mark, OffsetNote
+from spark.sinks.kafka.resume import resume
+from spark.sinks.kafka.sink import Route
+from spark.sinks.kafka.succession import check_epoch, wait_for_predecessor
+from spark.sinks.kafka.tail import Taken, mark, read_known
+from spark.sinks.kafka.transaction import committed_positions, fence, note_of, position_reader
+from spark.sources.checkpoint_offsets import CheckpointOffsets
+
+_TIMEOUT_SECONDS = 30.0
+
+
+class RealTimePositions:
+    """The group's offsets, each with the mark from which the target topics are to be read beyond it. Close it."""
+
+    def __init__(
+        self,
+        settings: SparkSettings,
+        route: Route,
+        checkpoint: CheckpointOffsets,
+        epoch: int,
+        notice_seconds: float = 0.0,
+    ) -> None:
+        """`checkpoint` is of the modes that have one; from here on it tells nothing. `epoch` is that of the lease, `notice_seconds` how long
+        its last holder may go on.
+        """
+        self._settings = settings
+        self._epoch = epoch
+        self._notice_seconds = notice_seconds
+        self._route = route
+        self._reader = position_reader(settings.kafka.client_config(), route)
+        self._checkpoint = checkpoint
+        self._alone = False
+        self._topic_id: str | None = None
+        self._taken: dict[int, Taken] = {}
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._reader.close()
+
+    def find(self, stopping: threading.Event) -> dict[int, Taken]:
+        """Every partition's, and commit them. Fences whoever writes exactly once. Nobody may write in real-time mode.
+
+        Raises PositionsDisagree if the checkpoint is ahead, or records that nobody has taken in are gone from the topic, TakenOver if
+        another process has taken over, and StopRequested.
+        """
+        topic = self._route.source
+        partitions = partitions_of(self._reader, topic, _TIMEOUT_SECONDS)
+        if self._alone:
+            checkpoint = {}
+            self._check_epoch(partitions)
+        else:
+            checkpoint = self._take_over(partitions, stopping)
+        # Before reading the tail: what a query that has just ended still sends lies behind this mark.
+        before = mark(self._reader, self._route)
+        live = self._settings.live
+        known = read_known(self._settings.kafka, self._route, self._reader, partitions, live.on_data_loss, stopping)
+        found = {p: known.found(self._reader, topic, p, checkpoint.get(p)) for p in partitions}
+        self._topic_id = known.topic_id
+        positions = resume(found, topic, live.resume_from, live.on_data_loss)
+        result = {p: known.taken[p].at(at) if p in known.taken else Taken(at) for p, at in positions.items()}
+        self._commit(positions, self._notes({partition: each.mark or before for partition, each in result.items()}))
+        self._taken = result
+        if not self._alone:
+            self._checkpoint.remove()
+            self._alone = True
+        return result
+
+    def commit(self, positions: Mapping[int, int], before: Mark) -> None:
+        """Commit the end of an interval; `before` is of a moment when the interval hadn't ended yet.
+
+        The mark by which records were found that had been written ahead stays until the position is beyond them.
+        Raises TakenOver if another process has taken over: its offsets are not ours to move; PositionsTooLong.
+        """
+        self._check_epoch(list(positions))
+        marks = {p: self._taken[p].mark_at(at) if p in self._taken else None for p, at in positions.items()}
+        self._commit(positions, self._notes({partition: each or before for partition, each in marks.items()}))
+
+    def _check_epoch(self, partitions: Sequence[int]) -> None:
+        check_epoch(committed_positions(self._reader, self._route.source, partitions), self._route, self._epoch)
+
+    def _take_over(self, partitions: Sequence[int], stopping: threading.Event) -> dict[int, int]:
+        """Leave the epoch with every position, so that nobody who slept through this begins to write exactly once."""
+        before = mark(self._reader, self._route)
+        while True:
+            fence(self._settings.kafka.client_config(), self._route, partitions)
+            committed = committed_positions(self._reader, self._route.source, partitions)
+            if all(note_of(at).epoch == self._epoch for at in committed.values()):
+                wait_for_predecessor(committed, self._notice_seconds, stopping)
+                return self._checkpoint.committed(self._route.source)
+            # Whoever has begun since the fence found no epoch: what it commits lies behind the mark, and the next fence ends it.
+            notes = {partition: note_of(at) for partition, at in committed.items()}
+            own = {p: replace(note, epoch=self._epoch, mark=note.mark or before) for p, note in notes.items()}
+            self._commit({partition: at.offset for partition, at in committed.items()}, own)
+
+    def _notes(self, marks: Mapping[int, Mark]) -> dict[int, OffsetNote]:
+        return {partition: OffsetNote(self._epoch, each, self._topic_id) for partition, each in marks.items()}
+
+    def _commit(self, positions: Mapping[int, int], notes: Mapping[int, OffsetNote]) -> None:
+        offsets = [
+            TopicPartition(self._route.source, partition, position, notes[partition].as_metadata())
+            for partition, position in positions.items()
+        ]
+        try:
+            self._reader.commit(offsets=offsets, asynchronous=False)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.OFFSET_METADATA_TOO_LARGE:
+                raise
+            raise PositionsTooLong(
+                f"the brokers refuse the positions of {self._route.query}: each carries the ends of all partitions of "
+                f"{self._route.target} and {self._route.dead_letters}, {max(len(note.as_metadata()) for note in notes.values())} bytes. "
+                "Raise offset.metadata.max.bytes on every broker (4096 by default), or use another mode than real-time"
+            ) from error

@@ -1,0 +1,224 @@
+"""`repair`: rows whose dimension row came late, enriched once more and sent as their next revision."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+from confluent_kafka import Consumer
+from deltalake import DeltaTable, QueryBuilder
+from deltalake.exceptions import TableNotFoundError
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
+
+from contracts.brokers import partitions_of, watermarks
+from contracts.catalog import Catalog
+from contracts.errors import ContractError
+from contracts.registry import Registry
+from spark.lookups.dimensions import Dimensions, stamped_versions
+from spark.lookups.enrich import DEPARTURE, DIMENSIONS, enrich
+from spark.queries.live import SOURCE, TARGET, target_schema
+from spark.records.wire import wire_value
+from spark.runtime.errors import RepairFailed
+from spark.runtime.settings import SparkSettings
+from spark.sinks.delta.latest import LATEST
+from spark.sinks.kafka.emission import Emission, Outgoing
+from spark.sinks.kafka.sink import Route
+
+_LOOK_SECONDS = 0.5
+_TIMEOUT_SECONDS = 30.0
+_LAST_REVISION = 2**31 - 1
+"""An Avro int has no greater one."""
+_ROWS_AT_ONCE = 20_000
+"""How many rows are enriched, and sent in a transaction, at a time: as much as a second brings."""
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a repair is, counts of rows: those that lack a lookup, those of them that have it by now, and those that were sent
+    and committed; `by_lookup`: which lookups are new.
+    """
+
+    unmatched: int = 0
+    repairable: int = 0
+    sent: int = 0
+    by_lookup: Counter[str] = field(default_factory=Counter)
+
+
+OnProgress = Callable[[Progress], None]
+
+
+class Repair:
+    """Reads the lake, where every row stays, and sends to the topic, from which the lake takes revisions in.
+
+    A row that would lose a lookup which it has, because the dimension has it no more, is left as it is.
+    """
+
+    def __init__(self, spark: SparkSession, settings: SparkSettings, catalog: Catalog, registry: Registry) -> None:
+        """Raises NotAProducer if the topic's contract does not list `repair`, ContractError if it asks for no table."""
+        source, target = catalog.topic(SOURCE), catalog.topic(TARGET)
+        own = target_schema(catalog, registry, "repair")
+        self._value = wire_value(own.schema, own.id)
+        if target.lake is None:
+            raise ContractError(f"the contract of {target.name} asks for no table, whose rows could be repaired")
+        self._spark = spark
+        self._s3 = settings.s3
+        self._kafka = settings.kafka.client_config()
+        self._target = target
+        self._route = Route("repair", source.name, target.name, target.dead_letter_topic)
+        self._table = f"{settings.s3.bucket}/lake/{target.lake.table}"
+        self._dimensions = Dimensions(spark, settings.s3, [catalog.dimension(name) for name in DIMENSIONS])
+
+    def look(self, since: datetime | None, wait_seconds: float) -> Progress:
+        """What a repair would find now; sends nothing, and disturbs no repair that runs.
+
+        `since`: only rows of this event time or later. Raises RepairFailed if the lake does not reach the topic's end of now
+        within `wait_seconds`, DimensionUnreadable if a dimension is missing.
+        """
+        progress = Progress()
+        for _ in self._repaired(self._caught_up(wait_seconds), since, progress):
+            pass
+        return progress
+
+    def run(
+        self,
+        since: datetime | None,
+        wait_seconds: float,
+        on_progress: OnProgress,
+        *,
+        rows_at_once: int = _ROWS_AT_ONCE,
+    ) -> Progress:
+        """Send a further revision of each row that has a lookup by now; returns when all are committed.
+
+        Whoever is repairing is fenced first, and what it had committed is in the table when that has reached the topic's end
+        of then. So nothing is sent twice, however often this is killed and run again. `on_progress` is told after each
+        transaction. Raises RepairFailed as `look` does, and when the brokers refuse.
+        """
+        progress = Progress()
+        with Emission(self._kafka, self._route) as emission:
+            table = self._caught_up(wait_seconds)
+            for records in self._repaired(table, since, progress, rows_at_once):
+                if records:
+                    emission.commit(records)
+                    progress.sent += len(records)
+                on_progress(progress)
+        return progress
+
+    def _caught_up(self, wait_seconds: float) -> DeltaTable:
+        """The table, in a version that has all that is in the topic now."""
+        ends = self._ends()
+        table = self._open()
+        until = time.monotonic() + wait_seconds
+        while True:
+            table.update_incremental()
+            taken = {each: table.transaction_version(f"headrace/{self._target.name}/{each}") or 0 for each in ends}
+            behind = {each: end for each, end in ends.items() if taken[each] < end}
+            if not behind:
+                return table
+            if time.monotonic() > until:
+                where = ", ".join(f"partition {each} at offset {taken[each]} of {end}" for each, end in behind.items())
+                raise RepairFailed(
+                    f"the lake has not taken in what is in {self._target.name} after {wait_seconds:g} s: {where}. Is it "
+                    "running? --wait SECONDS waits longer"
+                )
+            time.sleep(_LOOK_SECONDS)
+
+    def _ends(self) -> dict[int, int]:
+        """The ends of all partitions that hold anything, open transactions included: they may be an earlier repair's."""
+        asker = Consumer({**self._kafka, "group.id": "repair", "isolation.level": "read_uncommitted"})
+        try:
+            partitions = partitions_of(asker, self._target.name, _TIMEOUT_SECONDS)
+            marks = {each: watermarks(asker, self._target.name, each, _TIMEOUT_SECONDS) for each in partitions}
+        finally:
+            asker.close()
+        return {each: high for each, (low, high) in marks.items() if high > low}
+
+    def _open(self) -> DeltaTable:
+        try:
+            return DeltaTable(f"s3://{self._table}", storage_options=self._s3.delta_options())
+        except TableNotFoundError as error:
+            raise RepairFailed(f"there is no table s3://{self._table} yet: the lake makes it") from error
+
+    def _repaired(
+        self, table: DeltaTable, since: datetime | None, progress: Progress, rows_at_once: int = _ROWS_AT_ONCE
+    ) -> Iterator[list[Outgoing]]:
+        """The records of all rows that can be repaired, so many rows at a time; counts them."""
+        for rows in self._unmatched(table, since, rows_at_once):
+            found = self._enriched(rows)
+            progress.unmatched += rows.num_rows
+            progress.repairable += len(found)
+            progress.by_lookup.update(name for row in found for name in row["found"])
+            yield [Outgoing(row["coordinate"], row["key"], row["value"], row["ce_time"]) for row in found]
+
+    def _unmatched(self, table: DeltaTable, since: datetime | None, rows_at_once: int) -> Iterator[pa.Table]:
+        """The newest revisions that lack a lookup, in the order of the topic: so those of one key stay in theirs."""
+        columns = ", ".join([*DEPARTURE, "coordinate", "revision", "unmatched"])
+        where = f"array_length(unmatched) > 0 AND coalesce(revision, 0) < {_LAST_REVISION}"
+        if since is not None:
+            where += f" AND {self._target.occurred_at} >= to_timestamp('{since.astimezone(UTC).isoformat()}')"
+        found = (
+            QueryBuilder()
+            .register("rows", table)
+            .execute(
+                f"SELECT {columns} FROM ({LATEST.format(table='rows')}) WHERE {where} "
+                "ORDER BY record_partition, record_offset"
+            )
+        )
+        held: list[pa.RecordBatch] = []
+        for batch in map(pa.record_batch, found):
+            held.append(batch)
+            if sum(each.num_rows for each in held) >= rows_at_once:
+                yield from _cut(held, rows_at_once)
+                held = []
+        yield from _cut(held, rows_at_once)
+
+    def _enriched(self, rows: pa.Table) -> list[dict[str, Any]]:
+        """Those of the rows that can be repaired, as `live` would enrich them now: coordinate, key, value, ce_time, `found`."""
+        held = self._dimensions.newest()
+        departures = self._spark.createDataFrame(rows).select(
+            *DEPARTURE,
+            stamped_versions(held).alias("dimension_versions"),
+            (F.coalesce("revision", F.lit(0)) + 1).alias("revision"),
+            "coordinate",
+            F.col("unmatched").alias("was_unmatched"),
+        )
+        enriched = enrich(departures, *[held[name].frame for name in DIMENSIONS])
+        key = F.lit(None) if self._target.key is None else F.col(self._target.key)
+        repaired = enriched.where(repairable()).select(
+            "coordinate",
+            key.cast("string").cast("binary").alias("key"),
+            self._value.alias("value"),
+            # The session's zone is UTC.
+            F.date_format(self._target.occurred_at, "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'").alias("ce_time"),
+            F.array_except("was_unmatched", "unmatched").alias("found"),
+        )
+        # Not `collect`: a result that is cut short would be taken for the whole.
+        rows_found: list[dict[str, Any]] = repaired.toArrow().to_pylist()
+        return rows_found
+
+
+def repairable() -> Column:
+    """Of rows with `unmatched` and what it `was_unmatched`: whether a lookup has its row now, and none has lost it."""
+    found, lost = F.array_except("was_unmatched", "unmatched"), F.array_except("unmatched", "was_unmatched")
+    return (F.size(found) > 0) & (F.size(lost) == 0)
+
+
+def _cut(batches: list[pa.RecordBatch], rows_at_once: int) -> Iterator[pa.Table]:
+    """The batches in pieces of so many rows, texts as Spark takes them: DataFusion has views of theirs."""
+    if not batches:
+        return
+    table = pa.Table.from_batches(batches)
+    plain = pa.schema([(column.name, _plain(column.type)) for column in table.schema])
+    for start in range(0, table.num_rows, rows_at_once):
+        yield table.slice(start, rows_at_once).cast(plain)
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_list(kind):
+        return pa.list_(_plain(kind.value_type))
+    return pa.string() if pa.types.is_string_view(kind) else kind

@@ -1,0 +1,28 @@
+"""How large a record is: `record_size`."""
+
+from __future__ import annotations
+
+import functools
+import operator
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from contracts.dead_letters.headers import REDRIVEN_FROM
+from contracts.limits import HEADER_BYTES, REDRIVEN_FROM_BYTES
+from spark.records.headers import header
+
+
+def record_size(record: Column) -> Column:
+    """As `contracts.limits.record_size` counts, of a struct with `key`, `value` and `headers` of Spark's Kafka source."""
+    # Joined, since a lambda for each header would keep Spark from compiling the whole; by concat_ws, which joins bytes, not characters.
+    headers = record["headers"]
+    texts = F.concat_ws("", headers["key"], headers["value"].cast("array<string>"))
+    note = F.octet_length(header(headers, REDRIVEN_FROM)) + HEADER_BYTES + len(REDRIVEN_FROM)
+    sizes = (F.octet_length(record["key"]), F.octet_length(record["value"]), F.octet_length(texts))
+    size = functools.reduce(operator.add, map(_or_none, (*sizes, F.size(headers) * HEADER_BYTES)))
+    return size - F.least(_or_none(note), F.lit(REDRIVEN_FROM_BYTES))
+
+
+def _or_none(size: Column) -> Column:
+    return F.coalesce(size, F.lit(0))

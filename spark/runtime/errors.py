@@ -1,0 +1,51 @@
+"""What stops a query on purpose."""
+
+from __future__ import annotations
+
+from contracts.errors import HeadraceError
+
+
+class StopRequested(HeadraceError):
+    """The process was asked to stop; the batch that is told so has done nothing yet and is run after the restart."""
+
+
+class PositionsDisagree(HeadraceError):
+    """The checkpoint and the table contradict each other about what has been consumed."""
+
+
+class PositionsTooLong(HeadraceError):
+    """The brokers take no position with what has to stand beside it; the text says what to set."""
+
+
+class QueryFailed(HeadraceError):
+    """A query ended that should run for ever; the text is its cause in one line."""
+
+
+class SinkRefused(HeadraceError):
+    """Writing the batch would lose or double records, or drain a topic into its dead letters; none of it was written."""
+
+
+class DeadLettersMiscounted(HeadraceError):
+    """Not as many dead letters were written as a batch has bad records; the batch is not committed."""
+
+
+class TooFewSlots(HeadraceError):
+    """Spark has fewer task slots than the query needs at once; the text says how to give it more."""
+
+
+class TakenOver(HeadraceError):
+    """Another process writes the table, or runs the query, or may do so because this one was silent for too long; the text
+    names it.
+    """
+
+
+class StoreUnfit(HeadraceError):
+    """The object store lacks what keeps two writers apart."""
+
+
+class RepairFailed(HeadraceError):
+    """Rows can't be repaired now, or not all of them were; what was sent and committed before holds."""
+
+
+class DimensionUnreadable(HeadraceError):
+    """A dimension's table is not there, or its files are missing or damaged."""

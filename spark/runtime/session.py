@@ -1,0 +1,216 @@
+"""The one Spark session of a deployable."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+
+from contracts.avro_walk import JAVA_ITEMS
+from contracts.settings import S3Settings
+from spark.runtime.errors import QueryFailed
+from spark.runtime.mode import Mode
+from spark.runtime.settings import SparkSettings
+
+_LOG4J = Path(__file__).with_name("log4j2.properties")
+
+_AVRO = " ".join(
+    f"-Dorg.apache.avro.{what}={value}"
+    for what, value in (
+        # A hostile body can claim a string of 2 GiB in five bytes, which the Java library would allocate at once.
+        ("limits.string.maxLength", 16 << 20),
+        ("limits.bytes.maxLength", 16 << 20),
+        ("limits.collectionItems.maxLength", JAVA_ITEMS),
+        # Keeps each schema that it has ever read by (AVRO-4253), and every task parses its own: 13 kB each, for good.
+        ("fastread", "false"),
+    )
+)
+
+# Until the first batch is written, the JVM's compilers use as much of two cores as Spark's tasks do. With three to five
+# times the default thresholds the optimising one has 40 % less to do, and the tasks take no longer (measured on `lake`).
+_COMPILER = " ".join(
+    f"-XX:{threshold}={calls}"
+    for threshold, calls in (
+        ("Tier4InvocationThreshold", 20_000),
+        ("Tier4MinInvocationThreshold", 3_000),
+        ("Tier4CompileThreshold", 50_000),
+        ("Tier4BackEdgeThreshold", 120_000),
+    )
+)
+
+# For the code cache everything is collected, 200 ms, whenever it has grown by 15 %: now only when nine tenths of it are full.
+_REAL_TIME = "-XX:SweeperThreshold=100"
+
+_JVM_SECONDS = 60.0
+_NOTICE_SECONDS = 1.0
+"""A process that dies closes its connections a little before it is gone."""
+
+_BEGAN = time.time()
+"""Before the JVM of this process."""
+
+_DELTA = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # The default of 50 partitions costs a small table a second for each new version.
+    "spark.databricks.delta.snapshotPartitions": "1",
+}
+
+
+def start_session(settings: SparkSettings, name: str, *, delta: bool = False, live: Mode | None = None) -> SparkSession:
+    """Start Spark; `name` is what the cluster shows. With `delta`, Spark reads and writes Delta tables itself. `live` is the mode of
+    `live`, None for whatever else runs.
+
+    The JVM's options only count for the first session of a process.
+    """
+    # Python workers must be this interpreter: another one lacks our packages.
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    # glibc gives each of the JVM's many threads an arena of its own, and hardly ever any of it back.
+    os.environ.setdefault("MALLOC_ARENA_MAX", "2")
+    # Arrow's own allocator keeps 35 MiB more in each of the lake's workers, and is no faster there.
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+    jars = os.pathsep.join(f"{folder}/*" for folder in settings.spark.jars.split(os.pathsep) if folder)
+    java_options = (
+        f"-XX:+UseSerialGC -XX:-DontCompileHugeMethods {_COMPILER} -Xss4m "
+        f"-Dlog4j2.configurationFile={_LOG4J.as_uri()} {_AVRO}"
+    )
+    if live:
+        # A young collection takes 5 to 15 ms however large the young generation is, so it is half of the heap, and from the start
+        # on. `lake` would be no faster by it, and 0.4 GB larger.
+        java_options += f" -Xms{settings.spark.driver_memory} -XX:NewRatio=1"
+    if live == Mode.REAL_TIME:
+        java_options += f" {_REAL_TIME}"
+    if settings.spark.class_archives:
+        archive = _class_archive(settings, name)
+        archive.parent.mkdir(parents=True, exist_ok=True)
+        # The JVM itself finds out whether the archive is of these jars, and writes it anew as it ends when it isn't.
+        java_options += f' -XX:+AutoCreateSharedArchive "-XX:SharedArchiveFile={archive}" -Xlog:cds*=off'
+    conf: dict[str, bool | float | int | str | None] = {
+        "spark.driver.memory": settings.spark.driver_memory,
+        "spark.driver.extraJavaOptions": java_options,
+        "spark.executor.extraJavaOptions": _AVRO,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        # What the interface would show is kept even so, 1,000 of each: so long that it ends as garbage in the old generation.
+        "spark.ui.retainedJobs": "20",
+        "spark.ui.retainedStages": "20",
+        "spark.ui.retainedTasks": "20",
+        "spark.sql.ui.retainedExecutions": "20",
+        # Dimensions are collected by a job each, of so many tasks.
+        "spark.sql.leafNodeDefaultParallelism": "1",
+        # Each broadcast dimension takes at least a page, and waits for the collector: by default 4 MiB for 16 airlines.
+        "spark.buffer.pageSize": "256k",
+        "spark.python.daemon.module": "spark.runtime.python_daemon",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        # Plans that never shuffle have nothing to adapt; looking for it costs each small batch 50 ms.
+        "spark.sql.adaptive.enabled": "false",
+        # Spark makes this folder, though all of our tables lie elsewhere; by default in the working directory.
+        "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "headrace-warehouse"),
+        # Small enough to stay in the processor's caches on its way to Python; 10,000 costs twice the time.
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
+        # A batch is in the memory of the JVM and of Python, in each task: the default of 64 MiB would be a fifth of the heap.
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(8 << 20),
+        # By which line of ours each column was made: found out by walking the stack, for every column of every batch.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
+        "spark.sql.dataFrameQueryContext.enabled": "false",
+        # Plans of a few hundred expressions are written out for every batch, for nobody.
+        "spark.sql.maxPlanStringLength": "1000",
+        # All but Kafka: through its older interface, observed metrics of a write never arrive.
+        "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
+        # One PUT for each file, in place of a PUT, a copy, a deletion and a handful of requests whether they worked.
+        "spark.sql.streaming.checkpointFileManagerClass": (
+            "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
+        ),
+        # How long a query without records waits before it looks again; by default 10 ms, a third of a core for nothing.
+        "spark.sql.streaming.pollingDelay": "50ms",
+        "spark.sql.streaming.minBatchesToRetain": "20",
+        # More than a query has between two looks at them.
+        "spark.sql.streaming.numRecentProgressUpdates": "20",
+        # One more object on S3 for each file of the checkpoint, for a check that S3 does itself.
+        "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+    }
+    if delta:
+        conf |= _DELTA
+    if jars:
+        conf |= {"spark.driver.extraClassPath": jars, "spark.executor.extraClassPath": jars}
+    if not settings.spark.master.startswith("local"):
+        for own in ("spark.driver.host", "spark.driver.bindAddress"):
+            del conf[own]
+    spark: SparkSession = (
+        SparkSession.builder.master(settings.spark.master).appName(name).config(map=conf).getOrCreate()
+    )
+    # Not in `conf`, which goes to the JVM by its command line, for every user of the machine to read: there are keys.
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+    for option, value in _s3a(settings.s3).items():
+        hadoop.set(option, value)
+    return spark
+
+
+def stop_session(spark: SparkSession, settings: SparkSettings, *, has_worked: bool) -> None:
+    """Stop Spark, and wait for the JVM's end: it may be writing its class archive, which is kept if it `has_worked`.
+
+    Of one that was stopped before its first rows the archive would lack most classes, and stay.
+    """
+    context = spark.sparkContext
+    gateway, name = context._gateway, str(context.appName)
+    # Whatever ended the process may have ended the JVM first.
+    with suppress(Py4JError, OSError):
+        spark.stop()
+    jvm: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    if jvm is not None and jvm.stdin is not None:
+        jvm.stdin.close()
+        with suppress(subprocess.TimeoutExpired):
+            jvm.wait(_JVM_SECONDS)
+    if settings.spark.class_archives and not has_worked:
+        archive = _class_archive(settings, name)
+        if archive.exists() and archive.stat().st_mtime > _BEGAN:
+            archive.unlink()
+
+
+@contextmanager
+def while_java_lives(spark: SparkSession) -> Iterator[None]:
+    """Raise QueryFailed in place of what comes of calls to a Java process that has ended meanwhile."""
+    try:
+        yield
+    except (Py4JError, ConnectionError) as error:
+        jvm: subprocess.Popen[bytes] | None = getattr(spark.sparkContext._gateway, "proc", None)
+        with suppress(subprocess.TimeoutExpired):
+            if jvm is not None and jvm.wait(_NOTICE_SECONDS) is not None:
+                raise QueryFailed("Spark's Java process ended; what it said last stands above") from error
+        raise
+
+
+def _class_archive(settings: SparkSettings, name: str) -> Path:
+    return Path(settings.spark.class_archives) / f"{name}.jsa"
+
+
+def _s3a(s3: S3Settings) -> dict[str, str]:
+    conf = {
+        "fs.s3a.endpoint.region": s3.region,
+        # We overwrite nothing under these paths, so S3A need not look before it writes.
+        "fs.s3a.create.performance": "true",
+        "fs.s3a.directory.marker.retention": "keep",
+    }
+    if s3.endpoint is not None:
+        conf |= {
+            "fs.s3a.endpoint": str(s3.endpoint).rstrip("/"),
+            "fs.s3a.path.style.access": "true",
+            "fs.s3a.connection.ssl.enabled": str(s3.endpoint.scheme == "https").lower(),
+        }
+    if s3.access_key is not None and s3.secret_key is not None:
+        conf |= {
+            "fs.s3a.aws.credentials.provider": "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
+            "fs.s3a.access.key": s3.access_key.get_secret_value(),
+            "fs.s3a.secret.key": s3.secret_key.get_secret_value(),
+        }
+    return conf

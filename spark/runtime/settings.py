@@ -1,0 +1,75 @@
+"""What the Spark deployables read from the environment."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from contracts.settings import Settings
+from spark.runtime.mode import Mode
+
+ResumeFrom = Literal["both", "group", "checkpoint"]
+OnDataLoss = Literal["stop", "continue"]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Cluster(_Part):
+    """Where Spark runs.
+
+    `jars` are folders, separated like PATH; empty where the jars lie beside Spark's own. `driver_memory` is the JVM's
+    heap, in Spark's notation. A local master runs everything inside the driver. `class_archives` is a folder where the
+    driver's JVM keeps its classes as it needs them, for the next start, which takes two thirds of the time; none if empty.
+    """
+
+    master: str = "local[2]"
+    jars: str = ""
+    driver_memory: str = "800m"
+    class_archives: str = ""
+
+
+class LiveSettings(_Part):
+    """The live enrichment: how long a batch lasts at least (seconds; 0: the next one begins when there are records), and how
+    many records it takes at once.
+
+    `mode`: see `spark.runtime.mode`. In real-time mode records are not taken in batches, and `interval_seconds` is the time from one
+    commit of positions to the next, each of which is a pause. `dead_letter_limit` is the share of bad records in a
+    transaction, or in the last seconds in real-time mode, that stops the query in place of sending them to the dead letters; 1 never
+    does. `resume_from` chooses when checkpoint and consumer group contradict each other, `on_data_loss` when records are
+    gone from the topic unread.
+    One process runs the query, which holds a lease: after `lease_seconds` of silence another one may take over.
+    """
+
+    trigger_seconds: float = Field(default=0.0, ge=0)
+    max_offsets_per_trigger: int = Field(default=1_048_576, gt=0)
+    mode: Mode = Mode.EXACTLY_ONCE
+    interval_seconds: float = Field(default=120.0, ge=5, le=3600)
+    dead_letter_limit: float = Field(default=0.2, ge=0, le=1)
+    resume_from: ResumeFrom = "both"
+    on_data_loss: OnDataLoss = "stop"
+    lease_seconds: float = Field(default=6.0, gt=0)
+
+
+class LakeSettings(_Part):
+    """The lake writer: the longer between two commits (seconds), the larger the files.
+
+    `topics` are those that this process lands; none named is all whose contract asks for a table. A table has one writer,
+    which holds a lease: after `lease_seconds` of silence another one may take over.
+    """
+
+    topics: tuple[str, ...] = ()
+    trigger_seconds: float = Field(default=10.0, ge=0)
+    max_offsets_per_trigger: int = Field(default=500_000, gt=0)
+    lease_seconds: float = Field(default=12.0, gt=0)
+
+
+class SparkSettings(Settings):
+    """Settings of `python -m spark`. `stalled_after_seconds` without any progress, a query counts as unhealthy."""
+
+    spark: Cluster = Cluster()
+    live: LiveSettings = LiveSettings()
+    lake: LakeSettings = LakeSettings()
+    stalled_after_seconds: float = Field(default=120.0, gt=0)

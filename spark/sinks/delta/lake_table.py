@@ -1,0 +1,239 @@
+"""A Delta table of the lake, as its one writer sees it: made and changed by deltalake, without Spark."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+import structlog
+from deltalake import DeltaTable, Field, QueryBuilder, Schema
+from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
+from pyspark.sql.types import StructType
+
+from contracts.errors import ContractError
+from contracts.settings import S3Settings
+from contracts.topic import TopicContract
+from spark.runtime.errors import PositionsDisagree, TakenOver
+from spark.sinks.delta.merged_files import LiveFile, merged
+from spark.sinks.delta.positions import Positions
+from spark.sinks.delta.table_files import TableFile, partition_texts
+
+_log = structlog.get_logger(__name__)
+
+_CHECKPOINT_COMMITS = 20
+"""After so many commits the log is written out as one file: a reader reads that one and what follows."""
+
+_FEATURE_VERSIONS = {1, 2, 7}
+"""Writer versions without features of their own: those between bring change data, generated columns, column mapping, identities;
+7 names each.
+"""
+
+_HONOURED = {"appendOnly", "invariants", "timestampNtz"}
+"""What version 2 has, which is how the table was made, and a type of column."""
+
+
+class TableWriter:
+    """Commits go where the writer thinks that the table is, by a put that fails if something is there.
+
+    So whoever else has committed in between makes the commit fail, and nothing is written twice: what this writer knows
+    of the table is all that there is. Each writer begins with a commit, its lease's epoch, which fences whoever was before it.
+    """
+
+    def __init__(
+        self,
+        s3: S3Settings,
+        topic: TopicContract,
+        schema: StructType,
+        statistics: Sequence[str],
+        epoch: int,
+        topic_ids: Mapping[str, str],
+    ) -> None:
+        """Create the table if there is none, and add the columns that it lacks; `schema` is that of its rows, `topic_ids` are what
+        the brokers say of the topic and of the one that it is derived from.
+
+        Raises ContractError if a column has another type or the table a feature that this can't write, PositionsDisagree if the table is of topics with other ids.
+        """
+        assert topic.lake is not None
+        self._topic = topic.name
+        self._id_properties = {topic.name: "headrace.topic_id"}
+        if topic.derived_from is not None:
+            self._id_properties[topic.derived_from] = "headrace.raw_topic_id"
+        self._s3 = s3
+        self._prefix = f"lake/{topic.lake.table}"
+        self._statistics = list(statistics)
+        self._partition_by = list(topic.lake.partition_by)
+        history = f"interval {topic.lake.history_days} days"
+        properties = {
+            "delta.dataSkippingStatsColumns": ",".join(statistics),
+            "delta.checkpointInterval": str(_CHECKPOINT_COMMITS),
+            "delta.logRetentionDuration": history,
+            "delta.deletedFileRetentionDuration": history,
+            "headrace.epoch": str(epoch),
+            **{self._id_properties[name]: topic_id for name, topic_id in topic_ids.items()},
+        }
+        wanted = Schema.from_json(schema.json())
+        self.table = DeltaTable.create(
+            f"s3://{s3.bucket}/{self._prefix}",
+            wanted,
+            mode="ignore",
+            partition_by=self._partition_by,
+            description=topic.description,
+            configuration=properties,
+            raise_if_key_not_exists=False,
+            storage_options=s3.delta_options(),
+        )
+        self._refuse_features()
+        self.check_topics(topic_ids)
+        self._evolve(wanted)
+        found = self.table.metadata().configuration
+        if changed := {name: value for name, value in properties.items() if found.get(name) != value}:
+            self.table.alter.set_table_properties(changed, raise_if_not_exists=False)
+
+    @property
+    def version(self) -> int:
+        """The version of the table that this writer has made or found."""
+        return self.table.version()
+
+    def check_topics(self, topic_ids: Mapping[str, str]) -> None:
+        """Raises PositionsDisagree if a topic is another one than the table's rows are of: it was deleted and made anew."""
+        kept = self.table.metadata().configuration
+        for topic, topic_id in topic_ids.items():
+            before = kept.get(self._id_properties[topic])
+            if before and before != topic_id:
+                raise PositionsDisagree(
+                    f"{topic} was deleted and made anew: the table {self.table.table_uri} is of the topic with id {before}, the "
+                    f"brokers have one with id {topic_id}, whose records would be taken for those that the table has. Move the "
+                    f"folder {self._prefix} away and remove checkpoints/{self._prefix}, and the table is filled anew"
+                )
+
+    def read_positions(self, partitions: Sequence[int]) -> Positions:
+        """How far the table has taken in these partitions of its topic.
+
+        Raises PositionsDisagree if somebody else has filled it.
+        """
+        positions = self._positions_of(partitions)
+        if not positions.next_offsets and self.table.get_add_actions().num_rows:
+            raise PositionsDisagree(
+                f"the table {self.table.table_uri} has rows, but does not say how far it has taken in {self._topic}: another "
+                "program has written it; move it away to fill it from the topic's beginning"
+            )
+        return positions
+
+    def highest(self, raw: str) -> int:
+        """The offset after the highest one of `raw` ("topic/partition") of which the table has a derived record."""
+        return self.table.transaction_version(f"headrace/raw/{raw}") or 0
+
+    def revisions(self, raw_offsets: Sequence[tuple[int, int]], *, repairs: bool = False) -> Iterator[tuple[str, int]]:
+        """Coordinate and revision of every row whose `raw_offset` lies in one of these ranges, both ends included; of `repairs`
+        only the rows of later revisions, which are few.
+
+        Files that hold none are left alone, by their statistics.
+        """
+        within = " or ".join(f"raw_offset between {least} and {greatest}" for least, greatest in raw_offsets)
+        there = any(field.name == "revision" for field in self.table.schema().fields)
+        # Null in rows from before the field was added.
+        revision = "coalesce(revision, 0)" if there else "0"
+        where = f"({within}) and {revision} {'>' if repairs else '<='} 0"
+        found = (
+            QueryBuilder()
+            .register("rows", self.table)
+            .execute(f"select coordinate, {revision} from rows where {where}")
+        )
+        for batch in found:
+            yield from zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
+
+    def commit(self, files: Sequence[TableFile], positions: Positions, highest: Mapping[str, int]) -> None:
+        """Add the files and move the positions, both or neither.
+
+        Raises TakenOver, having written nothing, if anybody else has made a version since this writer's last.
+        """
+        marks = [Transaction(self._app(partition), offset) for partition, offset in positions.next_offsets.items()]
+        marks += [Transaction(f"headrace/raw/{raw}", offset) for raw, offset in highest.items()]
+        adds = [_added(each, data_change=True) for each in files]
+        self._commit(adds, CommitProperties({"userMetadata": positions.as_json()}, 0, marks))
+        self.confirm(positions)
+
+    def merge(self, files: Sequence[LiveFile]) -> TableFile:
+        """A file with the rows of these, all of one partition, in their order; it is not yet part of the table.
+
+        Made here, since deltalake's own compaction writes a partition's value out as the folder's name, which may be too long.
+        """
+        schema = pa.schema([(field.name, field.type) for field in pa.schema(self.table.schema())])
+        return merged(self._s3, self._prefix, files, schema, self._statistics)
+
+    def replace(self, files: Sequence[LiveFile], by: Sequence[TableFile]) -> None:
+        """Put files with the same rows in the place of these. Raises TakenOver as `commit` does."""
+        now_ms = round(time.time() * 1000)
+        gone = [RemoveAction(each.path, False, now_ms, each.size, partition_texts(each.partition)) for each in files]
+        self._commit([*gone, *(_added(each, data_change=False) for each in by)], CommitProperties(None, 0))
+
+    def confirm(self, positions: Positions) -> None:
+        """Raises TakenOver unless the table, as read last, has taken in just this: a commit may follow it."""
+        if self._positions_of(list(positions.next_offsets)) != positions:
+            raise self.taken()
+
+    def files(self) -> list[LiveFile]:
+        """Every file of the newest version, the oldest first."""
+        actions = self.table.get_add_actions()
+        names = ["modification_time", "path", "size_bytes", *(["partition"] if self._partition_by else [])]
+        columns = [actions.column(name).to_pylist() for name in names]
+        found = sorted(zip(*columns, strict=True), key=lambda each: each[:2])
+        return [LiveFile(path, size, *(dict(each) for each in partition)) for _, path, size, *partition in found]
+
+    def taken(self) -> TakenOver:
+        """What to raise when somebody else turns out to have committed."""
+        return TakenOver(f"another writer has committed to {self.table.table_uri}: this one stops; a table has one")
+
+    def _commit(self, actions: Sequence[AddAction | RemoveAction], properties: CommitProperties) -> None:
+        """`properties` allow no second attempt, which would be at another version."""
+        try:
+            self.table.create_write_transaction(
+                list(actions), "append", self.table.schema(), self._partition_by, commit_properties=properties
+            )
+        except CommitFailedError as error:
+            raise self.taken() from error
+        self.table.update_incremental()
+
+    def _positions_of(self, partitions: Sequence[int]) -> Positions:
+        found = {each: self.table.transaction_version(self._app(each)) for each in partitions}
+        return Positions(self._topic, {each: offset for each, offset in found.items() if offset is not None})
+
+    def _app(self, partition: int) -> str:
+        return f"headrace/{self._topic}/{partition}"
+
+    def _refuse_features(self) -> None:
+        """What another engine has turned on: deltalake would commit files that readers then take for something else."""
+        protocol = self.table.protocol()
+        features = set(protocol.writer_features or [])
+        if protocol.min_writer_version in _FEATURE_VERSIONS and features <= _HONOURED:
+            return
+        said = ", ".join(sorted(features - _HONOURED)) or f"those of writer version {protocol.min_writer_version}"
+        raise ContractError(
+            f"the table {self.table.table_uri} has features of Delta that `lake` can't write ({said}): another engine has turned "
+            "them on. Drop them there (ALTER TABLE … DROP FEATURE …), or restore the version before, or move the folder "
+            f"{self._prefix} away and remove checkpoints/{self._prefix}, and the table is filled anew"
+        )
+
+    def _evolve(self, wanted: Schema) -> None:
+        """Add what the contract has added."""
+        there = {field.name: field for field in self.table.schema().fields}
+        for field in wanted.fields:
+            if field.name in there and field.type != there[field.name].type:
+                raise ContractError(
+                    f"{self._topic}: {field.name} is {_type(field)} by its contract, but {_type(there[field.name])} in the "
+                    f"table {self.table.table_uri}, which can't change it: land the topic in a table of another name"
+                )
+        if added := [field for field in wanted.fields if field.name not in there]:
+            self.table.alter.add_columns(added)
+            _log.info("columns added", table=self.table.table_uri, columns=[field.name for field in added])
+
+
+def _added(file: TableFile, *, data_change: bool) -> AddAction:
+    return AddAction(file.path, file.size, file.partition_values, file.modified_ms, data_change, file.stats)
+
+
+def _type(field: Field) -> str:
+    return json.dumps(json.loads(field.to_json())["type"])

@@ -1,0 +1,56 @@
+"""How far a lake table has consumed its topic; the table itself says so, in its commits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from spark.runtime.errors import PositionsDisagree
+from spark.sources.offsets import OffsetRange
+
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """For each partition the offset after the last one that the table has taken in; none for an untouched partition."""
+
+    topic: str
+    next_offsets: Mapping[int, int]
+
+    def as_json(self) -> str:
+        """What a commit's `userMetadata` says, for people; what counts are the commit's transactions."""
+        return json.dumps({"topic": self.topic, "positions": {str(p): n for p, n in self.next_offsets.items()}})
+
+    def starting_offsets(self, partitions: Sequence[int]) -> str:
+        """The `startingOffsets` of a Kafka source without checkpoint; -2 is the earliest that there is."""
+        return json.dumps({self.topic: {str(p): self.next_offsets.get(p, -2) for p in partitions}})
+
+    def after(self, ranges: Sequence[OffsetRange]) -> Positions:
+        """The positions when these ranges are taken in too.
+
+        Raises PositionsDisagree if one begins beyond the position: what lies between would be lost.
+        """
+        moved = dict(self.next_offsets)
+        for found in ranges:
+            taken = moved.get(found.partition, found.start)
+            if found.start > taken:
+                raise PositionsDisagree(
+                    f"the table has {found.topic}/{found.partition} up to offset {taken}, but the batch begins at "
+                    f"{found.start}: start again, and the table says where to go on"
+                )
+            moved[found.partition] = max(taken, found.end)
+        return replace(self, next_offsets=moved)
+
+    def overlap(self, ranges: Sequence[OffsetRange]) -> bool:
+        """Whether the table has taken in some of the records in these ranges."""
+        return any(found.start < self.next_offsets.get(found.partition, found.start) for found in ranges)
+
+    def beyond(self) -> Column:
+        """Whether a row of the Kafka source is one that the table has not taken in."""
+        taken = F.lit(False)
+        for partition, end in self.next_offsets.items():
+            taken = taken | ((F.col("partition") == partition) & (F.col("offset") < end))
+        return ~taken

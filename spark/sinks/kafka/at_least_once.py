@@ -1,0 +1,115 @@
+"""The at-least-once sink: Spark's own Kafka writer."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from typing import Any
+
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F
+
+from contracts.brokers import partitions_of
+from contracts.settings import KafkaSettings
+from spark.lookups.enrich import LOOKUPS
+from spark.records.dead_letters import dead_letter_headers
+from spark.records.headers import coordinate, header_array, header_if_any
+from spark.runtime.settings import LiveSettings
+from spark.sinks.kafka.resume import resume, starting_offsets
+from spark.sinks.kafka.sink import PASSED_ON, Route, ToRows, Written
+from spark.sinks.kafka.succession import leave_epoch, wait_for_predecessor
+from spark.sinks.kafka.tail import read_known
+from spark.sinks.kafka.transaction import fenced, position_reader
+from spark.sources.checkpoint_offsets import CheckpointOffsets
+from spark.sources.kafka import write_records
+from spark.sources.offsets import OffsetRange
+
+_TIMEOUT_SECONDS = 30.0
+
+
+class AtLeastOnceSink:
+    """A batch that is run again after a failure is written again, with the same coordinates."""
+
+    keeps_checkpoint = True
+
+    def __init__(
+        self, kafka: KafkaSettings, route: Route, live: LiveSettings, epoch: int = 0, notice_seconds: float = 0.0
+    ) -> None:
+        """`epoch` is that of the lease, 0 without one, `notice_seconds` how long its last holder may go on in real-time mode."""
+        self._epoch = epoch
+        self._notice_seconds = notice_seconds
+        self._kafka = kafka
+        self._route = route
+        self._live = live
+
+    def take_over(self, stopping: threading.Event) -> None:
+        """Fence whoever writes exactly once, and leave the epoch beside what offsets the group has, for one that writes otherwise to find.
+
+        Raises KafkaException, and StopRequested.
+        """
+        kafka = self._kafka.client_config()
+        with closing(position_reader(kafka, self._route)) as reader:
+            partitions = partitions_of(reader, self._route.source, _TIMEOUT_SECONDS)
+            with fenced(kafka, self._route, partitions) as producers:
+                left = leave_epoch(producers, reader, self._route, partitions, self._epoch)
+        wait_for_predecessor(left, self._notice_seconds, stopping)
+
+    def starting_offsets(self, checkpoint: CheckpointOffsets, stopping: threading.Event) -> str:
+        """Where the mode before it was, by the group: its own position is the checkpoint.
+
+        Raises PositionsDisagree if records that nobody has taken in are gone from the topic, and StopRequested.
+        """
+        topic = self._route.source
+        reader = position_reader(self._kafka.client_config(), self._route)
+        try:
+            partitions = partitions_of(reader, topic, _TIMEOUT_SECONDS)
+            known = read_known(self._kafka, self._route, reader, partitions, self._live.on_data_loss, stopping)
+            found = {p: known.found(reader, topic, p, None) for p in partitions}
+        finally:
+            reader.close()
+        return starting_offsets(topic, resume(found, topic, self._live.resume_from, self._live.on_data_loss))
+
+    def write(self, batch: DataFrame, to_rows: ToRows, ranges: Sequence[OffsetRange]) -> Written:
+        """Write the rows; returns when the brokers have them all."""
+        seen = Observation()
+        write_records(self._kafka, kafka_records(observed(to_rows(batch), seen), self._route))
+        return written(seen.get)
+
+
+def kafka_records(rows: DataFrame, route: Route) -> DataFrame:
+    """Rows of `spark.sinks.kafka.sink.outgoing` as columns of Spark's Kafka writer: topic, key, value and headers."""
+    good = F.col("reason").isNull()
+    source = F.lit(route.source)
+    # Those that are the same for every record stand alone: one literal, which costs nothing per record.
+    constant = header_array({name: F.lit(text) for name, text in route.constant_headers.items()})
+    derived = F.concat(
+        header_array({"ce_id": coordinate(source, F.col("partition"), F.col("offset"))}),
+        constant,
+        *[header_if_any(name, F.col(name)) for name in PASSED_ON],
+    )
+    timestamp = F.timestamp_millis("timestamp_ms").alias("timestamp")
+    record = F.struct(source.alias("topic"), "partition", "offset", timestamp, "headers", "stump")
+    bad = dead_letter_headers(route.query, record, F.col("reason"), F.col("error"))
+    topic = F.when(good, F.lit(route.target)).otherwise(F.lit(route.dead_letters))
+    return rows.select(topic.alias("topic"), "key", "value", F.when(good, derived).otherwise(bad).alias("headers"))
+
+
+def observed(rows: DataFrame, seen: Observation | str) -> DataFrame:
+    """Rows of `spark.sinks.kafka.sink.outgoing`, counted into `seen` while they pass, at no further job; `written` reads it."""
+    return rows.observe(
+        seen,
+        F.count("reason").alias("dead_letters"),
+        F.min("timestamp_ms").alias("oldest_ms"),
+        F.avg("timestamp_ms").alias("mean_ms"),
+        *[
+            F.count_if(F.find_in_set(F.lit(lookup.name), F.col("unmatched")) > 0).alias(f"unmatched.{lookup.name}")
+            for lookup in LOOKUPS
+        ],
+    )
+
+
+def written(seen: Mapping[str, Any]) -> Written:
+    """What `observed` has counted."""
+    unmatched = {lookup.name: seen[f"unmatched.{lookup.name}"] for lookup in LOOKUPS}
+    return Written(seen["dead_letters"], seen["oldest_ms"], seen["mean_ms"], unmatched)

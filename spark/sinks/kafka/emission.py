@@ -1,0 +1,77 @@
+"""Records sent by the driver itself, in Kafka transactions of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from confluent_kafka import KafkaError, KafkaException
+
+from contracts.brokers import retried
+from spark.runtime.errors import RepairFailed
+from spark.sinks.kafka.sink import Route
+from spark.sinks.kafka.transaction import abort, close, transactional_producer
+
+_TIMEOUT_SECONDS = 30.0
+_TRANSACTION_SECONDS = 15.0
+"""An open transaction holds back every reader of committed records, and nobody starts a repair again that was killed."""
+
+_FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
+
+
+class Outgoing(NamedTuple):
+    """A derived record: the raw record's coordinate, key, value, and the header `ce_time`."""
+
+    coordinate: str
+    key: bytes | None
+    value: bytes
+    ce_time: str
+
+
+class Emission:
+    """The one that may send for its route from its making on: who did so before is fenced, and what it left open is aborted.
+
+    Raises RepairFailed when somebody else took over, or when the brokers refuse; what was committed before holds.
+    """
+
+    def __init__(self, kafka: Mapping[str, str], route: Route) -> None:
+        self._route = route
+        self._constant = [(name, text.encode()) for name, text in route.constant_headers.items()]
+        timeout = {"transaction.timeout.ms": str(round(_TRANSACTION_SECONDS * 1000))}
+        # One for all partitions, whose number is not asked.
+        self._producer = transactional_producer({**kafka, **timeout}, route, 0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        close(self._producer)
+
+    def commit(self, records: Iterable[Outgoing]) -> None:
+        """Send all in one transaction; returns when it is committed."""
+        try:
+            self._producer.begin_transaction()
+            for record in records:
+                self._produce(record)
+            retried(lambda: self._producer.commit_transaction(_TIMEOUT_SECONDS), _TRANSACTION_SECONDS)
+        except KafkaException as failure:
+            error: KafkaError = failure.args[0]
+            abort(self._producer)
+            if error.code() in _FENCED:
+                raise RepairFailed("another repair began, which goes on from what this one has committed") from failure
+            raise RepairFailed(f"the brokers refuse: {error.str()}; run it again, nothing is sent twice") from failure
+        except BaseException:
+            abort(self._producer)
+            raise
+
+    def _produce(self, record: Outgoing) -> None:
+        headers: list[tuple[str, str | bytes | None]] = [("ce_id", record.coordinate), ("ce_time", record.ce_time)]
+        headers += self._constant
+        while True:
+            try:
+                return self._producer.produce(self._route.target, record.value, record.key, headers=headers)
+            except BufferError:
+                self._producer.poll(0.05)

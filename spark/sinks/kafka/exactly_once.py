@@ -1,0 +1,196 @@
+"""The exactly-once sink: rows, dead letters and positions in one Kafka transaction for each source partition."""
+
+from __future__ import annotations
+
+import functools
+import json
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import prometheus_client
+import structlog
+from botocore.exceptions import BotoCoreError, ClientError
+from confluent_kafka import KafkaException, TopicPartition
+from pyspark.sql import DataFrame
+
+from contracts.brokers import partitions_of
+from contracts.settings import KafkaSettings
+from spark.runtime.errors import SinkRefused, TakenOver
+from spark.runtime.internals.prepared import Prepared
+from spark.runtime.lifecycle import Lifecycle
+from spark.runtime.settings import LiveSettings
+from spark.sinks.kafka.offset_note import Mark, OffsetNote
+from spark.sinks.kafka.resume import resume, starting_offsets
+from spark.sinks.kafka.sink import Route, ToRows, Written
+from spark.sinks.kafka.succession import leave_epoch, wait_for_predecessor
+from spark.sinks.kafka.tail import Taken, not_taken, read_known
+from spark.sinks.kafka.transaction import (
+    Plan,
+    commit_position,
+    committed_positions,
+    fenced,
+    given,
+    note_of,
+    position_reader,
+    sending,
+)
+from spark.sources.checkpoint_offsets import CheckpointOffsets
+from spark.sources.offsets import OffsetRange
+
+SKIPPED = prometheus_client.Counter(
+    "headrace_replayed_records", "Records of a repeated batch that were committed before.", ["query"]
+)
+
+_TIMEOUT_SECONDS = 30.0
+_KEEP_SECONDS = 3600.0
+_KEEP_AGAIN_SECONDS = 60.0
+_log = structlog.get_logger(__name__)
+
+
+class ExactlyOnceSink:
+    """The group's committed offset is the position: what lies below it is in the target topic, once.
+
+    Real-time mode commits positions later than records. What its records tell beyond them is skipped once.
+    """
+
+    keeps_checkpoint = False
+
+    def __init__(
+        self, kafka: KafkaSettings, route: Route, live: LiveSettings, epoch: int = 0, notice_seconds: float = 0.0
+    ) -> None:
+        """`epoch` is that of the lease, 0 without one, `notice_seconds` how long its last holder may go on in real-time mode."""
+        self._settings = kafka
+        self._epoch = epoch
+        self._notice_seconds = notice_seconds
+        self._kafka = kafka.client_config()
+        self._route = route
+        self._live = live
+        self._writing = threading.Lock()
+        self._topic_id: str | None = None
+        self._taken: dict[int, Taken] = {}
+        self._prepared = functools.lru_cache(maxsize=1)(self._prepare)
+
+    def starting_offsets(self, checkpoint: CheckpointOffsets, stopping: threading.Event) -> str:
+        """The group's. Fences whoever else writes, so that nobody moves them any more.
+
+        Raises PositionsDisagree if the checkpoint is ahead, or records that nobody has taken in are gone from the topic,
+        TakenOver if another process has begun meanwhile, and StopRequested.
+        """
+        topic = self._route.source
+        reader = position_reader(self._kafka, self._route)
+        try:
+            partitions = partitions_of(reader, topic, _TIMEOUT_SECONDS)
+            with fenced(self._kafka, self._route, partitions) as producers:
+                with self._unless_fenced():
+                    left = leave_epoch(producers, reader, self._route, partitions, self._epoch)
+                wait_for_predecessor(left, self._notice_seconds, stopping)
+                known = read_known(self._settings, self._route, reader, partitions, self._live.on_data_loss, stopping)
+                before = checkpoint.committed(topic)
+                found = {p: known.found(reader, topic, p, before.get(p)) for p in partitions}
+                self._topic_id = known.topic_id
+                positions = resume(found, topic, self._live.resume_from, self._live.on_data_loss)
+                self._taken = {
+                    p: known.taken[p].at(at) if p in known.taken else Taken(at) for p, at in positions.items()
+                }
+                for p, at in positions.items():
+                    there = known.committed.get(p)
+                    if there is not None and there.offset == at and note_of(there) == self._note(self._taken[p].mark):
+                        continue
+                    metadata = self._note(self._taken[p].mark).as_metadata()
+                    with self._unless_fenced():
+                        commit_position(producers[p], reader, TopicPartition(topic, p, at, metadata))
+        finally:
+            reader.close()
+        return starting_offsets(topic, positions)
+
+    @contextmanager
+    def _unless_fenced(self) -> Iterator[None]:
+        """Raises TakenOver if somebody has taken over since this process began."""
+        try:
+            yield
+        except KafkaException as error:
+            if not error.args[0].fatal():
+                raise
+            raise TakenOver(
+                f"another process has begun to run {self._route.query} while this one did: this one stops, having written nothing"
+            ) from error
+
+    def write(self, batch: DataFrame, to_rows: ToRows, ranges: Sequence[OffsetRange]) -> Written:
+        """Raises SinkRefused if a task found that writing would lose or double records."""
+        late = {at.partition: self._taken[at.partition] for at in ranges if at.start <= self._last_taken(at.partition)}
+        notes = {at.partition: self._note(late[at.partition].mark if at.partition in late else None) for at in ranges}
+        metadata = {partition: note.as_metadata() for partition, note in notes.items()}
+        prepared = self._prepare(to_rows, late) if late else self._prepared(to_rows)
+        with self._writing, given(batch.sparkSession.sparkContext, ranges, metadata):
+            found = prepared.collect(batch)
+        results = [json.loads(text) for text in found]
+        skipped = sum(result["skipped"] for result in results)
+        if skipped:
+            SKIPPED.labels(self._route.query).inc(skipped)
+            _log.info("skipped what was committed before", records=skipped)
+        refusals = [result["refused"] for result in results if result["refused"] is not None]
+        if refusals:
+            raise SinkRefused("; ".join(refusals))
+        return _together(results)
+
+    def _prepare(self, to_rows: ToRows, late: Mapping[int, Taken] | None = None) -> Prepared:
+        plan = Plan(self._kafka, self._route, self._epoch, self._live.dead_letter_limit)
+
+        def query(batch: DataFrame) -> DataFrame:
+            return sending(not_taken(to_rows(batch), late or {}), plan)
+
+        return Prepared(query)
+
+    def _note(self, mark: Mark | None) -> OffsetNote:
+        return OffsetNote(self._epoch, mark, self._topic_id)
+
+    def _last_taken(self, partition: int) -> int:
+        """The last record that real-time mode wrote ahead of its position; -1 if there is none."""
+        return max(self._taken[partition].beyond, default=-1) if partition in self._taken else -1
+
+    def keep_offsets(self, lifecycle: Lifecycle) -> None:
+        """Commit the positions again every hour, until it is stopping: brokers forget those that nobody renews for days."""
+        pause = _KEEP_SECONDS
+        while not lifecycle.stopping.wait(pause):
+            try:
+                # Between batches only, or it would fence the sink's own tasks.
+                with self._writing:
+                    if lifecycle.lease is not None:
+                        # One that slept would fence who has taken over.
+                        lifecycle.lease.check()
+                    self.renew_offsets()
+                pause = _KEEP_SECONDS
+            except TakenOver:
+                return  # which the queries find out as well
+            except (KafkaException, BotoCoreError, ClientError) as error:
+                _log.warning("offsets not renewed", query=self._route.query, error=str(error))
+                pause = _KEEP_AGAIN_SECONDS
+
+    def renew_offsets(self) -> None:
+        """Commit every position of the group again, each in a transaction of its partition's own producer."""
+        topic = self._route.source
+        consumer = position_reader(self._kafka, self._route)
+        try:
+            for partition in partitions_of(consumer, topic, _TIMEOUT_SECONDS):
+                with fenced(self._kafka, self._route, [partition]) as producers:
+                    position = committed_positions(consumer, topic, [partition]).get(partition)
+                    if position is not None:
+                        commit_position(producers[partition], consumer, position)
+        finally:
+            consumer.close()
+
+
+def _together(results: Sequence[Mapping[str, Any]]) -> Written:
+    rows = sum(result["sent"] + result["dead_letters"] for result in results)
+    unmatched: Counter[str] = Counter()
+    for result in results:
+        unmatched.update(result["unmatched"])
+    return Written(
+        sum(result["dead_letters"] for result in results),
+        min((result["oldest_ms"] for result in results if result["oldest_ms"] is not None), default=None),
+        sum(result["sum_ms"] for result in results) / rows if rows else None,
+        unmatched,
+    )

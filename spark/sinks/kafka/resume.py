@@ -1,0 +1,79 @@
+"""Where `live` goes on: what group, checkpoint and topic say, and what to do when they contradict each other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import structlog
+
+from spark.runtime.errors import PositionsDisagree
+from spark.runtime.settings import OnDataLoss, ResumeFrom
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One partition: the group's offset and the checkpoint's, if any; its first offset and the one after its last; whether the
+    target topics tell that the group had an offset once. If the group's offset is of a topic that is gone, the ids of that one and of the
+    one there.
+    """
+
+    group: int | None
+    checkpoint: int | None
+    low: int
+    high: int
+    is_forgotten: bool = False
+    made_anew: tuple[str, str | None] | None = None
+
+
+def resume(found: Mapping[int, Found], topic: str, resume_from: ResumeFrom, on_data_loss: OnDataLoss) -> dict[int, int]:
+    """The offset at which each partition is to go on.
+
+    The group leads: a checkpoint that is older would repeat what was written, so no setting goes back to it. To go back, stop `live`
+    and set the group's offsets back, as with any consumer. Raises PositionsDisagree, with what to set, if
+    the checkpoint is ahead of the group, if the brokers have forgotten the group's offset, or if records that nobody has taken in
+    are gone from the topic.
+    """
+    positions = {}
+    for partition, at in sorted(found.items()):
+        name = f"{topic}/{partition}"
+        position = at.low if at.group is None else at.group
+        if at.group is None and at.checkpoint is None and at.is_forgotten and resume_from != "group":
+            raise PositionsDisagree(
+                f"{name}: the consumer group has no offset, but the target topic has records that come from there: it was "
+                "deleted, as with a topic that was made anew, or the brokers have forgotten it, as that of a group that committed "
+                "nothing for a week. Set it with "
+                f"kafka-consumer-groups, or HEADRACE_LIVE__RESUME_FROM=group to begin at {at.low} and write again what is there"
+            )
+        if at.checkpoint is not None and at.checkpoint > position:
+            if resume_from == "both":
+                raise PositionsDisagree(
+                    f"{name}: the checkpoint has read up to offset {at.checkpoint}, the consumer group "
+                    f"{'has no offset' if at.group is None else f'has taken in up to {at.group}'}. "
+                    "Set HEADRACE_LIVE__RESUME_FROM=group to read what lies between (again, if another sink wrote it), or "
+                    "=checkpoint to leave it out"
+                )
+            if resume_from == "checkpoint":
+                position = at.checkpoint
+        if at.made_anew is not None or not at.low <= position <= at.high:
+            lost = (
+                f"{name} was made anew: the offset {position} is of the topic with the id {at.made_anew[0]}, the one there has {at.made_anew[1]}"
+                if at.made_anew is not None
+                else f"{at.low - position} records from offset {position} up to {at.low} are gone from {name} unread"
+                if position < at.low
+                else f"{name} ends at offset {at.high}, before the {position} that were taken in: it was made anew or cut"
+            )
+            if on_data_loss == "stop":
+                raise PositionsDisagree(f"{lost}. Set HEADRACE_LIVE__ON_DATA_LOSS=continue to go on at {at.low}")
+            _log.error("records lost", lost=lost, goes_on_at=at.low)
+            position = at.low
+        positions[partition] = position
+    return positions
+
+
+def starting_offsets(topic: str, positions: Mapping[int, int]) -> str:
+    """As the option of Spark's Kafka source."""
+    return json.dumps({topic: {str(partition): position for partition, position in positions.items()}})

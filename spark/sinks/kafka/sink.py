@@ -1,0 +1,111 @@
+"""Where the rows of a batch go, and what they look like: `Sink`, `Route`, `outgoing`."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from spark.records.headers import header
+from spark.sources.offsets import OffsetRange
+
+if TYPE_CHECKING:  # Spark's Python workers import this file, and would import boto3 by that one
+    from spark.sources.checkpoint_offsets import CheckpointOffsets
+
+PASSED_ON = {"ce_time": "ce_time", "ce_causationid": "ce_id", "traceparent": "traceparent"}
+"""Headers of a derived record, and those of the raw record that they come from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """From which topic to which; `query` is who does it: consumer group, connector name and CloudEvents source."""
+
+    query: str
+    source: str
+    target: str
+    dead_letters: str
+
+    @property
+    def constant_headers(self) -> dict[str, str]:
+        """Headers that are the same on every derived record."""
+        return {
+            "ce_type": self.target,
+            "ce_source": f"/spark/{self.query}",
+            "ce_specversion": "1.0",
+            "content-type": "application/avro",
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What became of a batch's rows, as far as metrics tell. `oldest_ms` and `mean_ms` are of the raw records' timestamps,
+    milliseconds since 1970, None without any; `unmatched` counts by lookup.
+    """
+
+    dead_letters: int
+    oldest_ms: int | None
+    mean_ms: float | None
+    unmatched: Mapping[str, int]
+
+
+ToRows = Callable[[DataFrame], DataFrame]
+"""Raw records to rows of `outgoing`."""
+
+
+class Sink(Protocol):
+    """Takes everything of a batch, or raises.
+
+    `keeps_checkpoint`: the query goes on with the checkpoint that is there, if there is one, in place of beginning a new one.
+    """
+
+    keeps_checkpoint: bool
+
+    def starting_offsets(self, checkpoint: CheckpointOffsets, stopping: threading.Event) -> str:
+        """The `startingOffsets` of the Kafka source, before the query starts; not asked where it goes on with a checkpoint.
+
+        A checkpoint that the sink's own position contradicts is refused (PositionsDisagree); any other tells nothing from then on.
+        Raises StopRequested when `stopping` is set.
+        """
+
+    def write(self, batch: DataFrame, to_rows: ToRows, ranges: Sequence[OffsetRange]) -> Written:
+        """Write what `to_rows` makes of a batch of raw records.
+
+        The same `to_rows` gives the same plan for every batch, and may be asked only once. `ranges` are the raw offsets of the
+        batch, one for each task, in order.
+        """
+
+
+def outgoing(enriched: DataFrame, value: Column, unmatched: Column) -> DataFrame:
+    """Flat rows, cheap to hand to Python: columns of `spark.records.decode` and the fields of `value` in, these out.
+
+    * `partition` int, `offset` bigint: the raw record's; `timestamp_ms` bigint: its timestamp, since 1970
+    * `reason`, `error` string: null for a good record
+    * `key` binary; `value` binary: `value` of a good record, the original bytes of a bad one
+    * one binary column for each of `PASSED_ON`
+    * `headers`: the original ones of a bad record, null for a good one
+    * `stump`: that of `spark.records.decode`
+    * `unmatched` string: the lookups that had no row, with commas between; null for a bad record. No sink writes it
+    """
+    return enriched.select(
+        "record.partition",
+        "record.offset",
+        F.expr("unix_millis(record.timestamp) AS timestamp_ms"),
+        "reason",
+        "error",
+        "record.key",
+        F.when(F.expr("reason IS NULL"), value).otherwise(F.col("record.value")).alias("value"),
+        *_passed_on(),
+        F.expr("if(reason IS NOT NULL, record.headers, NULL) AS headers"),
+        F.when(F.expr("reason IS NULL"), unmatched).alias("unmatched"),
+        "record.stump",
+    )
+
+
+@functools.cache
+def _passed_on() -> list[Column]:
+    return [header(F.col("record.headers"), origin).alias(name) for name, origin in PASSED_ON.items()]

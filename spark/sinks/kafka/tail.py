@@ -1,0 +1,343 @@
+"""What the target topics hold already of source records that no committed position tells of: `read_known`.
+
+In real-time mode positions are committed now and then, after the records. What was written since then is found in the
+topics themselves: each enriched record and each dead letter names its raw record's coordinate. Where to begin to read
+stands in the metadata of the group's offsets: `spark.sinks.kafka.offset_note`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Self
+
+import prometheus_client
+import structlog
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from contracts.brokers import partitions_of, watermarks
+from contracts.coordinates import place_in
+from contracts.dead_letters.headers import ERRORS
+from contracts.dead_letters.log import wait_for_open_transactions
+from contracts.errors import ConsumeError
+from contracts.headers import header_of, headers_of
+from contracts.replication import wait_for_replication
+from contracts.settings import KafkaSettings
+from spark.runtime.errors import PositionsDisagree, StopRequested
+from spark.runtime.settings import OnDataLoss
+from spark.sinks.kafka.offset_note import Mark, OffsetNote
+from spark.sinks.kafka.resume import Found
+from spark.sinks.kafka.sink import Route
+from spark.sinks.kafka.transaction import committed_positions, note_of
+from spark.sources.source_topic import topic_id
+
+_TIMEOUT_SECONDS = 30.0
+_POLL_SECONDS = 0.2
+_NEWEST = 1_000
+_TO_THE_END = {"enable.partition.eof": True}
+_TAIL_GONE = prometheus_client.Counter(
+    "headrace_tail_records_gone",
+    "Records behind a mark that a target topic has no more, so that nobody knows what they came from.",
+    ["query", "topic"],
+)
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Of one source partition: all records below `position` are in the target topics, and of the later ones these.
+
+    `mark` is to be committed with every position up to the last of `beyond`, so that they are found again.
+    """
+
+    position: int
+    beyond: frozenset[int] = frozenset()
+    mark: Mark | None = None
+
+    def at(self, position: int) -> Self:
+        """The same, where one goes on at another position: what was written beyond that one is still there."""
+        beyond = frozenset(offset for offset in self.beyond if offset >= position)
+        return type(self)(position, beyond, self.mark if beyond else None)
+
+    def mark_at(self, position: int) -> Mark | None:
+        """What is to be committed with a position; None if nothing lies beyond it."""
+        return self.mark if position <= max(self.beyond, default=-1) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Of the source partitions: the group's offsets, as they were `committed`, where it has any; how far they are taken; those
+    whose offset the brokers have `forgotten`, for the target topics have records that come from there.
+
+    A partition that was added while real-time mode ran has no offset until an interval ends. It is taken as from its first record on, by
+    the oldest mark of the others. `topic_id` is the source topic's. Where an offset is of another one, `other_topics` has the id of that, and nothing that was written counts.
+    """
+
+    committed: Mapping[int, TopicPartition]
+    taken: Mapping[int, Taken]
+    forgotten: Collection[int]
+    topic_id: str | None
+    other_topics: Mapping[int, str]
+
+    def found(self, consumer: Consumer, topic: str, partition: int, checkpoint: int | None) -> Found:
+        """With what the brokers hold of a partition, and the checkpoint's offset, if there is one."""
+        low, high = watermarks(consumer, topic, partition, _TIMEOUT_SECONDS)
+        other = self.other_topics.get(partition)
+        return Found(
+            self.taken[partition].position if partition in self.taken else None,
+            checkpoint,
+            low,
+            high,
+            partition in self.forgotten,
+            None if other is None else (other, self.topic_id),
+        )
+
+
+def reader(kafka: KafkaSettings, route: Route, options: Mapping[str, Any] = MappingProxyType({})) -> Consumer:
+    """Reads committed records where it is told to; never subscribes, and commits nothing. `options` are librdkafka's."""
+    own = {"group.id": route.query, "isolation.level": "read_committed", "enable.auto.commit": False, "log_level": 0}
+    return Consumer({**kafka.client_config(), **own, **options})
+
+
+def mark(consumer: Consumer, route: Route) -> Mark:
+    """The ends of now."""
+    return Mark({topic: tuple(_ends(consumer, topic)) for topic in (route.target, route.dead_letters)})
+
+
+def read_known(
+    kafka: KafkaSettings,
+    route: Route,
+    consumer: Consumer,
+    partitions: Collection[int],
+    on_data_loss: OnDataLoss,
+    stopping: threading.Event,
+) -> Known:
+    """What is known of these partitions. Nobody may write to the target topics meanwhile.
+
+    Raises PositionsDisagree if a target topic was made anew, ConsumeError if its end can't be read, StopRequested.
+    """
+    tail = _Tail(kafka, route, on_data_loss, stopping)
+    there = topic_id(kafka, route.source)
+    committed = committed_positions(consumer, route.source, sorted(partitions))
+    said = {partition: note_of(at).topic for partition, at in committed.items()}
+    if there is None:
+        there = next((topic for topic in said.values() if topic is not None), None)
+    other = {partition: topic for partition, topic in said.items() if topic is not None and topic != there}
+    marks = [note.mark for note in map(note_of, committed.values()) if note.mark is not None]
+    oldest = Mark.oldest(marks) if marks else None
+    without = set(partitions) - set(committed)
+    forgotten = tail.newest(oldest) & without if without else without
+    if forgotten and not committed:
+        # Whatever the group had, is gone: an idle partition's records lie too far back to be seen.
+        forgotten = without
+    if oldest is None:
+        taken = {partition: Taken(at.offset) for partition, at in committed.items()}
+        return Known(committed, taken, forgotten, there, other)
+    ends = {partition: watermarks(consumer, route.source, partition, _TIMEOUT_SECONDS) for partition in partitions}
+    note = OffsetNote(mark=oldest).as_metadata()
+    added = {p: TopicPartition(route.source, p, ends[p][0], note) for p in without - forgotten}
+    taken = tail.read(committed | added, oldest, {partition: high for partition, (_, high) in ends.items()}) | {
+        partition: Taken(committed[partition].offset) for partition in other
+    }
+    return Known(committed, taken, forgotten, there, other)
+
+
+def not_taken(rows: DataFrame, taken: Mapping[int, Taken]) -> DataFrame:
+    """`rows`, which have `partition` and `offset`, without those that were taken ahead of the positions."""
+    for partition, each in taken.items():
+        if each.beyond:
+            rows = rows.where((F.col("partition") != partition) | ~_in_any(ranges(each.beyond)))
+    return rows
+
+
+def ranges(offsets: Collection[int]) -> list[tuple[int, int]]:
+    """First and last of each run of offsets. One hole in a long interval is two runs, not a million literals in a plan."""
+    found: list[tuple[int, int]] = []
+    for offset in sorted(offsets):
+        if found and found[-1][1] == offset - 1:
+            found[-1] = (found[-1][0], offset)
+        else:
+            found.append((offset, offset))
+    return found
+
+
+def _in_any(runs: Sequence[tuple[int, int]]) -> Column:
+    """As a tree of little depth: Spark walks through it by recursion."""
+    if len(runs) == 1:
+        return F.col("offset").between(*runs[0])
+    half = len(runs) // 2
+    return _in_any(runs[:half]) | _in_any(runs[half:])
+
+
+def source_offset(message: Message, route: Route) -> tuple[int, int] | None:
+    """Partition and offset of the source record that a record of the target topics comes from; None if `route` didn't write it."""
+    headers = headers_of(message)
+    if message.topic() == route.dead_letters and header_of(headers, f"{ERRORS}connector.name") != route.query.encode():
+        return None
+    return place_in(route.source, header_of(headers, "ce_id"))
+
+
+def _taken(kafka: KafkaSettings, route: Route, at: TopicPartition, there: set[int]) -> Taken:
+    position = _first_missing(there, at.offset)
+    while there and position < max(there):
+        # Markers of transactions are offsets, but no records.
+        record = _next_record(kafka, route, TopicPartition(route.source, at.partition, position))
+        if record == position:
+            break
+        position = _first_missing(there, record)
+    beyond = frozenset(offset for offset in there if offset > position)
+    return Taken(position, beyond, note_of(at).mark if beyond else None)
+
+
+def _first_missing(there: set[int], start: int) -> int:
+    return next(offset for offset in itertools.count(start) if offset not in there)
+
+
+def _next_record(kafka: KafkaSettings, route: Route, at: TopicPartition) -> int:
+    """The offset of the first record from `at` on, or the partition's end. `at` itself, too, if the topic has nothing there any
+    more: whether that is a loss is for others to say.
+    """
+    consumer = reader(kafka, route, {**_TO_THE_END, "auto.offset.reset": "error"})
+    deadline = time.monotonic() + _TIMEOUT_SECONDS
+    try:
+        consumer.assign([at])
+        while time.monotonic() < deadline:
+            message = consumer.poll(_POLL_SECONDS)
+            if message is None:
+                continue
+            error, offset = message.error(), message.offset()
+            if error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET:
+                return at.offset
+            if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                if not error.retriable():
+                    raise KafkaException(error)
+            elif offset is not None:
+                return offset
+        raise ConsumeError(
+            f"{at.topic}/{at.partition}: nothing to read at {at.offset} in {_TIMEOUT_SECONDS:.0f} s: start again"
+        )
+    finally:
+        consumer.close()
+
+
+class _Tail:
+    """The target topics' newest records."""
+
+    def __init__(self, kafka: KafkaSettings, route: Route, on_data_loss: OnDataLoss, stopping: threading.Event) -> None:
+        self._kafka, self._route, self._on_data_loss, self._stopping = kafka, route, on_data_loss, stopping
+
+    def newest(self, before: Mark | None) -> set[int]:
+        """The source partitions that the newest records come from; of those `before` the mark: what lies behind it was written since."""
+
+        def span(topic: str, partition: int, low: int, end: int) -> tuple[int, int]:
+            until = end if before is None else min(before.end(topic, partition), end)
+            return max(until - _NEWEST, low), until
+
+        return {partition for partition, _ in self._coordinates(span)}
+
+    def read(self, committed: Mapping[int, TopicPartition], oldest: Mark, ends: Mapping[int, int]) -> dict[int, Taken]:
+        """How far each source partition is taken, by its offset and by the records since its mark. `ends` are the source partitions'."""
+        found: dict[int, set[int]] = {p: set() for p, at in committed.items() if note_of(at).mark is not None}
+
+        def span(topic: str, partition: int, low: int, end: int) -> tuple[int, int]:
+            begin = self._begin(topic, partition, oldest.end(topic, partition), end)
+            if begin < low:
+                self._tell_of_gone(topic, partition, begin, low)
+            return max(begin, low), end
+
+        for partition, offset in self._coordinates(span):
+            # Anybody may write an id that looks like a coordinate: one beyond the end would hold the mark for good.
+            if partition in found and committed[partition].offset <= offset < ends[partition]:
+                found[partition].add(offset)
+        taken = {p: _taken(self._kafka, self._route, at, found.get(p, set())) for p, at in committed.items()}
+        ahead = {partition: each.position - committed[partition].offset for partition, each in taken.items()}
+        if any(ahead.values()):
+            beyond_count = sum(len(each.beyond) for each in taken.values())
+            _log.info("found more than was committed", query=self._route.query, ahead=ahead, beyond=beyond_count)
+        return taken
+
+    def _begin(self, topic: str, partition: int, marked: int, end: int) -> int:
+        if marked <= end:
+            return marked
+        lost = f"{topic}/{partition} ends at {end}, before the mark of {self._route.query}'s positions, {marked}: it was made anew or cut"
+        if self._on_data_loss == "stop":
+            raise PositionsDisagree(
+                f"{lost}, and what had been written is not to be told from it. Set HEADRACE_LIVE__ON_DATA_LOSS=continue to go on by "
+                "what it holds now, and write again what is gone"
+            )
+        _log.error("records lost", lost=lost, goes_on_at=0)
+        return 0
+
+    def _coordinates(self, span: Callable[[str, int, int, int], tuple[int, int]]) -> Iterator[tuple[int, int]]:
+        """Of all that the target topics have in a span, from its first offset up to, not including, its last; `span` is given topic,
+        partition, its first offset and the one after its last.
+        """
+        # What lay at a mark may have been purged: then all that is left is to be read.
+        consumer = reader(self._kafka, self._route, {**_TO_THE_END, "auto.offset.reset": "earliest"})
+        try:
+            left: dict[tuple[str, int], int] = {}
+            starts = []
+            topics = (self._route.target, self._route.dead_letters)
+            wait_for_replication(self._kafka, consumer, topics, self._pause)
+            for topic in topics:
+                partitions = partitions_of(consumer, topic, _TIMEOUT_SECONDS)
+                wait_for_open_transactions(self._kafka, topic, len(partitions), self._pause)
+                for partition in partitions:
+                    low, end = watermarks(consumer, topic, partition, _TIMEOUT_SECONDS)
+                    start, last = span(topic, partition, low, end)
+                    if start < last:
+                        left[topic, partition] = last
+                        starts.append(TopicPartition(topic, partition, start))
+            consumer.assign(starts)
+            deadline = time.monotonic() + _TIMEOUT_SECONDS
+            while left:
+                self._pause(0)
+                messages = consumer.consume(1000, _POLL_SECONDS)
+                if messages:
+                    deadline = time.monotonic() + _TIMEOUT_SECONDS
+                elif time.monotonic() > deadline:
+                    ends = ", ".join(f"{topic}/{partition} up to {last}" for (topic, partition), last in left.items())
+                    raise ConsumeError(
+                        f"nothing came of {ends} in {_TIMEOUT_SECONDS:.0f} s: see to the brokers, then start again"
+                    )
+                for message in messages:
+                    where = (str(message.topic()), message.partition() or 0)
+                    error, offset = message.error(), message.offset() or 0
+                    if error is not None and not error.retriable() and error.code() != KafkaError._PARTITION_EOF:
+                        raise KafkaException(error)
+                    if where not in left:
+                        continue
+                    if error is None and offset < left[where]:
+                        coordinate = source_offset(message, self._route)
+                        if coordinate is not None:
+                            yield coordinate
+                    if offset + (error is None) >= left[where]:
+                        del left[where]
+        finally:
+            consumer.close()
+
+    def _tell_of_gone(self, topic: str, partition: int, first: int, last: int) -> None:
+        """Of records behind a mark, from `first` up to `last`, that the topic has no more."""
+        _TAIL_GONE.labels(self._route.query, topic).inc(last - first)
+        _log.error(
+            "records that would tell what was written are gone: what they came from may be written again",
+            topic=topic,
+            partition=partition,
+            first=first,
+            up_to=last,
+        )
+
+    def _pause(self, seconds: float) -> None:
+        if self._stopping.wait(seconds):
+            raise StopRequested("asked to stop while finding out where to go on")
+
+
+def _ends(consumer: Consumer, topic: str) -> list[int]:
+    partitions = partitions_of(consumer, topic, _TIMEOUT_SECONDS)
+    return [watermarks(consumer, topic, partition, _TIMEOUT_SECONDS)[1] for partition in partitions]

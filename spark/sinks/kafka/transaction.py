@@ -1,0 +1,369 @@
+"""One task's share of the exactly-once sink: rows and position of one source partition in Kafka transactions.
+
+Runs in Spark's Python workers. The order is what makes it exactly-once: `init_transactions` fences whoever else holds the
+partition and ends what it left open; only then is the group's offset read, and rows below it are skipped.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import time
+import warnings
+from base64 import b64decode
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import astuple, dataclass
+from typing import Any
+
+import pyarrow as pa
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from pyspark import SparkContext, TaskContext
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from contracts.brokers import retried, watermarks
+from contracts.dead_letters.headers import Header, dead_letter_headers, stump_headers
+from contracts.producer_config import PRODUCER_CONFIG
+from spark.runtime.arrow import text
+from spark.runtime.worker_input import map_whole
+from spark.sinks.kafka.offset_note import OffsetNote
+from spark.sinks.kafka.sink import PASSED_ON, Route
+from spark.sources.offsets import OffsetRange
+
+RESULT = "result string"
+"""What a task says of itself, a JSON object: partition, sent, dead_letters, skipped; of what it wrote oldest_ms and sum_ms of
+the timestamps and unmatched, counts by lookup; and refused, a sentence when it wrote nothing because writing would be wrong,
+else null."""
+
+_COLUMNS = ("offset", "timestamp_ms", "key", "value", "bad", *PASSED_ON)
+_RANGES = "headrace.ranges"
+_TIMEOUT_SECONDS = 30.0
+_TRANSACTION_SECONDS = 60.0
+DEAD_LETTERS_ALLOWED = 100
+"""So many are let through, whatever their share."""
+
+_PRODUCER: dict[str, Any] = {
+    **PRODUCER_CONFIG,
+    "batch.size": 256 << 10,
+    "queue.buffering.max.kbytes": 65_536,
+    "transaction.timeout.ms": round(_TRANSACTION_SECONDS * 1000),
+    # Connects at once, not when the first request has waited for 50 ms; the coordinator may be any broker.
+    "enable.sparse.connections": False,
+}
+
+_consumers: dict[str, Consumer] = {}
+"""One for each group, for the life of this worker: it only ever reads positions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What every task needs to know, the same in every batch; `kafka` are librdkafka properties, secrets in clear.
+
+    An open transaction holds back every reader of committed records, so a long range is cut.
+    """
+
+    kafka: Mapping[str, str]
+    route: Route
+    epoch: int
+    dead_letter_limit: float
+    transaction_records: int = 100_000
+    transaction_seconds: float = 5.0
+
+
+@contextmanager
+def given(context: SparkContext, ranges: Sequence[OffsetRange], metadata: Mapping[int, str]) -> Iterator[None]:
+    """Tell the tasks of the jobs begun meanwhile their ranges, in order, and what goes with the offsets of these partitions."""
+    told = [(*astuple(found), metadata.get(found.partition, "")) for found in ranges]
+    context.setLocalProperty(_RANGES, json.dumps(told))
+    try:
+        yield
+    finally:
+        context.setLocalProperty(_RANGES, "")
+
+
+class Refused(Exception):
+    """Writing would lose or double records; the text says why and what to do."""
+
+
+def sending(rows: DataFrame, plan: Plan) -> DataFrame:
+    """Rows of `spark.sinks.kafka.sink.outgoing` in; the query whose tasks send them, and give a row of `RESULT` each, out.
+
+    Spark measures every column again for each row that it hands to Python, arrays of structs at the most cost. So what only a bad
+    row has, reason, error, headers and stump, goes as one JSON text.
+    """
+    bad = F.when(F.col("reason").isNotNull(), F.to_json(F.struct("reason", "error", "headers", "stump")))
+    columns = rows.withColumn("bad", bad).select("partition", *_COLUMNS, "unmatched")
+    return map_whole(columns, functools.partial(send, plan), RESULT)
+
+
+def send(plan: Plan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """What `sending` makes of rows in, one row of `RESULT` out; `batches` raise at their end if rows are missing."""
+    context = TaskContext.get()
+    assert context is not None
+    *found, metadata = json.loads(str(context.getLocalProperty(_RANGES)))[context.partitionId()]
+    task = _Task(plan, OffsetRange(*found), metadata)
+    refused = None
+    try:
+        task.run(batches)
+    except Refused as error:
+        refused = str(error)
+        # What Spark still has for us must be taken, or it says only that the pipe broke.
+        for _ in batches:
+            pass
+    done = text(json.dumps(task.result() | {"refused": refused}))
+    yield pa.RecordBatch.from_arrays([done], names=[RESULT.split()[0]])
+
+
+def transactional_producer(kafka: Mapping[str, str], route: Route, partition: int) -> Producer:
+    """The one producer that may write for a source partition from now on: earlier ones are fenced."""
+    producer = Producer({**_PRODUCER, **kafka, "transactional.id": f"{route.query}/{route.source}/{partition}"})
+    # With connections to all brokers up, init_transactions takes milliseconds; without, a timer of half a second.
+    producer.list_topics(timeout=_TIMEOUT_SECONDS)
+    producer.init_transactions(_TIMEOUT_SECONDS)
+    return producer
+
+
+def fence(kafka: Mapping[str, str], route: Route, partitions: Sequence[int]) -> None:
+    """From here on nobody who was there before moves the group's offsets in a transaction."""
+    with fenced(kafka, route, partitions):
+        pass
+
+
+@contextmanager
+def fenced(kafka: Mapping[str, str], route: Route, partitions: Sequence[int]) -> Iterator[dict[int, Producer]]:
+    """The producers that may write for these source partitions, as long as nobody else comes; those of before may not any more."""
+    with ExitStack() as stack:
+        producers = {}
+        for partition in partitions:
+            producers[partition] = transactional_producer(kafka, route, partition)
+            stack.callback(close, producers[partition])
+        yield producers
+
+
+def commit_position(producer: Producer, consumer: Consumer, position: TopicPartition) -> None:
+    """Set the group's offset of a source partition by its producer. Raises KafkaException if that one is fenced."""
+    producer.begin_transaction()
+    try:
+        producer.send_offsets_to_transaction([position], consumer.consumer_group_metadata(), _TIMEOUT_SECONDS)
+        producer.commit_transaction(_TIMEOUT_SECONDS)
+    except KafkaException:
+        abort(producer)
+        raise
+
+
+def abort(producer: Producer) -> None:
+    """End the open transaction; what it has sent is never seen."""
+    try:
+        producer.abort_transaction(_TIMEOUT_SECONDS)
+    except KafkaException:
+        # Fenced, or no broker: the next one's init_transactions, or the timeout, ends it.
+        producer.purge()
+
+
+def close(producer: Producer) -> None:
+    """Close a producer that may have been fenced: that it can't abort its transaction then is no news."""
+    with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
+        try:
+            producer.close()
+        except KafkaException as error:
+            if not error.args[0].fatal():
+                raise
+
+
+def position_reader(kafka: Mapping[str, str], route: Route) -> Consumer:
+    """Reads the group's positions, none that an open transaction may still change; never subscribes."""
+    # Kept for long, it would tell of each attempt to connect while the brokers are away; what asks it, tells of the outage.
+    quiet = {"group.id": route.query, "isolation.level": "read_committed", "log_level": 0}
+    return Consumer({**kafka, **quiet})
+
+
+def committed_offsets(consumer: Consumer, topic: str, partitions: Sequence[int]) -> dict[int, int | None]:
+    """The group's offsets, None where it has none; waits while the group's coordinator moves or a transaction ends."""
+    found = committed_positions(consumer, topic, partitions)
+    return {partition: found[partition].offset if partition in found else None for partition in partitions}
+
+
+def committed_positions(consumer: Consumer, topic: str, partitions: Sequence[int]) -> dict[int, TopicPartition]:
+    """The group's offsets with their metadata, of the partitions that it has one for; waits as `committed_offsets` does."""
+    asked = [TopicPartition(topic, partition) for partition in partitions]
+    found = retried(lambda: consumer.committed(asked, timeout=_TIMEOUT_SECONDS), _TRANSACTION_SECONDS)
+    return {at.partition: at for at in found if at.offset >= 0}
+
+
+def note_of(at: TopicPartition) -> OffsetNote:
+    """What stands beside a committed offset."""
+    return OffsetNote.of(at.metadata)
+
+
+class _Task:
+    """Sends one range. The counts are of what is committed."""
+
+    def __init__(self, plan: Plan, found: OffsetRange, metadata: str) -> None:
+        self.range = found
+        self._metadata = metadata
+        self.sent = self.dead_letters = self.skipped = 0
+        self._plan = plan
+        self._route = plan.route
+        self._good = self._bad = 0  # in the open transaction
+        self._began = 0.0
+        self._constant = [(name, text.encode()) for name, text in plan.route.constant_headers.items()]
+        self._oldest_ms: int | None = None
+        self._sum_ms = 0
+        self._unmatched: Counter[str | None] = Counter()
+
+    def result(self) -> dict[str, Any]:
+        """`RESULT`, but for refused."""
+        unmatched: Counter[str] = Counter()
+        for names, count in self._unmatched.items():
+            for name in names.split(",") if names else ():
+                unmatched[name] += count
+        return {
+            "partition": self.range.partition,
+            "sent": self.sent,
+            "dead_letters": self.dead_letters,
+            "skipped": self.skipped,
+            "oldest_ms": self._oldest_ms,
+            "sum_ms": self._sum_ms,
+            "unmatched": unmatched,
+        }
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> None:
+        """Raises Refused before anything wrong is committed."""
+        self._producer = transactional_producer(self._plan.kafka, self._route, self.range.partition)
+        try:
+            consumer = _consumers.get(self._route.query)
+            if consumer is None:
+                consumer = _consumers[self._route.query] = position_reader(self._plan.kafka, self._route)
+            self._group = consumer.consumer_group_metadata()
+            taken = self._taken(consumer)
+            if taken < self.range.end:
+                self._take_in(batches, taken)
+            else:
+                self.skipped = sum(batch.num_rows for batch in batches)
+        finally:
+            close(self._producer)
+
+    def _take_in(self, batches: Iterator[pa.RecordBatch], taken: int) -> None:
+        self._begin()
+        try:
+            for batch in batches:
+                if batch.num_rows and batch.column("partition")[0].as_py() != self.range.partition:
+                    raise RuntimeError(f"rows of another partition in the task of {self.range}")
+                self._send(batch, taken)
+                open_rows = self._good + self._bad
+                if open_rows >= self._plan.transaction_records or (open_rows and self._is_long()):
+                    self._commit(batch.column("offset")[-1].as_py() + 1)
+                    self._begin()
+            # All rows came, or `batches` had raised. The range's end, not the last row's: markers of transactions are offsets too.
+            self._commit(self.range.end)
+        except BaseException:
+            abort(self._producer)
+            raise
+
+    def _send(self, batch: pa.RecordBatch, taken: int) -> None:
+        """The rows of a batch from offset `taken` on. Every microsecond here is a second per million records."""
+        target, constant, coordinate = self._route.target, self._constant, f"{self.range.topic}/{self.range.partition}/"
+        produce = self._producer.produce
+        columns = [batch.column(name).to_pylist() for name in _COLUMNS]
+        if skipped := bisect_left(columns[0], taken):
+            self.skipped += skipped
+            columns = [column[skipped:] for column in columns]
+        self._count(columns[1], batch.column("unmatched").to_pylist()[skipped:])
+        first, second, third = PASSED_ON  # a loop over them would take half a microsecond
+        for offset, timestamp_ms, key, value, bad, of_first, of_second, of_third in zip(*columns, strict=True):
+            sent: list[Header]
+            if bad is None:
+                topic, timestamp_ms = target, 0
+                sent = [("ce_id", coordinate + str(offset)), *constant]
+                if of_first is not None:
+                    sent.append((first, of_first))
+                if of_second is not None:
+                    sent.append((second, of_second))
+                if of_third is not None:
+                    sent.append((third, of_third))
+                self._good += 1
+            else:
+                topic, sent = self._route.dead_letters, self._dead_letter_headers(bad, coordinate + str(offset))
+                self._bad += 1
+            while True:
+                try:
+                    produce(topic, value, key, headers=sent, timestamp=timestamp_ms)
+                    break
+                except BufferError:
+                    self._producer.poll(0.05)
+
+    def _dead_letter_headers(self, bad: str, coordinate: str) -> list[Header]:
+        told = json.loads(bad)
+        # JSON has bytes in base64, and no value at all where it is null.
+        original = [
+            (header["key"], b64decode(header["value"]) if "value" in header else None)
+            for header in told.get("headers", [])
+        ]
+        query, reason, error = self._route.query, told["reason"], told["error"]
+        added = dead_letter_headers(original, self.range.topic, query, "VALUE_CONVERTER", reason, error, coordinate)
+        stump = told.get("stump")
+        return added if stump is None else added + stump_headers(stump["bytes"], stump.get("sha256"))
+
+    def _count(self, timestamps_ms: list[int], unmatched: list[str | None]) -> None:
+        if timestamps_ms:
+            oldest = min(timestamps_ms)
+            self._oldest_ms = oldest if self._oldest_ms is None else min(self._oldest_ms, oldest)
+            self._sum_ms += sum(timestamps_ms)
+            self._unmatched.update(unmatched)
+
+    def _taken(self, consumer: Consumer) -> int:
+        """The offset up to which the group has taken this partition in."""
+        topic, partition, start = self.range.topic, self.range.partition, self.range.start
+        at = committed_positions(consumer, topic, [partition]).get(partition)
+        if at is not None and (successor := note_of(at).epoch) > self._plan.epoch:
+            # One who writes in real-time mode fences nobody, so its positions must say that it is there.
+            raise Refused(
+                f"another process has taken {topic}/{partition} over (epoch {successor} of the lease, "
+                f"this one has {self._plan.epoch}): this one stops"
+            )
+        taken = None if at is None else at.offset
+        if taken is None:
+            # Right for a partition that is new, and read from its first record on.
+            earliest, _ = watermarks(consumer, topic, partition, _TIMEOUT_SECONDS)
+            if start > earliest:
+                raise Refused(
+                    f"the group {self._route.query} has no offset for {topic}/{partition}, and the batch begins at {start}, "
+                    f"beyond the first record, {earliest}: restart with HEADRACE_LIVE__RESUME_FROM=checkpoint to go on "
+                    "there, or =group to begin with the first record"
+                )
+            return start
+        if taken < start:
+            raise Refused(
+                f"a gap: the group {self._route.query} has taken {topic}/{partition} up to offset {taken}, and the batch "
+                f"begins at {start}: restart with HEADRACE_LIVE__RESUME_FROM=group to go on at {taken}"
+            )
+        return taken
+
+    def _begin(self) -> None:
+        self._producer.begin_transaction()
+        self._began = time.monotonic()
+        self._good = self._bad = 0
+
+    def _is_long(self) -> bool:
+        return time.monotonic() - self._began > self._plan.transaction_seconds
+
+    def _commit(self, position: int) -> None:
+        """Everything since `_begin` and the position, or nothing."""
+        if self._bad > max(DEAD_LETTERS_ALLOWED, self._plan.dead_letter_limit * (self._good + self._bad)):
+            raise Refused(
+                f"{self._bad} of {self._good + self._bad} records of {self.range.topic}/{self.range.partition} before "
+                f"offset {position} are bad, more than the share of {self._plan.dead_letter_limit:g} that is let through; none of them "
+                "was taken in: mend their producer or schema, or raise HEADRACE_LIVE__DEAD_LETTER_LIMIT to send them to "
+                f"{self._route.dead_letters}"
+            )
+        offsets = [TopicPartition(self.range.topic, self.range.partition, position, self._metadata)]
+        retried(
+            lambda: self._producer.send_offsets_to_transaction(offsets, self._group, _TIMEOUT_SECONDS),
+            _TRANSACTION_SECONDS,
+        )
+        retried(lambda: self._producer.commit_transaction(_TIMEOUT_SECONDS), _TRANSACTION_SECONDS)
+        self.sent += self._good
+        self.dead_letters += self._bad

@@ -1,0 +1,74 @@
+"""What a Spark query's checkpoint says of its source: `CheckpointOffsets`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import structlog
+
+from contracts.s3 import s3_client
+from contracts.settings import S3Settings
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+_log = structlog.get_logger(__name__)
+
+
+class CheckpointOffsets:
+    """The offsets in a Spark query's checkpoints, read without Spark."""
+
+    def __init__(self, s3: S3Settings, prefix: str) -> None:
+        """`prefix` is a folder in the bucket, without a slash at its end: that of a checkpoint, or of several."""
+        self._s3: S3Client = s3_client(s3)
+        self._bucket = s3.bucket
+        self._prefix = prefix
+
+    def committed(self, topic: str) -> dict[int, int]:
+        """The end offsets of the last batch that Spark has committed, of several checkpoints the furthest; empty if there is none.
+
+        Of a damaged checkpoint, what can be read: an earlier batch, or none.
+        """
+        found: dict[int, int] = {}
+        for folder in self.folders():
+            for partition, offset in self._committed(folder, topic).items():
+                found[partition] = max(found.get(partition, 0), offset)
+        return found
+
+    def folders(self) -> list[str]:
+        """The folders at or below the prefix that hold a checkpoint with a batch, in the order of their numbers."""
+        found = {key.partition("/offsets/")[0] for key in self._keys(self._prefix) if "/offsets/" in key}
+        return sorted(found, key=lambda folder: (len(folder), folder))
+
+    def began(self, topic: str) -> dict[int, int]:
+        """The offsets at which the query began to read; empty if it never did."""
+        first = f"{self._prefix}/sources/0/0"
+        return self._offsets(first, topic) if first in self._keys(f"{self._prefix}/sources") else {}
+
+    def _committed(self, folder: str, topic: str) -> dict[int, int]:
+        batches = self._batches(f"{folder}/commits") & self._batches(f"{folder}/offsets")
+        files = (f"{folder}/offsets/{batch}" for batch in sorted(batches)[::-1])
+        return next(filter(None, (self._offsets(file, topic) for file in files)), {})
+
+    def _offsets(self, file: str, topic: str) -> dict[int, int]:
+        """By partition, from a file whose last line is those of the one source; empty if it is cut short."""
+        lines = self._s3.get_object(Bucket=self._bucket, Key=file)["Body"].read().splitlines()
+        try:
+            return {int(partition): offset for partition, offset in json.loads(lines[-1]).get(topic, {}).items()}
+        except (IndexError, ValueError) as error:
+            _log.warning("checkpoint damaged", file=file, error=str(error))
+            return {}
+
+    def remove(self) -> None:
+        """Remove what is below the prefix; the query then starts where it is told to."""
+        for key in self._keys(self._prefix):
+            self._s3.delete_object(Bucket=self._bucket, Key=key)
+
+    def _batches(self, folder: str) -> set[int]:
+        names = (key.rpartition("/")[2] for key in self._keys(folder))
+        return {int(name) for name in names if name.isdigit()}
+
+    def _keys(self, folder: str) -> list[str]:
+        pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=f"{folder}/")
+        return [item["Key"] for page in pages for item in page.get("Contents", [])]
