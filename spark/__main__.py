@@ -22,9 +22,11 @@ from contracts.observe import configure_logging, serve_health
 from contracts.provision import check_limits
 from contracts.registry import Registry
 from contracts.settings import read_settings
+from spark.pipelines.departures_enriched import departures_enriched
 from spark.queries import repair_command
+from spark.queries.derivation import route
 from spark.queries.lake import lake_tables, lake_topics, run_lake
-from spark.queries.live import Live, route
+from spark.queries.live import Live
 from spark.queries.real_time import RealTime
 from spark.runtime.errors import StopRequested
 from spark.runtime.lease import Lease
@@ -58,7 +60,7 @@ def main() -> int:
     logging.getLogger().addFilter(lambda record: "py4j" not in Path(record.pathname).parts)
     try:
         if name == "repair":
-            repair_command.run(settings, options)
+            repair_command.run(departures_enriched, settings, options)
         else:
             run(name, settings, load_catalog())
     except HeadraceError as error:
@@ -111,11 +113,11 @@ def run(name: str, settings: SparkSettings, catalog: Catalog) -> None:
                 # Whoever writes exactly once is fenced.
                 ending.enter_context(_succession(settings, catalog, lifecycle).watched(lambda: _end_at_once(spark)))
         if real_time:
-            RealTime(spark, settings, catalog, registry, lifecycle).run()
+            RealTime(spark, departures_enriched, settings, catalog, registry, lifecycle).run()
         elif name == "live":
             with suppress(StopRequested):
                 sink = _live_sink(settings, catalog, lifecycle)
-                query = Live(spark, settings, catalog, registry, sink, lifecycle).start()
+                query = Live(spark, departures_enriched, settings, catalog, registry, sink, lifecycle).start()
                 lifecycle.run([query] if query is not None else [])
         else:
             run_lake(lake_tables(spark, settings, catalog, registry, lifecycle), lifecycle)
@@ -124,14 +126,14 @@ def run(name: str, settings: SparkSettings, catalog: Catalog) -> None:
 def _written_by(name: str, settings: SparkSettings, catalog: Catalog) -> list[str]:
     """The topics that a deployable writes to."""
     if name == "live":
-        way = route(catalog)
+        way = route(departures_enriched, catalog)
         return [way.target, way.dead_letters]
     return [catalog.topic(topic).dead_letter_topic for topic in lake_topics(settings, catalog)]
 
 
 def _acquire(lifecycle: Lifecycle, settings: SparkSettings, catalog: Catalog, ending: ExitStack) -> Future[None]:
     """Begin to take the lease of `live`; each table of `lake` has one of its own."""
-    target = route(catalog).target
+    target = route(departures_enriched, catalog).target
     # Whoever starts fences the one before: the lease only says which of two may run.
     lease = Lease(settings.s3, f"leases/live/{target}", settings.live.lease_seconds, resumes=True)
     lifecycle.lease = lease
@@ -142,7 +144,7 @@ def _acquire(lifecycle: Lifecycle, settings: SparkSettings, catalog: Catalog, en
 
 def _succession(settings: SparkSettings, catalog: Catalog, lifecycle: Lifecycle) -> Succession:
     assert lifecycle.lease is not None
-    return Succession(settings.kafka, route(catalog), lifecycle.lease)
+    return Succession(settings.kafka, route(departures_enriched, catalog), lifecycle.lease)
 
 
 def _end_at_once(spark: SparkSession) -> None:
@@ -156,11 +158,18 @@ def _end_at_once(spark: SparkSession) -> None:
 def _live_sink(settings: SparkSettings, catalog: Catalog, lifecycle: Lifecycle) -> Sink:
     if settings.live.mode == Mode.AT_LEAST_ONCE:
         at_least_once = AtLeastOnceSink(
-            settings.kafka, route(catalog), settings.live, lifecycle.epoch, lifecycle.notice_seconds
+            settings.kafka,
+            route(departures_enriched, catalog),
+            settings.live,
+            lifecycle.epoch,
+            lifecycle.notice_seconds,
+            departures_enriched.lookups,
         )
         at_least_once.take_over(lifecycle.stopping)
         return at_least_once
-    sink = ExactlyOnceSink(settings.kafka, route(catalog), settings.live, lifecycle.epoch, lifecycle.notice_seconds)
+    sink = ExactlyOnceSink(
+        settings.kafka, route(departures_enriched, catalog), settings.live, lifecycle.epoch, lifecycle.notice_seconds
+    )
     threading.Thread(target=sink.keep_offsets, args=[lifecycle], name="keep-offsets", daemon=True).start()
     return sink
 

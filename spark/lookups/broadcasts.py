@@ -9,30 +9,30 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from spark.lookups.dimensions import Dimension
-from spark.lookups.enrich import DIMENSIONS, LOOKUPS
-from spark.runtime.internals.logical_plan import frame_of
+from spark.lookups.lookup import Lookup
+from spark.runtime.internals.plans import frame_of
 
 _BROADCAST = "org.apache.spark.sql.execution.exchange.BroadcastExchangeExec"
 
 
 class Broadcasts:
-    """The sides of the enrichment, on every executor for as long as their dimension's version is the newest.
+    """The sides of lookups, on every executor for as long as their dimension's version is the newest.
 
     Spark plans a broadcast for each query, and collects its rows by a job of its own: four jobs for each small batch. But a
     plan may hold a broadcast that was there before, as those do that Spark adapts while they run; so may ours.
     """
 
-    def __init__(self, sides: Callable[[Sequence[DataFrame]], list[DataFrame]]) -> None:
-        """`sides`: what is joined, in the order of `LOOKUPS`, made of the dimensions in that of `DIMENSIONS`."""
-        self._make = sides
+    def __init__(self, lookups: Sequence[Lookup], sides: Callable[[Mapping[str, Dimension]], list[DataFrame]]) -> None:
+        """`sides`: what is joined, in the order of the `lookups`."""
+        self._lookups, self._make = lookups, sides
         self._of: Mapping[str, Dimension] = {}
         self._sides: list[DataFrame] = []
 
     def sides(self, dimensions: Mapping[str, Dimension]) -> list[DataFrame]:
-        """For `spark.lookups.enrich.look_up`; sent again only when one of the dimensions was read anew."""
+        """For `spark.lookups.join.look_up`; sent again only when one of the dimensions was read anew."""
         if dimensions != self._of:
-            planned = self._make([dimensions[name].frame for name in DIMENSIONS])
-            self._sides = [kept(side, lookup.found) for side, lookup in zip(planned, LOOKUPS, strict=True)]
+            planned = self._make(dimensions)
+            self._sides = [kept(side, lookup.found) for side, lookup in zip(planned, self._lookups, strict=True)]
             self._of = dimensions
         return self._sides
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
@@ -12,12 +12,13 @@ from pyspark.sql import functions as F
 
 from contracts.errors import ContractError
 from spark.lookups.dimensions import Dimension
-from spark.lookups.enrich import LOOKUPS, Lookup, sides
+from spark.lookups.join import sides
+from spark.lookups.lookup import Lookup
 from spark.records.decode import wire_header
 from spark.records.wire import encoded, encoding
 
-_STAMPED = ("dimension_versions", "revision")
-_LOOKUP_OF = {field: lookup for lookup in LOOKUPS for field in lookup.fills_in}
+STAMPED = ("dimension_versions", "revision")
+"""Fields that every record of a batch has the same values in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,40 +32,45 @@ class _Run:
     @property
     def column(self) -> str:
         """Of a side, where they are encoded."""
-        return f"{self.fields[0]}_avro"
+        return f"__{self.fields[0]}_avro"
 
 
 class EnrichedValue:
-    """Makes the values of `live`: first of the sides, which are joined to the departures, then of the joined rows.
+    """Makes the values of an enriched topic: first of the sides, which are joined to the events, then of the joined rows.
 
     What a row of a dimension fills in is the same in every record that finds it, and the stamp in every record of a batch. So those
     parts are encoded once. Encoding each field of each record was a quarter of all that a task does with a backlog.
     """
 
-    def __init__(self, schema: str, schema_id: int) -> None:
+    def __init__(self, schema: str, schema_id: int, lookups: Sequence[Lookup]) -> None:
         """`schema` is JSON text. Raises ContractError if it has no null for a field that a lookup fills in."""
         self._schema = schema
         self._schema_id = schema_id
+        self._lookups = lookups
+        lookup_of = {field: lookup for lookup in lookups for field in lookup.fields}
         names = [field["name"] for field in json.loads(schema)["fields"]]
-        self._runs = [_Run(tuple(run), *origin) for origin, run in itertools.groupby(names, _origin)]
+        runs = itertools.groupby(names, lambda name: (lookup_of.get(name), name in STAMPED))
+        self._runs = [_Run(tuple(run), *origin) for origin, run in runs]
         self._not_found = {run: self._nulls(run) for run in self._runs if run.lookup}
 
-    def sides(self, dimensions: Sequence[DataFrame]) -> list[DataFrame]:
-        """For `spark.lookups.enrich.look_up`, as `spark.lookups.enrich.sides`, but with a column of bytes for each run of fields."""
+    def sides(self, dimensions: Mapping[str, Dimension]) -> list[DataFrame]:
+        """For `look_up`: those of `spark.lookups.join.sides`, with one column of bytes more for each run of fields."""
         return [
             side.select(
-                lookup.found,
+                "*",
                 *[encoded(self._schema, run.fields).alias(run.column) for run in self._runs if run.lookup is lookup],
             )
-            for lookup, side in zip(LOOKUPS, sides(dimensions), strict=True)
+            for lookup, side in zip(self._lookups, sides(self._lookups, dimensions), strict=True)
         ]
 
-    def column(self, dimensions: Mapping[str, Dimension]) -> Column:
-        """The value of a row of `look_up`, whose sides are of these `dimensions`."""
+    def column(self, dimensions: Mapping[str, Dimension], unchanged: Collection[str]) -> Column:
+        """The value of a row that was made of one of `look_up`, whose sides are of these `dimensions`; `unchanged` are the fields that are
+        as the lookups have filled them in.
+        """
         stamp = {"dimension_versions": {name: each.version for name, each in dimensions.items()}, "revision": 0}
         parts = []
         for run in self._runs:
-            if run.lookup:
+            if run.lookup and set(run.fields) <= set(unchanged):
                 parts.append(F.coalesce(F.col(run.column), F.lit(self._not_found[run])))
             elif run.stamped:
                 parts.append(F.lit(encoding(self._schema, {name: stamp[name] for name in run.fields})))
@@ -82,7 +88,3 @@ class EnrichedValue:
             raise ContractError(
                 f"{', '.join(run.fields)}: a lookup that finds no row leaves them null, which the schema must allow ({error})"
             ) from error
-
-
-def _origin(field: str) -> tuple[Lookup | None, bool]:
-    return _LOOKUP_OF.get(field), field in _STAMPED

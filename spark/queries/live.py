@@ -1,82 +1,61 @@
-"""`live`: every departed flight, enriched, within moments."""
+"""A pipeline in micro-batches: `Live`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from contracts import topics
 from contracts.catalog import Catalog
-from contracts.errors import NotAProducer
-from contracts.own_schema import OwnSchema
 from contracts.registry import Registry
 from spark.lookups.broadcasts import Broadcasts
 from spark.lookups.dimensions import Dimension, Dimensions
-from spark.lookups.enrich import DIMENSIONS, look_up
-from spark.lookups.enriched_value import EnrichedValue
+from spark.pipeline import Pipeline
 from spark.queries.counts import count_batch
-from spark.records.decode import decode
+from spark.queries.derivation import Derivation, check, target_schema
 from spark.records.schemas import WriterSchemas
 from spark.records.topic_schemas import TopicSchemas
 from spark.runtime.lifecycle import Lifecycle
 from spark.runtime.settings import SparkSettings
-from spark.sinks.kafka.sink import Route, Sink, ToRows, Written, outgoing
+from spark.sinks.kafka.sink import Sink, ToRows, Written
 from spark.sources.checkpoint_offsets import CheckpointOffsets
 from spark.sources.kafka import read_topic
 from spark.sources.offsets import offset_ranges
 from spark.sources.source_topic import SourceTopic
 
-SOURCE = topics.FLIGHTS_DEPARTED.name
-TARGET = topics.FLIGHTS_DEPARTED_ENRICHED.name
 
-
-def route(catalog: Catalog) -> Route:
-    """From which topic to which."""
-    source, target = catalog.topic(SOURCE), catalog.topic(TARGET)
-    return Route("live", source.name, target.name, source.dead_letter_topic)
-
-
-def checkpoint_folder(target: str) -> str:
+def checkpoint_folder(pipeline: str, target: str) -> str:
     """Where in the bucket the modes that take batches keep their checkpoints."""
-    return f"checkpoints/live/{target}"
-
-
-def target_schema(catalog: Catalog, registry: Registry, producer: str = "live") -> OwnSchema:
-    """The enriched topic's schema, registered. Raises NotAProducer if the topic's contract does not list `producer`."""
-    target = catalog.topic(TARGET)
-    if producer not in target.producers:
-        raise NotAProducer(
-            f"{producer} is no producer of {target.name}; its contract lists {', '.join(target.producers)}"
-        )
-    return OwnSchema(registry, target.subject, catalog.schema(TARGET))
+    return f"checkpoints/{pipeline}/{target}"
 
 
 class Live:
-    """Departed flights → decode → enrich → `sink`, batch by batch."""
+    """Raw records → what the pipeline makes of them → `sink`, batch by batch."""
 
     def __init__(
         self,
         spark: SparkSession,
+        pipeline: Pipeline,
         settings: SparkSettings,
         catalog: Catalog,
         registry: Registry,
         sink: Sink,
         lifecycle: Lifecycle,
     ) -> None:
-        """Raises NotAProducer if the enriched topic's contract does not list `live`."""
-        source, target = catalog.topic(SOURCE), catalog.topic(TARGET)
+        """Raises NotAProducer if the target's contract does not list the pipeline, PipelineUnfit."""
+        check(spark, pipeline, catalog)
+        source, target = catalog.topic(pipeline.source), catalog.topic(pipeline.target)
         self._spark = spark
+        self._name = pipeline.name
         self._settings = settings
         self._sink = sink
         self._lifecycle = lifecycle
-        self._schemas = TopicSchemas(registry, source, catalog.schema(SOURCE))
-        self._dimensions = Dimensions(spark, settings.s3, [catalog.dimension(name) for name in DIMENSIONS])
-        self._own = target_schema(catalog, registry)
-        self._value = EnrichedValue(self._own.schema, self._own.id)
-        self._broadcasts = Broadcasts(self._value.sides)
+        self._schemas = TopicSchemas(registry, source, catalog.schema(pipeline.source))
+        self._dimensions = Dimensions(spark, settings.s3, [catalog.dimension(name) for name in pipeline.dimensions])
+        self._own = target_schema(pipeline, catalog, registry)
+        self._derivation = Derivation(pipeline, catalog, self._own)
+        self._broadcasts = Broadcasts(pipeline.lookups, self._derivation.sides)
         self._made: ToRows | None = None
         self._made_of: tuple[WriterSchemas, Mapping[str, Dimension]] | None = None
         self._source, self._target = source, target
@@ -89,7 +68,7 @@ class Live:
         """
         if not self._dimensions.wait(self._lifecycle.stopping):
             return None
-        folder = checkpoint_folder(self._target.name)
+        folder = checkpoint_folder(self._name, self._target.name)
         checkpoints = CheckpointOffsets(self._settings.s3, folder)
         left = checkpoints.folders() if self._sink.keeps_checkpoint else []
         # A new one is of this process alone: one that was frozen, and wakes, would write its next batch into that of its successor.
@@ -109,7 +88,7 @@ class Live:
             max_offsets_per_trigger=self._settings.live.max_offsets_per_trigger,
         )
         return (
-            raw.writeStream.queryName("live")
+            raw.writeStream.queryName(self._name)
             .option("checkpointLocation", f"s3a://{self._settings.s3.bucket}/{checkpoint}")
             .trigger(processingTime=f"{round(self._settings.live.trigger_seconds * 1000)} milliseconds")
             .foreachBatch(self._lifecycle.until_stopped(self.write))
@@ -117,25 +96,19 @@ class Live:
         )
 
     def write(self, batch: DataFrame, batch_id: int) -> None:
-        """Enrich one batch of raw records into the sink, the bad ones as dead letters. One Spark job."""
+        """Write what comes of one batch of raw records into the sink, the bad ones as dead letters. One Spark job."""
 
         def write(schemas: WriterSchemas) -> Written:
             return self._sink.write(batch, self._to_rows(schemas, self._dimensions.newest()), offset_ranges(batch))
 
         self._own.check()
         self._read.check()
-        count_batch("live", self._schemas.covering(batch, write, self._lifecycle.stopping))
+        count_batch(self._name, self._schemas.covering(batch, write, self._lifecycle.stopping))
 
     def _to_rows(self, schemas: WriterSchemas, dimensions: Mapping[str, Dimension]) -> ToRows:
         """The same function as before while there is neither a schema nor a dimension version that is new."""
         if self._made is None or self._made_of != (schemas, dimensions):
-            sides, value = self._broadcasts.sides(dimensions), self._value.column(dimensions)
+            sides = self._broadcasts.sides(dimensions)
             self._made_of = (schemas, dimensions)
-            self._made = lambda batch: outgoing_rows(batch, schemas, sides, value)
+            self._made = lambda batch: self._derivation.rows(batch, schemas, sides, dimensions)
         return self._made
-
-
-def outgoing_rows(raw: DataFrame, schemas: WriterSchemas, sides: Sequence[DataFrame], value: Column) -> DataFrame:
-    """Raw records as rows of `spark.sinks.kafka.sink.outgoing`; `sides` and `value` are those of `EnrichedValue`, of the same dimensions."""
-    departures = decode(raw, schemas).select("event.*", "reason", "error", "record")
-    return outgoing(look_up(departures, sides), value, F.array_join("unmatched", ","))

@@ -1,4 +1,4 @@
-"""`live` in real-time mode: every departed flight, enriched, within milliseconds.
+"""A pipeline in real-time mode, within milliseconds: `RealTime`.
 
 Spark's checkpoint lasts as long as one query and lies in a folder of the driver's own: where to go on is told by the
 consumer group's offsets and by the target topics themselves (`spark.sinks.kafka.tail`). So a query can be ended and started anew at any
@@ -24,10 +24,10 @@ from contracts.catalog import Catalog
 from contracts.registry import Registry
 from spark.lookups.broadcasts import Broadcasts
 from spark.lookups.dimensions import Dimension, Dimensions
-from spark.lookups.enrich import DIMENSIONS
-from spark.lookups.enriched_value import EnrichedValue
+from spark.pipeline import Pipeline
 from spark.queries.counts import count_rows
-from spark.queries.live import SOURCE, checkpoint_folder, outgoing_rows, route, target_schema
+from spark.queries.derivation import Derivation, check, route, target_schema
+from spark.queries.live import checkpoint_folder
 from spark.queries.real_time_meter import Meter
 from spark.queries.real_time_positions import RealTimePositions
 from spark.queries.real_time_query import (
@@ -72,23 +72,31 @@ class RealTime:
     """Runs queries one after the other, each for as long as its schemas and dimensions are the newest."""
 
     def __init__(
-        self, spark: SparkSession, settings: SparkSettings, catalog: Catalog, registry: Registry, lifecycle: Lifecycle
+        self,
+        spark: SparkSession,
+        pipeline: Pipeline,
+        settings: SparkSettings,
+        catalog: Catalog,
+        registry: Registry,
+        lifecycle: Lifecycle,
     ) -> None:
-        """Raises NotAProducer if the enriched topic's contract does not list `live`."""
+        """Raises NotAProducer if the target's contract does not list the pipeline, PipelineUnfit."""
+        check(spark, pipeline, catalog)
+        self._lookups, self._held = pipeline.lookups, pipeline.dimensions
         self._spark = spark
         self._settings = settings
         self._lifecycle = lifecycle
-        self._route = route(catalog)
-        source = catalog.topic(SOURCE)
-        self._schemas = TopicSchemas(registry, source, catalog.schema(SOURCE))
-        self._dimensions = Dimensions(spark, settings.s3, [catalog.dimension(name) for name in DIMENSIONS])
-        self._own = target_schema(catalog, registry)
+        self._route = route(pipeline, catalog)
+        source = catalog.topic(pipeline.source)
+        self._schemas = TopicSchemas(registry, source, catalog.schema(pipeline.source))
+        self._dimensions = Dimensions(spark, settings.s3, [catalog.dimension(name) for name in self._held])
+        self._own = target_schema(pipeline, catalog, registry)
         self._source = SourceTopic(settings.kafka, source.name)
-        self._value = EnrichedValue(self._own.schema, self._own.id)
+        self._derivation = Derivation(pipeline, catalog, self._own)
         self._positions = RealTimePositions(
             settings,
             self._route,
-            CheckpointOffsets(settings.s3, checkpoint_folder(self._route.target)),
+            CheckpointOffsets(settings.s3, checkpoint_folder(pipeline.name, self._route.target)),
             lifecycle.epoch,
             lifecycle.notice_seconds,
         )
@@ -155,16 +163,16 @@ class RealTime:
             self._spark, self._settings.kafka, self._route.source, {p: each.position for p, each in taken.items()}
         )
         # Of this query alone: a broadcast that was interrupted with the one before stays failed.
-        sides = Broadcasts(self._value.sides).sides(dimensions)
-        rows = outgoing_rows(not_taken(raw, taken), self._schemas.current, sides, self._value.column(dimensions))
-        return kafka_records(observed(rows, self._route.query), self._route)
+        sides = Broadcasts(self._lookups, self._derivation.sides).sides(dimensions)
+        rows = self._derivation.rows(not_taken(raw, taken), self._schemas.current, sides, dimensions)
+        return kafka_records(observed(rows, self._route.query, self._lookups), self._route)
 
     def _versions(self, dimensions: Mapping[str, Dimension]) -> dict[str, object]:
         """Of everything that a query can't be told while it runs."""
         return {
             "schemas": sorted(self._schemas.current.writers),
             "looks_up_others": self._schemas.current.foreign is not None,
-            "dimensions": {name: dimensions[name].version for name in DIMENSIONS},
+            "dimensions": {name: dimensions[name].version for name in self._held},
         }
 
     def _watch(self, query: StreamingQuery, meter: Meter, versions: Mapping[str, object]) -> str | None:
@@ -216,7 +224,7 @@ class RealTime:
         positions = {int(partition): at for partition, at in source["endOffset"][self._route.source].items()}
         meter.reached(positions)
         self._positions.commit(positions, before)
-        count_rows(self._route.query, written(progress.observedMetrics[self._route.query].asDict()))
+        count_rows(self._route.query, written(progress.observedMetrics[self._route.query].asDict(), self._lookups))
         self._failures = 0
         return progress.batchId
 

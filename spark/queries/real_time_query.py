@@ -19,7 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from contracts.settings import KafkaSettings
 from spark.runtime.errors import QueryFailed, TooFewSlots
-from spark.runtime.internals.logical_plan import frame_of
+from spark.runtime.internals.plans import frame_of
 from spark.sources.kafka import PRODUCER, kafka_options, read_topic
 
 _TASKS_END_SECONDS = 60.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -21,8 +22,9 @@ from contracts.catalog import Catalog
 from contracts.errors import ContractError
 from contracts.registry import Registry
 from spark.lookups.dimensions import Dimensions, stamped_versions
-from spark.lookups.enrich import DEPARTURE, DIMENSIONS, enrich
-from spark.queries.live import SOURCE, TARGET, target_schema
+from spark.lookups.join import look_up, sides
+from spark.pipeline import Pipeline
+from spark.queries.derivation import check, derived, target_schema
 from spark.records.wire import wire_value
 from spark.runtime.errors import RepairFailed
 from spark.runtime.settings import SparkSettings
@@ -59,10 +61,15 @@ class Repair:
     A row that would lose a lookup which it has, because the dimension has it no more, is left as it is.
     """
 
-    def __init__(self, spark: SparkSession, settings: SparkSettings, catalog: Catalog, registry: Registry) -> None:
-        """Raises NotAProducer if the topic's contract does not list `repair`, ContractError if it asks for no table."""
-        source, target = catalog.topic(SOURCE), catalog.topic(TARGET)
-        own = target_schema(catalog, registry, "repair")
+    def __init__(
+        self, spark: SparkSession, pipeline: Pipeline, settings: SparkSettings, catalog: Catalog, registry: Registry
+    ) -> None:
+        """Raises NotAProducer if the topic's contract does not list `repair`, ContractError if it asks for no table, PipelineUnfit."""
+        check(spark, pipeline, catalog)
+        source, target = catalog.topic(pipeline.source), catalog.topic(pipeline.target)
+        own = target_schema(pipeline, catalog, registry, "repair")
+        self._pipeline = pipeline
+        self._fields = [field["name"] for field in json.loads(catalog.schema(pipeline.source))["fields"]]
         self._value = wire_value(own.schema, own.id)
         if target.lake is None:
             raise ContractError(f"the contract of {target.name} asks for no table, whose rows could be repaired")
@@ -72,7 +79,7 @@ class Repair:
         self._target = target
         self._route = Route("repair", source.name, target.name, target.dead_letter_topic)
         self._table = f"{settings.s3.bucket}/lake/{target.lake.table}"
-        self._dimensions = Dimensions(spark, settings.s3, [catalog.dimension(name) for name in DIMENSIONS])
+        self._dimensions = Dimensions(spark, settings.s3, [catalog.dimension(name) for name in pipeline.dimensions])
 
     def look(self, since: datetime | None, wait_seconds: float) -> Progress:
         """What a repair would find now; sends nothing, and disturbs no repair that runs.
@@ -157,7 +164,7 @@ class Repair:
 
     def _unmatched(self, table: DeltaTable, since: datetime | None, rows_at_once: int) -> Iterator[pa.Table]:
         """The newest revisions that lack a lookup, in the order of the topic: so those of one key stay in theirs."""
-        columns = ", ".join([*DEPARTURE, "coordinate", "revision", "unmatched"])
+        columns = ", ".join([*self._fields, "coordinate", "revision", "unmatched"])
         where = f"array_length(unmatched) > 0 AND coalesce(revision, 0) < {_LAST_REVISION}"
         if since is not None:
             where += f" AND {self._target.occurred_at} >= to_timestamp('{since.astimezone(UTC).isoformat()}')"
@@ -178,24 +185,26 @@ class Repair:
         yield from _cut(held, rows_at_once)
 
     def _enriched(self, rows: pa.Table) -> list[dict[str, Any]]:
-        """Those of the rows that can be repaired, as `live` would enrich them now: coordinate, key, value, ce_time, `found`."""
+        """Those of the rows that can be repaired, as the pipeline would make them now: coordinate, key, value, ce_time, `found`."""
         held = self._dimensions.newest()
-        departures = self._spark.createDataFrame(rows).select(
-            *DEPARTURE,
-            stamped_versions(held).alias("dimension_versions"),
-            (F.coalesce("revision", F.lit(0)) + 1).alias("revision"),
-            "coordinate",
-            F.col("unmatched").alias("was_unmatched"),
+        events = self._spark.createDataFrame(rows).select(
+            *self._fields,
+            F.col("coordinate").alias("__coordinate"),
+            F.coalesce("revision", F.lit(0)).alias("__revision"),
+            F.col("unmatched").alias("__was_unmatched"),
         )
-        enriched = enrich(departures, *[held[name].frame for name in DIMENSIONS])
+        lookups = self._pipeline.lookups
+        made = derived(self._pipeline, look_up(events, lookups, sides(lookups, held))).withColumns(
+            {"dimension_versions": stamped_versions(held), "revision": F.col("__revision") + 1}
+        )
         key = F.lit(None) if self._target.key is None else F.col(self._target.key)
-        repaired = enriched.where(repairable()).select(
-            "coordinate",
+        repaired = made.where(repairable()).select(
+            F.col("__coordinate").alias("coordinate"),
             key.cast("string").cast("binary").alias("key"),
             self._value.alias("value"),
             # The session's zone is UTC.
             F.date_format(self._target.occurred_at, "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'").alias("ce_time"),
-            F.array_except("was_unmatched", "unmatched").alias("found"),
+            F.array_except("__was_unmatched", "unmatched").alias("found"),
         )
         # Not `collect`: a result that is cut short would be taken for the whole.
         rows_found: list[dict[str, Any]] = repaired.toArrow().to_pylist()
@@ -203,8 +212,8 @@ class Repair:
 
 
 def repairable() -> Column:
-    """Of rows with `unmatched` and what it `was_unmatched`: whether a lookup has its row now, and none has lost it."""
-    found, lost = F.array_except("was_unmatched", "unmatched"), F.array_except("unmatched", "was_unmatched")
+    """Of rows with `unmatched` and what it was, `__was_unmatched`: whether a lookup has its row now, and none has lost it."""
+    found, lost = F.array_except("__was_unmatched", "unmatched"), F.array_except("unmatched", "__was_unmatched")
     return (F.size(found) > 0) & (F.size(lost) == 0)
 
 

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaException
 from contracts.catalog import load_catalog
 from contracts.provision import check_limits
 from contracts.registry import Registry
-from spark.queries.live import TARGET
+from spark.pipeline import Pipeline
 from spark.queries.repair import Progress, Repair
 from spark.runtime.errors import RepairFailed
 from spark.runtime.session import start_session, stop_session
@@ -27,16 +27,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(settings: SparkSettings, options: argparse.Namespace) -> None:
-    """Repair, or only look. Raises RepairFailed, RegistryError, ContractError, TopicUnfit or DimensionUnreadable."""
+def run(pipeline: Pipeline, settings: SparkSettings, options: argparse.Namespace) -> None:
+    """Repair, or only look. Raises PipelineUnfit, RepairFailed, RegistryError, ContractError, TopicUnfit or DimensionUnreadable."""
     catalog = load_catalog()
-    check_limits(settings.kafka, catalog, [TARGET])
+    check_limits(settings.kafka, catalog, [pipeline.target])
     _tell("starting Spark")
     spark = start_session(settings, "headrace-repair")
     done = False
     try:
         with Registry(settings.registry, retry_seconds=2.0) as registry:
-            repair = Repair(spark, settings, catalog, registry)
+            repair = Repair(spark, pipeline, settings, catalog, registry)
             _tell("reading the lake, when it has all that is in the topic now")
             if options.dry_run:
                 _say(repair.look(options.since, options.wait))

@@ -51,6 +51,12 @@ def decode(raw: DataFrame, schemas: WriterSchemas) -> DataFrame:
     return raw.select(*first).select(*then)
 
 
+def events(raw: DataFrame, schemas: WriterSchemas) -> DataFrame:
+    """`decode` with the fields of the event as columns, and beside them `__reason`, `__error` and `__record`."""
+    beside = [F.col(name).alias(f"__{name}") for name in ("reason", "error", "record")]
+    return decode(raw, schemas).select("event.*", *beside)
+
+
 def unknown_id(failure: str) -> int | None:
     """The schema id that failed a task of `decode`; None if it failed of something else."""
     found = re.search(re.escape(_UNKNOWN) + r"(\d+)", failure)

@@ -9,6 +9,10 @@ class StopRequested(HeadraceError):
     """The process was asked to stop; the batch that is told so has done nothing yet and is run after the restart."""
 
 
+class PipelineUnfit(HeadraceError):
+    """A pipeline's function can't be run as its contracts say; the text says what to change in it."""
+
+
 class PositionsDisagree(HeadraceError):
     """The checkpoint and the table contradict each other about what has been consumed."""
 

@@ -22,6 +22,7 @@ from contracts import topics
 from contracts.settings import S3Settings, Settings
 from deploy.local.process import Process
 from deploy.local.stack import LocalStack
+from spark.pipelines.departures_enriched import departures_enriched
 from spark.queries.live import checkpoint_folder
 from spark.sinks.kafka.transaction import committed_offsets
 from spark.sources.checkpoint_offsets import CheckpointOffsets
@@ -164,7 +165,7 @@ def taken_in(settings: Settings, topic: str = topics.FLIGHTS_DEPARTED.name, grou
 
 def forget_positions(settings: Settings) -> None:
     """The next `live` begins with the first record, whatever its mode: neither its checkpoint nor its group is there."""
-    CheckpointOffsets(settings.s3, checkpoint_folder(topics.FLIGHTS_DEPARTED_ENRICHED.name)).remove()
+    CheckpointOffsets(settings.s3, checkpoint_folder(departures_enriched.name, departures_enriched.target)).remove()
     admin = AdminClient({**settings.kafka.client_config()})
     admin.delete_consumer_groups(["live"])["live"].result(30)
 

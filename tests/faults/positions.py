@@ -16,12 +16,14 @@ from deploy.local.stack import LocalStack
 from services.audit.broker import Broker
 from services.audit.errors import CouldNotAudit
 from services.audit.lake_table import LakeTable
-from spark.queries.live import SOURCE, TARGET, checkpoint_folder
+from spark.pipelines.departures_enriched import departures_enriched
+from spark.queries.live import checkpoint_folder
 from spark.sinks.kafka.transaction import committed_offsets
 from spark.sources.checkpoint_offsets import CheckpointOffsets
 
 Offsets = Mapping[int, int]
-_LIVE_CHECKPOINTS = checkpoint_folder(TARGET)
+SOURCE, TARGET = departures_enriched.source, departures_enriched.target
+_LIVE_CHECKPOINTS = checkpoint_folder(departures_enriched.name, TARGET)
 TABLE = "flights_departed_enriched"
 
 

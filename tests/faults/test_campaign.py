@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spark.queries.live import TARGET
+from spark.pipelines.departures_enriched import departures_enriched
 from spark.runtime.mode import Mode
 from tests.faults.__main__ import run
 from tests.faults.campaign import AFTERWARDS, Campaign, Kept, Outcome
@@ -22,9 +22,9 @@ _SEED = 1
 
 @fault("An enriched record is sent once more, behind live's back.")
 def doubled_by_hand(stage: Stage, chance: random.Random) -> Shown:
-    record = next(records(stage.stack.settings(), TARGET))
+    record = next(records(stage.stack.settings(), departures_enriched.target))
     producer = stage.producer()
-    producer.produce(TARGET, record.value(), record.key(), headers=record.headers())
+    producer.produce(departures_enriched.target, record.value(), record.key(), headers=record.headers())
     producer.flush(30)
     producer.close()
     return Shown(1, "record sent again")

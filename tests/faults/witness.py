@@ -15,8 +15,7 @@ from confluent_kafka import Consumer, Message, TopicPartition
 
 from contracts.dead_letters.headers import ERRORS
 from contracts.headers import header_of, headers_of
-from spark.queries.live import SOURCE as RAW
-from spark.queries.live import TARGET as ENRICHED
+from spark.pipelines.departures_enriched import departures_enriched
 from tests.faults.load import flight_of, of_a_ledger
 from tests.faults.positions import TABLE, Offsets, added_files
 from tests.faults.stage import Stage
@@ -24,6 +23,7 @@ from tests.system.expected_alerts import RULES
 from tests.system.oracle import enriched_flights
 from tests.system.verify import ALERTS, coordinate, decoded, expected_alerts, lake_rows, records
 
+RAW, ENRICHED = departures_enriched.source, departures_enriched.target
 _DEAD = f"{RAW}.dlq"
 _LANDED = {TABLE: ENRICHED, "flights_departed": RAW}
 _FLIGHTS_UNTIL = datetime(2013, 2, 1, tzinfo=UTC)

@@ -22,7 +22,7 @@ from contracts.brokers import watermarks
 from contracts.catalog import load_catalog
 from contracts.registry import Registry
 from contracts.settings import read_settings
-from spark.records.decode import decode
+from spark.records.decode import events
 from spark.records.schemas import WriterSchemas
 from spark.runtime.session import start_session
 from spark.runtime.settings import SparkSettings
@@ -87,7 +87,7 @@ class Hop:
 
     def to_rows(self, raw: DataFrame) -> DataFrame:
         schemas = WriterSchemas(self.topics.departed.subject, SCHEMA, {self.topics.schema_ids[DEPARTED]: SCHEMA})
-        return outgoing(decode(raw, schemas), F.col("record.value"), F.lit("airlines,planes"))
+        return outgoing(events(raw, schemas), None, F.col("__record.value"), F.lit("airlines,planes"))
 
     def written(self) -> list[int]:
         """The raw offsets in the target topic, in order."""

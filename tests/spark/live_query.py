@@ -22,7 +22,9 @@ from contracts.catalog import Catalog
 from contracts.dimension import DimensionContract
 from contracts.registry import Registry
 from contracts.s3 import s3_client
-from spark.queries.live import Live, route
+from spark.pipelines.departures_enriched import departures_enriched
+from spark.queries.derivation import route
+from spark.queries.live import Live
 from spark.runtime.lifecycle import Lifecycle
 from spark.runtime.settings import SparkSettings
 from spark.sinks.kafka.at_least_once import AtLeastOnceSink
@@ -83,11 +85,13 @@ def running(
     chosen = settings.live.model_copy(update=live)
     sink: Sink
     if chosen.mode == "exactly-once":
-        sink = ExactlyOnceSink(settings.kafka, route(own), chosen)
+        sink = ExactlyOnceSink(settings.kafka, route(departures_enriched, own), chosen)
     else:
-        sink = AtLeastOnceSink(settings.kafka, route(own), chosen)
+        sink = AtLeastOnceSink(
+            settings.kafka, route(departures_enriched, own), chosen, lookups=departures_enriched.lookups
+        )
     lifecycle = Lifecycle()
-    query = Live(spark, settings, own, registry, sink, lifecycle).start()
+    query = Live(spark, departures_enriched, settings, own, registry, sink, lifecycle).start()
     assert query is not None
     try:
         yield query

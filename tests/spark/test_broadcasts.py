@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from contracts.catalog import Catalog
 from spark.lookups.broadcasts import Broadcasts, kept
 from spark.lookups.dimensions import Dimension
-from spark.lookups.enrich import DIMENSIONS, sides
+from spark.lookups.join import sides
+from spark.pipelines.departures_enriched import departures_enriched
 from tests.spark.test_enrich import dimension
 
 
@@ -36,11 +39,14 @@ def test_a_kept_side_is_computed_once(spark: SparkSession) -> None:
 
 
 def test_sides_are_sent_again_when_a_dimension_was_read_anew(spark: SparkSession, catalog: Catalog) -> None:
-    broadcasts = Broadcasts(sides)
-    held = {name: Dimension(0, keyed(dimension(spark, catalog, name), name, catalog)) for name in DIMENSIONS}
+    broadcasts = Broadcasts(departures_enriched.lookups, partial(sides, departures_enriched.lookups))
+    held = {
+        name: Dimension(0, keyed(dimension(spark, catalog, name), name, catalog), *catalog.dimension(name).key)
+        for name in departures_enriched.dimensions
+    }
     first = broadcasts.sides(held)
     assert broadcasts.sides(dict(held)) is first
-    assert broadcasts.sides({**held, "planes": Dimension(1, held["planes"].frame)}) is not first
+    assert broadcasts.sides({**held, "planes": Dimension(1, held["planes"].frame, "tail_number")}) is not first
 
 
 def keyed(frame: DataFrame, name: str, catalog: Catalog) -> DataFrame:

@@ -12,14 +12,15 @@ from pyspark.sql.avro.functions import from_avro
 
 from contracts.catalog import Catalog
 from contracts.errors import ContractError
-from spark.lookups.dimensions import Dimension, stamped_versions
-from spark.lookups.enrich import DIMENSIONS, enrich, look_up
+from spark.lookups.dimensions import stamped_versions
 from spark.lookups.enriched_value import EnrichedValue
+from spark.lookups.join import look_up, sides
+from spark.pipelines.departures_enriched import LOOKUPS
 from spark.records.decode import HEADER_BYTES, decode, wire_header
 from spark.records.schemas import WriterSchemas
 from spark.records.wire import wire_value
 from tests.spark.records import DEPARTED, ENRICHED, SCHEMA, a_departure, body, framed, raw_frame
-from tests.spark.test_enrich import dimension
+from tests.spark.test_enrich import held
 
 ID = 300
 
@@ -50,21 +51,24 @@ def test_it_is_the_value_of_the_whole_row(spark: SparkSession, catalog: Catalog,
         airport = {"type": "enum", "name": "Airport", "symbols": symbols}
         fields["origin"]["type"], fields["destination"]["type"] = airport, "Airport"
     schema = json.dumps(whole)
-    held = {name: Dimension(at + 5, dimension(spark, catalog, name)) for at, name in enumerate(DIMENSIONS)}
+    dimensions = held(spark, catalog)
     raw = raw_frame(spark, *[framed(7, body(departure)) for departure in DEPARTURES])
     departures = decode(raw, WriterSchemas(f"{DEPARTED}-value", SCHEMA, {7: SCHEMA})).select("event.*")
 
-    stamped = departures.withColumns({"dimension_versions": stamped_versions(held), "revision": F.lit(0)})
-    rows = enrich(stamped, *[held[name].frame for name in DIMENSIONS])
+    rows = look_up(departures, LOOKUPS, sides(LOOKUPS, dimensions)).withColumns(
+        {"dimension_versions": stamped_versions(dimensions), "revision": F.lit(0)}
+    )
     expected = events(rows, wire_value(schema, ID), schema)
     assert [event.unmatched for event in expected] == [
         [],
         ["planes"],
         ["airlines", "airports.origin", "airports.destination", "planes"],
     ]
-    value = EnrichedValue(schema, ID)
-    joined = look_up(departures, value.sides([held[name].frame for name in DIMENSIONS]))
-    assert events(joined, value.column(held), schema) == expected
+    value = EnrichedValue(schema, ID, LOOKUPS)
+    joined = look_up(departures, LOOKUPS, value.sides(dimensions))
+    # With a field that is not as it was looked up, its run is encoded row by row.
+    for unchanged in (joined.columns, set(joined.columns) - {"plane_model"}, ()):
+        assert events(joined, value.column(dimensions, unchanged), schema) == expected
 
 
 def test_a_field_that_a_lookup_fills_in_must_be_nullable(catalog: Catalog) -> None:
@@ -73,4 +77,4 @@ def test_a_field_that_a_lookup_fills_in_must_be_nullable(catalog: Catalog) -> No
     seats["type"] = seats.pop("type")[1]
     del seats["default"]
     with pytest.raises(ContractError, match="plane_seats, .*finds no row leaves them null"):
-        EnrichedValue(json.dumps(schema), ID)
+        EnrichedValue(json.dumps(schema), ID, LOOKUPS)

@@ -20,8 +20,8 @@ from contracts.limits import (
 )
 from contracts.provision import set_config
 from deploy.local.stack import LocalStack
-from spark.lookups.enrich import DIMENSIONS, LOOKED_UP, LOOKUPS
-from spark.queries.live import TARGET, route
+from spark.pipelines.departures_enriched import departures_enriched
+from spark.queries.derivation import route
 from spark.records.wire import encoding
 
 _ANY_FIELD_BYTES = DIMENSION_TEXT_BYTES + 4
@@ -30,16 +30,19 @@ _ANY_FIELD_BYTES = DIMENSION_TEXT_BYTES + 4
 
 def test_what_live_adds_to_a_record_fits_into_what_a_stage_may_add() -> None:
     catalog = load_catalog()
-    looked_up = len(LOOKED_UP) * _ANY_FIELD_BYTES
+    looked_up = sum(len(lookup.fields) for lookup in departures_enriched.lookups) * _ANY_FIELD_BYTES
     stamp = {
-        "unmatched": [lookup.name for lookup in LOOKUPS],
-        "dimension_versions": dict.fromkeys(DIMENSIONS, 2**63 - 1),
+        "unmatched": [lookup.name for lookup in departures_enriched.lookups],
+        "dimension_versions": dict.fromkeys(departures_enriched.dimensions, 2**63 - 1),
         "revision": 2**31 - 1,
     }
-    constant = record_size(None, None, list(route(catalog).constant_headers.items()))
+    constant = record_size(None, None, list(route(departures_enriched, catalog).constant_headers.items()))
     coordinate = record_size(None, None, [("ce_id", f"{'t' * 249}/2147483647/{2**63 - 1}")])
     renamed = len("ce_causationid") - len("ce_id")
-    assert looked_up + len(encoding(catalog.schema(TARGET), stamp)) + constant + coordinate + renamed < ADDED_BYTES / 2
+    assert (
+        looked_up + len(encoding(catalog.schema(departures_enriched.target), stamp)) + constant + coordinate + renamed
+        < ADDED_BYTES / 2
+    )
     assert TRACEPARENT_BYTES < ADDED_BYTES / 2
 
 

@@ -16,7 +16,9 @@ from contracts.errors import NotAProducer
 from contracts.limits import record_size
 from contracts.registry import Registry
 from contracts.s3 import s3_client
-from spark.queries.live import Live, checkpoint_folder, route
+from spark.pipelines.departures_enriched import departures_enriched
+from spark.queries.derivation import route
+from spark.queries.live import Live, checkpoint_folder
 from spark.runtime.lifecycle import Lifecycle
 from spark.runtime.settings import SparkSettings
 from spark.sinks.kafka.at_least_once import AtLeastOnceSink
@@ -141,7 +143,7 @@ def test_dimensions_that_are_removed_while_it_runs_stop_nothing(
 def test_what_is_left_of_a_checkpoint_that_was_wiped_while_it_ran_stops_no_start(
     spark: SparkSession, settings: SparkSettings, registry: Registry, topics: Topics, dimensions: Dimensions
 ) -> None:
-    left = f"{checkpoint_folder(topics.enriched.name)}/0/commits/7"
+    left = f"{checkpoint_folder(departures_enriched.name, topics.enriched.name)}/0/commits/7"
     s3_client(settings.s3).put_object(Bucket=settings.s3.bucket, Key=left, Body=b'v1\n{"nextBatchWatermarkMs":0}')
     topics.send_departures("a")
     with running(spark, settings, registry, topics.catalog, dimensions, mode="exactly-once") as query:
@@ -155,5 +157,5 @@ def test_a_contract_that_does_not_list_live_is_refused(
     strangers = topics.enriched.model_copy(update={"producers": ("someone-else",)})
     catalog = dataclasses.replace(topics.catalog, topics=topics.catalog.topics | {ENRICHED: strangers})
     with pytest.raises(NotAProducer, match="someone-else"):
-        sink = AtLeastOnceSink(settings.kafka, route(catalog), settings.live)
-        Live(spark, settings, catalog, registry, sink, Lifecycle())
+        sink = AtLeastOnceSink(settings.kafka, route(departures_enriched, catalog), settings.live)
+        Live(spark, departures_enriched, settings, catalog, registry, sink, Lifecycle())

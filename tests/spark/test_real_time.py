@@ -19,7 +19,8 @@ from contracts.errors import HeadraceError
 from contracts.registry import Registry
 from contracts.settings import RegistrySettings
 from deploy.local.stack import LocalStack
-from spark.queries.live import route
+from spark.pipelines.departures_enriched import departures_enriched
+from spark.queries.derivation import route
 from spark.queries.real_time import RealTime
 from spark.queries.real_time_query import CHECKPOINT_ON_DISK, check_slots, configured
 from spark.runtime.errors import SinkRefused, TooFewSlots
@@ -51,7 +52,7 @@ def running(
 
     def run() -> None:
         try:
-            RealTime(spark, chosen, catalog, registry, lifecycle).run()
+            RealTime(spark, departures_enriched, chosen, catalog, registry, lifecycle).run()
         except HeadraceError as error:
             errors.append(error)
 
@@ -220,7 +221,7 @@ def test_what_is_configured_for_a_while_is_as_before_afterwards(spark: SparkSess
 
 
 def positions(settings: SparkSettings, topics: Topics) -> dict[int, int | None]:
-    there = route(topics.catalog)
+    there = route(departures_enriched, topics.catalog)
     reader = position_reader(settings.kafka.client_config(), there)
     try:
         return committed_offsets(reader, there.source, [0, 1])

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from contracts.codec import Codec
 from contracts.registry import Registry
 from deploy.local.stack import LocalStack
-from spark.lookups.enrich import LOOKED_UP
+from spark.pipelines.departures_enriched import departures_enriched
 from spark.queries.lake import LakeTable
 from spark.queries.repair import Progress, Repair, repairable
 from spark.runtime.errors import RepairFailed
@@ -78,7 +78,7 @@ class Way:
 
     def repair(self) -> Repair:
         catalog = dataclasses.replace(self.topics.catalog, dimensions=self.dimensions.contracts)
-        return Repair(self.spark, self.settings, catalog, self.registry)
+        return Repair(self.spark, departures_enriched, self.settings, catalog, self.registry)
 
     def run(self, since: datetime | None = None) -> Progress:
         return self.repair().run(since, 0, lambda _: None)
@@ -131,7 +131,7 @@ def test_rows_whose_dimension_row_came_late_get_a_revision_each_that_the_lake_ta
         each for each in events(way.topics) if each[0]["flight_id"] == "late"
     ]
     changed = {name for name in event if event[name] != first[name]}
-    assert changed == {"revision", "unmatched", "dimension_versions", *(n for n in LOOKED_UP if n.startswith("plane_"))}
+    assert changed == {"revision", "unmatched", "dimension_versions", *departures_enriched.lookups[-1].fields}
     assert (event["plane_model"], event["dimension_versions"]["planes"]) == ("A320", 1)
     # In the partition of its key, so behind what is there of the same flight.
     assert (repaired.key(), repaired.partition()) == (b"late", record.partition())
@@ -163,7 +163,7 @@ def test_a_row_is_repaired_when_it_gains_a_lookup_and_loses_none(spark: SparkSes
         (["planes"], ["airlines"], False),
         (["planes"], ["airlines", "planes"], False),
     ]
-    rows = spark.createDataFrame(cases, "was_unmatched array<string>, unmatched array<string>, expected boolean")
+    rows = spark.createDataFrame(cases, "__was_unmatched array<string>, unmatched array<string>, expected boolean")
     assert rows.where(repairable() != rows.expected).collect() == []
 
 

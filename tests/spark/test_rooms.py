@@ -10,9 +10,11 @@ from deploy.local.deployable import ROOT
 
 ROOMS = (
     "spark",
+    "spark.pipelines",
     "spark.queries",
     "spark.sinks.kafka",
     "spark.sinks.delta",
+    "spark.pipeline",
     "spark.lookups",
     "spark.records",
     "spark.sources",
@@ -45,7 +47,8 @@ def _modules() -> Iterator[tuple[str, Path]]:
 
 
 def _room(module: str) -> str:
-    return module.rpartition(".")[0]
+    # What pipelines are written with is a room of one file.
+    return module if module == "spark.pipeline" else module.rpartition(".")[0]
 
 
 def _imports(file: Path) -> Iterator[str]:

@@ -24,7 +24,7 @@ from contracts.brokers import watermarks
 from contracts.errors import ConsumeError
 from spark.queries.real_time_meter import Meter
 from spark.queries.real_time_positions import RealTimePositions
-from spark.records.decode import decode
+from spark.records.decode import events
 from spark.records.schemas import WriterSchemas
 from spark.runtime.errors import PositionsDisagree, PositionsTooLong, SinkRefused, StopRequested, TakenOver
 from spark.runtime.settings import SparkSettings
@@ -131,7 +131,7 @@ class Takeover:
         schemas = WriterSchemas(topics.departed.subject, SCHEMA, {topics.schema_ids[DEPARTED]: SCHEMA})
 
         def to_rows(batch: DataFrame) -> DataFrame:
-            return outgoing(decode(batch, schemas), F.col("record.value"), F.lit(""))
+            return outgoing(events(batch, schemas), None, F.col("__record.value"), F.lit(""))
 
         sink.write(raw.load(), to_rows, [OffsetRange(self.route.source, 0, start, end)])
 

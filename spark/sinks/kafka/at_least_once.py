@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from contracts.brokers import partitions_of
 from contracts.settings import KafkaSettings
-from spark.lookups.enrich import LOOKUPS
+from spark.lookups.lookup import Lookup
 from spark.records.dead_letters import dead_letter_headers
 from spark.records.headers import coordinate, header_array, header_if_any
 from spark.runtime.settings import LiveSettings
@@ -34,7 +34,13 @@ class AtLeastOnceSink:
     keeps_checkpoint = True
 
     def __init__(
-        self, kafka: KafkaSettings, route: Route, live: LiveSettings, epoch: int = 0, notice_seconds: float = 0.0
+        self,
+        kafka: KafkaSettings,
+        route: Route,
+        live: LiveSettings,
+        epoch: int = 0,
+        notice_seconds: float = 0.0,
+        lookups: Sequence[Lookup] = (),
     ) -> None:
         """`epoch` is that of the lease, 0 without one, `notice_seconds` how long its last holder may go on in real-time mode."""
         self._epoch = epoch
@@ -42,6 +48,7 @@ class AtLeastOnceSink:
         self._kafka = kafka
         self._route = route
         self._live = live
+        self._lookups = lookups
 
     def take_over(self, stopping: threading.Event) -> None:
         """Fence whoever writes exactly once, and leave the epoch beside what offsets the group has, for one that writes otherwise to find.
@@ -73,8 +80,8 @@ class AtLeastOnceSink:
     def write(self, batch: DataFrame, to_rows: ToRows, ranges: Sequence[OffsetRange]) -> Written:
         """Write the rows; returns when the brokers have them all."""
         seen = Observation()
-        write_records(self._kafka, kafka_records(observed(to_rows(batch), seen), self._route))
-        return written(seen.get)
+        write_records(self._kafka, kafka_records(observed(to_rows(batch), seen, self._lookups), self._route))
+        return written(seen.get, self._lookups)
 
 
 def kafka_records(rows: DataFrame, route: Route) -> DataFrame:
@@ -95,7 +102,7 @@ def kafka_records(rows: DataFrame, route: Route) -> DataFrame:
     return rows.select(topic.alias("topic"), "key", "value", F.when(good, derived).otherwise(bad).alias("headers"))
 
 
-def observed(rows: DataFrame, seen: Observation | str) -> DataFrame:
+def observed(rows: DataFrame, seen: Observation | str, lookups: Sequence[Lookup]) -> DataFrame:
     """Rows of `spark.sinks.kafka.sink.outgoing`, counted into `seen` while they pass, at no further job; `written` reads it."""
     return rows.observe(
         seen,
@@ -104,12 +111,12 @@ def observed(rows: DataFrame, seen: Observation | str) -> DataFrame:
         F.avg("timestamp_ms").alias("mean_ms"),
         *[
             F.count_if(F.find_in_set(F.lit(lookup.name), F.col("unmatched")) > 0).alias(f"unmatched.{lookup.name}")
-            for lookup in LOOKUPS
+            for lookup in lookups
         ],
     )
 
 
-def written(seen: Mapping[str, Any]) -> Written:
+def written(seen: Mapping[str, Any], lookups: Sequence[Lookup]) -> Written:
     """What `observed` has counted."""
-    unmatched = {lookup.name: seen[f"unmatched.{lookup.name}"] for lookup in LOOKUPS}
+    unmatched = {lookup.name: seen[f"unmatched.{lookup.name}"] for lookup in lookups}
     return Written(seen["dead_letters"], seen["oldest_ms"], seen["mean_ms"], unmatched)

@@ -80,32 +80,34 @@ class Sink(Protocol):
         """
 
 
-def outgoing(enriched: DataFrame, value: Column, unmatched: Column) -> DataFrame:
-    """Flat rows, cheap to hand to Python: columns of `spark.records.decode` and the fields of `value` in, these out.
+def outgoing(made: DataFrame, key: Column | None, value: Column, unmatched: Column) -> DataFrame:
+    """Flat rows, cheap to hand to Python: what `key`, `value` and `unmatched` are made of in, and `__reason`, `__error` and `__record`, which are
+    those of `spark.records.decode`; these out. Without a `key` it is the raw record's.
 
     * `partition` int, `offset` bigint: the raw record's; `timestamp_ms` bigint: its timestamp, since 1970
     * `reason`, `error` string: null for a good record
-    * `key` binary; `value` binary: `value` of a good record, the original bytes of a bad one
+    * `key` binary, `value` binary: those of a good record, the original bytes of a bad one
     * one binary column for each of `PASSED_ON`
     * `headers`: the original ones of a bad record, null for a good one
     * `stump`: that of `spark.records.decode`
     * `unmatched` string: the lookups that had no row, with commas between; null for a bad record. No sink writes it
     """
-    return enriched.select(
-        "record.partition",
-        "record.offset",
-        F.expr("unix_millis(record.timestamp) AS timestamp_ms"),
-        "reason",
-        "error",
-        "record.key",
-        F.when(F.expr("reason IS NULL"), value).otherwise(F.col("record.value")).alias("value"),
+    is_good, raw_key = F.expr("__reason IS NULL"), F.col("__record.key")
+    return made.select(
+        "__record.partition",
+        "__record.offset",
+        F.expr("unix_millis(__record.timestamp) AS timestamp_ms"),
+        F.col("__reason").alias("reason"),
+        F.col("__error").alias("error"),
+        raw_key.alias("key") if key is None else F.when(is_good, key).otherwise(raw_key).alias("key"),
+        F.when(is_good, value).otherwise(F.col("__record.value")).alias("value"),
         *_passed_on(),
-        F.expr("if(reason IS NOT NULL, record.headers, NULL) AS headers"),
-        F.when(F.expr("reason IS NULL"), unmatched).alias("unmatched"),
-        "record.stump",
+        F.expr("if(__reason IS NOT NULL, __record.headers, NULL) AS headers"),
+        F.when(is_good, unmatched).alias("unmatched"),
+        "__record.stump",
     )
 
 
 @functools.cache
 def _passed_on() -> list[Column]:
-    return [header(F.col("record.headers"), origin).alias(name) for name, origin in PASSED_ON.items()]
+    return [header(F.col("__record.headers"), origin).alias(name) for name, origin in PASSED_ON.items()]

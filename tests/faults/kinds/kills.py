@@ -7,10 +7,11 @@ import time
 
 import psutil
 
+from contracts.catalog import load_catalog
 from deploy.local.ports import HOST
-from spark.queries.live import SOURCE, TARGET
+from spark.pipelines.departures_enriched import departures_enriched
+from spark.queries.derivation import route
 from spark.runtime.mode import Mode
-from spark.sinks.kafka.sink import Route
 from spark.sinks.kafka.transaction import close, transactional_producer
 from tests.faults.fault import Shown, fault
 from tests.faults.moments import (
@@ -30,7 +31,7 @@ from tests.faults.stage import Stage, family_of, is_dead, text_of
 
 _TIMES_ALL_DIE = 5
 _BUSY_PROCESSES = 6
-_ROUTE = Route("live", SOURCE, TARGET, f"{SOURCE}.dlq")
+_ROUTE = route(departures_enriched, load_catalog())
 
 
 @fault("kill -9 of live at moments of chance.")

@@ -1,0 +1,57 @@
+"""Events joined with the dimensions that they name: `look_up`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from spark.lookups.dimensions import Dimension
+from spark.lookups.lookup import Lookup
+
+
+def dimensions_of(lookups: Sequence[Lookup]) -> list[str]:
+    """The dimensions that are looked up in, each once."""
+    return list(dict.fromkeys(lookup.dimension for lookup in lookups))
+
+
+def sides(lookups: Sequence[Lookup], dimensions: Mapping[str, Dimension]) -> list[DataFrame]:
+    """Of each lookup the dimension's key, called `found`, and the fields that it fills in; no column more."""
+    return [_side(lookup, dimensions[lookup.dimension]) for lookup in lookups]
+
+
+def look_up(events: DataFrame, lookups: Sequence[Lookup], looked_up: Sequence[DataFrame]) -> DataFrame:
+    """Fill in what the `lookups` find in their sides; rows out = rows in, since a dimension's keys are unique.
+
+    Columns out: those of `events`, those of the sides but `found`, and `unmatched`, the names of the lookups without a row. A null in
+    the field that is looked up has none.
+    """
+    carried = [f"event.{name}" for name in events.columns]
+    filled_in: list[str] = []
+    joined = events.alias("event")
+    for lookup, side in zip(lookups, looked_up, strict=True):
+        joined = joined.join(F.broadcast(side), _matches(lookup), how="left")
+        filled_in += [name for name in side.columns if name != lookup.found]
+    return joined.select(*carried, *filled_in, _unmatched(tuple(lookups)))
+
+
+def _side(lookup: Lookup, dimension: Dimension) -> DataFrame:
+    filled_in = [F.col(column).alias(field) for field, column in lookup.fields.items()]
+    return dimension.frame.select(F.col(dimension.key).alias(lookup.found), *filled_in)
+
+
+@functools.cache
+def _matches(lookup: Lookup) -> Column:
+    """Kept, like the names: parsing them would be a tenth of a small batch."""
+    return F.expr(f"event.{lookup.by} = {lookup.found}")
+
+
+@functools.cache
+def _unmatched(lookups: tuple[Lookup, ...]) -> Column:
+    if not lookups:
+        return F.expr("CAST(array() AS array<string>) AS unmatched")
+    # Not filter(): a lambda would take the whole stage out of Spark's code generation.
+    missing = ", ".join(f"if({each.found} IS NULL, '{each.name}', '')" for each in lookups)
+    return F.expr(f"array_remove(array({missing}), '') AS unmatched")

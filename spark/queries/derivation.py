@@ -1,0 +1,132 @@
+"""What a pipeline makes of raw records: `Derivation`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.avro.functions import from_avro
+from pyspark.sql.types import StructType
+
+from contracts.catalog import Catalog
+from contracts.errors import NotAProducer
+from contracts.own_schema import OwnSchema
+from contracts.registry import Registry
+from spark.lookups.dimensions import Dimension
+from spark.lookups.enriched_value import STAMPED, EnrichedValue
+from spark.lookups.join import look_up
+from spark.pipeline import Pipeline
+from spark.records.decode import events
+from spark.records.schemas import WriterSchemas
+from spark.runtime.errors import PipelineUnfit
+from spark.runtime.internals.plans import NotRowByRow, carrying, expressions, steps, unchanged
+from spark.sinks.kafka.sink import Route, outgoing
+
+_PLATFORM = (*STAMPED, "unmatched")
+_OF_THE_MOMENT = ("CurrentTimestamp", "CurrentDate", "CurrentTime", "LocalTimestamp", "Now", "CurrentBatchTimestamp")
+
+
+def route(pipeline: Pipeline, catalog: Catalog) -> Route:
+    """From which topic to which."""
+    source, target = catalog.topic(pipeline.source), catalog.topic(pipeline.target)
+    return Route(pipeline.name, source.name, target.name, source.dead_letter_topic)
+
+
+def target_schema(pipeline: Pipeline, catalog: Catalog, registry: Registry, producer: str | None = None) -> OwnSchema:
+    """The target's schema, registered. Raises NotAProducer if its contract does not list the `producer`, the pipeline if there is none."""
+    target, who = catalog.topic(pipeline.target), producer or pipeline.name
+    if who not in target.producers:
+        raise NotAProducer(f"{who} is no producer of {target.name}; its contract lists {', '.join(target.producers)}")
+    return OwnSchema(registry, target.subject, catalog.schema(pipeline.target))
+
+
+class Derivation:
+    """Decodes raw records, looks up, calls the pipeline's function and encodes what it made."""
+
+    def __init__(self, pipeline: Pipeline, catalog: Catalog, own: OwnSchema) -> None:
+        """Raises ContractError if the schema has no null for a field that a lookup fills in."""
+        self._pipeline = pipeline
+        self._value = EnrichedValue(own.schema, own.id, pipeline.lookups)
+        key = catalog.topic(pipeline.target).key
+        # A producer's own bytes, wherever the events of both topics have the same key.
+        self._key = None if key is None or key == catalog.topic(pipeline.source).key else key
+
+    def sides(self, dimensions: Mapping[str, Dimension]) -> list[DataFrame]:
+        """What `rows` joins."""
+        return self._value.sides(dimensions)
+
+    def rows(
+        self,
+        raw: DataFrame,
+        schemas: WriterSchemas,
+        sides: Sequence[DataFrame],
+        dimensions: Mapping[str, Dimension],
+    ) -> DataFrame:
+        """Raw records as rows of `spark.sinks.kafka.sink.outgoing`; the `sides` are of these `dimensions`."""
+        looked_up = look_up(events(raw, schemas), self._pipeline.lookups, sides)
+        made = derived(self._pipeline, looked_up)
+        value = self._value.column(dimensions, unchanged(made, looked_up))
+        key = None if self._key is None else F.col(self._key).cast("string").cast("binary")
+        return outgoing(made, key, value, F.array_join("unmatched", ","))
+
+
+def derived(pipeline: Pipeline, looked_up: DataFrame) -> DataFrame:
+    """What the pipeline makes of events with what was looked up. Columns with two underscores before their name are the platform's,
+    as is `unmatched`: they come out whatever the function has chosen.
+    """
+    platform = [name for name in looked_up.columns if name.startswith("__")]
+    return carrying(pipeline(looked_up), looked_up, [*platform, "unmatched"])
+
+
+def check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> None:
+    """Raise PipelineUnfit, which says what to change, if the function can't be run record by record or makes no event of its target."""
+    wanted = {
+        name: kind for name, kind in _fields(spark, catalog.schema(pipeline.target)).items() if name not in _PLATFORM
+    }
+    read = _fields(spark, catalog.schema(pipeline.source))
+    columns = {name: F.lit(None).cast(kind).alias(name) for name, kind in read.items()}
+    for lookup in pipeline.lookups:
+        of = {column.name: column.type for column in catalog.dimension(lookup.dimension).columns}
+        columns |= {field: F.lit(None).cast(of[column]).alias(field) for field, column in lookup.fields.items()}
+    columns["unmatched"] = F.lit(None).cast("array<string>").alias("unmatched")
+    given = spark.range(0).select(*columns.values())
+    made = pipeline(given)
+    _check_steps(pipeline, made, given)
+    there = {field.name: field.dataType.simpleString() for field in made.schema}
+    for name, kind in wanted.items():
+        if name not in there:
+            raise PipelineUnfit(
+                f"{pipeline.name} makes no {name}, which {pipeline.target} has: add it to what the function returns"
+            )
+        if there[name] != kind:
+            raise PipelineUnfit(
+                f"{pipeline.name} makes {name} a {there[name]}, in {pipeline.target} it is {kind}: cast it"
+            )
+
+
+def _check_steps(pipeline: Pipeline, made: DataFrame, given: DataFrame) -> None:
+    try:
+        for step in steps(made, given):
+            for each in expressions(step):
+                kind = str(each.getClass().getSimpleName())
+                if "Python" in kind:
+                    raise PipelineUnfit(
+                        f"{pipeline.name} calls a Python function for each row, {each}: write it as an expression"
+                    )
+                if kind in _OF_THE_MOMENT or not each.deterministic():
+                    raise PipelineUnfit(
+                        f"{pipeline.name}: {each} is another value each time, and a record that is made again must be the same one: "
+                        "take it from the event"
+                    )
+    except NotRowByRow as error:
+        raise PipelineUnfit(
+            f"{pipeline.name} has a step that is no projection of one row, {error}: it can only add, choose and rename columns"
+        ) from error
+
+
+def _fields(spark: SparkSession, schema: str) -> dict[str, str]:
+    """The fields of an Avro schema, with Spark's types."""
+    event = spark.range(0).select(from_avro(F.lit(None).cast("binary"), schema).alias("event")).schema["event"].dataType
+    assert isinstance(event, StructType)
+    return {field.name: field.dataType.simpleString() for field in event}
