@@ -42,35 +42,47 @@ class EnrichedValue:
     parts are encoded once. Encoding each field of each record was a quarter of all that a task does with a backlog.
     """
 
-    def __init__(self, schema: str, schema_id: int, lookups: Sequence[Lookup]) -> None:
-        """`schema` is JSON text. Raises ContractError if it has no null for a field that a lookup fills in."""
+    def __init__(
+        self,
+        schema: str,
+        schema_id: int,
+        lookups: Sequence[Lookup],
+        unchanged: Collection[str],
+        used: Collection[str],
+    ) -> None:
+        """`schema` is JSON text. `unchanged` are the columns of `look_up` that come out of a pipeline as they went in, `used` those that it
+        computes with. Raises ContractError if the schema has no null for a field that a lookup fills in.
+        """
         self._schema = schema
         self._schema_id = schema_id
         self._lookups = lookups
-        lookup_of = {field: lookup for lookup in lookups for field in lookup.fields}
+        self._used = used
+        lookup_of = {field: lookup for lookup in lookups for field in lookup.fields if field in unchanged}
         names = [field["name"] for field in json.loads(schema)["fields"]]
         runs = itertools.groupby(names, lambda name: (lookup_of.get(name), name in STAMPED))
         self._runs = [_Run(tuple(run), *origin) for origin, run in runs]
         self._not_found = {run: self._nulls(run) for run in self._runs if run.lookup}
 
     def sides(self, dimensions: Mapping[str, Dimension]) -> list[DataFrame]:
-        """For `look_up`: those of `spark.lookups.join.sides`, with one column of bytes more for each run of fields."""
+        """For `look_up`: of `spark.lookups.join.sides` only the fields that are computed with, and one column of bytes for each run.
+
+        No column is left over: Spark would prune it by a projection between side and join, which a kept broadcast does not bear.
+        """
         return [
             side.select(
-                "*",
+                lookup.found,
+                *[field for field in lookup.fields if field in self._used],
                 *[encoded(self._schema, run.fields).alias(run.column) for run in self._runs if run.lookup is lookup],
             )
             for lookup, side in zip(self._lookups, sides(self._lookups, dimensions), strict=True)
         ]
 
-    def column(self, dimensions: Mapping[str, Dimension], unchanged: Collection[str]) -> Column:
-        """The value of a row that was made of one of `look_up`, whose sides are of these `dimensions`; `unchanged` are the fields that are
-        as the lookups have filled them in.
-        """
+    def column(self, dimensions: Mapping[str, Dimension]) -> Column:
+        """The value of a row that was made of one of `look_up`, whose sides are of these `dimensions`."""
         stamp = {"dimension_versions": {name: each.version for name, each in dimensions.items()}, "revision": 0}
         parts = []
         for run in self._runs:
-            if run.lookup and set(run.fields) <= set(unchanged):
+            if run.lookup:
                 parts.append(F.coalesce(F.col(run.column), F.lit(self._not_found[run])))
             elif run.stamped:
                 parts.append(F.lit(encoding(self._schema, {name: stamp[name] for name in run.fields})))

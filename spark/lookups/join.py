@@ -25,15 +25,17 @@ def sides(lookups: Sequence[Lookup], dimensions: Mapping[str, Dimension]) -> lis
 def look_up(events: DataFrame, lookups: Sequence[Lookup], looked_up: Sequence[DataFrame]) -> DataFrame:
     """Fill in what the `lookups` find in their sides; rows out = rows in, since a dimension's keys are unique.
 
-    Columns out: those of `events`, those of the sides but `found`, and `unmatched`, the names of the lookups without a row. A null in
-    the field that is looked up has none.
+    Columns out: those of `events`, those of the sides but `found`, nulls for fields that a side leaves out, and `unmatched`, the names
+    of the lookups without a row. A null in the field that is looked up has none.
     """
     carried = [f"event.{name}" for name in events.columns]
-    filled_in: list[str] = []
+    filled_in: list[str | Column] = []
     joined = events.alias("event")
     for lookup, side in zip(lookups, looked_up, strict=True):
         joined = joined.join(F.broadcast(side), _matches(lookup), how="left")
-        filled_in += [name for name in side.columns if name != lookup.found]
+        there = side.columns
+        filled_in += [name for name in there if name != lookup.found]
+        filled_in += [F.lit(None).alias(name) for name in lookup.fields if name not in there]
     return joined.select(*carried, *filled_in, _unmatched(tuple(lookups)))
 
 

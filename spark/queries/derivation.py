@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType
 
 from contracts.catalog import Catalog
 from contracts.errors import NotAProducer
@@ -20,7 +20,7 @@ from spark.pipeline import Pipeline
 from spark.records.decode import events
 from spark.records.schemas import WriterSchemas
 from spark.runtime.errors import PipelineUnfit
-from spark.runtime.internals.plans import NotRowByRow, carrying, expressions, steps, unchanged
+from spark.runtime.internals.plans import NotRowByRow, carrying, expressions, steps, unchanged, used
 from spark.sinks.kafka.sink import Route, outgoing
 
 _PLATFORM = (*STAMPED, "unmatched")
@@ -44,10 +44,11 @@ def target_schema(pipeline: Pipeline, catalog: Catalog, registry: Registry, prod
 class Derivation:
     """Decodes raw records, looks up, calls the pipeline's function and encodes what it made."""
 
-    def __init__(self, pipeline: Pipeline, catalog: Catalog, own: OwnSchema) -> None:
-        """Raises ContractError if the schema has no null for a field that a lookup fills in."""
+    def __init__(self, spark: SparkSession, pipeline: Pipeline, catalog: Catalog, own: OwnSchema) -> None:
+        """Raises PipelineUnfit, and ContractError if the schema has no null for a field that a lookup fills in."""
+        made, given = check(spark, pipeline, catalog)
         self._pipeline = pipeline
-        self._value = EnrichedValue(own.schema, own.id, pipeline.lookups)
+        self._value = EnrichedValue(own.schema, own.id, pipeline.lookups, unchanged(made, given), used(made, given))
         key = catalog.topic(pipeline.target).key
         # A producer's own bytes, wherever the events of both topics have the same key.
         self._key = None if key is None or key == catalog.topic(pipeline.source).key else key
@@ -65,10 +66,9 @@ class Derivation:
     ) -> DataFrame:
         """Raw records as rows of `spark.sinks.kafka.sink.outgoing`; the `sides` are of these `dimensions`."""
         looked_up = look_up(events(raw, schemas), self._pipeline.lookups, sides)
-        made = derived(self._pipeline, looked_up)
-        value = self._value.column(dimensions, unchanged(made, looked_up))
         key = None if self._key is None else F.col(self._key).cast("string").cast("binary")
-        return outgoing(made, key, value, F.array_join("unmatched", ","))
+        unmatched = F.array_join("unmatched", ",")
+        return outgoing(derived(self._pipeline, looked_up), key, self._value.column(dimensions), unmatched)
 
 
 def derived(pipeline: Pipeline, looked_up: DataFrame) -> DataFrame:
@@ -79,30 +79,34 @@ def derived(pipeline: Pipeline, looked_up: DataFrame) -> DataFrame:
     return carrying(pipeline(looked_up), looked_up, [*platform, "unmatched"])
 
 
-def check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> None:
-    """Raise PipelineUnfit, which says what to change, if the function can't be run record by record or makes no event of its target."""
-    wanted = {
-        name: kind for name, kind in _fields(spark, catalog.schema(pipeline.target)).items() if name not in _PLATFORM
-    }
-    read = _fields(spark, catalog.schema(pipeline.source))
-    columns = {name: F.lit(None).cast(kind).alias(name) for name, kind in read.items()}
+def check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> tuple[DataFrame, DataFrame]:
+    """The target's fields as the function makes them of a frame without rows, and that frame.
+
+    Raises PipelineUnfit, which says what to change, if the function can't be run record by record or makes no event of its target.
+    """
+    kinds = {field.name: field.dataType for field in _event(spark, catalog.schema(pipeline.source))}
     for lookup in pipeline.lookups:
         of = {column.name: column.type for column in catalog.dimension(lookup.dimension).columns}
-        columns |= {field: F.lit(None).cast(of[column]).alias(field) for field, column in lookup.fields.items()}
-    columns["unmatched"] = F.lit(None).cast("array<string>").alias("unmatched")
-    given = spark.range(0).select(*columns.values())
+        kinds |= {field: DataType.fromDDL(of[column]) for field, column in lookup.fields.items()}
+    kinds["unmatched"] = ArrayType(StringType())
+    given = spark.createDataFrame(
+        spark.sparkContext.emptyRDD(), StructType([StructField(name, kind) for name, kind in kinds.items()])
+    )
     made = pipeline(given)
     _check_steps(pipeline, made, given)
     there = {field.name: field.dataType.simpleString() for field in made.schema}
-    for name, kind in wanted.items():
-        if name not in there:
+    wanted = [field for field in _event(spark, catalog.schema(pipeline.target)) if field.name not in _PLATFORM]
+    for field in wanted:
+        kind = field.dataType.simpleString()
+        if field.name not in there:
             raise PipelineUnfit(
-                f"{pipeline.name} makes no {name}, which {pipeline.target} has: add it to what the function returns"
+                f"{pipeline.name} makes no {field.name}, which {pipeline.target} has: add it to what the function returns"
             )
-        if there[name] != kind:
+        if there[field.name] != kind:
             raise PipelineUnfit(
-                f"{pipeline.name} makes {name} a {there[name]}, in {pipeline.target} it is {kind}: cast it"
+                f"{pipeline.name} makes {field.name} a {there[field.name]}, in {pipeline.target} it is {kind}: cast it"
             )
+    return made.select([field.name for field in wanted]), given
 
 
 def _check_steps(pipeline: Pipeline, made: DataFrame, given: DataFrame) -> None:
@@ -125,8 +129,8 @@ def _check_steps(pipeline: Pipeline, made: DataFrame, given: DataFrame) -> None:
         ) from error
 
 
-def _fields(spark: SparkSession, schema: str) -> dict[str, str]:
-    """The fields of an Avro schema, with Spark's types."""
+def _event(spark: SparkSession, schema: str) -> StructType:
+    """An Avro schema as Spark has it."""
     event = spark.range(0).select(from_avro(F.lit(None).cast("binary"), schema).alias("event")).schema["event"].dataType
     assert isinstance(event, StructType)
-    return {field.name: field.dataType.simpleString() for field in event}
+    return event

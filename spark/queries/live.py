@@ -13,7 +13,7 @@ from spark.lookups.broadcasts import Broadcasts
 from spark.lookups.dimensions import Dimension, Dimensions
 from spark.pipeline import Pipeline
 from spark.queries.counts import count_batch
-from spark.queries.derivation import Derivation, check, target_schema
+from spark.queries.derivation import Derivation, target_schema
 from spark.records.schemas import WriterSchemas
 from spark.records.topic_schemas import TopicSchemas
 from spark.runtime.lifecycle import Lifecycle
@@ -44,7 +44,6 @@ class Live:
         lifecycle: Lifecycle,
     ) -> None:
         """Raises NotAProducer if the target's contract does not list the pipeline, PipelineUnfit."""
-        check(spark, pipeline, catalog)
         source, target = catalog.topic(pipeline.source), catalog.topic(pipeline.target)
         self._spark = spark
         self._name = pipeline.name
@@ -54,7 +53,7 @@ class Live:
         self._schemas = TopicSchemas(registry, source, catalog.schema(pipeline.source))
         self._dimensions = Dimensions(spark, settings.s3, [catalog.dimension(name) for name in pipeline.dimensions])
         self._own = target_schema(pipeline, catalog, registry)
-        self._derivation = Derivation(pipeline, catalog, self._own)
+        self._derivation = Derivation(spark, pipeline, catalog, self._own)
         self._broadcasts = Broadcasts(pipeline.lookups, self._derivation.sides)
         self._made: ToRows | None = None
         self._made_of: tuple[WriterSchemas, Mapping[str, Dimension]] | None = None

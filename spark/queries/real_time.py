@@ -26,7 +26,7 @@ from spark.lookups.broadcasts import Broadcasts
 from spark.lookups.dimensions import Dimension, Dimensions
 from spark.pipeline import Pipeline
 from spark.queries.counts import count_rows
-from spark.queries.derivation import Derivation, check, route, target_schema
+from spark.queries.derivation import Derivation, route, target_schema
 from spark.queries.live import checkpoint_folder
 from spark.queries.real_time_meter import Meter
 from spark.queries.real_time_positions import RealTimePositions
@@ -81,7 +81,6 @@ class RealTime:
         lifecycle: Lifecycle,
     ) -> None:
         """Raises NotAProducer if the target's contract does not list the pipeline, PipelineUnfit."""
-        check(spark, pipeline, catalog)
         self._lookups, self._held = pipeline.lookups, pipeline.dimensions
         self._spark = spark
         self._settings = settings
@@ -92,7 +91,7 @@ class RealTime:
         self._dimensions = Dimensions(spark, settings.s3, [catalog.dimension(name) for name in self._held])
         self._own = target_schema(pipeline, catalog, registry)
         self._source = SourceTopic(settings.kafka, source.name)
-        self._derivation = Derivation(pipeline, catalog, self._own)
+        self._derivation = Derivation(spark, pipeline, catalog, self._own)
         self._positions = RealTimePositions(
             settings,
             self._route,

@@ -87,7 +87,7 @@ class Campaign:
             if not proof.times:
                 trouble.append(f"the fault was not shown to act: {proof}")
         except Exception as error:  # noqa: BLE001  whatever it is, the others are still to run
-            trouble.append(f"the fault itself failed: {type(error).__name__}: {error}")
+            trouble.append(f"the fault itself failed: {_told(error)}")
         healed, found = time.monotonic(), Found()
         try:
             found = self._witness.look(fault.seconds)
@@ -128,6 +128,12 @@ class Campaign:
             findings = json.loads(done.stdout)["findings"]
             return [f"audit: {each['kind']}: {each['coordinate']}: {each['detail']}" for each in findings]
         return [f"audit: no verdict: {done.stderr.strip()[-500:]}"]
+
+
+def _told(error: BaseException) -> str:
+    """The exception in words, with those that it holds: of a group its own text says how many they are."""
+    inner = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
+    return "; ".join([f"{type(error).__name__}: {error}", *map(_told, inner)])
 
 
 class Kept:

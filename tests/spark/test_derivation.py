@@ -17,7 +17,7 @@ from spark.queries.derivation import check, derived
 from spark.records.decode import events
 from spark.records.schemas import WriterSchemas
 from spark.runtime.errors import PipelineUnfit
-from spark.runtime.internals.plans import NotRowByRow, carrying, unchanged
+from spark.runtime.internals.plans import NotRowByRow, carrying, unchanged, used
 from tests.spark.records import DEPARTED, SCHEMA, a_departure, body, framed, raw_frame
 from tests.spark.test_enrich import held
 
@@ -61,12 +61,20 @@ def test_the_platforms_columns_come_out_whatever_the_function_chooses(
     assert found[0].airline_name == ("UNITED AIR LINES INC." if function is louder else "United Air Lines Inc.")
 
 
-def test_what_a_function_leaves_as_it_is_is_known(spark: SparkSession, catalog: Catalog) -> None:
-    before = looked_up(spark, catalog)
-    assert unchanged(every_field(before), before) == {name for name in before.columns if not name.startswith("__")}
-    assert unchanged(louder(before), before) == {
-        name for name in before.columns if name not in ("airline_name", "unmatched") and not name.startswith("__")
-    }
+def wasteful(departures: DataFrame) -> DataFrame:
+    """One column that no contract has, and one that takes the place of another."""
+    return louder(departures.withColumn("quiet", F.lower("origin_name")))
+
+
+@pytest.mark.parametrize(
+    ("function", "changed"), [(every_field, []), (louder, ["airline_name"]), (wasteful, ["airline_name"])]
+)
+def test_what_a_function_leaves_as_it_is_and_what_it_computes_with_is_known(
+    spark: SparkSession, catalog: Catalog, function: Function, changed: list[str]
+) -> None:
+    made, given = check(spark, made_by(function), catalog)
+    assert unchanged(made, given) == set(made.columns) - set(changed)
+    assert used(made, given) == set(changed)
 
 
 def test_a_step_that_is_no_projection_carries_nothing(spark: SparkSession, catalog: Catalog) -> None:

@@ -64,11 +64,12 @@ def test_it_is_the_value_of_the_whole_row(spark: SparkSession, catalog: Catalog,
         ["planes"],
         ["airlines", "airports.origin", "airports.destination", "planes"],
     ]
-    value = EnrichedValue(schema, ID, LOOKUPS)
-    joined = look_up(departures, LOOKUPS, value.sides(dimensions))
-    # With a field that is not as it was looked up, its run is encoded row by row.
-    for unchanged in (joined.columns, set(joined.columns) - {"plane_model"}, ()):
-        assert events(joined, value.column(dimensions, unchanged), schema) == expected
+    names = set(rows.columns)
+    # What a pipeline computes with is there as it is; what it changes is encoded row by row.
+    for unchanged, used in ((names, ()), (names, {"origin_name"}), (names - {"plane_model"}, {"plane_model"})):
+        value = EnrichedValue(schema, ID, LOOKUPS, unchanged, used)
+        joined = look_up(departures, LOOKUPS, value.sides(dimensions))
+        assert events(joined, value.column(dimensions), schema) == expected
 
 
 def test_a_field_that_a_lookup_fills_in_must_be_nullable(catalog: Catalog) -> None:
@@ -77,4 +78,4 @@ def test_a_field_that_a_lookup_fills_in_must_be_nullable(catalog: Catalog) -> No
     seats["type"] = seats.pop("type")[1]
     del seats["default"]
     with pytest.raises(ContractError, match="plane_seats, .*finds no row leaves them null"):
-        EnrichedValue(json.dumps(schema), ID, LOOKUPS)
+        EnrichedValue(json.dumps(schema), ID, LOOKUPS, [name for lookup in LOOKUPS for name in lookup.fields], ())

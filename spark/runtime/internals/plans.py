@@ -32,6 +32,19 @@ def unchanged(made: DataFrame, source: DataFrame) -> frozenset[str]:
     return frozenset(name for name, number in _ids(made).items() if there.get(name) == number)
 
 
+def used(made: DataFrame, source: DataFrame) -> frozenset[str]:
+    """The columns of `source` that `made` computes with, and does not only pass on, as its optimised plan has it."""
+    names = {number: name for name, number in _ids(source).items()}
+    found: set[int] = set()
+    node = made._jdf.queryExecution().optimizedPlan()
+    while children := items(node.children()):
+        for each in items(node.expressions()):
+            if each.getClass().getSimpleName() != "AttributeReference":
+                found.update(attribute.exprId().id() for attribute in items(each.references().toSeq()))
+        (node,) = children
+    return frozenset(names[number] for number in found if number in names)
+
+
 def steps(made: DataFrame, source: DataFrame) -> Iterator[Any]:
     """The plan's nodes from `made` down to `source`, that excluded. Raises NotRowByRow where one is no projection."""
     end, node = _plan(source), _plan(made)
