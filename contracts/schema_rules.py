@@ -1,4 +1,4 @@
-"""What Headrace asks of an Avro schema beyond Avro itself: docs, units, names of instants."""
+"""What Headrace asks of an Avro schema beyond Avro itself: docs, units, names of types and of instants."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 _UNIT = re.compile(r"\bin \w|\bper \w|\ba count\b|\bwithout unit\b|\bcalendar year\b", re.IGNORECASE)
+_CLASS = re.compile(r"(?!(None|True|False)$)[A-Z][A-Za-z0-9]*")
 _NUMBERS = {"int", "long", "float", "double", "decimal"}
 
 
@@ -15,6 +16,9 @@ def faults(schema: Any) -> Iterator[tuple[str, str]]:
     if not isinstance(schema, dict) or schema.get("type") != "record":
         yield "not a record", "make it a record"
         return
+    for name in type_names(schema):
+        if not _CLASS.fullmatch(name):
+            yield f"the type {name} is to be a class of Python", "name it like Flight or GateAssigned"
     yield from _record_faults(schema, "")
 
 

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from contracts import topics
 from contracts.catalog import Catalog
 from contracts.contract_file import as_contract, bytes_of, line_of
+from contracts.limits import ADDED_BYTES, RAW_BYTES
 from services.alerting.evaluate import BOUND, CompiledRule, cel_value, compile_filter, compile_rule, template
 from services.alerting.fields import FieldType, fields_of
 from services.alerting.rule import Rule
@@ -32,6 +33,9 @@ _FUNCTIONS = frozenset({
 # fmt: on
 
 _MOST_PROBLEMS = 100
+_MOST_BYTES = RAW_BYTES - ADDED_BYTES
+"""A record on `rules.activated.v1` holds all rules of a topic."""
+
 _LONGEST_NAME = 100
 _WIDE = re.compile(r"[0-9]{3}")
 """In a format: `{station:999999999}` is a gigabyte of blanks."""
@@ -91,6 +95,13 @@ def load_rulebook(path: Path, catalog: Catalog) -> Rulebook:
             found.append(f"{path}:{line_of(tree, ('rules', index, field))}: rule {name}: {field}: {text_}")
         if rule is not None and not wrong:
             by_topic.setdefault(rule.topic, []).append(compile_rule(rule))
+    for topic, rules in by_topic.items():
+        size = sum(len(compiled.rule.version) + len(compiled.rule.model_dump_json().encode()) for compiled in rules)
+        if size > _MOST_BYTES:
+            found.append(
+                f"{path}:1: the rules of {topic} have {size:,} bytes, and at most {_MOST_BYTES:,} can be put in force: shorten them, or "
+                "make one of several"
+            )
     if found:
         raise RulebookError("\n".join(found))
     version = hashlib.sha256(data).hexdigest()[:12]

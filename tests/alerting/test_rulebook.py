@@ -51,6 +51,15 @@ def test_a_valid_file_gives_its_rules_by_topic(tmp_path: Path, catalog: Catalog)
     assert rulebook.rules[0].cooldown == 900
 
 
+def test_rules_that_no_record_could_hold_are_refused(tmp_path: Path, catalog: Catalog) -> None:
+    rules = VALID.removeprefix("rules:\n")
+    long = rules.replace("Loading stops.", "x" * 9_000)
+    many = "".join(long.replace("strong_gusts", f"gusts{number}") for number in range(100))
+    (problem,) = problems(f"rules:\n{many}", tmp_path, catalog)
+    assert problem.startswith("rules.yaml:1: the rules of weather.observed.v1 have 9")
+    assert problem.endswith("at most 834,464 can be put in force: shorten them, or make one of several")
+
+
 def test_the_shipped_rules_are_valid(catalog: Catalog) -> None:
     rulebook = load_rulebook(AlertingSettings().rules_file, catalog)
     assert len(rulebook.rules) >= 6

@@ -106,6 +106,7 @@ def test_the_contracts_keep_every_rule_and_the_check_is_fast() -> None:
         (DEPARTED, "[live, lake]", "[live]", "yaml:12: consumers and lake section disagree"),
         (DEPARTED, "table: flights_departed", "table: alerts_raised", "lake table 'alerts_raised' belongs to"),
         (SCHEMA, '"FlightDeparted"', '"FlightArrived"', "type name 'FlightArrived' belongs to flights.arrived.v1"),
+        (SCHEMA, '"FlightDeparted"', '"None"', "the type None is to be a class of Python: name it like Flight"),
         (SCHEMA, '"name": "carrier"', '"name" "carrier"', "1.avsc:13: not readable as JSON"),
         (SCHEMA, '"type": "string"', '"type": "text"', "1.avsc: not an Avro schema"),
         (SCHEMA, "Flight number of the carrier, without unit.", "", "field flight_number has no doc"),
