@@ -6,13 +6,15 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from contracts.dead_letters.headers import CAUSE, ERRORS, STUMP_BYTES, STUMP_SHA256, TEXT_CHARACTERS, TIMESTAMP
+from contracts.limits import KEPT_BYTES
 from spark.records.headers import HEADERS_TYPE, coordinate, header_array, header_if_any
+from spark.records.record_size import record_size
 
 
 def dead_letter_headers(connector: str, record: Column, reason: Column, error: Column) -> Column:
     """The headers of a dead letter, as `contracts.dead_letters.headers.dead_letter_headers` makes them, and the timestamp.
 
-    `record` is that of `spark.records.decode`, of which key and value are not asked for; of a stump it has what takes their place.
+    `record` is what `kept` gives, of which key and value are not asked for.
     """
     original = F.coalesce(record["headers"], F.array().cast(HEADERS_TYPE))
     return F.concat(
@@ -34,6 +36,20 @@ def dead_letter_headers(connector: str, record: Column, reason: Column, error: C
     )
 
 
+def kept(record: Column) -> Column:
+    """The `record` of `spark.records.decode` as a dead letter holds it: with a further field `stump`, null but for one that is larger
+    than a dead letter may be. Of that one, key, value and headers are null, and `stump` is a struct of its `bytes` and of its value's `sha256`.
+    """
+    size = record_size(record)
+    fits = size <= KEPT_BYTES
+    stump = F.struct(size.alias("bytes"), F.sha2(record["value"], 256).alias("sha256"))
+    return F.struct(
+        *[record[name].alias(name) for name in ("topic", "partition", "offset", "timestamp")],
+        *[F.when(fits, record[name]).alias(name) for name in ("key", "value", "headers")],
+        F.when(~fits, stump).alias("stump"),
+    )
+
+
 def _renamed(found: Column) -> Column:
     key = found["key"]
     name = F.when(key == "ce_id", "ce_causationid").when(key == "ce_causationid", CAUSE).otherwise(key)
@@ -42,7 +58,6 @@ def _renamed(found: Column) -> Column:
 
 def dead_letters(decoded: DataFrame, topic: str, connector: str) -> DataFrame:
     """The bad rows of `spark.records.decode` as (topic, key, value, headers) of the dead-letter `topic`."""
+    bad = decoded.where(F.col("reason").isNotNull()).withColumn("record", kept(F.col("record")))
     headers = dead_letter_headers(connector, F.col("record"), F.col("reason"), F.col("error"))
-    return decoded.where(F.col("reason").isNotNull()).select(
-        F.lit(topic).alias("topic"), "record.key", "record.value", headers.alias("headers")
-    )
+    return bad.select(F.lit(topic).alias("topic"), "record.key", "record.value", headers.alias("headers"))

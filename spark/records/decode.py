@@ -14,9 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
 from contracts.evolution import resolve
-from contracts.limits import KEPT_BYTES
 from spark.records.readable import is_in_calendar, is_text
-from spark.records.record_size import record_size
 from spark.records.schemas import WriterSchemas
 
 HEADER_BYTES = 5
@@ -38,8 +36,7 @@ def decode(raw: DataFrame, schemas: WriterSchemas) -> DataFrame:
     * `event`: struct, in `schemas.reader`; null for a bad record
     * `reason`: null for a good record, else TooLong, EmptyBody, TooShort, WrongMagic, UnknownSchemaId or Undecodable
     * `error`: what is wrong in words, null for a good record
-    * `record`: struct of topic, partition, offset, timestamp, key, value, headers, stump: struct of the record's `bytes` and its
-      value's `sha256`, in place of key, value and headers where it is larger than a dead letter may be; else null
+    * `record`: struct of topic, partition, offset, timestamp, key, value, headers
 
     Bytes after a complete body pass unseen: Spark's from_avro doesn't look at them. An id that is not known fails the task, unless
     `schemas` take it for foreign.
@@ -105,7 +102,7 @@ def _columns(
         F.when(good, F.col("event")).alias("event"),
         F.when(~good, _first([(is_so, F.lit(reason)) for reason, is_so, _ in faults])).alias("reason"),
         F.when(~good, _first([(is_so, error) for _, is_so, error in faults])).alias("error"),
-        _kept(F.col("record"), good).alias("record"),
+        F.col("record"),
     ]
 
 
@@ -170,19 +167,6 @@ def _narrow(value: Column, kind: str | None) -> Column:
 
 def _record() -> Column:
     return F.struct("topic", "partition", "offset", "timestamp", "key", "value", "headers")
-
-
-def _kept(record: Column, good: Column) -> Column:
-    """The record, or its stump if a dead letter is to be made of it that would be too large."""
-    size = record_size(record)
-    # Headers are counted of bad records alone: it takes longer than all else.
-    kept = F.when(good, True).otherwise(size <= KEPT_BYTES)
-    stump = F.struct(size.alias("bytes"), F.sha2(record["value"], 256).alias("sha256"))
-    return F.struct(
-        *[record[name].alias(name) for name in ("topic", "partition", "offset", "timestamp")],
-        *[F.when(kept, record[name]).alias(name) for name in ("key", "value", "headers")],
-        F.when(~kept, stump).alias("stump"),
-    )
 
 
 def _octets(part: Column) -> Column:

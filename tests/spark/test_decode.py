@@ -10,6 +10,7 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
 from contracts import limits
+from spark.records.dead_letters import kept
 from spark.records.decode import decode
 from spark.records.record_size import record_size
 from spark.records.schemas import WriterSchemas
@@ -221,13 +222,20 @@ def test_a_record_is_as_large_here_as_everywhere(
 def test_a_record_at_its_topics_limit_is_an_event_and_a_larger_one_is_too_long(spark: SparkSession) -> None:
     most = "x" * (limits.RAW_BYTES - len(b"key" + framed(7, body(a_departure(tail_number="")))) - 2)
     values = [framed(7, body(a_departure(tail_number=text))) for text in (most, most + "x", most + "x" * 200_000)]
-    fits, too_long, stump = decoded(spark, *values)
+    fits, too_long, largest = decoded(spark, *values)
     assert (fits.reason, fits.event.tail_number) == (None, most)
     assert (too_long.reason, too_long.event, bytes(too_long.record.value)) == ("TooLong", None, values[1])
     assert too_long.error == "key and value have 900001 bytes, and those of its topic at most 900000"
-    assert (stump.reason, stump.record.key, stump.record.value, stump.record.headers) == ("TooLong", None, None, None)
-    assert (stump.record.stump.bytes, stump.record.stump.sha256) == (1_100_030, hashlib.sha256(values[2]).hexdigest())
-    assert (fits.record.stump, too_long.record.stump) == (None, None)
+    assert (largest.reason, bytes(largest.record.value)) == ("TooLong", values[2])
+
+
+def test_of_a_record_larger_than_a_dead_letter_may_be_a_stump_is_kept(spark: SparkSession) -> None:
+    values = [b"x" * 1_000_000, b"x" * 1_100_000]
+    decoded = decode(raw_frame(spark, *values), SCHEMAS).select(kept(F.col("record")).alias("record"))
+    whole, stump = [row.record for row in decoded.orderBy("record.offset").collect()]
+    assert (whole.key, bytes(whole.value), len(whole.headers), whole.stump) == (b"key", values[0], 1, None)
+    assert (stump.topic, stump.offset, stump.key, stump.value, stump.headers) == (DEPARTED, 1, None, None, None)
+    assert (stump.stump.bytes, stump.stump.sha256) == (1_100_032, hashlib.sha256(values[1]).hexdigest())
 
 
 def test_a_derived_topics_records_may_be_larger_by_what_is_added(spark: SparkSession) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from spark.records.dead_letters import kept
 from spark.records.headers import header
 from spark.sources.offsets import OffsetRange
 
@@ -86,25 +87,25 @@ def outgoing(made: DataFrame, key: Column | None, value: Column, unmatched: Colu
 
     * `partition` int, `offset` bigint: the raw record's; `timestamp_ms` bigint: its timestamp, since 1970
     * `reason`, `error` string: null for a good record
-    * `key` binary, `value` binary: those of a good record, the original bytes of a bad one
+    * `key` binary, `value` binary: those of a good record, the original bytes of a bad one, or null where its stump is all that is kept
     * one binary column for each of `PASSED_ON`
     * `headers`: the original ones of a bad record, null for a good one
-    * `stump`: that of `spark.records.decode`
+    * `stump`: that of `spark.records.dead_letters.kept`; null for a good record
     * `unmatched` string: the lookups that had no row, with commas between; null for a bad record. No sink writes it
     """
-    is_good, raw_key = F.expr("__reason IS NULL"), F.col("__record.key")
+    is_good, raw_key, bad = F.expr("__reason IS NULL"), F.col("__record.key"), kept(F.col("__record"))
     return made.select(
         "__record.partition",
         "__record.offset",
         F.expr("unix_millis(__record.timestamp) AS timestamp_ms"),
         F.col("__reason").alias("reason"),
         F.col("__error").alias("error"),
-        raw_key.alias("key") if key is None else F.when(is_good, key).otherwise(raw_key).alias("key"),
-        F.when(is_good, value).otherwise(F.col("__record.value")).alias("value"),
+        F.when(is_good, raw_key if key is None else key).otherwise(bad["key"]).alias("key"),
+        F.when(is_good, value).otherwise(bad["value"]).alias("value"),
         *_passed_on(),
-        F.expr("if(__reason IS NOT NULL, __record.headers, NULL) AS headers"),
+        F.when(~is_good, bad["headers"]).alias("headers"),
         F.when(is_good, unmatched).alias("unmatched"),
-        "__record.stump",
+        F.when(~is_good, bad["stump"]).alias("stump"),
     )
 
 
