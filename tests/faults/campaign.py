@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from deploy.local.deployable import ROOT
 from spark.runtime.mode import Mode
 from tests.faults.fault import Fault, Shown
 from tests.faults.stage import Stage
@@ -39,6 +41,8 @@ class Outcome:
     peak_mb: dict[str, int]
     trouble: list[str] = field(default_factory=list)
     """Everything that is wrong, in words; none is a success."""
+    commit: str = ""
+    """That of the tree; empty where it is not known."""
 
     @property
     def passed(self) -> bool:
@@ -54,6 +58,10 @@ class Campaign:
         self._stage, self._seed, self._say = stage, seed, say
         self._witness = Witness(stage, exactly_once=exactly_once)
         self._audited = () if exactly_once else ("--at-least-once",)
+        asked = subprocess.run(
+            ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        self._commit = asked.stdout.strip()
 
     def run(self, faults: Iterable[Fault]) -> Iterable[Outcome]:
         """Each fault's outcome as soon as it is there; a fault that fails does not end the campaign."""
@@ -112,6 +120,7 @@ class Campaign:
             recovered_seconds=round(recovered - healed, 1),
             peak_mb={name: peak // 1_000_000 for name, peak in sorted(stage.peaks.items())},
             trouble=trouble,
+            commit=self._commit,
         )
         self._say(
             f"{fault.name}: {'passed' if outcome.passed else 'FAILED'}: {shown}; {recovered - healed:.0f} s to recover"

@@ -34,6 +34,9 @@ def report(seed: int, outcomes: Sequence[Outcome]) -> Iterator[str]:
             cell.ljust(width) if column < 2 else cell.rjust(width)
             for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
+    # A campaign that was interrupted goes on, perhaps with a later commit.
+    for commit in sorted({each.commit for each in faults if each.commit}):
+        yield f"at {commit}: {', '.join(each.fault for each in faults if each.commit == commit)}"
     for outcome in outcomes:
         for each in outcome.trouble[:3]:
             yield f"{outcome.fault}: {each[:300]}"

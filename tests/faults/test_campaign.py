@@ -36,7 +36,8 @@ def nothing(stage: Stage, chance: random.Random) -> Shown:
 
 
 def an_outcome(name: str, *trouble: str) -> Outcome:
-    return Outcome(name, "It happens.", "1 kill", 100, 3, 0, 1, 0, 0, 0, 2.0, 3.0, {"live": 900}, list(trouble))
+    peaks = {"live": 900}
+    return Outcome(name, "It happens.", "1 kill", 100, 3, 0, 1, 0, 0, 0, 2.0, 3.0, peaks, list(trouble), f"c{name}")
 
 
 def test_every_fault_has_a_name_of_its_own() -> None:
@@ -60,7 +61,8 @@ def test_the_report_has_a_line_for_each_fault_and_says_what_is_wrong() -> None:
     outcomes = [an_outcome("one"), an_outcome("two", "a/0/1 was made into nothing"), an_outcome(AFTERWARDS)]
     lines = list(report(7, outcomes))
     assert lines[0] == "seed 7: 1 of 2 faults passed"
-    assert [line.split()[0] for line in lines[1:]] == ["fault", "one", "two", AFTERWARDS, "two:"]
+    assert [line.split()[0] for line in lines[1:]] == ["fault", "one", "two", AFTERWARDS, "at", "at", "two:"]
+    assert lines[-3:-1] == ["at cone: one", "at ctwo: two"]
     assert lines[-1] == "two: a/0/1 was made into nothing"
 
 
