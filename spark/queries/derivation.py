@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
@@ -23,6 +24,7 @@ from spark.runtime.errors import PipelineUnfit
 from spark.runtime.internals.plans import NotRowByRow, carrying, expressions, steps, unchanged, used
 from spark.sinks.kafka.sink import Route, outgoing
 
+_REASON_CHARACTERS = 500
 _PLATFORM = (*STAMPED, "unmatched")
 _OF_THE_MOMENT = ("CurrentTimestamp", "CurrentDate", "CurrentTime", "LocalTimestamp", "Now", "CurrentBatchTimestamp")
 
@@ -44,14 +46,19 @@ def target_schema(pipeline: Pipeline, catalog: Catalog, registry: Registry, prod
 class Derivation:
     """Decodes raw records, looks up, calls the pipeline's function and encodes what it made."""
 
-    def __init__(self, spark: SparkSession, pipeline: Pipeline, catalog: Catalog, own: OwnSchema) -> None:
-        """Raises PipelineUnfit, and ContractError if the schema has no null for a field that a lookup fills in."""
+    def __init__(self, spark: SparkSession, pipeline: Pipeline, catalog: Catalog, schema_id: int) -> None:
+        """`schema_id` is that of the target's schema. Raises PipelineUnfit, and ContractError if that has no null for a field that a
+        lookup fills in.
+        """
         made, given = check(spark, pipeline, catalog)
+        kept, schema = unchanged(made, given), catalog.schema(pipeline.target)
         self._pipeline = pipeline
-        self._value = EnrichedValue(own.schema, own.id, pipeline.lookups, unchanged(made, given), used(made, given))
+        self._value = EnrichedValue(schema, schema_id, pipeline.lookups, kept, used(made, given))
+        there = kept & _never_null(catalog.schema(pipeline.source))
+        self._required = sorted(_never_null(schema).intersection(made.columns).difference(there))
         key = catalog.topic(pipeline.target).key
         # A producer's own bytes, wherever the events of both topics have the same key.
-        self._key = None if key is None or key == catalog.topic(pipeline.source).key else key
+        self._key = None if key is None or (key == catalog.topic(pipeline.source).key and key in kept) else key
 
     def sides(self, dimensions: Mapping[str, Dimension]) -> list[DataFrame]:
         """What `rows` joins."""
@@ -66,9 +73,10 @@ class Derivation:
     ) -> DataFrame:
         """Raw records as rows of `spark.sinks.kafka.sink.outgoing`; the `sides` are of these `dimensions`."""
         looked_up = look_up(events(raw, schemas), self._pipeline.lookups, sides)
+        made = _without_nulls(derived(self._pipeline, looked_up), self._required)
         key = None if self._key is None else F.col(self._key).cast("string").cast("binary")
         unmatched = F.array_join("unmatched", ",")
-        return outgoing(derived(self._pipeline, looked_up), key, self._value.column(dimensions), unmatched)
+        return outgoing(made, key, self._value.column(dimensions), unmatched)
 
 
 def derived(pipeline: Pipeline, looked_up: DataFrame) -> DataFrame:
@@ -92,7 +100,7 @@ def check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> tuple[Da
     given = spark.createDataFrame(
         spark.sparkContext.emptyRDD(), StructType([StructField(name, kind) for name, kind in kinds.items()])
     )
-    made = pipeline(given)
+    made = _called(pipeline, given)
     _check_steps(pipeline, made, given)
     there = {field.name: field.dataType.simpleString() for field in made.schema}
     wanted = [field for field in _event(spark, catalog.schema(pipeline.target)) if field.name not in _PLATFORM]
@@ -107,6 +115,42 @@ def check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> tuple[Da
                 f"{pipeline.name} makes {field.name} a {there[field.name]}, in {pipeline.target} it is {kind}: cast it"
             )
     return made.select([field.name for field in wanted]), given
+
+
+def _called(pipeline: Pipeline, given: DataFrame) -> DataFrame:
+    try:
+        made = pipeline(given)
+    except Exception as error:
+        reason = next(iter(str(error).strip().splitlines()), "")
+        raise PipelineUnfit(
+            f"{pipeline.name} fails with the fields that it gets: {type(error).__name__}: {reason[:_REASON_CHARACTERS]}"
+        ) from error
+    if not isinstance(made, DataFrame):
+        raise PipelineUnfit(f"{pipeline.name} returns {made!r:.100}, and not a frame")
+    return made
+
+
+def _without_nulls(made: DataFrame, required: Sequence[str]) -> DataFrame:
+    """A record that lacks a field which its schema requires is a bad one: encoding it would fail, again and again."""
+    if not required:
+        return made
+    is_good, lacking = F.col("__reason").isNull(), F.col(required[0]).isNull()
+    names = F.concat_ws(", ", *[F.when(F.col(name).isNull(), name) for name in required])
+    for name in required[1:]:
+        lacking = lacking | F.col(name).isNull()
+    error = F.concat(F.lit("the schema has no null for what the pipeline makes of it: "), names)
+    return made.withColumns(
+        {
+            "__reason": F.when(is_good & lacking, "NullField").otherwise(F.col("__reason")),
+            "__error": F.when(is_good & lacking, error).otherwise(F.col("__error")),
+        }
+    )
+
+
+def _never_null(schema: str) -> frozenset[str]:
+    """The fields of an Avro schema, JSON text, that allow no null."""
+    kinds = {field["name"]: field["type"] for field in json.loads(schema)["fields"]}
+    return frozenset(name for name, kind in kinds.items() if kind != "null" and "null" not in kind)
 
 
 def _check_steps(pipeline: Pipeline, made: DataFrame, given: DataFrame) -> None:

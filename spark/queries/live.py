@@ -53,7 +53,7 @@ class Live:
         self._schemas = TopicSchemas(registry, source, catalog.schema(pipeline.source))
         self._dimensions = Dimensions(spark, settings.s3, [catalog.dimension(name) for name in pipeline.dimensions])
         self._own = target_schema(pipeline, catalog, registry)
-        self._derivation = Derivation(spark, pipeline, catalog, self._own)
+        self._derivation = Derivation(spark, pipeline, catalog, self._own.id)
         self._broadcasts = Broadcasts(pipeline.lookups, self._derivation.sides)
         self._made: ToRows | None = None
         self._made_of: tuple[WriterSchemas, Mapping[str, Dimension]] | None = None

@@ -91,7 +91,7 @@ class RealTime:
         self._dimensions = Dimensions(spark, settings.s3, [catalog.dimension(name) for name in self._held])
         self._own = target_schema(pipeline, catalog, registry)
         self._source = SourceTopic(settings.kafka, source.name)
-        self._derivation = Derivation(spark, pipeline, catalog, self._own)
+        self._derivation = Derivation(spark, pipeline, catalog, self._own.id)
         self._positions = RealTimePositions(
             settings,
             self._route,

@@ -13,7 +13,7 @@ from contracts.catalog import Catalog
 from spark.lookups.join import look_up, sides
 from spark.pipeline import Pipeline, pipeline
 from spark.pipelines.departures_enriched import LOOKUPS, departures_enriched
-from spark.queries.derivation import check, derived
+from spark.queries.derivation import Derivation, check, derived
 from spark.records.decode import events
 from spark.records.schemas import WriterSchemas
 from spark.runtime.errors import PipelineUnfit
@@ -91,6 +91,11 @@ def in_python(name):  # type: ignore[no-untyped-def]  # Spark would take types f
     ("function", "why"),
     [
         (
+            lambda departures: departures.withColumn("x", F.col("distanze")),
+            "fails with the fields that it gets: AnalysisEx",
+        ),
+        (lambda departures: departures.columns, r"returns \['flight_id', .*, and not a frame"),
+        (
             lambda departures: departures.drop("carrier"),
             "mine makes no carrier, which flights.departed.enriched.v1 has",
         ),
@@ -114,13 +119,27 @@ def in_python(name):  # type: ignore[no-untyped-def]  # Spark would take types f
         (lambda departures: departures.withColumn("x", F.year(F.current_timestamp())), "is another value each time"),
         (lambda departures: departures.withColumn("x", F.current_date()), "is another value each time"),
     ],
-    ids=range(14),
+    ids=range(16),
 )
 def test_a_function_that_cannot_run_record_by_record_is_refused_with_the_reason(
     spark: SparkSession, catalog: Catalog, function: Function, why: str
 ) -> None:
     with pytest.raises(PipelineUnfit, match=why):
         check(spark, made_by(function), catalog)
+
+
+def test_a_record_whose_event_would_lack_a_required_field_is_a_bad_one(spark: SparkSession, catalog: Catalog) -> None:
+    def near(departures: DataFrame) -> DataFrame:
+        return departures.withColumn("distance_miles", F.when(F.col("distance_miles") < 100, F.col("distance_miles")))
+
+    derivation = Derivation(spark, made_by(near), catalog, 300)
+    raw = raw_frame(spark, *[framed(7, body(a_departure(distance_miles=miles))) for miles in (99, 101)], b"no event")
+    dimensions = held(spark, catalog)
+    schemas = WriterSchemas(f"{DEPARTED}-value", SCHEMA, {7: SCHEMA})
+    rows = derivation.rows(raw, schemas, derivation.sides(dimensions), dimensions).orderBy("offset").collect()
+    assert [row.reason for row in rows] == [None, "NullField", "WrongMagic"]
+    assert rows[1].error == "the schema has no null for what the pipeline makes of it: distance_miles"
+    assert bytes(rows[1].value) == framed(7, body(a_departure(distance_miles=101)))
 
 
 def test_the_parameter_is_named_where_its_topic_is() -> None:
