@@ -18,11 +18,11 @@ __all__ = ["Lookup", "Pipeline", "pipeline"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pipeline:
-    """One topic's events made of another's. `source` and `target` are the names of their contracts.
+    """Derives the events of the topic `target` from those of the topic `source`; both are names of contracts.
 
-    The function gets a frame with the fields of the source's contract and those that the lookups fill in. It gives one with the fields of
-    the target's contract but `unmatched`, `dimension_versions` and `revision`, which the platform fills in; further columns are
-    left out. It may be called in a test, with frames of a few rows.
+    The function receives a frame with the fields of the source and those that the lookups fill in. It returns one with the fields of the
+    target except `unmatched`, `dimension_versions` and `revision`, which the platform fills in. Further columns are dropped. A test may
+    call it with a frame of a few rows.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Pipeline:
 
     @property
     def dimensions(self) -> list[str]:
-        """Those that it looks up in."""
+        """The names of the dimensions that its lookups use."""
         return dimensions_of(self.lookups)
 
     def __call__(self, events: DataFrame) -> DataFrame:
@@ -44,10 +44,10 @@ class Pipeline:
 def pipeline(
     *, writes: Topic[Any], name: str | None = None, lookups: Sequence[Lookup] = (), **reads: Topic[Any]
 ) -> Callable[[Callable[[DataFrame], DataFrame]], Pipeline]:
-    """Make a function a pipeline: its one parameter is named here, with the topic whose events it gets.
+    """Make a function a pipeline. The source topic is a keyword, which must be the name of the function's one parameter.
 
-    Consumer group, checkpoint, lease, transactional ids and metrics are called by the `name`, the function's if there is none. Raises
-    TypeError if the parameters are not those of the function.
+    Consumer group, checkpoint, lease, transactional ids and metrics are named after `name`, or after the function if it is omitted. Raises
+    TypeError if keyword and parameter differ.
     """
 
     def declared(function: Callable[[DataFrame], DataFrame]) -> Pipeline:

@@ -45,5 +45,5 @@ LOOKUPS = (
 
 @pipeline(departures=topics.FLIGHTS_DEPARTED, writes=topics.FLIGHTS_DEPARTED_ENRICHED, lookups=LOOKUPS, name="live")
 def departures_enriched(departures: DataFrame) -> DataFrame:
-    """What is looked up is there already; whatever else a field needs is computed here, by expressions."""
+    """The frame holds the looked-up fields already. Compute other fields here, with expressions."""
     return departures
