@@ -1,7 +1,7 @@
 """How large records may be, and what topics and clients are set to for it: each limit follows from the ones before.
 
 A publisher counts key, value and headers as they are, before any compression. A reader refuses a record for its key and value alone:
-what comes of it carries none of its headers but short ones, and counting headers takes longer than all else. Brokers count batches,
+what comes of it carries three of its headers at most, of `PASSED_ON_BYTES` each, and counting headers takes longer than all else. Brokers count batches,
 compressed. Spark's Python workers import this file, so it imports nothing of weight.
 """
 
@@ -35,11 +35,14 @@ DEAD_LETTER_BYTES = KEPT_BYTES * 37 // 20 + ADDED_BYTES
 DIMENSION_TEXT_BYTES = 1_000
 """The longest text in a dimension: those that one record is given by all its lookups fit into `ADDED_BYTES`."""
 
+COMPUTED_TEXT_BYTES = 16_384
+"""What a pipeline may compute in texts for one record: a quarter of `ADDED_BYTES`."""
+
 ALERT_TEXT_BYTES = RAW_BYTES - ADDED_BYTES
 """What a record may give an alert in texts: the rest of the alert fits into `ADDED_BYTES`."""
 
-TRACEPARENT_BYTES = 1_000
-"""What is longer is not passed on; W3C's own has 55."""
+PASSED_ON_BYTES = 1_000
+"""A longer header is not passed on to what is made of a record. W3C's traceparent has 55."""
 
 HEADER_BYTES = 6
 """What the lengths of a header's name and value take at most."""

@@ -46,7 +46,7 @@ def pipeline(
 ) -> Callable[[Callable[[DataFrame], DataFrame]], Pipeline]:
     """Make a function a pipeline. The source topic is a keyword, which must be the name of the function's one parameter.
 
-    Consumer group, checkpoint, lease, transactional ids and metrics are named after `name`, or after the function if it is omitted. Raises
+    Consumer group, checkpoint, transactional ids and metrics are named after `name`, or after the function if it is omitted. Raises
     TypeError if keyword and parameter differ.
     """
 

@@ -52,7 +52,7 @@ class Verdict(StrEnum):
     PURGED = "given up: a purge of it has begun"
     FAILED_AGAIN = "failed again after a redrive: --again sends it back once more, after another fix"
     NO_RECORD = "never was a record of a topic: mend its producer and let that send it"
-    TOO_LONG = "larger than a record of its topic may be: mend its producer and let that send it"
+    TOO_LONG = "larger than its topic surely takes: mend its producer and let that send it"
     NO_TOPIC = "its topic, or the partition, is not there or has no contract"
 
 

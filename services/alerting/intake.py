@@ -16,7 +16,7 @@ from contracts.coordinates import coordinate_of
 from contracts.errors import DecodeError, DeliveryError, EncodeError, RegistryError
 from contracts.events import AlertRaised
 from contracts.headers import header_of
-from contracts.limits import TRACEPARENT_BYTES, check_size, record_limit
+from contracts.limits import PASSED_ON_BYTES, check_size, record_limit
 from contracts.publisher import Delivered, OnDelivery, Publisher
 from contracts.topic import TopicContract
 from services.alerting import metrics
@@ -145,7 +145,7 @@ class Intake:
             topics.ALERTS_RAISED,
             alert,
             event_id=str(alert.alert_id),
-            headers={} if traceparent is None or len(traceparent) > TRACEPARENT_BYTES else {"traceparent": traceparent},
+            headers={} if traceparent is None or len(traceparent) > PASSED_ON_BYTES else {"traceparent": traceparent},
             on_delivery=on_delivery,
         )
         metrics.ALERTS.labels(alert.rule).inc()

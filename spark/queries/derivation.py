@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Mapping, Sequence
+import operator
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
-from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    BooleanType,
+    DataType,
+    DateType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from contracts.catalog import Catalog
 from contracts.errors import NotAProducer
+from contracts.limits import COMPUTED_TEXT_BYTES
 from contracts.own_schema import OwnSchema
 from contracts.registry import Registry
 from spark.lookups.dimensions import Dimension
@@ -22,8 +37,20 @@ from spark.records.decode import events
 from spark.records.schemas import WriterSchemas
 from spark.runtime.errors import PipelineUnfit
 from spark.runtime.internals.plans import NotRowByRow, carrying, expressions, steps, unchanged, used
-from spark.sinks.kafka.sink import Route, outgoing
+from spark.sinks.kafka.sink import Route, ToRows, outgoing
 
+_KINDS: dict[str, DataType] = {
+    "string": StringType(),
+    "int": IntegerType(),
+    "long": LongType(),
+    "double": DoubleType(),
+    "boolean": BooleanType(),
+    "date": DateType(),
+}
+"""Types of a dimension's columns. `DataType.fromDDL` knows them as well, at 30 ms each."""
+
+_COMPUTED = ("string", "boolean", "int", "long", "float", "double")
+_LOOKUP_NAME = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)*")
 _REASON_CHARACTERS = 500
 _PLATFORM = (*STAMPED, "unmatched")
 _OF_THE_MOMENT = ("CurrentTimestamp", "CurrentDate", "CurrentTime", "LocalTimestamp", "Now", "CurrentBatchTimestamp")
@@ -43,6 +70,14 @@ def target_schema(pipeline: Pipeline, catalog: Catalog, registry: Registry, prod
     return OwnSchema(registry, target.subject, catalog.schema(pipeline.target))
 
 
+class Fault(NamedTuple):
+    """A dead letter's reason, whether a row has it, and what is wrong in words."""
+
+    reason: str
+    is_so: Column
+    error: Column
+
+
 class Derivation:
     """Decodes raw records, looks up, calls the pipeline's function and encodes what it made."""
 
@@ -51,40 +86,69 @@ class Derivation:
         lookup fills in.
         """
         made, given = check(spark, pipeline, catalog)
-        kept, schema = unchanged(made, given), catalog.schema(pipeline.target)
         self._pipeline = pipeline
+        kept, schema = unchanged(made, given), catalog.schema(pipeline.target)
         self._value = EnrichedValue(schema, schema_id, pipeline.lookups, kept, used(made, given))
-        there = kept & _never_null(catalog.schema(pipeline.source))
-        self._required = sorted(_never_null(schema).intersection(made.columns).difference(there))
-        key = catalog.topic(pipeline.target).key
-        # A producer's own bytes, wherever the events of both topics have the same key.
-        self._key = None if key is None or (key == catalog.topic(pipeline.source).key and key in kept) else key
+        self._faults = faults(pipeline, catalog, kept)
 
     def sides(self, dimensions: Mapping[str, Dimension]) -> list[DataFrame]:
-        """What `rows` joins."""
+        """What `to_rows` joins."""
         return self._value.sides(dimensions)
 
-    def rows(
-        self,
-        raw: DataFrame,
-        schemas: WriterSchemas,
-        sides: Sequence[DataFrame],
-        dimensions: Mapping[str, Dimension],
-    ) -> DataFrame:
-        """Raw records as rows of `spark.sinks.kafka.sink.outgoing`; the `sides` are of these `dimensions`."""
-        looked_up = look_up(events(raw, schemas), self._pipeline.lookups, sides)
-        made = _without_nulls(derived(self._pipeline, looked_up), self._required)
-        key = None if self._key is None else F.col(self._key).cast("string").cast("binary")
-        unmatched = F.array_join("unmatched", ",")
-        return outgoing(made, key, self._value.column(dimensions), unmatched)
+    def to_rows(
+        self, schemas: WriterSchemas, sides: Sequence[DataFrame], dimensions: Mapping[str, Dimension]
+    ) -> ToRows:
+        """Raw records to rows of `spark.sinks.kafka.sink.outgoing`; the `sides` are of these `dimensions`."""
+        value, unmatched = self._value.column(dimensions), F.array_join("unmatched", ",")
+
+        def rows(raw: DataFrame) -> DataFrame:
+            looked_up = look_up(events(raw, schemas), self._pipeline.lookups, sides)
+            made = set_aside(derived(self._pipeline, looked_up), self._faults)
+            return outgoing(made, value, unmatched)
+
+        return rows
 
 
 def derived(pipeline: Pipeline, looked_up: DataFrame) -> DataFrame:
-    """What the pipeline makes of events with what was looked up. Columns with two underscores before their name are the platform's,
-    as is `unmatched`: they come out whatever the function has chosen.
+    """What the pipeline makes of events with what was looked up, and beside it the platform's columns: `unmatched`, and those with two
+    underscores before their name, which the function does not see.
     """
-    platform = [name for name in looked_up.columns if name.startswith("__")]
-    return carrying(pipeline(looked_up), looked_up, [*platform, "unmatched"])
+    given = looked_up.select(
+        [name for name in looked_up.columns if name not in _PLATFORM and not name.startswith("__")]
+    )
+    return carrying(pipeline(given), given, looked_up)
+
+
+def faults(pipeline: Pipeline, catalog: Catalog, unchanged: Collection[str]) -> list[Fault]:
+    """What can be wrong with that which the function has computed, and no record of the target's may have."""
+    schema = catalog.schema(pipeline.target)
+    found = []
+    if required := sorted(_never_null(schema).difference(_never_null(catalog.schema(pipeline.source)), _PLATFORM)):
+        lacking = F.concat_ws(", ", *[F.when(F.col(name).isNull(), name) for name in required])
+        error = F.concat(F.lit("the schema has no null for what the pipeline makes of the record: "), lacking)
+        found.append(Fault("NullField", lacking != "", error))
+    if texts := [
+        name for name, kind in _kinds(schema).items() if kind == "string" and name not in {*unchanged, *_PLATFORM}
+    ]:
+        size = functools.reduce(operator.add, [F.coalesce(F.octet_length(name), F.lit(0)) for name in texts])
+        error = F.concat(
+            F.lit("the pipeline computes texts of "), size, F.lit(f" bytes, at most {COMPUTED_TEXT_BYTES} fit")
+        )
+        found.append(Fault("TooLong", size > COMPUTED_TEXT_BYTES, error))
+    return found
+
+
+def set_aside(made: DataFrame, faults: Sequence[Fault]) -> DataFrame:
+    """`made`, where a good record with a fault is a bad one: to encode or to send it would fail, again and again."""
+    for fault in faults:
+        is_bad = F.col("__reason").isNull() & fault.is_so
+        made = made.withColumns(
+            {
+                "__reason": F.when(is_bad, fault.reason).otherwise(F.col("__reason")),
+                "__error": F.when(is_bad, fault.error).otherwise(F.col("__error")),
+            }
+        )
+    return made
 
 
 def check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> tuple[DataFrame, DataFrame]:
@@ -92,17 +156,19 @@ def check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> tuple[Da
 
     Raises PipelineUnfit, which says what to change, if the function can't be run record by record or makes no event of its target.
     """
-    kinds = {field.name: field.dataType for field in _event(spark, catalog.schema(pipeline.source))}
-    for lookup in pipeline.lookups:
-        of = {column.name: column.type for column in catalog.dimension(lookup.dimension).columns}
-        kinds |= {field: DataType.fromDDL(of[column]) for field, column in lookup.fields.items()}
-    kinds["unmatched"] = ArrayType(StringType())
+    source = {field.name: field.dataType for field in _event(spark, catalog.schema(pipeline.source))}
+    kinds = source | _looked_up(pipeline, catalog, source)
     given = spark.createDataFrame(
         spark.sparkContext.emptyRDD(), StructType([StructField(name, kind) for name, kind in kinds.items()])
     )
     made = _called(pipeline, given)
     _check_steps(pipeline, made, given)
     there = {field.name: field.dataType.simpleString() for field in made.schema}
+    if len(there) < len(made.columns) or there.keys() & set(_PLATFORM):
+        twice = sorted({name for name in made.columns if made.columns.count(name) > 1 or name in _PLATFORM})
+        raise PipelineUnfit(
+            f"{pipeline.name} makes {', '.join(twice)} twice, or in place of the platform: name them otherwise"
+        )
     wanted = [field for field in _event(spark, catalog.schema(pipeline.target)) if field.name not in _PLATFORM]
     for field in wanted:
         kind = field.dataType.simpleString()
@@ -114,7 +180,60 @@ def check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> tuple[Da
             raise PipelineUnfit(
                 f"{pipeline.name} makes {field.name} a {there[field.name]}, in {pipeline.target} it is {kind}: cast it"
             )
+    key, of_source = catalog.topic(pipeline.target).key, catalog.topic(pipeline.source).key
+    if key not in (None, of_source):
+        raise PipelineUnfit(
+            f"{pipeline.target} has the key {key}, {pipeline.source} has {of_source}: a record keeps its key, and its order"
+        )
+    kept = unchanged(made, given)
+    if lost := source.keys() - (kept & {field.name for field in wanted}):
+        # The audit compares them with the raw record, and a repair calls the function with those of the derived one.
+        raise PipelineUnfit(
+            f"{pipeline.name} changes {', '.join(sorted(lost))}, or {pipeline.target} has no such field: an event's own fields are carried "
+            "on as they are; give what is computed a name of its own"
+        )
+    _check_types(pipeline, catalog, kept)
     return made.select([field.name for field in wanted]), given
+
+
+def _looked_up(pipeline: Pipeline, catalog: Catalog, source: Mapping[str, DataType]) -> dict[str, DataType]:
+    """The fields that lookups fill in, and their types."""
+    found: dict[str, DataType] = {}
+    for lookup in pipeline.lookups:
+        contract = catalog.dimension(lookup.dimension)
+        of = {column.name: _KINDS[column.type] for column in contract.columns}
+        wrong = [f"{lookup.dimension} has no column {each}" for each in lookup.fields.values() if each not in of]
+        wrong += [f"{each} is filled in already" for each in lookup.fields if each in found or each in source]
+        if len(contract.key) != 1:
+            wrong.append(f"{lookup.dimension} has a key of several columns, which no lookup can name yet")
+        elif lookup.by not in source or source[lookup.by] != of[contract.key[0]]:
+            wrong.append(f"{lookup.by} is no field of {pipeline.source} with the type of {contract.key[0]}")
+        if not _LOOKUP_NAME.fullmatch(lookup.name) or [each.found for each in pipeline.lookups].count(lookup.found) > 1:
+            wrong.append("its name is not one of its own, of lower-case words with points between")
+        if wrong:
+            raise PipelineUnfit(f"{pipeline.name}: lookup {lookup.name}: {'; '.join(wrong)}")
+        found |= {field: of[column] for field, column in lookup.fields.items()}
+    return found
+
+
+def _check_types(pipeline: Pipeline, catalog: Catalog, unchanged: Collection[str]) -> None:
+    """What is computed must be of a type whose every value can be encoded, and of a bounded size."""
+    for name, kind in _kinds(catalog.schema(pipeline.target)).items():
+        if name not in {*unchanged, *_PLATFORM} and kind not in _COMPUTED:
+            raise PipelineUnfit(
+                f"{pipeline.name} computes {name}, a {kind}: what is computed can be {', '.join(_COMPUTED)}, since not every value of "
+                "another type can be encoded, or its size is not bounded"
+            )
+
+
+def _kinds(schema: str) -> dict[str, str]:
+    """The fields of an Avro schema, JSON text, and their types without null; of a logical type the one below."""
+    found = {}
+    for field in json.loads(schema)["fields"]:
+        branches = field["type"] if isinstance(field["type"], list) else [field["type"]]
+        kinds = [branch["type"] if isinstance(branch, dict) else branch for branch in branches if branch != "null"]
+        found[field["name"]] = str(kinds[0]) if len(kinds) == 1 else "union"
+    return found
 
 
 def _called(pipeline: Pipeline, given: DataFrame) -> DataFrame:
@@ -130,23 +249,6 @@ def _called(pipeline: Pipeline, given: DataFrame) -> DataFrame:
     return made
 
 
-def _without_nulls(made: DataFrame, required: Sequence[str]) -> DataFrame:
-    """A record that lacks a field which its schema requires is a bad one: encoding it would fail, again and again."""
-    if not required:
-        return made
-    is_good, lacking = F.col("__reason").isNull(), F.col(required[0]).isNull()
-    names = F.concat_ws(", ", *[F.when(F.col(name).isNull(), name) for name in required])
-    for name in required[1:]:
-        lacking = lacking | F.col(name).isNull()
-    error = F.concat(F.lit("the schema has no null for what the pipeline makes of it: "), names)
-    return made.withColumns(
-        {
-            "__reason": F.when(is_good & lacking, "NullField").otherwise(F.col("__reason")),
-            "__error": F.when(is_good & lacking, error).otherwise(F.col("__error")),
-        }
-    )
-
-
 def _never_null(schema: str) -> frozenset[str]:
     """The fields of an Avro schema, JSON text, that allow no null."""
     kinds = {field["name"]: field["type"] for field in json.loads(schema)["fields"]}
@@ -158,6 +260,8 @@ def _check_steps(pipeline: Pipeline, made: DataFrame, given: DataFrame) -> None:
         for step in steps(made, given):
             for each in expressions(step):
                 kind = str(each.getClass().getSimpleName())
+                if kind.endswith("Subquery"):
+                    raise PipelineUnfit(f"{pipeline.name} reads another table by {each}: use a lookup")
                 if "Python" in kind:
                     raise PipelineUnfit(
                         f"{pipeline.name} calls a Python function for each row, {each}: write it as an expression"

@@ -109,5 +109,5 @@ class Live:
         if self._made is None or self._made_of != (schemas, dimensions):
             sides = self._broadcasts.sides(dimensions)
             self._made_of = (schemas, dimensions)
-            self._made = lambda batch: self._derivation.rows(batch, schemas, sides, dimensions)
+            self._made = self._derivation.to_rows(schemas, sides, dimensions)
         return self._made

@@ -163,7 +163,7 @@ class RealTime:
         )
         # Of this query alone: a broadcast that was interrupted with the one before stays failed.
         sides = Broadcasts(self._lookups, self._derivation.sides).sides(dimensions)
-        rows = self._derivation.rows(not_taken(raw, taken), self._schemas.current, sides, dimensions)
+        rows = self._derivation.to_rows(self._schemas.current, sides, dimensions)(not_taken(raw, taken))
         return kafka_records(observed(rows, self._route.query, self._lookups), self._route)
 
     def _versions(self, dimensions: Mapping[str, Dimension]) -> dict[str, object]:

@@ -24,9 +24,10 @@ from contracts.registry import Registry
 from spark.lookups.dimensions import Dimensions, stamped_versions
 from spark.lookups.join import look_up, sides
 from spark.pipeline import Pipeline
-from spark.queries.derivation import check, derived, target_schema
+from spark.queries.derivation import check, derived, faults, target_schema
 from spark.records.wire import wire_value
 from spark.runtime.errors import RepairFailed
+from spark.runtime.internals.plans import unchanged
 from spark.runtime.settings import SparkSettings
 from spark.sinks.delta.latest import LATEST
 from spark.sinks.kafka.emission import Emission, Outgoing
@@ -65,10 +66,11 @@ class Repair:
         self, spark: SparkSession, pipeline: Pipeline, settings: SparkSettings, catalog: Catalog, registry: Registry
     ) -> None:
         """Raises NotAProducer if the topic's contract does not list `repair`, ContractError if it asks for no table, PipelineUnfit."""
-        check(spark, pipeline, catalog)
+        made, given = check(spark, pipeline, catalog)
         source, target = catalog.topic(pipeline.source), catalog.topic(pipeline.target)
         own = target_schema(pipeline, catalog, registry, "repair")
         self._pipeline = pipeline
+        self._faults = faults(pipeline, catalog, unchanged(made, given))
         self._fields = [field["name"] for field in json.loads(catalog.schema(pipeline.source))["fields"]]
         self._value = wire_value(own.schema, own.id)
         if target.lake is None:
@@ -198,6 +200,9 @@ class Repair:
             {"dimension_versions": stamped_versions(held), "revision": F.col("__revision") + 1}
         )
         key = F.lit(None) if self._target.key is None else F.col(self._target.key)
+        # One that would be no record of the topic now stays as it is.
+        for fault in self._faults:
+            made = made.where(~fault.is_so)
         repaired = made.where(repairable()).select(
             F.col("__coordinate").alias("coordinate"),
             key.cast("string").cast("binary").alias("key"),

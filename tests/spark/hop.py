@@ -87,7 +87,7 @@ class Hop:
 
     def to_rows(self, raw: DataFrame) -> DataFrame:
         schemas = WriterSchemas(self.topics.departed.subject, SCHEMA, {self.topics.schema_ids[DEPARTED]: SCHEMA})
-        return outgoing(events(raw, schemas), None, F.col("__record.value"), F.lit("airlines,planes"))
+        return outgoing(events(raw, schemas), F.col("__record.value"), F.lit("airlines,planes"))
 
     def written(self) -> list[int]:
         """The raw offsets in the target topic, in order."""

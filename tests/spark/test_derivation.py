@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
+from pyspark.sql.avro.functions import from_avro
 
 from contracts import topics
 from contracts.catalog import Catalog
+from spark.lookups.dimensions import stamped_versions
 from spark.lookups.join import look_up, sides
-from spark.pipeline import Pipeline, pipeline
+from spark.pipeline import Lookup, Pipeline, pipeline
 from spark.pipelines.departures_enriched import LOOKUPS, departures_enriched
-from spark.queries.derivation import Derivation, check, derived
+from spark.queries.derivation import Derivation, Fault, check, derived, faults, set_aside
 from spark.records.decode import events
 from spark.records.schemas import WriterSchemas
+from spark.records.wire import wire_value
 from spark.runtime.errors import PipelineUnfit
 from spark.runtime.internals.plans import NotRowByRow, carrying, unchanged, used
-from tests.spark.records import DEPARTED, SCHEMA, a_departure, body, framed, raw_frame
+from tests.spark.records import DEPARTED, ENRICHED, SCHEMA, a_departure, body, framed, raw_frame
 from tests.spark.test_enrich import held
 
 Function = Callable[[DataFrame], DataFrame]
@@ -35,19 +39,31 @@ def looked_up(spark: SparkSession, catalog: Catalog) -> DataFrame:
 
 
 def every_field(departures: DataFrame) -> DataFrame:
-    return departures.select(*[name for name in departures.columns if not name.startswith("__")])
+    return departures.select(departures.columns)
 
 
 def louder(departures: DataFrame) -> DataFrame:
     louder = departures.alias("d").select("d.*", F.upper("airline_name").alias("loud"))
-    return every_field(louder.drop("airline_name", "unmatched").withColumnRenamed("loud", "airline_name"))
+    return louder.drop("airline_name").withColumnRenamed("loud", "airline_name")
+
+
+def cast_to_what_it_is(departures: DataFrame) -> DataFrame:
+    """Of which nothing is left in Spark's optimised plan, as of an alias."""
+    return departures.withColumns(
+        {"plane_seats": F.col("plane_seats").cast("int"), "plane_model": F.col("plane_model")}
+    )
+
+
+def filled(departures: DataFrame) -> DataFrame:
+    """Which would fill in the platform's columns as well, if it got them."""
+    return departures.withColumns({name: F.coalesce(name, F.lit("none")) for name in ("airline_name", "origin_name")})
 
 
 def test_what_the_pipelines_here_make_is_what_their_contracts_say(spark: SparkSession, catalog: Catalog) -> None:
     check(spark, departures_enriched, catalog)
 
 
-@pytest.mark.parametrize("function", [lambda departures: departures, every_field, louder])
+@pytest.mark.parametrize("function", [lambda departures: departures, every_field, louder, filled])
 def test_the_platforms_columns_come_out_whatever_the_function_chooses(
     spark: SparkSession, catalog: Catalog, function: Function
 ) -> None:
@@ -67,20 +83,45 @@ def wasteful(departures: DataFrame) -> DataFrame:
 
 
 @pytest.mark.parametrize(
-    ("function", "changed"), [(every_field, []), (louder, ["airline_name"]), (wasteful, ["airline_name"])]
+    ("function", "changed", "needed"),
+    [
+        (every_field, set(), set()),
+        (louder, {"airline_name"}, {"airline_name"}),
+        (wasteful, {"airline_name"}, {"airline_name"}),
+        (cast_to_what_it_is, {"plane_seats", "plane_model"}, {"plane_seats", "plane_model"}),
+        (filled, {"airline_name", "origin_name"}, {"airline_name", "origin_name"}),
+    ],
 )
-def test_what_a_function_leaves_as_it_is_and_what_it_computes_with_is_known(
-    spark: SparkSession, catalog: Catalog, function: Function, changed: list[str]
+def test_what_a_function_leaves_as_it_is_and_what_it_needs_is_known(
+    spark: SparkSession, catalog: Catalog, function: Function, changed: set[str], needed: set[str]
 ) -> None:
     made, given = check(spark, made_by(function), catalog)
-    assert unchanged(made, given) == set(made.columns) - set(changed)
-    assert used(made, given) == set(changed)
+    assert set(made.columns) - unchanged(made, given) == changed
+    assert used(made, given) == needed
+
+
+@pytest.mark.parametrize("function", [every_field, louder, wasteful, cast_to_what_it_is, filled])
+def test_the_value_is_that_of_the_row_that_the_function_makes(
+    spark: SparkSession, catalog: Catalog, function: Function
+) -> None:
+    schema, dimensions = catalog.schema(ENRICHED), held(spark, catalog)
+    departures = [a_departure(), a_departure(carrier="ZZ", tail_number=None)]
+    raw = raw_frame(spark, *[framed(7, body(departure)) for departure in departures])
+    schemas = WriterSchemas(f"{DEPARTED}-value", SCHEMA, {7: SCHEMA})
+    derivation = Derivation(spark, made_by(function), catalog, 300)
+    rows = derivation.to_rows(schemas, derivation.sides(dimensions), dimensions)(raw).orderBy("offset")
+    whole = derived(made_by(function), look_up(events(raw, schemas), LOOKUPS, sides(LOOKUPS, dimensions))).withColumns(
+        {"dimension_versions": stamped_versions(dimensions), "revision": F.lit(0)}
+    )
+    expected = whole.orderBy("__record.offset").select(wire_value(schema, 300).alias("value")).collect()
+    read = from_avro(F.substring("value", 6, 1 << 20), schema, {"mode": "FAILFAST"}).alias("event")
+    assert rows.select(read).collect() == spark.createDataFrame(expected).select(read).collect()
 
 
 def test_a_step_that_is_no_projection_carries_nothing(spark: SparkSession, catalog: Catalog) -> None:
     before = looked_up(spark, catalog)
     with pytest.raises(NotRowByRow, match="Aggregate"):
-        carrying(before.groupBy("flight_id").count(), before, ["__record"])
+        carrying(before.groupBy("flight_id").count(), before, before)
 
 
 def in_python(name):  # type: ignore[no-untyped-def]  # Spark would take types for those of a pandas function
@@ -100,6 +141,18 @@ def in_python(name):  # type: ignore[no-untyped-def]  # Spark would take types f
             "mine makes no carrier, which flights.departed.enriched.v1 has",
         ),
         (lambda departures: departures.withColumn("plane_seats", F.lit("many")), "makes plane_seats a string, in"),
+        (
+            lambda departures: departures.withColumn("distance_miles", F.abs("distance_miles")),
+            "changes distance_miles, or",
+        ),
+        (
+            lambda departures: departures.withColumn("unmatched", F.array()),
+            "makes unmatched twice, or in place of the pl",
+        ),
+        (
+            lambda departures: departures.select("*", F.lit(1).alias("origin")),
+            "makes origin twice, or in place of the pl",
+        ),
         (lambda departures: departures.where("distance_miles > 2000"), "no projection of one row, Filter"),
         (lambda departures: departures.distinct(), "no projection of one row, Deduplicate"),
         (lambda departures: departures.orderBy("carrier"), "no projection of one row, Sort"),
@@ -119,7 +172,7 @@ def in_python(name):  # type: ignore[no-untyped-def]  # Spark would take types f
         (lambda departures: departures.withColumn("x", F.year(F.current_timestamp())), "is another value each time"),
         (lambda departures: departures.withColumn("x", F.current_date()), "is another value each time"),
     ],
-    ids=range(16),
+    ids=range(19),
 )
 def test_a_function_that_cannot_run_record_by_record_is_refused_with_the_reason(
     spark: SparkSession, catalog: Catalog, function: Function, why: str
@@ -128,18 +181,62 @@ def test_a_function_that_cannot_run_record_by_record_is_refused_with_the_reason(
         check(spark, made_by(function), catalog)
 
 
-def test_a_record_whose_event_would_lack_a_required_field_is_a_bad_one(spark: SparkSession, catalog: Catalog) -> None:
-    def near(departures: DataFrame) -> DataFrame:
-        return departures.withColumn("distance_miles", F.when(F.col("distance_miles") < 100, F.col("distance_miles")))
+def test_a_record_with_a_fault_of_what_is_computed_is_a_bad_one(spark: SparkSession) -> None:
+    rows = spark.createDataFrame(
+        [(1, "x", None, None), (2, None, None, None), (3, "x" * 9, None, None), (4, None, "WrongMagic", "theirs")],
+        "number int, text string, __reason string, __error string",
+    )
+    found = [
+        Fault("NullField", F.col("text").isNull(), F.lit("null")),
+        Fault("TooLong", F.coalesce(F.octet_length("text"), F.lit(0)) > 8, F.lit("long")),
+    ]
+    assert [(row["__reason"], row["__error"]) for row in set_aside(rows, found).orderBy("number").collect()] == [
+        (None, None),
+        ("NullField", "null"),
+        ("TooLong", "long"),
+        ("WrongMagic", "theirs"),
+    ]
 
-    derivation = Derivation(spark, made_by(near), catalog, 300)
-    raw = raw_frame(spark, *[framed(7, body(a_departure(distance_miles=miles))) for miles in (99, 101)], b"no event")
-    dimensions = held(spark, catalog)
-    schemas = WriterSchemas(f"{DEPARTED}-value", SCHEMA, {7: SCHEMA})
-    rows = derivation.rows(raw, schemas, derivation.sides(dimensions), dimensions).orderBy("offset").collect()
-    assert [row.reason for row in rows] == [None, "NullField", "WrongMagic"]
-    assert rows[1].error == "the schema has no null for what the pipeline makes of it: distance_miles"
-    assert bytes(rows[1].value) == framed(7, body(a_departure(distance_miles=101)))
+
+def test_what_is_computed_is_looked_at_where_its_contract_asks_for_it(spark: SparkSession, catalog: Catalog) -> None:
+    assert faults(departures_enriched, catalog, [*_fields(catalog)]) == []
+    (too_long,) = faults(departures_enriched, catalog, _fields(catalog) - {"plane_model", "airline_name"})
+    names = spark.createDataFrame(
+        [("x" * 16_384, None), ("x" * 16_384, "y"), (None, None)], "plane_model string, airline_name string"
+    )
+    assert [tuple(row) for row in names.select(too_long.is_so, too_long.error).collect()] == [
+        (False, "the pipeline computes texts of 16384 bytes, at most 16384 fit"),
+        (True, "the pipeline computes texts of 16385 bytes, at most 16384 fit"),
+        (False, "the pipeline computes texts of 0 bytes, at most 16384 fit"),
+    ]
+
+
+def _fields(catalog: Catalog) -> set[str]:
+    return {field["name"] for field in json.loads(catalog.schema(ENRICHED))["fields"]}
+
+
+@pytest.mark.parametrize(
+    ("lookup", "why"),
+    [
+        (Lookup("mine", "airlines", "carrier", {"x": "nome"}), "lookup mine: airlines has no column nome"),
+        (Lookup("mine", "airlines", "carrier", {"origin": "name"}), "origin is filled in already"),
+        (Lookup("mine", "airlines", "carrier", {"airline_name": "name"}), "airline_name is filled in already"),
+        (
+            Lookup("mine", "airlines", "flight_number", {"x": "name"}),
+            "flight_number is no field of flights.departed.v1 with",
+        ),
+        (Lookup("mine", "airlines", "caria", {"x": "name"}), "caria is no field of flights.departed.v1 with"),
+        (Lookup("planes", "airlines", "carrier", {"x": "name"}), "its name is not one of its own"),
+        (Lookup("it's", "airlines", "carrier", {"x": "name"}), "its name is not one of its own"),
+    ],
+    ids=range(7),
+)
+def test_a_lookup_that_cannot_be_joined_is_refused(
+    spark: SparkSession, catalog: Catalog, lookup: Lookup, why: str
+) -> None:
+    mine = Pipeline("mine", departures_enriched.source, departures_enriched.target, (*LOOKUPS, lookup), every_field)
+    with pytest.raises(PipelineUnfit, match=why):
+        check(spark, mine, catalog)
 
 
 def test_the_parameter_is_named_where_its_topic_is() -> None:

@@ -14,7 +14,7 @@ from contracts.limits import (
     ADDED_BYTES,
     DEAD_LETTER_BYTES,
     DIMENSION_TEXT_BYTES,
-    TRACEPARENT_BYTES,
+    PASSED_ON_BYTES,
     batch_limit,
     record_size,
 )
@@ -43,7 +43,7 @@ def test_what_live_adds_to_a_record_fits_into_what_a_stage_may_add() -> None:
         looked_up + len(encoding(catalog.schema(departures_enriched.target), stamp)) + constant + coordinate + renamed
         < ADDED_BYTES / 2
     )
-    assert TRACEPARENT_BYTES < ADDED_BYTES / 2
+    assert PASSED_ON_BYTES < ADDED_BYTES / 2
 
 
 @pytest.mark.parametrize(

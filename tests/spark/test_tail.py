@@ -131,7 +131,7 @@ class Takeover:
         schemas = WriterSchemas(topics.departed.subject, SCHEMA, {topics.schema_ids[DEPARTED]: SCHEMA})
 
         def to_rows(batch: DataFrame) -> DataFrame:
-            return outgoing(events(batch, schemas), None, F.col("__record.value"), F.lit(""))
+            return outgoing(events(batch, schemas), F.col("__record.value"), F.lit(""))
 
         sink.write(raw.load(), to_rows, [OffsetRange(self.route.source, 0, start, end)])
 

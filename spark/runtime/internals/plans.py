@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -33,10 +33,11 @@ def unchanged(made: DataFrame, source: DataFrame) -> frozenset[str]:
 
 
 def used(made: DataFrame, source: DataFrame) -> frozenset[str]:
-    """The columns of `source` that `made` computes with, and does not only pass on, as its optimised plan has it."""
-    names = {number: name for name, number in _ids(source).items()}
-    found: set[int] = set()
+    """The columns of `source` that `made` needs for more than to pass them on `unchanged`, as its optimised plan has it."""
+    names, kept = {number: name for name, number in _ids(source).items()}, unchanged(made, source)
     node = made._jdf.queryExecution().optimizedPlan()
+    outputs = zip(made.columns, items(node.output()), strict=True)
+    found = {each.exprId().id() for name, each in outputs if name not in kept}
     while children := items(node.children()):
         for each in items(node.expressions()):
             if each.getClass().getSimpleName() != "AttributeReference":
@@ -64,19 +65,19 @@ def expressions(node: Any) -> Iterator[Any]:
         left += items(found.children())
 
 
-def carrying(made: DataFrame, source: DataFrame, names: Collection[str]) -> DataFrame:
-    """`made` with these columns of `source`, which whoever made it may have left out. Raises NotRowByRow."""
-    missing = sorted(set(names).difference(made.columns))
-    if not missing:
-        return made
-    attributes = [each for each in items(_plan(source).output()) if each.name() in missing]
-    spark, plan = made.sparkSession, _plan(source)
+def carrying(made: DataFrame, source: DataFrame, whole: DataFrame) -> DataFrame:
+    """`made`, which was made of `source`, with the columns that `whole` has beyond those; `source` is a selection of `whole`.
+
+    Raises NotRowByRow.
+    """
+    nodes = reversed(list(steps(made, source)))
+    given = set(_ids(source).values())
+    attributes = [each for each in items(_plan(whole).output()) if each.exprId().id() not in given]
+    spark, plan = made.sparkSession, _plan(whole)
     jvm: Any = spark.sparkContext._jvm
-    for node in reversed(list(steps(made, source))):
+    for node in nodes:
         if node.nodeName() == "Project":
-            there = {each.exprId().id() for each in items(node.projectList()) if each.resolved()}
-            added = [each for each in attributes if each.exprId().id() not in there]
-            columns = _seq(jvm, [*items(node.projectList()), *added])
+            columns = _seq(jvm, [*items(node.projectList()), *attributes])
             plan = jvm.org.apache.spark.sql.catalyst.plans.logical.Project(columns, plan)
         else:
             plan = node.withNewChildren(_seq(jvm, [plan]))

@@ -1,7 +1,8 @@
 -- The newest revision of each coordinate. A repair adds rows to the lake and changes none, so this is a view.
 SELECT newest.*
 FROM {table} AS newest
-WHERE NOT EXISTS (
+-- Nobody gives a negative one.
+WHERE coalesce(newest.revision, 0) >= 0 AND NOT EXISTS (
     SELECT 1
     FROM {table} AS later
     -- Later revisions are few, and need not be looked for among all the others.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from contracts.limits import PASSED_ON_BYTES
 from spark.records.dead_letters import kept
 from spark.records.headers import header
 from spark.sources.offsets import OffsetRange
@@ -81,9 +82,9 @@ class Sink(Protocol):
         """
 
 
-def outgoing(made: DataFrame, key: Column | None, value: Column, unmatched: Column) -> DataFrame:
-    """Flat rows, cheap to hand to Python: what `key`, `value` and `unmatched` are made of in, and `__reason`, `__error` and `__record`, which are
-    those of `spark.records.decode`; these out. Without a `key` it is the raw record's.
+def outgoing(made: DataFrame, value: Column, unmatched: Column) -> DataFrame:
+    """Flat rows, cheap to hand to Python: what `value` and `unmatched` are made of in, and `__reason`, `__error` and `__record`, which are
+    those of `spark.records.decode`; these out.
 
     * `partition` int, `offset` bigint: the raw record's; `timestamp_ms` bigint: its timestamp, since 1970
     * `reason`, `error` string: null for a good record
@@ -93,14 +94,14 @@ def outgoing(made: DataFrame, key: Column | None, value: Column, unmatched: Colu
     * `stump`: that of `spark.records.dead_letters.kept`; null for a good record
     * `unmatched` string: the lookups that had no row, with commas between; null for a bad record. No sink writes it
     """
-    is_good, raw_key, bad = F.expr("__reason IS NULL"), F.col("__record.key"), kept(F.col("__record"))
+    is_good, bad = F.expr("__reason IS NULL"), kept(F.col("__record"))
     return made.select(
         "__record.partition",
         "__record.offset",
         F.expr("unix_millis(__record.timestamp) AS timestamp_ms"),
         F.col("__reason").alias("reason"),
         F.col("__error").alias("error"),
-        F.when(is_good, raw_key if key is None else key).otherwise(bad["key"]).alias("key"),
+        F.when(is_good, F.col("__record.key")).otherwise(bad["key"]).alias("key"),
         F.when(is_good, value).otherwise(bad["value"]).alias("value"),
         *_passed_on(),
         F.when(~is_good, bad["headers"]).alias("headers"),
@@ -111,4 +112,6 @@ def outgoing(made: DataFrame, key: Column | None, value: Column, unmatched: Colu
 
 @functools.cache
 def _passed_on() -> list[Column]:
-    return [header(F.col("__record.headers"), origin).alias(name) for name, origin in PASSED_ON.items()]
+    # A longer one would make a record that its topic does not take.
+    found = {name: header(F.col("__record.headers"), origin) for name, origin in PASSED_ON.items()}
+    return [F.when(F.octet_length(value) <= PASSED_ON_BYTES, value).alias(name) for name, value in found.items()]
