@@ -186,11 +186,11 @@ def check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> tuple[Da
             f"{pipeline.target} has the key {key}, {pipeline.source} has {of_source}: a record keeps its key, and its order"
         )
     kept = unchanged(made, given)
-    if lost := source.keys() - (kept & {field.name for field in wanted}):
+    if lost := {field.name for field in wanted} & source.keys() - kept:
         # The audit compares them with the raw record, and a repair calls the function with those of the derived one.
         raise PipelineUnfit(
-            f"{pipeline.name} changes {', '.join(sorted(lost))}, or {pipeline.target} has no such field: an event's own fields are carried "
-            "on as they are; give what is computed a name of its own"
+            f"{pipeline.name} changes {', '.join(sorted(lost))}: an event's own fields are carried on as they are; give what is computed a "
+            "name of its own"
         )
     _check_types(pipeline, catalog, kept)
     return made.select([field.name for field in wanted]), given

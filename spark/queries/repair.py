@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -14,8 +14,9 @@ import pyarrow as pa
 from confluent_kafka import Consumer
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import TableNotFoundError
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import DataType
 
 from contracts.brokers import partitions_of, watermarks
 from contracts.catalog import Catalog
@@ -26,8 +27,8 @@ from spark.lookups.join import look_up, sides
 from spark.pipeline import Pipeline
 from spark.queries.derivation import check, derived, faults, target_schema
 from spark.records.wire import wire_value
-from spark.runtime.errors import RepairFailed
-from spark.runtime.internals.plans import unchanged
+from spark.runtime.errors import PipelineUnfit, RepairFailed
+from spark.runtime.internals.plans import unchanged, used
 from spark.runtime.settings import SparkSettings
 from spark.sinks.delta.latest import LATEST
 from spark.sinks.kafka.emission import Emission, Outgoing
@@ -71,7 +72,7 @@ class Repair:
         own = target_schema(pipeline, catalog, registry, "repair")
         self._pipeline = pipeline
         self._faults = faults(pipeline, catalog, unchanged(made, given))
-        self._fields = [field["name"] for field in json.loads(catalog.schema(pipeline.source))["fields"]]
+        self._given = fields_again(pipeline, catalog, given, used(made, given))
         self._value = wire_value(own.schema, own.id)
         if target.lake is None:
             raise ContractError(f"the contract of {target.name} asks for no table, whose rows could be repaired")
@@ -166,7 +167,9 @@ class Repair:
 
     def _unmatched(self, table: DeltaTable, since: datetime | None, rows_at_once: int) -> Iterator[pa.Table]:
         """The newest revisions that lack a lookup, in the order of the topic: so those of one key stay in theirs."""
-        columns = ", ".join([*self._fields, "coordinate", "revision", "unmatched"])
+        columns = ", ".join(
+            [*(name for name, kind in self._given.items() if kind is None), "coordinate", "revision", "unmatched"]
+        )
         where = f"array_length(unmatched) > 0 AND coalesce(revision, 0) < {_LAST_REVISION}"
         if since is not None:
             where += f" AND {self._target.occurred_at} >= to_timestamp('{since.astimezone(UTC).isoformat()}')"
@@ -190,7 +193,10 @@ class Repair:
         """Those of the rows that can be repaired, as the pipeline would make them now: coordinate, key, value, ce_time, `found`."""
         held = self._dimensions.newest()
         events = self._spark.createDataFrame(rows).select(
-            *self._fields,
+            *[
+                F.col(name) if kind is None else F.lit(None).cast(kind).alias(name)
+                for name, kind in self._given.items()
+            ],
             F.col("coordinate").alias("__coordinate"),
             F.coalesce("revision", F.lit(0)).alias("__revision"),
             F.col("unmatched").alias("__was_unmatched"),
@@ -214,6 +220,26 @@ class Repair:
         # Not `collect`: a result that is cut short would be taken for the whole.
         rows_found: list[dict[str, Any]] = repaired.toArrow().to_pylist()
         return rows_found
+
+
+def fields_again(
+    pipeline: Pipeline, catalog: Catalog, given: DataFrame, used: Collection[str]
+) -> dict[str, DataType | None]:
+    """The source's fields. None of one that a row of the target's table has; the type of any other, which is null then.
+
+    Raises PipelineUnfit if the pipeline needs such a one.
+    """
+    source, target = (
+        [field["name"] for field in json.loads(catalog.schema(name))["fields"]]
+        for name in (pipeline.source, pipeline.target)
+    )
+    needed = {*used, *(lookup.by for lookup in pipeline.lookups)}.intersection(source).difference(target)
+    if needed:
+        raise PipelineUnfit(
+            f"{pipeline.name} needs {', '.join(sorted(needed))}, which {pipeline.target} does not have: no row of its table can be repaired. "
+            "Add it there"
+        )
+    return {name: None if name in target else given.schema[name].dataType for name in source}
 
 
 def repairable() -> Column:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession, Window
@@ -17,6 +18,7 @@ from spark.lookups.join import look_up, sides
 from spark.pipeline import Lookup, Pipeline, pipeline
 from spark.pipelines.departures_enriched import LOOKUPS, departures_enriched
 from spark.queries.derivation import Derivation, Fault, check, derived, faults, set_aside
+from spark.queries.repair import fields_again
 from spark.records.decode import events
 from spark.records.schemas import WriterSchemas
 from spark.records.wire import wire_value
@@ -143,7 +145,7 @@ def in_python(name):  # type: ignore[no-untyped-def]  # Spark would take types f
         (lambda departures: departures.withColumn("plane_seats", F.lit("many")), "makes plane_seats a string, in"),
         (
             lambda departures: departures.withColumn("distance_miles", F.abs("distance_miles")),
-            "changes distance_miles, or",
+            "changes distance_miles: an event",
         ),
         (
             lambda departures: departures.withColumn("unmatched", F.array()),
@@ -237,6 +239,17 @@ def test_a_lookup_that_cannot_be_joined_is_refused(
     mine = Pipeline("mine", departures_enriched.source, departures_enriched.target, (*LOOKUPS, lookup), every_field)
     with pytest.raises(PipelineUnfit, match=why):
         check(spark, mine, catalog)
+
+
+def test_what_a_repair_cannot_make_again_is_refused(spark: SparkSession, catalog: Catalog) -> None:
+    _, given = check(spark, departures_enriched, catalog)
+    again = fields_again(departures_enriched, catalog, given, [])
+    assert (again["carrier"], set(again.values())) == (None, {None})
+    other = Pipeline("mine", departures_enriched.source, "flights.cancelled.v1", LOOKUPS, every_field)
+    of_the_other = fields_again(replace(other, lookups=()), catalog, given, ["carrier"])
+    assert of_the_other["departed_at"] == given.schema["departed_at"].dataType
+    with pytest.raises(PipelineUnfit, match=r"mine needs departure_delay_minutes, which flights\.cancelled\.v1 does not have"):
+        fields_again(other, catalog, given, ["departure_delay_minutes", "plane_seats"])
 
 
 def test_the_parameter_is_named_where_its_topic_is() -> None:
