@@ -248,7 +248,9 @@ def test_what_a_repair_cannot_make_again_is_refused(spark: SparkSession, catalog
     other = Pipeline("mine", departures_enriched.source, "flights.cancelled.v1", LOOKUPS, every_field)
     of_the_other = fields_again(replace(other, lookups=()), catalog, given, ["carrier"])
     assert of_the_other["departed_at"] == given.schema["departed_at"].dataType
-    with pytest.raises(PipelineUnfit, match=r"mine needs departure_delay_minutes, which flights\.cancelled\.v1 does not have"):
+    with pytest.raises(
+        PipelineUnfit, match=r"mine needs departure_delay_minutes, which flights\.cancelled\.v1 does not have"
+    ):
         fields_again(other, catalog, given, ["departure_delay_minutes", "plane_seats"])
 
 
