@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from spark.lookups.dimensions import Dimension
 from spark.lookups.lookup import Lookup
-from spark.runtime.internals.plans import frame_of
+from spark.runtime.internals.plans import frame_of, items
 
 _BROADCAST = "org.apache.spark.sql.execution.exchange.BroadcastExchangeExec"
 
@@ -60,5 +60,4 @@ def _find(plan: Any) -> Any:
     """The one broadcast of a plan."""
     if plan.getClass().getName() == _BROADCAST:
         return plan
-    children = plan.children()
-    return next(filter(None, (_find(children.apply(at)) for at in range(children.size()))), None)
+    return next(filter(None, map(_find, items(plan.children()))), None)

@@ -34,9 +34,10 @@ from spark.lookups.enriched_value import STAMPED, EnrichedValue
 from spark.lookups.join import look_up
 from spark.pipeline import Pipeline
 from spark.records.decode import events
-from spark.records.schemas import WriterSchemas
+from spark.records.schemas import WriterSchemas, never_null
 from spark.runtime.errors import PipelineUnfit
 from spark.runtime.internals.plans import NotRowByRow, carrying, expressions, steps, unchanged, used
+from spark.runtime.lifecycle import in_a_line
 from spark.sinks.kafka.sink import Route, ToRows, outgoing
 
 _KINDS: dict[str, DataType] = {
@@ -51,7 +52,6 @@ _KINDS: dict[str, DataType] = {
 
 _COMPUTED = ("string", "boolean", "int", "long", "float", "double")
 _LOOKUP_NAME = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)*")
-_REASON_CHARACTERS = 500
 _PLATFORM = (*STAMPED, "unmatched")
 _OF_THE_MOMENT = ("CurrentTimestamp", "CurrentDate", "CurrentTime", "LocalTimestamp", "Now", "CurrentBatchTimestamp")
 
@@ -78,6 +78,18 @@ class Fault(NamedTuple):
     error: Column
 
 
+class Checked(NamedTuple):
+    """What is known of a pipeline's function: the target's fields as it makes them of `given`, a frame without rows; the columns of `given`
+    that come out `unchanged`, those that it has `used` for more, and the faults of what it computes.
+    """
+
+    made: DataFrame
+    given: DataFrame
+    unchanged: frozenset[str]
+    used: frozenset[str]
+    faults: list[Fault]
+
+
 class Derivation:
     """Decodes raw records, looks up, calls the pipeline's function and encodes what it made."""
 
@@ -85,11 +97,10 @@ class Derivation:
         """`schema_id` is that of the target's schema. Raises PipelineUnfit, and ContractError if that has no null for a field that a
         lookup fills in.
         """
-        made, given = check(spark, pipeline, catalog)
+        checked, schema = check(spark, pipeline, catalog), catalog.schema(pipeline.target)
         self._pipeline = pipeline
-        kept, schema = unchanged(made, given), catalog.schema(pipeline.target)
-        self._value = EnrichedValue(schema, schema_id, pipeline.lookups, kept, used(made, given))
-        self._faults = faults(pipeline, catalog, kept)
+        self._value = EnrichedValue(schema, schema_id, pipeline.lookups, checked.unchanged, checked.used)
+        self._faults = checked.faults
 
     def sides(self, dimensions: Mapping[str, Dimension]) -> list[DataFrame]:
         """What `to_rows` joins."""
@@ -123,7 +134,7 @@ def faults(pipeline: Pipeline, catalog: Catalog, unchanged: Collection[str]) -> 
     """What can be wrong with that which the function has computed, and no record of the target's may have."""
     schema = catalog.schema(pipeline.target)
     found = []
-    if required := sorted(_never_null(schema).difference(_never_null(catalog.schema(pipeline.source)), _PLATFORM)):
+    if required := sorted(set(never_null(schema)).difference(never_null(catalog.schema(pipeline.source)), _PLATFORM)):
         lacking = F.concat_ws(", ", *[F.when(F.col(name).isNull(), name) for name in required])
         error = F.concat(F.lit("the schema has no null for what the pipeline makes of the record: "), lacking)
         found.append(Fault("NullField", lacking != "", error))
@@ -151,11 +162,8 @@ def set_aside(made: DataFrame, faults: Sequence[Fault]) -> DataFrame:
     return made
 
 
-def check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> tuple[DataFrame, DataFrame]:
-    """The target's fields as the function makes them of a frame without rows, and that frame.
-
-    Raises PipelineUnfit, which says what to change, if the function can't be run record by record or makes no event of its target.
-    """
+def check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> Checked:
+    """Raises PipelineUnfit, which says what to change, if the function can't be run record by record or makes no event of its target."""
     source = {field.name: field.dataType for field in _event(spark, catalog.schema(pipeline.source))}
     kinds = source | _looked_up(pipeline, catalog, source)
     given = spark.createDataFrame(
@@ -193,7 +201,8 @@ def check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> tuple[Da
             "name of its own"
         )
     _check_types(pipeline, catalog, kept)
-    return made.select([field.name for field in wanted]), given
+    chosen = made.select([field.name for field in wanted])
+    return Checked(chosen, given, kept, used(chosen, given), faults(pipeline, catalog, kept))
 
 
 def _looked_up(pipeline: Pipeline, catalog: Catalog, source: Mapping[str, DataType]) -> dict[str, DataType]:
@@ -240,19 +249,10 @@ def _called(pipeline: Pipeline, given: DataFrame) -> DataFrame:
     try:
         made = pipeline(given)
     except Exception as error:
-        reason = next(iter(str(error).strip().splitlines()), "")
-        raise PipelineUnfit(
-            f"{pipeline.name} fails with the fields that it gets: {type(error).__name__}: {reason[:_REASON_CHARACTERS]}"
-        ) from error
+        raise PipelineUnfit(f"{pipeline.name} fails with the fields that it gets: {in_a_line(error)}") from error
     if not isinstance(made, DataFrame):
         raise PipelineUnfit(f"{pipeline.name} returns {made!r:.100}, and not a frame")
     return made
-
-
-def _never_null(schema: str) -> frozenset[str]:
-    """The fields of an Avro schema, JSON text, that allow no null."""
-    kinds = {field["name"]: field["type"] for field in json.loads(schema)["fields"]}
-    return frozenset(name for name, kind in kinds.items() if kind != "null" and "null" not in kind)
 
 
 def _check_steps(pipeline: Pipeline, made: DataFrame, given: DataFrame) -> None:

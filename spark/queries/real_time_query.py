@@ -19,7 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from contracts.settings import KafkaSettings
 from spark.runtime.errors import QueryFailed, TooFewSlots
-from spark.runtime.internals.plans import frame_of
+from spark.runtime.internals.plans import frame_of, items
 from spark.sources.kafka import PRODUCER, kafka_options, read_topic
 
 _TASKS_END_SECONDS = 60.0
@@ -122,7 +122,7 @@ def drain(spark: SparkSession) -> None:
     assert jvm is not None
     scheduler = spark._jsparkSession.sparkContext().taskScheduler()
     until = time.monotonic() + _TASKS_END_SECONDS
-    while running := sum(_items(scheduler.runningTasksByExecutors().values().toSeq())):
+    while running := sum(items(scheduler.runningTasksByExecutors().values().toSeq())):
         if time.monotonic() > until:
             raise QueryFailed(f"{running} tasks of a query that was stopped still run after {_TASKS_END_SECONDS:.0f} s")
         time.sleep(_LOOK_SECONDS)
@@ -157,18 +157,13 @@ def _optimized(frame: DataFrame) -> DataFrame:
 def _excludable_rules(spark: SparkSession) -> list[str]:
     """The optimizer's rules that Spark can do without: what is optimised already needs none of them. Hundreds of calls into the JVM."""
     optimizer = spark._jsparkSession.sessionState().optimizer()
-    rules = {str(rule.ruleName()) for batch in _items(optimizer.batches()) for rule in _items(batch.rules())}
-    return sorted(rules.difference(_items(optimizer.nonExcludableRules())))
+    rules = {str(rule.ruleName()) for batch in items(optimizer.batches()) for rule in items(batch.rules())}
+    return sorted(rules.difference(items(optimizer.nonExcludableRules())))
 
 
 def _stages(plan: Any) -> Iterator[Any]:
     """The parts of a physical plan that code is generated for."""
     if plan.nodeName().startswith("WholeStageCodegen"):
         yield plan
-    for child in _items(plan.children()):
+    for child in items(plan.children()):
         yield from _stages(child)
-
-
-def _items(seq: Any) -> list[Any]:
-    """Of a Scala Seq."""
-    return [seq.apply(i) for i in range(seq.size())]

@@ -25,10 +25,9 @@ from contracts.registry import Registry
 from spark.lookups.dimensions import Dimensions, stamped_versions
 from spark.lookups.join import look_up, sides
 from spark.pipeline import Pipeline
-from spark.queries.derivation import check, derived, faults, target_schema
+from spark.queries.derivation import check, derived, target_schema
 from spark.records.wire import wire_value
 from spark.runtime.errors import PipelineUnfit, RepairFailed
-from spark.runtime.internals.plans import unchanged, used
 from spark.runtime.settings import SparkSettings
 from spark.sinks.delta.latest import LATEST
 from spark.sinks.kafka.emission import Emission, Outgoing
@@ -67,12 +66,12 @@ class Repair:
         self, spark: SparkSession, pipeline: Pipeline, settings: SparkSettings, catalog: Catalog, registry: Registry
     ) -> None:
         """Raises NotAProducer if the topic's contract does not list `repair`, ContractError if it asks for no table, PipelineUnfit."""
-        made, given = check(spark, pipeline, catalog)
+        checked = check(spark, pipeline, catalog)
         source, target = catalog.topic(pipeline.source), catalog.topic(pipeline.target)
         own = target_schema(pipeline, catalog, registry, "repair")
         self._pipeline = pipeline
-        self._faults = faults(pipeline, catalog, unchanged(made, given))
-        self._given = fields_again(pipeline, catalog, given, used(made, given))
+        self._faults = checked.faults
+        self._given = fields_again(pipeline, catalog, checked.given, checked.used)
         self._value = wire_value(own.schema, own.id)
         if target.lake is None:
             raise ContractError(f"the contract of {target.name} asks for no table, whose rows could be repaired")

@@ -15,7 +15,7 @@ from pyspark.sql.avro.functions import from_avro
 
 from contracts.evolution import resolve
 from spark.records.readable import is_in_calendar, is_text
-from spark.records.schemas import WriterSchemas
+from spark.records.schemas import WriterSchemas, never_null
 
 HEADER_BYTES = 5
 """The Confluent wire format's header: the byte 0x00 and a schema id of 4 bytes, most significant first."""
@@ -183,8 +183,6 @@ def _first(cases: list[tuple[Column, Column]]) -> Column:
 
 
 def _required_field(schema: str) -> str:
-    for field in json.loads(schema)["fields"]:
-        kinds = field["type"] if isinstance(field["type"], list) else [field["type"]]
-        if "null" not in kinds:
-            return str(field["name"])
+    for name in never_null(schema):
+        return name
     raise ValueError("a schema whose fields may all be null: a bad body can't be told from a good one")

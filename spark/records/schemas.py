@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -22,3 +23,9 @@ class WriterSchemas:
     writers: Mapping[int, str]
     foreign: frozenset[int] | None = None
     most_bytes: int = RAW_BYTES
+
+
+def never_null(schema: str) -> list[str]:
+    """The fields of an Avro schema, JSON text, whose type has no null, in their order."""
+    kinds = {field["name"]: field["type"] for field in json.loads(schema)["fields"]}
+    return [name for name, kind in kinds.items() if "null" not in (kind if isinstance(kind, list) else [kind])]

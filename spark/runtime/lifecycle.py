@@ -76,7 +76,7 @@ class Lifecycle:
                 # Spark searches the text that we raise with a regular expression, and overflows the stack of the
                 # query's thread on a long one: the query would neither run nor end. So the long text goes to our log.
                 _log.error("batch failed", batch_id=batch_id, exc_info=True)
-                raise QueryFailed(_in_a_line(error)) from None
+                raise QueryFailed(in_a_line(error)) from None
 
         return guarded
 
@@ -130,10 +130,11 @@ def _cause(query: StreamingQuery) -> str:
         return f"query {query.name} ended"
     # A failure in our own function arrives as a Python traceback, whose last line names it.
     own = [line for line in str(error).splitlines() if line.startswith("spark.runtime.errors.QueryFailed: ")]
-    return f"query {query.name} failed: {own[-1].partition(': ')[2] if own else _in_a_line(error)}"
+    return f"query {query.name} failed: {own[-1].partition(': ')[2] if own else in_a_line(error)}"
 
 
-def _in_a_line(error: BaseException) -> str:
+def in_a_line(error: BaseException) -> str:
+    """What is wrong, cut short; of a failure in a Python worker what that raised."""
     lines = [line for line in str(error).splitlines() if line.strip()]
     if isinstance(error, PythonException):
         # A worker's traceback, whose last line that is not indented names what it raised.

@@ -97,9 +97,9 @@ def wasteful(departures: DataFrame) -> DataFrame:
 def test_what_a_function_leaves_as_it_is_and_what_it_needs_is_known(
     spark: SparkSession, catalog: Catalog, function: Function, changed: set[str], needed: set[str]
 ) -> None:
-    made, given = check(spark, made_by(function), catalog)
-    assert set(made.columns) - unchanged(made, given) == changed
-    assert used(made, given) == needed
+    made, given, kept, needed_by_it, _ = check(spark, made_by(function), catalog)
+    assert set(made.columns) - unchanged(made, given) == set(made.columns) - kept == changed
+    assert used(made, given) == needed_by_it == needed
 
 
 @pytest.mark.parametrize("function", [every_field, louder, wasteful, cast_to_what_it_is, filled])
@@ -242,7 +242,7 @@ def test_a_lookup_that_cannot_be_joined_is_refused(
 
 
 def test_what_a_repair_cannot_make_again_is_refused(spark: SparkSession, catalog: Catalog) -> None:
-    _, given = check(spark, departures_enriched, catalog)
+    given = check(spark, departures_enriched, catalog).given
     again = fields_again(departures_enriched, catalog, given, [])
     assert (again["carrier"], set(again.values())) == (None, {None})
     other = Pipeline("mine", departures_enriched.source, "flights.cancelled.v1", LOOKUPS, every_field)

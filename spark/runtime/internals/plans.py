@@ -70,12 +70,14 @@ def carrying(made: DataFrame, source: DataFrame, whole: DataFrame) -> DataFrame:
 
     Raises NotRowByRow.
     """
-    nodes = reversed(list(steps(made, source)))
+    nodes = list(steps(made, source))
+    if not nodes:
+        return whole
     given = set(_ids(source).values())
     attributes = [each for each in items(_plan(whole).output()) if each.exprId().id() not in given]
     spark, plan = made.sparkSession, _plan(whole)
     jvm: Any = spark.sparkContext._jvm
-    for node in nodes:
+    for node in reversed(nodes):
         if node.nodeName() == "Project":
             columns = _seq(jvm, [*items(node.projectList()), *attributes])
             plan = jvm.org.apache.spark.sql.catalyst.plans.logical.Project(columns, plan)
