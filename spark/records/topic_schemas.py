@@ -36,14 +36,17 @@ _FOREIGN_AT_MOST = 1000
 class TopicSchemas:
     """Keeps `WriterSchemas` of a topic up to date with the registry, at one request for each `renew`."""
 
-    def __init__(self, registry: Registry, topic: TopicContract, reader: str) -> None:
+    def __init__(
+        self, registry: Registry, topic: TopicContract, reader: str, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._registry = registry
+        self._clock = clock
         self._subject = topic.subject
         self._newest: RegisteredSchema | None = None
         self._ids: dict[int, int] = {}
         """By version."""
         self._ask_again_at = 0.0
-        self._grace = Grace(registry.lag_seconds)
+        self._grace = Grace(registry.lag_seconds, clock)
         self._at_rest = 0
         self._foreign: frozenset[int] = frozenset()
         self.current = WriterSchemas(topic.subject, reader, {}, self._foreign, record_limit(topic))
@@ -55,7 +58,7 @@ class TopicSchemas:
         """
         if self.current.foreign is None and not self._grace.rests:
             self.current = replace(self.current, foreign=self._foreign)
-        if time.monotonic() < self._ask_again_at:
+        if self._clock() < self._ask_again_at:
             return False
         try:
             # A subject's versions only ever get more, so the newest one tells whether there is something to fetch.
@@ -71,7 +74,7 @@ class TopicSchemas:
                     _log.info("schemas renewed", subject=self._subject, ids=sorted(writers))
         except RegistryUnavailable:  # it is logged once, by the client
             REGISTRY_AWAY.labels(self._subject).set(1)
-            self._ask_again_at = time.monotonic() + _PAUSE_SECONDS
+            self._ask_again_at = self._clock() + _PAUSE_SECONDS
             return False
         REGISTRY_AWAY.labels(self._subject).set(0)
         return True

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
-import time
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -136,19 +134,34 @@ def test_many_ids_of_nobody_are_dead_letters_after_one_grace(
     assert len([line for line in logs if line["event"] == "a record names a schema id not known yet"]) <= 4
 
 
+class Clock(threading.Event):
+    """A clock that moves on while it is waited for, and only then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.seconds += timeout or 0.0
+        return self.is_set()
+
+
 def test_ids_of_nobody_that_do_not_end_fail_a_query_ever_more_seldom(stack: LocalStack, topics: Topics) -> None:
-    settings = RegistrySettings.model_validate({"url": stack.registry.url, "lag_seconds": 0.01})
+    settings = RegistrySettings.model_validate({"url": stack.registry.url, "lag_seconds": 1})
+    clock = Clock()
     with Registry(settings) as quick:
-        schemas = TopicSchemas(quick, topics.departed, topics.catalog.schema(DEPARTED))
-        failures, until = 0, time.monotonic() + 4
-        for schema_id in itertools.count(1_000_000):
-            if time.monotonic() > until:
-                break
+        schemas = TopicSchemas(quick, topics.departed, topics.catalog.schema(DEPARTED), clock)
+        failures = 0
+        for schema_id in range(1_000_000, 1_000_400):
+            clock.wait(1)
             schemas.renew()
             if schemas.current.foreign is not None:
-                schemas.look_up(schema_id, threading.Event())
+                schemas.look_up(schema_id, clock)
                 failures += 1
-    # Two for each rest: 0.1 s, 0.2 s, 0.4 s, … With rests of 0.1 s there would be some 70.
+    # Two for each rest: 10 s, 20 s, 40 s, … With rests of 10 s there would be some 70.
     assert 2 <= failures <= 16
 
 
@@ -158,16 +171,16 @@ def test_garbage_makes_no_version_foreign_that_is_registered_while_it_is_not_wai
     """In real-time mode a record may be read before the next look at the subject, so "all others" would be foreign too soon."""
     topic = catalog.topic(DEPARTED).model_copy(update={"name": f"t{uuid.uuid4().hex[:8]}.{DEPARTED}"})
     registry.register(topic.subject, catalog.schema(DEPARTED))
-    with Registry(RegistrySettings.model_validate({"url": stack.registry.url, "lag_seconds": 0.3})) as client:
-        schemas = TopicSchemas(client, topic, catalog.schema(DEPARTED))
+    clock = Clock()
+    with Registry(RegistrySettings.model_validate({"url": stack.registry.url, "lag_seconds": 1})) as client:
+        schemas = TopicSchemas(client, topic, catalog.schema(DEPARTED), clock)
         schemas.renew()
-        stopping = threading.Event()
         for garbage in (999_001, 999_002, 999_003):
-            schemas.look_up(garbage, stopping, one_by_one=True)
+            schemas.look_up(garbage, clock, one_by_one=True)
         assert schemas.current.foreign == frozenset({999_001, 999_002, 999_003})
         newer = registry.register(topic.subject, NEWER)
-        schemas.look_up(newer, stopping, one_by_one=True)
+        schemas.look_up(newer, clock, one_by_one=True)
         assert newer in schemas.current.writers
         for garbage in range(999_004, 999_110):
-            schemas.look_up(garbage, stopping, one_by_one=True)
+            schemas.look_up(garbage, clock, one_by_one=True)
         assert schemas.current.foreign is None, "each of them would start the query anew"
