@@ -19,8 +19,9 @@ from contracts.compatibility import incompatibilities
 from contracts.contract_file import Problem, named, problem_at
 from contracts.dimension import DimensionContract
 from contracts.example import example_files, fault
+from contracts.pipelines import PIPELINES, DeclaredPipeline, declared_pipelines, pipeline_files
 from contracts.release import check_released
-from contracts.topic import COMMANDS, SPARK_QUERIES, TopicContract
+from contracts.topic import COMMANDS, LAKE, TopicContract
 
 _SERVICES = CONTRACTS.parent / "services"
 _PARTITION_TYPES = ("string", "enum", "uuid", "boolean", "int", "long", "date")
@@ -29,17 +30,21 @@ _PARTITION_TYPES = ("string", "enum", "uuid", "boolean", "int", "long", "date")
 _PAST_TENSE = re.compile(r"[a-z0-9]*[dtn]|made|done|gone")
 
 
-def check(root: Path = CONTRACTS) -> list[Problem]:
+def check(root: Path = CONTRACTS, pipelines: Path = PIPELINES) -> list[Problem]:
     """Every broken rule of the contracts under `root`, by file.
 
-    Who may produce or consume: the folders of `services/`, Spark's queries and the commands of `headrace`.
+    Producers and consumers are the folders of `services/`, the pipelines, `lake` and the commands of `headrace`.
     """
     catalog, problems = read_catalog(root)
-    known = SPARK_QUERIES | COMMANDS | {path.parent.name for path in _SERVICES.glob("*/__init__.py")}
+    services = {path.parent.name for path in _SERVICES.glob("*/__init__.py")}
+    known = frozenset({LAKE, *COMMANDS, *services, *pipeline_files(pipelines)})
     for topic in catalog.topics.values():
         problems += _Topic(catalog, topic, known).problems()
     for dimension in catalog.dimensions.values():
         problems += _check_dimension(root, dimension, known)
+    declared, found = declared_pipelines(pipelines)
+    problems += found
+    problems += _check_pipelines(catalog, declared)
     problems += _check_across(catalog)
     problems += _orphans(catalog)
     problems += check_released(catalog)
@@ -135,9 +140,8 @@ class _Topic:
                 yield Problem(named(self.catalog.root, path), None, text, "mend the example")
 
     def _at(self, key: str | tuple[str, ...], problem: str, cure: str) -> Problem:
-        path = self.catalog.root / "topics" / f"{self.topic.name}.yaml"
         location = (key,) if isinstance(key, str) else key
-        return problem_at(self.catalog.root, path, location, problem, cure)
+        return problem_at(self.catalog.root, _file_of(self.catalog, self.topic), location, problem, cure)
 
     def _schema_file(self, version: int) -> str:
         folder = self.topic.schema_file.partition("/")[0]
@@ -148,8 +152,48 @@ def _unknown(name: str, known: frozenset[str]) -> tuple[str, str]:
     """Problem and cure."""
     return (
         f"there is no deployable '{name}'",
-        f"use one of {', '.join(sorted(known))}, or make services/{name}/__init__.py",
+        f"use one of {', '.join(sorted(known))}, or make services/{name}/__init__.py or spark/pipelines/{name}.py",
     )
+
+
+def _check_pipelines(catalog: Catalog, pipelines: list[DeclaredPipeline]) -> Iterator[Problem]:
+    """What a pipeline's file and the contracts of its topics say of each other."""
+    by_constant = {topic.constant: topic for topic in catalog.topics.values()}
+    for each in pipelines:
+        raw, derived = by_constant.get(each.reads), by_constant.get(each.writes)
+        for constant, topic in ((each.reads, raw), (each.writes, derived)):
+            if topic is None and not _unread(catalog):
+                cure = "add its contract, or name another"
+                yield Problem(each.file, each.line, f"there is no contract of topics.{constant}", cure)
+        if raw is None or derived is None:
+            continue
+        if derived.derived_from != raw.name:
+            what = f"{each.file} makes it of {raw.name}, but it is derived from {derived.derived_from or 'none'}"
+            cure = f"write {{topic: {raw.name}, records: each}}, or let the pipeline read another topic"
+            yield problem_at(catalog.root, _file_of(catalog, derived), ("derived_from",), what, cure)
+        for topic, key, names in ((derived, "producers", derived.producers), (raw, "consumers", raw.consumers)):
+            if each.name not in names:
+                what = f"{each.file} is not among them"
+                yield problem_at(catalog.root, _file_of(catalog, topic), (key,), what, f"add {each.name}")
+    declared = {(each.name, each.writes): "producers" for each in pipelines}
+    declared |= {(each.name, each.reads): "consumers" for each in pipelines}
+    pipeline_names = {each.name for each in pipelines}
+    for topic in catalog.topics.values():
+        for key, parties, verb in (("producers", topic.producers, "write"), ("consumers", topic.consumers, "read")):
+            for name in parties:
+                if name in pipeline_names and declared.get((name, topic.constant)) != key:
+                    what = f"spark/pipelines/{name}.py does not {verb} this topic"
+                    cure = f"take {name} out, or change the pipeline"
+                    yield problem_at(catalog.root, _file_of(catalog, topic), (key,), what, cure)
+
+
+def _file_of(catalog: Catalog, topic: TopicContract) -> Path:
+    return catalog.root / "topics" / f"{topic.name}.yaml"
+
+
+def _unread(catalog: Catalog) -> set[str]:
+    """The topics whose files could not be read."""
+    return {path.stem for path in (catalog.root / "topics").glob("*.yaml")} - catalog.topics.keys()
 
 
 def _check_dimension(root: Path, dimension: DimensionContract, known: frozenset[str]) -> Iterator[Problem]:
@@ -201,7 +245,7 @@ def _orphans(catalog: Catalog) -> Iterator[Problem]:
     """Schema and example files that belong to no topic."""
     root = catalog.root
     # What belongs to a topic file that cannot be read is no orphan.
-    unread = {path.stem for path in (root / "topics").glob("*.yaml")} - catalog.topics.keys()
+    unread = _unread(catalog)
     current = {topic.schema_file.partition("/")[0]: topic.schema_version for topic in catalog.topics.values()}
     orphans = []
     for path in (root / "schemas").glob("*/*"):

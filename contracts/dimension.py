@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from contracts.topic import FieldName, Slug
+from contracts.topic import FieldName, Party, Slug
 
 
 class _Section(BaseModel):
@@ -26,7 +26,7 @@ class Column(_Section):
 class DimensionContract(_Section):
     """One dimension table: its source file, its place in the bucket, its columns and its unique key.
 
-    `consumers` are the deployables that join the table. `location` is a folder of its own under `dimensions/`: elsewhere lie the lake's
+    `consumers` are the pipelines and commands that look up in the table. `location` is a folder of its own under `dimensions/`: elsewhere lie the lake's
     tables, checkpoints and leases. `null_values` are the texts that mean "no value" in the source file; a publication with more than
     `max_shrink_percent` percent fewer rows than the last one is refused.
     """
@@ -34,7 +34,7 @@ class DimensionContract(_Section):
     name: FieldName = Field(alias="dimension")
     description: str = Field(min_length=1)
     owner: Slug
-    consumers: tuple[Slug, ...]
+    consumers: tuple[Party, ...]
     source: str = Field(pattern=r"^[A-Za-z0-9_.-]+\.csv$")
     location: str = Field(pattern=r"^dimensions/[a-z0-9_-]+$")
     key: tuple[FieldName, ...] = Field(min_length=1)

@@ -11,8 +11,8 @@ Compatibility = Literal[
 ]
 """A registry's compatibility modes: who may read whom when a schema gets a new version."""
 
-SPARK_QUERIES = frozenset({"live", "lake"})
-"""The deployables that are no folder under `services/`."""
+LAKE = "lake"
+"""The deployable that copies topics into tables, which is no folder under `services/`."""
 
 COMMANDS = frozenset({"dlq", "repair"})
 """The commands of `headrace` that publish to topics or read them for their own work."""
@@ -22,7 +22,13 @@ TopicName = Annotated[str, StringConstraints(pattern=_NAME)]
 """`<domain>.<past-tense event>[.<stage>].v<major>`: lower case, dots, never `_`."""
 
 Slug = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]*$")]
-"""A team's or a deployable's name."""
+"""A team's name."""
+
+Party = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]*$")]
+"""Whoever publishes to a topic or reads it: a service, a pipeline, `lake`, or a command of `headrace`."""
+
+Records = Literal["each", "some"]
+"""How many records come of one: exactly one, or at most one."""
 
 FieldName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
 
@@ -57,12 +63,22 @@ class Lake(_Section):
     history_days: int = Field(gt=0)
 
 
+class Derivation(_Section):
+    """Events that are made of the records of another topic: of `each` record one, or of `some` of them.
+
+    The coordinate of a record of `topic` is the id (`ce_id`) of the event that is made of it.
+    """
+
+    topic: TopicName
+    records: Records
+
+
 class TopicContract(_Section):
     """One topic: who writes it, who reads it, in which shape, for how long. Field names are the file's keys.
 
     `schema_file` (key `schema`) is relative to `schemas/`; `key` is the field whose text is the record's key, None for
-    a topic without keys; `occurred_at` is the field that holds the event time. `derived_from` is the topic of which this one is
-    a later stage: the coordinate of a raw record there is the id (`ce_id`) of the event here. None for events with ids of their own.
+    a topic without keys; `occurred_at` is the field that holds the event time. `derived_from` says which topic's records the events are made
+    of; none for events with ids of their own.
     """
 
     name: TopicName = Field(alias="topic")
@@ -72,11 +88,11 @@ class TopicContract(_Section):
     compatibility: Compatibility
     key_field: FieldName | Literal["none"] = Field(alias="key")
     occurred_at: FieldName
-    derived_from_topic: TopicName | Literal["none"] = Field(alias="derived_from")
+    derivation_section: Derivation | Literal["none"] = Field(alias="derived_from")
     partitions: int = Field(gt=0)
     retention_days: int = Field(gt=0)
-    producers: tuple[Slug, ...] = Field(min_length=1)
-    consumers: tuple[Slug, ...]
+    producers: tuple[Party, ...] = Field(min_length=1)
+    consumers: tuple[Party, ...]
     personal_data: tuple[FieldName, ...]
     service_levels: ServiceLevels
     dead_letters: DeadLetters
@@ -88,9 +104,14 @@ class TopicContract(_Section):
         return None if self.key_field == "none" else self.key_field
 
     @property
+    def derivation(self) -> Derivation | None:
+        """What these events are made of, or None: they have ids of their own."""
+        return None if self.derivation_section == "none" else self.derivation_section
+
+    @property
     def derived_from(self) -> str | None:
-        """The topic whose records these events are made of, or None: nobody's."""
-        return None if self.derived_from_topic == "none" else self.derived_from_topic
+        """The topic whose records these events are made of, or None."""
+        return None if self.derivation is None else self.derivation.topic
 
     @property
     def lake(self) -> Lake | None:

@@ -53,6 +53,9 @@ def up(
         int | None, typer.Option(min=0, help="End the replay after so many events of each producer.")
     ] = None,
     producers: Annotated[bool, typer.Option("--producers/--no-producers", help="Replay the flights.")] = True,
+    pipelines: Annotated[
+        str | None, typer.Option(metavar="NAME,…|all", help="The pipelines that run; departures_enriched by default.")
+    ] = None,
     port_offset: PortOffset = 0,
     kafka_port: Annotated[int | None, _port("The broker's port (default 19092).")] = None,
     registry_port: Annotated[int | None, _port("The registry's port (default 18081).")] = None,
@@ -62,6 +65,7 @@ def up(
     from dataclasses import replace
 
     from contracts.settings import read_settings
+    from deploy.local.pipelines import chosen_pipelines
     from deploy.local.ports import Ports
     from deploy.local.up import Options
     from deploy.local.up import up as run
@@ -69,10 +73,10 @@ def up(
 
     # Before anything starts: what is wrong with these would show when the half of it runs.
     moment("--until", until)
-    read_settings(SparkSettings)
+    running = chosen_pipelines(pipelines, read_settings(SparkSettings).live.mode)
     chosen = {"kafka": kafka_port, "registry": registry_port, "s3": s3_port}
     ports = replace(Ports().offset(port_offset), **{name: port for name, port in chosen.items() if port is not None})
-    run(Options(directory, ports, fresh, speed, until, limit, producers))
+    run(Options(directory, ports, fresh, speed, until, limit, producers, running))
 
 
 @app.command()
@@ -149,6 +153,7 @@ def audit(
 
 @app.command()
 def repair(
+    pipeline: Annotated[str, typer.Argument(metavar="PIPELINE", help="Whose rows, e.g. departures_enriched.")],
     directory: RunningStack = DEFAULT_DIRECTORY,
     since: Annotated[
         str | None, typer.Option(metavar="TIME", help="Only rows of this event time or later, e.g. 2013-01-08T00:00Z.")
@@ -158,7 +163,7 @@ def repair(
         float, typer.Option(min=0, metavar="SECONDS", help="How long the lake may take to catch up with the topic.")
     ] = 60,
 ) -> None:
-    """Enrich rows again whose dimension row came late, and send each once as its next revision.
+    """Enrich rows of a pipeline again whose dimension row came late, and send each once as its next revision.
 
     The lake takes the revisions in beside the rows that are there. Killed in the middle, run it again: what was sent is
     not sent twice. Uses what the HEADRACE_ variables name, or, where they name no brokers, the stack that runs in --dir.
@@ -166,7 +171,13 @@ def repair(
     """
     from deploy.local.spark_command import run
 
-    options = ["--wait", str(wait), *(["--since", since] if since else []), *(["--dry-run"] if dry_run else [])]
+    options = [
+        pipeline,
+        "--wait",
+        str(wait),
+        *(["--since", since] if since else []),
+        *(["--dry-run"] if dry_run else []),
+    ]
     raise typer.Exit(run("repair", options, directory))
 
 

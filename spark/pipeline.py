@@ -42,12 +42,12 @@ class Pipeline:
 
 
 def pipeline(
-    *, writes: Topic[Any], name: str | None = None, lookups: Sequence[Lookup] = (), **reads: Topic[Any]
+    *, writes: Topic[Any], lookups: Sequence[Lookup] = (), **reads: Topic[Any]
 ) -> Callable[[Callable[[DataFrame], DataFrame]], Pipeline]:
     """Make a function a pipeline. The source topic is a keyword, which must be the name of the function's one parameter.
 
-    Consumer group, checkpoint, transactional ids and metrics are named after `name`, or after the function if it is omitted. Raises
-    TypeError if keyword and parameter differ.
+    Consumer group, checkpoint, lease, transactional ids, dead letters and metrics bear the function's name. Raises TypeError if keyword and
+    parameter differ.
     """
 
     def declared(function: Callable[[DataFrame], DataFrame]) -> Pipeline:
@@ -58,6 +58,6 @@ def pipeline(
                 "name the one topic that it reads by the name of its one parameter"
             )
         (source,) = reads.values()
-        return Pipeline(name or function.__name__, source.name, writes.name, tuple(lookups), function)
+        return Pipeline(function.__name__, source.name, writes.name, tuple(lookups), function)
 
     return declared

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from contracts.catalog import Catalog
 from contracts.errors import ContractError
-from contracts.topic import COMMANDS, SPARK_QUERIES
+from contracts.pipelines import pipeline_files
+from contracts.topic import COMMANDS, LAKE
 
 BEGIN, END = "<!-- flow:begin -->", "<!-- flow:end -->"
 
@@ -50,7 +51,8 @@ def readme_with(text: str, catalog: Catalog) -> str:
 
 
 def _box(name: str) -> str:
-    kind = "spark: " if name in SPARK_QUERIES else "headrace " if name in COMMANDS else "services/"
+    in_spark = name == LAKE or name in pipeline_files()
+    kind = "spark: " if in_spark else "headrace " if name in COMMANDS else "services/"
     return f'{_deployable(name)}["{kind}{name}"]'
 
 

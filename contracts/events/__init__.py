@@ -3,9 +3,11 @@
 from contracts.events.alerts_raised import AlertRaised, Severity
 from contracts.events.deadletters_settled import DeadLetterSettled, Settlement
 from contracts.events.flights_arrived import FlightArrived
+from contracts.events.flights_arrived_enriched import FlightArrivedEnriched
 from contracts.events.flights_cancelled import FlightCancelled
 from contracts.events.flights_departed import FlightDeparted
 from contracts.events.flights_departed_enriched import FlightDepartedEnriched
+from contracts.events.flights_departed_longhaul import LongHaulFlightDeparted
 from contracts.events.replay_started import ReplayStarted
 from contracts.events.rules_activated import RulesActivated
 from contracts.events.weather_observed import WeatherObserved
@@ -14,9 +16,11 @@ __all__ = [
     "AlertRaised",
     "DeadLetterSettled",
     "FlightArrived",
+    "FlightArrivedEnriched",
     "FlightCancelled",
     "FlightDeparted",
     "FlightDepartedEnriched",
+    "LongHaulFlightDeparted",
     "ReplayStarted",
     "RulesActivated",
     "Settlement",

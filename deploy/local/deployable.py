@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,8 +45,17 @@ PRODUCERS = (
     Deployable("arrivals", ("services.arrivals",), ends=True),
     Deployable("weather", ("services.weather",), ends=True),
 )
-# Spark finishes the batch at hand, and the first one, while the JVM is cold, takes longest.
-LIVE = Deployable("live", ("spark", "live"), grace_seconds=120)
+PIPELINES = ("departures_enriched",)
+"""Those that run unless `--pipelines` names others."""
+
+
+def live(pipelines: Sequence[str]) -> Deployable:
+    """The process that runs these pipelines."""
+    # Spark finishes the batch at hand, and the first one, while the JVM is cold, takes longest.
+    return Deployable("live", ("spark", "run", *pipelines), grace_seconds=120)
+
+
+LIVE = live(PIPELINES)
 READERS = (
     # The lake is seconds behind anyway, so its start may take longer than that of the way to an alert.
     Deployable("lake", ("spark", "lake"), grace_seconds=120, niceness=5),

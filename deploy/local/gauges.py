@@ -47,10 +47,10 @@ class Gauges:
         self._http = httpx.Client(timeout=_TIMEOUT_SECONDS, trust_env=False, verify=False)
         self._registry = Registry(settings.registry, retry_seconds=_TIMEOUT_SECONDS)
         self._codec = Codec(self._registry.by_id, reader_schema=catalog.schema(topics.ALERTS_RAISED.name))
-        # live writes in transactions: into what it enriches, and into the dead letters of what that is made from.
-        written_by_live = [name for name, topic in catalog.topics.items() if "live" in topic.producers]
-        read_by_live = [topic.dead_letter_topic for topic in catalog.topics.values() if "live" in topic.consumers]
-        self._counts = RecordCounts(settings.kafka, [*written_by_live, *read_by_live])
+        # Pipelines write in transactions: into what they derive, and into the dead letters of what that is made from.
+        derived = [topic for topic in catalog.topics.values() if topic.derived_from is not None]
+        letters = {catalog.topic(str(topic.derived_from)).dead_letter_topic for topic in derived}
+        self._counts = RecordCounts(settings.kafka, [*(topic.name for topic in derived), *sorted(letters)])
         self._tables: dict[str, DeltaTable] = {}
         self._before: tuple[float, dict[str, int]] = (time.monotonic(), {})
 
@@ -179,7 +179,8 @@ class Gauges:
                 if sample.name == "headrace_lag_records":
                     lag[sample.labels["query"]] += int(sample.value)
                 elif sample.name == "headrace_end_to_end_latency_seconds":
-                    snapshot.latency_ms[sample.labels["of"]] = sample.value * 1000
+                    of, milliseconds = sample.labels["of"], sample.value * 1000
+                    snapshot.latency_ms[of] = max(milliseconds, snapshot.latency_ms.get(of, 0.0))
                 elif sample.name == "headrace_dimensions_rejected_total" and sample.value:
                     files = f"{sample.value:.0f} source files of dimensions set aside since its start"
                     snapshot.alarms.append(f"{files}, as {sample.labels['reason']}: landing/rejected/ says why")

@@ -45,7 +45,7 @@ class AlertState:
 @dataclass(frozen=True)
 class Snapshot:
     """`lag` is records not yet handled, by reader; `latency_ms` is from a raw record's sending until its batch was written,
-    `mean` and `max` of the newest batch; `lake_rows` by table. `unavailable` names what couldn't be asked; `alarms` are
+    `mean` and `max` of the newest batch, those of the slowest pipeline; `lake_rows` by table. `unavailable` names what couldn't be asked; `alarms` are
     sentences about what somebody must look at.
     """
 

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -21,10 +21,11 @@ from rich.live import Live as LiveDisplay
 
 from contracts import topics
 from contracts.catalog import load_catalog
+from contracts.pipelines import pipeline_files
 from deploy.errors import DeployError
 from deploy.local import view
 from deploy.local.attempts import Attempts
-from deploy.local.deployable import DEPLOYABLES, LIVE, PRODUCERS, READERS, Deployable
+from deploy.local.deployable import DEPLOYABLES, LIVE, PRODUCERS, READERS, Deployable, live
 from deploy.local.folder import Folder
 from deploy.local.gauges import NOT_LISTENING, Gauges
 from deploy.local.landing import upload_dimensions
@@ -43,7 +44,7 @@ _NOTICES = 6
 @dataclass(frozen=True)
 class Options:
     """`speed` is seconds of event time per second; `until` ends the replay (event time), `limit` after so many events of
-    each producer; without `producers` only a user's own events come in.
+    each producer; without `producers` only a user's own events come in. `pipelines` are the names of those that run.
     """
 
     directory: Path
@@ -53,6 +54,7 @@ class Options:
     until: str | None
     limit: int | None
     producers: bool
+    pipelines: tuple[str, ...]
 
 
 def up(options: Options) -> None:
@@ -122,7 +124,8 @@ class _Run:
             self._supervisor.watch(component.process, start=component.start)
         self._stack.bootstrap()
         self._voice.say("contracts registered, topics and bucket there")
-        self._start(LIVE)
+        self._start(live(self._options.pipelines))
+        self._voice.say(_which_run(self._options.pipelines))
         uploaded = upload_dimensions(self._stack.settings().s3, self._catalog)
         if uploaded:
             self._voice.say(f"uploaded the tables of {', '.join(uploaded)}")
@@ -227,6 +230,12 @@ class _Run:
         ]
         health = gauges.health(asked)
         return [_process_state(name, each, health.get(name)) for name, each in supervised.items()]
+
+
+def _which_run(pipelines: Sequence[str]) -> str:
+    others = [name for name in pipeline_files() if name not in pipelines]
+    left_out = f"; not {', '.join(others)} (--pipelines all)" if others else ""
+    return f"live runs {', '.join(pipelines)}{left_out}"
 
 
 def _process_state(name: str, supervised: Supervised, trouble: str | None) -> ProcessState:

@@ -13,6 +13,7 @@ from contracts.errors import HeadraceError
 from contracts.settings import read_settings
 from services.alerting.rulebook import RulebookError, load_rulebook
 from services.audit.audit import WAIT_SECONDS, Audit
+from services.audit.filters import load_filters
 from services.audit.hop import HOPS, Hop
 from services.audit.lookups import load_lookups
 from services.audit.plan import plan
@@ -39,12 +40,12 @@ def audit(
     Raises CouldNotAudit and other HeadraceErrors, RulebookError.
     """
     rulebook = load_rulebook(settings.rules_file, catalog)
-    lookups = load_lookups(settings.lookups_file, catalog)
+    lookups, filters = load_lookups(settings.lookups_file, catalog), load_filters(settings.filters_file, catalog)
     since = None if full or set(hops) != set(HOPS) else load(settings.s3)
     with Workers(_say, processes=processes) as workers:
         run = Audit(
             settings,
-            plan(catalog, lookups),
+            plan(catalog, lookups, filters),
             rulebook,
             workers,
             since=since,

@@ -179,6 +179,7 @@ class Audit:
             self._cut.at_ms - source.contract.retention_days * _DAY_MS,
             redriven=self._intake.redriven(raw),
             at_least_once=self._at_least_once,
+            is_filtered=source.is_filtered,
         )
         yield from derivation.findings()
         for tally in derivation.tallies.values():

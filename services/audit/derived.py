@@ -1,4 +1,6 @@
-"""The hop from a raw topic to the one that derives from it: each raw record in exactly one of {derived, dead letters}."""
+"""The hop from a raw topic to one that derives from it: each raw record, or each that its filter lets through, is in exactly one of
+{derived, dead letters}.
+"""
 
 from __future__ import annotations
 
@@ -67,19 +69,29 @@ class Derivation:
         *,
         redriven: Codes = _NO_CODES,
         at_least_once: bool = False,
+        is_filtered: bool = False,
     ) -> None:
         """`records` in the order of partitions; `latest`: the raw topic's ends after everything else was read; `looked_up`: the
         fields that the records' verdicts are about; `kept_since_ms`: what was derived since is there still, by the contract; `redriven`:
         records that were sent back. With `at_least_once` a derived record or dead letter may come again, and that
         is noted; each one of a raw record in this window is compared all the same. So it always is of what a redrive sent again.
+        `is_filtered`: the derived topic may leave raw records out; which ones, the records' `wanted` tell, if they tell it.
         """
         self.hop = f"{raw.topic} → {derived.window.topic}"
         self._raw, self._records, self._derived, self._dead = raw, records, derived, dead
         self._at = concatenated([part.at for part in records], np.int64)
+        topic = derived.window.topic
         self._found = {
-            name: concatenated([getattr(part, name) for part in derived_records], np.uint64)
-            for name in ("shared", "key")
+            "shared": concatenated([part.shared[topic] for part in derived_records], np.uint64),
+            "key": concatenated([part.key for part in derived_records], np.uint64),
         }
+        self._expected = {
+            "shared": concatenated([part.shared[topic] for part in records], np.uint64),
+            "payload": concatenated([part.payload for part in records], np.uint64),
+        }
+        self._is_filtered = is_filtered
+        told = all(topic in part.wanted for part in records)
+        self._wanted = concatenated([part.wanted[topic] for part in records], np.bool_) if told else None
         self._readable = concatenated([part.readable for part in records], np.bool_)
         self._raw_sent_ms = concatenated([part.sent_ms for part in records], np.int64)
         self._sent_ms = concatenated([part.sent_ms for part in derived_records], np.int64)
@@ -117,6 +129,7 @@ class Derivation:
         yield from self._wrong_lookups(derived | repaired)
         yield from self._changes(derived, dead)
         yield from self._unreadable(derived, dead)
+        yield from self._let_through(derived)
         # With those of raw records behind the cut: what they overtook lies before it, and no later audit sees both.
         ordered = (derived | (inside[0] == Where.AHEAD)) & (self._revision == 0) & ~self._redriven
         yield from self._disorder(ordered)
@@ -168,6 +181,7 @@ class Derivation:
     def _losses(self, derived: Codes, dead: Codes) -> Iterator[Finding]:
         kept = np.concatenate([derived, dead])
         missing = self._at[~np.isin(self._at, kept)]
+        missing = missing[~self._left_out(missing)]
         is_purged = np.isin(missing, self._purged)
         is_forgotten = self._forgotten(missing) & ~is_purged
         for partition, tally in self.tallies.items():
@@ -181,6 +195,32 @@ class Derivation:
             why += f", of which {self._dead.window.topic} has deleted some"
         for source in missing[~is_purged & ~is_forgotten].tolist():
             yield self._finding("lost", source, coordinate(self._raw.topic, source), why)
+
+    def _left_out(self, missing: Codes) -> Mask:
+        """Which of these readable raw records the derived topic may do without."""
+        places = np.searchsorted(self._at, missing)
+        if not self._is_filtered:
+            return np.zeros(len(missing), np.bool_)
+        left_out: Mask = self._readable[places] & (True if self._wanted is None else ~self._wanted[places])
+        note = "left out, and no filter tells whether rightly" if self._wanted is None else "left out by the filter"
+        for partition, tally in self.tallies.items():
+            tally.notes[note] += int(np.sum(partition_of(missing[left_out]) == partition))
+        return left_out
+
+    def _let_through(self, derived: Mask) -> Iterator[Finding]:
+        """What was made of raw records that the filter leaves out."""
+        if self._wanted is None:
+            return
+        rows = np.flatnonzero(derived)
+        places = np.searchsorted(self._at, self._derived.source[rows])
+        for row in rows[self._readable[places] & ~self._wanted[places]].tolist():
+            source, own = (
+                int(self._derived.source[row]),
+                coordinate(self._derived.window.topic, int(self._derived.at[row])),
+            )
+            yield self._finding(
+                "phantom", source, coordinate(self._raw.topic, source), f"{own} is of it, which the filter leaves out"
+            )
 
     def _forgotten(self, missing: Codes) -> Mask:
         """Raw records that outlive what was made of them.
@@ -252,7 +292,7 @@ class Derivation:
             (self._dead, dead, self._dead_payloads, "payload", "key or value differs from the raw record in"),
         )
         for made, chosen, found, name, what in pairs:
-            expected = concatenated([getattr(part, name) for part in self._records], np.uint64)
+            expected = self._expected[name]
             rows = np.flatnonzero(chosen)
             places = np.searchsorted(self._at, made.source[rows])
             differs = expected[places] != found[rows]

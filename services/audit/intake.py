@@ -142,6 +142,7 @@ class Intake:
             schema=source.schema,
             source=None if source.raw is None else source.raw.name,
             shared=source.shared,
+            filters=source.filters,
             rules=uses,
             occurred_at=source.contract.occurred_at,
             recomputed=source.recomputed,

@@ -17,8 +17,10 @@ from services.audit.shape import Shape
 class Source:
     """A topic and what the audit looks at in it. `key` is its name in catalog, rules and lookups.
 
-    `raw`: the contract of the topic that it derives from, `by` the deployable that derives it (consumer group, connector
-    name); None for a raw topic. `shared`: fields that a derived record only carries on, `recomputed` those that are looked up again.
+    `raw`: the contract of the topic that it derives from, `by` the pipeline that derives it (consumer group, connector
+    name); None for a raw topic. `shared`, by derived topic: fields that its records only carry on, those of all for a raw topic, else its
+    own. `filters`, of a raw topic by derived one: which records that has, where its contract says `some`. `recomputed`: fields that are
+    looked up again.
     """
 
     key: str
@@ -26,7 +28,8 @@ class Source:
     schema: str
     raw: TopicContract | None
     by: str | None
-    shared: tuple[str, ...]
+    shared: Mapping[str, tuple[str, ...]]
+    filters: Mapping[str, str]
     recomputed: Recomputed | None
 
     @property
@@ -40,11 +43,16 @@ class Source:
         return self.raw or self.contract
 
     @property
+    def is_filtered(self) -> bool:
+        """Whether it may have no record of a raw one."""
+        return self.contract.derivation is not None and self.contract.derivation.records == "some"
+
+    @property
     def unproven(self) -> tuple[str, ...]:
         """Fields of a derived topic that the audit takes as they are."""
         if self.raw is None:
             return ()
-        known = {*self.shared, "revision"}
+        known = {*self.shared[self.name], "revision"}
         if self.recomputed is not None:
             known |= {*self.recomputed.lookups.fields, self.recomputed.lookups.versions}
         return tuple(name for name in Shape(self.schema).columns if name not in known)
@@ -73,18 +81,17 @@ class Plan:
         return (*self.raw, *self.derived, self.alerts)
 
 
-def plan(catalog: Catalog, lookups: Mapping[str, Recomputed]) -> Plan:
-    """Raises ContractError if a derived topic does not tell who derives it."""
-    raw_of = {
-        topic.name: next((raw for raw in catalog.topics.values() if raw.name == topic.derived_from), None)
-        for topic in catalog.topics.values()
-    }
-    carried = {
-        raw.name: _shared(topic, raw, catalog) for topic in catalog.topics.values() if (raw := raw_of[topic.name])
-    }
+def plan(catalog: Catalog, lookups: Mapping[str, Recomputed], filters: Mapping[str, str]) -> Plan:
+    """`lookups` and `filters` are by the catalog's names. Raises ContractError if a derived topic does not tell who derives it."""
+    known = {topic.name: (key, topic) for key, topic in catalog.topics.items()}
+    derived_of: dict[str, list[str]] = {}
+    for key, topic in catalog.topics.items():
+        if topic.derived_from in known:
+            derived_of.setdefault(str(topic.derived_from), []).append(key)
     sources = []
     for key, topic in catalog.topics.items():
-        raw = raw_of[topic.name]
+        raw_key, raw = known.get(str(topic.derived_from), (key, None))
+        derived = [key] if raw is not None else derived_of.get(topic.name, [])
         sources.append(
             Source(
                 key,
@@ -92,7 +99,8 @@ def plan(catalog: Catalog, lookups: Mapping[str, Recomputed]) -> Plan:
                 catalog.schema(key),
                 raw,
                 None if raw is None else _deriver(raw, topic),
-                carried.get(topic.name if raw is None else raw.name, ()),
+                {catalog.topic(each).name: _shared(catalog.schema(raw_key), catalog.schema(each)) for each in derived},
+                {catalog.topic(each).name: filters[each] for each in derived if each in filters} if raw is None else {},
                 lookups.get(key),
             )
         )
@@ -120,12 +128,7 @@ def _deriver(raw: TopicContract, derived: TopicContract) -> str:
     return between[0]
 
 
-def _shared(derived: TopicContract, raw: TopicContract, catalog: Catalog) -> tuple[str, ...]:
-    """Fields that both have, of the same type."""
-    shapes = [
-        Shape(catalog.schema(key)).columns
-        for wanted in (raw, derived)
-        for key, topic in catalog.topics.items()
-        if topic == wanted
-    ]
-    return tuple(sorted(name for name, kind in shapes[0].items() if shapes[1].get(name) == kind))
+def _shared(raw: str, derived: str) -> tuple[str, ...]:
+    """Fields that two schemas have, of the same type."""
+    columns, others = Shape(raw).columns, Shape(derived).columns
+    return tuple(sorted(name for name, kind in columns.items() if others.get(name) == kind))

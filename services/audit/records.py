@@ -20,6 +20,7 @@ from services.audit.consume import consume
 from services.audit.decoding import Decoding, Event
 from services.audit.digest import NULL, Digests, digests, mix
 from services.audit.expect import Expectation, Expected
+from services.audit.filters import Filter
 from services.audit.lookups import Recomputed
 from services.audit.place import Codes, codes, concatenated, parsed
 from services.audit.progress import advance
@@ -39,8 +40,8 @@ class Reading:
 
     `kafka` are librdkafka properties, secrets in clear. `subject` has the versions that count, which the whole registry knows by
     `known_by` (of `time.monotonic`), `schema` is the topic's current one; None: only keys, ids and raw
-    bytes are looked at. `source`: the topic that the records derive from, None for a raw one. `shared`: fields that are to be
-    equal in source and derived records. `rules`: those whose alerts are to be recomputed, `occurred_at` the field with the event time. `recomputed`: fields to be
+    bytes are looked at. `source`: the topic that the records derive from, None for a raw one. `shared`, by derived topic: fields that are to be
+    equal in source and derived records; `filters`, by derived topic: which records it holds. `rules`: those whose alerts are to be recomputed, `occurred_at` the field with the event time. `recomputed`: fields to be
     looked up again, in dimensions in `s3`. `partition_by`: columns that the lake table is partitioned by.
     """
 
@@ -54,7 +55,8 @@ class Reading:
     known_by: float
     schema: str | None = None
     source: str | None = None
-    shared: tuple[str, ...] = ()
+    shared: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    filters: Mapping[str, str] = field(default_factory=dict)
     rules: tuple[RuleUse, ...] = ()
     occurred_at: str = ""
     recomputed: Recomputed | None = None
@@ -68,7 +70,8 @@ class Records:
 
     `at` is the record's own place, `source` that of the raw record which it goes back to (NOWHERE if it names none).
     `sent_ms` is its timestamp. `event` is the digest of its ce_id, `payload` that of key and value as bytes, `row` that of all fields and the time of
-    sending, `shared` that of the key and the fields which source and derived records share; both 0 where the value can't be decoded. `verdict` is about the fields that were looked up. `redriven`: it says that it was sent back.
+    sending, `shared`, by derived topic, that of the key and the fields which source and derived records share; 0 where the value can't be decoded.
+    `wanted`, by derived topic with a filter: whether it holds. `verdict` is about the fields that were looked up. `redriven`: it says that it was sent back.
     """
 
     topic: str
@@ -81,7 +84,8 @@ class Records:
     key: Digests
     payload: Digests
     row: Digests
-    shared: Digests
+    shared: Mapping[str, Digests]
+    wanted: Mapping[str, np.ndarray[Any, np.dtype[np.bool_]]]
     readable: np.ndarray[Any, np.dtype[np.bool_]]
     redriven: np.ndarray[Any, np.dtype[np.bool_]]
     verdict: Verdicts
@@ -121,6 +125,7 @@ class _Reader:
             if reading.recomputed is not None and reading.s3 is not None and self._shape is not None
             else None
         )
+        self._filters = {topic: Filter(text) for topic, text in reading.filters.items()}
         self._decodings: dict[bytes, Decoding | None] = {}
         self._parts: list[dict[str, Any]] = []
         self._expected: list[Expected] = []
@@ -149,7 +154,7 @@ class _Reader:
     def records(self) -> Records:
         kinds: dict[str, Any] = {"at": np.int64, "source": np.int64, "sent_ms": np.int64, "revision": np.int64}
         kinds |= {"readable": np.bool_, "redriven": np.bool_, "verdict": np.int16}
-        names = (*kinds, "event", "key", "payload", "row", "shared")
+        names = (*kinds, "event", "key", "payload", "row")
         arrays = {
             name: concatenated([part[name] for part in self._parts], kinds.get(name, np.uint64)) for name in names
         }
@@ -157,6 +162,14 @@ class _Reader:
             self._reading.topic,
             self._reading.partition,
             **arrays,
+            shared={
+                topic: concatenated([part["shared"][topic] for part in self._parts], np.uint64)
+                for topic in self._reading.shared
+            },
+            wanted={
+                topic: concatenated([part["wanted"][topic] for part in self._parts], np.bool_)
+                for topic in self._filters
+            },
             expected=tuple(self._expected),
             unevaluable=tuple(self._unevaluable),
             unasked=_NONE if self._expectation is None else self._expectation.unasked,
@@ -164,10 +177,11 @@ class _Reader:
 
     def _decoded(self, batch: list[Message], values: Sequence[bytes | None], part: Mapping[str, Any]) -> dict[str, Any]:
         rows, at, key = len(batch), part["at"], part["key"]
-        found = {
+        found: dict[str, Any] = {
             "revision": np.zeros(rows, np.int64),
             "row": np.zeros(rows, np.uint64),
-            "shared": np.zeros(rows, np.uint64),
+            "shared": {topic: np.zeros(rows, np.uint64) for topic in self._reading.shared},
+            "wanted": {topic: np.zeros(rows, np.bool_) for topic in self._filters},
             "readable": np.zeros(rows, np.bool_),
             "verdict": np.full(rows, RIGHT, np.int16),
         }
@@ -187,9 +201,11 @@ class _Reader:
         good = np.array([event is not None for event in events])
         count = int(good.sum())
         fields = self._shape.field_digests(columns, count)
-        shared = {name: fields[name] for name in self._reading.shared}
         found["readable"] = good
-        found["shared"][good] = row_digests(shared, count) + mix(key[good])
+        for topic, names in self._reading.shared.items():
+            found["shared"][topic][good] = row_digests({name: fields[name] for name in names}, count) + mix(key[good])
+        for topic, condition in self._filters.items():
+            found["wanted"][topic][good] = condition.of(columns, count)
         if self._recomputation is not None:
             absent = [event.absent for event in events if event is not None]
             found["verdict"][good] = self._recomputation.verdicts(columns, fields, absent)

@@ -10,8 +10,9 @@ from services.alerting.settings import AlertingSettings
 
 class AuditSettings(Settings):
     """`HEADRACE_RULES_FILE` is alerting's own: its rules count where alerting has recorded none. `HEADRACE_LOOKUPS_FILE` says
-    what the enrichment looks up.
+    what the pipelines look up, `HEADRACE_FILTERS_FILE` which records those let through that have a filter.
     """
 
     rules_file: Path = AlertingSettings.model_fields["rules_file"].default
     lookups_file: Path = Path(__file__).parent / "lookups.yaml"
+    filters_file: Path = Path(__file__).parent / "filters.yaml"

@@ -43,7 +43,7 @@ LOOKUPS = (
 )
 
 
-@pipeline(departures=topics.FLIGHTS_DEPARTED, writes=topics.FLIGHTS_DEPARTED_ENRICHED, lookups=LOOKUPS, name="live")
+@pipeline(departures=topics.FLIGHTS_DEPARTED, writes=topics.FLIGHTS_DEPARTED_ENRICHED, lookups=LOOKUPS)
 def departures_enriched(departures: DataFrame) -> DataFrame:
     """The frame holds the looked-up fields already. Compute other fields here, with expressions."""
     return departures

@@ -29,6 +29,7 @@ from contracts.errors import NotAProducer
 from contracts.limits import COMPUTED_TEXT_BYTES
 from contracts.own_schema import OwnSchema
 from contracts.registry import Registry
+from contracts.topic import TopicContract
 from spark.lookups.dimensions import Dimension
 from spark.lookups.enriched_value import STAMPED, EnrichedValue
 from spark.lookups.join import look_up
@@ -36,7 +37,7 @@ from spark.pipeline import Pipeline
 from spark.records.decode import events
 from spark.records.schemas import WriterSchemas, never_null
 from spark.runtime.errors import PipelineUnfit
-from spark.runtime.internals.plans import NotRowByRow, carrying, expressions, steps, unchanged, used
+from spark.runtime.internals.plans import FILTER, NotRowByRow, carrying, expressions, steps, unchanged, used
 from spark.runtime.lifecycle import in_a_line
 from spark.sinks.kafka.sink import Route, ToRows, outgoing
 
@@ -53,13 +54,15 @@ _KINDS: dict[str, DataType] = {
 _COMPUTED = ("string", "boolean", "int", "long", "float", "double")
 _LOOKUP_NAME = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)*")
 _PLATFORM = (*STAMPED, "unmatched")
+_RAISING = ("RaiseError", "AssertTrue")
 _OF_THE_MOMENT = ("CurrentTimestamp", "CurrentDate", "CurrentTime", "LocalTimestamp", "Now", "CurrentBatchTimestamp")
 
 
 def route(pipeline: Pipeline, catalog: Catalog) -> Route:
     """From which topic to which."""
     source, target = catalog.topic(pipeline.source), catalog.topic(pipeline.target)
-    return Route(pipeline.name, source.name, target.name, source.dead_letter_topic)
+    filters = target.derivation is not None and target.derivation.records == "some"
+    return Route(pipeline.name, source.name, target.name, source.dead_letter_topic, filters)
 
 
 def target_schema(pipeline: Pipeline, catalog: Catalog, registry: Registry, producer: str | None = None) -> OwnSchema:
@@ -122,12 +125,12 @@ class Derivation:
 
 def derived(pipeline: Pipeline, looked_up: DataFrame) -> DataFrame:
     """What the pipeline makes of events with what was looked up, and beside it the platform's columns: `unmatched`, and those with two
-    underscores before their name, which the function does not see.
+    underscores before their name, which the function does not see. Bad records, those with a `__reason`, pass its filters.
     """
     given = looked_up.select(
         [name for name in looked_up.columns if name not in _PLATFORM and not name.startswith("__")]
     )
-    return carrying(pipeline(given), given, looked_up)
+    return carrying(pipeline(given), given, looked_up, "__reason")
 
 
 def faults(pipeline: Pipeline, catalog: Catalog, unchanged: Collection[str]) -> list[Fault]:
@@ -170,7 +173,7 @@ def check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> Checked:
         spark.sparkContext.emptyRDD(), StructType([StructField(name, kind) for name, kind in kinds.items()])
     )
     made = _called(pipeline, given)
-    _check_steps(pipeline, made, given)
+    _check_steps(pipeline, made, given, catalog.topic(pipeline.target))
     there = {field.name: field.dataType.simpleString() for field in made.schema}
     if len(there) < len(made.columns) or there.keys() & set(_PLATFORM):
         twice = sorted({name for name in made.columns if made.columns.count(name) > 1 or name in _PLATFORM})
@@ -188,6 +191,10 @@ def check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> Checked:
             raise PipelineUnfit(
                 f"{pipeline.name} makes {field.name} a {there[field.name]}, in {pipeline.target} it is {kind}: cast it"
             )
+    if catalog.topic(pipeline.target).derived_from != catalog.topic(pipeline.source).name:
+        raise PipelineUnfit(
+            f"{pipeline.name} reads {pipeline.source}, and {pipeline.target} is not derived from it by its contract: headrace contracts check"
+        )
     key, of_source = catalog.topic(pipeline.target).key, catalog.topic(pipeline.source).key
     if key not in (None, of_source):
         raise PipelineUnfit(
@@ -255,9 +262,15 @@ def _called(pipeline: Pipeline, given: DataFrame) -> DataFrame:
     return made
 
 
-def _check_steps(pipeline: Pipeline, made: DataFrame, given: DataFrame) -> None:
+def _check_steps(pipeline: Pipeline, made: DataFrame, given: DataFrame, target: TopicContract) -> None:
+    lets_some = target.derivation is not None and target.derivation.records == "some"
     try:
         for step in steps(made, given):
+            if step.nodeName() == FILTER and not lets_some:
+                raise PipelineUnfit(
+                    f"{pipeline.name} leaves records out, and the contract of {target.name} promises one for each: write records: some there, "
+                    "or keep them all"
+                )
             for each in expressions(step):
                 kind = str(each.getClass().getSimpleName())
                 if kind.endswith("Subquery"):
@@ -266,6 +279,11 @@ def _check_steps(pipeline: Pipeline, made: DataFrame, given: DataFrame) -> None:
                     raise PipelineUnfit(
                         f"{pipeline.name} calls a Python function for each row, {each}: write it as an expression"
                     )
+                if kind in _RAISING:
+                    raise PipelineUnfit(
+                        f"{pipeline.name}: {each} stops the pipeline at a record, for good: leave a field null, which makes a dead letter where "
+                        "the schema has no null for it"
+                    )
                 if kind in _OF_THE_MOMENT or not each.deterministic():
                     raise PipelineUnfit(
                         f"{pipeline.name}: {each} is another value each time, and a record that is made again must be the same one: "
@@ -273,7 +291,7 @@ def _check_steps(pipeline: Pipeline, made: DataFrame, given: DataFrame) -> None:
                     )
     except NotRowByRow as error:
         raise PipelineUnfit(
-            f"{pipeline.name} has a step that is no projection of one row, {error}: it can only add, choose and rename columns"
+            f"{pipeline.name} has a step that needs more than one row, {error}: it can only filter rows, and add, choose and rename columns"
         ) from error
 
 

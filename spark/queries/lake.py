@@ -19,6 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from contracts.brokers import list_offsets, partitions_of, retried, topic_ids
 from contracts.catalog import Catalog
 from contracts.errors import ContractError
+from contracts.provision import check_limits
 from contracts.registry import Registry
 from contracts.s3 import s3_client
 from contracts.topic import TopicContract
@@ -31,6 +32,7 @@ from spark.runtime.errors import DeadLettersMiscounted, QueryFailed
 from spark.runtime.lease import Lease
 from spark.runtime.lifecycle import Lifecycle
 from spark.runtime.metrics import DEAD_LETTERS
+from spark.runtime.process import process
 from spark.runtime.settings import SparkSettings
 from spark.runtime.worker_input import map_whole
 from spark.sinks.delta.lake_checkpoint import new_checkpoint
@@ -287,7 +289,17 @@ def lake_tables(
     ]
 
 
-def run_lake(tables: Sequence[LakeTable], lifecycle: Lifecycle) -> None:
+def run_lake(settings: SparkSettings, catalog: Catalog) -> None:
+    """Run `lake` until asked to stop. Raises what `run_tables` does, and TopicUnfit."""
+    letters = [catalog.topic(topic).dead_letter_topic for topic in lake_topics(settings, catalog)]
+    check_limits(settings.kafka, catalog, letters)
+    lifecycle = Lifecycle()
+    lifecycle.listen()
+    with process("lake", settings, lifecycle) as (spark, registry):
+        run_tables(lake_tables(spark, settings, catalog, registry, lifecycle), lifecycle)
+
+
+def run_tables(tables: Sequence[LakeTable], lifecycle: Lifecycle) -> None:
     """Start all, run until asked to stop, and give the leases back. Raises what `LakeTable.start` does, and QueryFailed."""
     with ExitStack() as leases:
         for table in tables:

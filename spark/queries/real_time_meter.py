@@ -93,7 +93,11 @@ class Meter:
         self._bad, self._good_before = 0, self._good()
 
     def _good(self) -> int:
-        return sum(mark(self._sampler, self._route).ends[self._route.target])
+        """How many there have been; behind a filter, which takes good ones away, about as many as the source has had."""
+        if not self._route.filters:
+            return sum(mark(self._sampler, self._route).ends[self._route.target])
+        source = self._route.source
+        return sum(watermarks(self._sampler, source, each, _TIMEOUT_SECONDS)[1] for each in self._positions)
 
     def _moved(self, ends: Mark) -> list[TopicPartition]:
         return [

@@ -79,7 +79,7 @@ class Repair:
         self._s3 = settings.s3
         self._kafka = settings.kafka.client_config()
         self._target = target
-        self._route = Route("repair", source.name, target.name, target.dead_letter_topic)
+        self._route = Route(f"repair/{pipeline.name}", source.name, target.name, target.dead_letter_topic)
         self._table = f"{settings.s3.bucket}/lake/{target.lake.table}"
         self._dimensions = Dimensions(spark, settings.s3, [catalog.dimension(name) for name in pipeline.dimensions])
 

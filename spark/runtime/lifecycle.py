@@ -42,6 +42,12 @@ class Lifecycle:
         self.lease: Lease | None = None
         self.progress = Progress()
 
+    def holding(self, lease: Lease) -> Lifecycle:
+        """That of the queries that this lease is for, in the same process."""
+        found = Lifecycle()
+        found.stopping, found.progress, found.lease = self.stopping, self.progress, lease
+        return found
+
     @property
     def epoch(self) -> int:
         """That of the lease; 0 without one."""

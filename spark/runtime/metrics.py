@@ -74,7 +74,7 @@ class Progress:
 
     def silent_seconds(self) -> float:
         """How long ago a query was last heard of, the one that has been silent longest; 0 before the first has started."""
-        return time.monotonic() - min(self._heard_at.values(), default=time.monotonic())
+        return time.monotonic() - min(list(self._heard_at.values()), default=time.monotonic())
 
 
 def sources_of(progress: StreamingQueryProgress) -> list[dict[str, Any]]:

@@ -111,6 +111,8 @@ def start_session(settings: SparkSettings, name: str, *, delta: bool = False, li
         "spark.buffer.pageSize": "256k",
         "spark.python.daemon.module": "spark.runtime.python_daemon",
         "spark.sql.session.timeZone": "UTC",
+        # What has no value is null, as the quotient of a division by zero: to raise would stop a pipeline at that record for good.
+        "spark.sql.ansi.enabled": "false",
         "spark.sql.shuffle.partitions": "2",
         # Plans that never shuffle have nothing to adapt; looking for it costs each small batch 50 ms.
         "spark.sql.adaptive.enabled": "false",

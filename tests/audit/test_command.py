@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
 from contracts.catalog import load_catalog
+from contracts.pipelines import pipeline_files
 from deploy.cli import app
 from services.audit.errors import CouldNotAudit
+from services.audit.filters import Filter, load_filters
 from services.audit.finding import Finding
 from services.audit.lookups import load_lookups
 from services.audit.report import Report
 from services.audit.settings import AuditSettings
+from spark.pipelines import load
 
 
 def test_without_a_stack_there_is_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,14 +39,52 @@ def test_the_first_findings_are_printed_and_all_are_in_the_json() -> None:
     assert len(report.json()["findings"]) == 50
 
 
-def test_the_shipped_lookups_tell_every_field_that_is_looked_up() -> None:
-    catalog = load_catalog()
-    (lookups,) = load_lookups(AuditSettings().lookups_file, catalog).values()
-    raw, enriched = (
-        {field["name"] for field in json.loads(catalog.schema(topic))["fields"]}
-        for topic in ("flights.departed.v1", "flights.departed.enriched.v1")
-    )
-    assert set(lookups.lookups.fields) == enriched - raw - {"dimension_versions", "revision"}
+def test_the_shipped_lookups_and_filters_are_those_of_the_pipelines() -> None:
+    catalog, settings = load_catalog(), AuditSettings()
+    pipelines = {each.target: each for each in map(load, pipeline_files())}
+    found = load_lookups(settings.lookups_file, catalog)
+    said = {
+        topic: [(join.name, join.dimension, join.by, join.fields) for join in each.lookups.joins]
+        for topic, each in found.items()
+    }
+    assert said == {
+        topic: [(lookup.name, lookup.dimension, lookup.by, lookup.fields) for lookup in each.lookups]
+        for topic, each in pipelines.items()
+        if each.lookups
+    }
+    some = {topic.name for topic in catalog.topics.values() if topic.derivation and topic.derivation.records == "some"}
+    assert load_filters(settings.filters_file, catalog).keys() == some
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (
+            "flights.departed.enriched.v1: distance_miles > 0",
+            "has no filter: its contract does not say that it holds some",
+        ),
+        ("flights.departed.longhaul.v1: distance_miles >", "flights.departed.longhaul.v1: distance_miles >: "),
+        ("flights.departed.longhaul.v1: distance > 0", "flights.departed.v1 has no field distance"),
+        ("flights.departed.longhaul.v1: [1]", "flights.departed.longhaul.v1: Input should be a valid string"),
+        ("nothing.known.v1: a > 0", "no contract for topic"),
+        ("[}", ":1: not readable as YAML: did not find expected"),
+    ],
+)
+def test_a_wrong_filters_file_is_refused_with_its_name(content: str, problem: str, tmp_path: Path) -> None:
+    path = tmp_path / "filters.yaml"
+    path.write_text(content)
+    with pytest.raises(CouldNotAudit) as raised:
+        load_filters(path, load_catalog())
+    assert str(raised.value).startswith(f"{path}:")
+    assert problem in str(raised.value)
+
+
+def test_a_filter_does_not_hold_for_a_null_or_where_it_has_no_answer() -> None:
+    columns = {"a": pa.array([1, 5, None]), "b": pa.array([0, 1, 1])}
+    assert Filter("a > 2").of(columns, 3).tolist() == [False, True, False]
+    assert Filter("a / b > 2").of(columns, 3).tolist() == [False, True, False]
+    assert Filter("a").of(columns, 3).tolist() == [False, False, False]
+    assert Filter("1 > 0").of(columns, 3).tolist() == [True, True, True]
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def test_records_of_a_newer_version_than_the_contracts_are_audited(way: Way) -> 
 def test_entries_of_newer_versions_are_read(way: Way) -> None:
     flights = way.depart(6)
     records = way.derive(way.enriched(flights[1:]))
-    way.taken_in("live", RAW, *flights)
+    way.taken_in("departures_enriched", RAW, *flights)
     way.taken_in("alerting", DERIVED, *records)
     way.rename(LEDGER, "coordinate")
     way.rename(ACTIVATIONS, "from_offset")
@@ -104,7 +104,7 @@ def test_a_field_that_an_older_version_lacks_is_not_compared_and_the_others_are(
     ]
     records[1] = replace(records[1], fields={**records[1].fields, "plane_model": "Concorde"})
     way.derive(records)
-    way.taken_in("live", RAW, *flights)
+    way.taken_in("departures_enriched", RAW, *flights)
     report = way.audit(Hop.DERIVED)
     assert found(report) == {("changed", way.at(0, 1))}
     assert noted(report, "of a schema version without some looked-up fields, those not compared") == 2
@@ -123,7 +123,7 @@ def test_an_id_of_something_that_is_no_avro_record_is_a_dead_letters_own_busines
     )
     way.derive(way.enriched(flights))
     way.set_aside(*foreign)
-    way.taken_in("live", RAW, *flights, *foreign)
+    way.taken_in("departures_enriched", RAW, *flights, *foreign)
     assert way.audit(Hop.DERIVED).findings == []
 
 
@@ -134,7 +134,7 @@ def test_of_a_record_too_large_for_its_dead_letter_the_stump_is_compared(way: Wa
     way.set_aside(large[0])
     way.set_aside(large[1], stump_of=large[1])
     way.set_aside(large[2], stump_of=large[1])
-    way.taken_in("live", RAW, *flights, *large)
+    way.taken_in("departures_enriched", RAW, *flights, *large)
     assert found(way.audit(Hop.DERIVED)) == {("changed", way.at(0, 5))}
 
 
@@ -143,7 +143,7 @@ def test_a_record_beyond_its_topics_limit_is_not_to_be_read(way: Way) -> None:
     beyond = way.send(RAW, [replace(fits, fields={**fits.fields, "tail_number": "x" * 900_000})])
     way.derive(way.enriched([fits, *others]))
     way.set_aside(*beyond)
-    way.taken_in("live", RAW, fits, *others, *beyond)
+    way.taken_in("departures_enriched", RAW, fits, *others, *beyond)
     assert found(way.audit(Hop.DERIVED)) == set()
 
 
@@ -175,7 +175,7 @@ def test_faults_between_raw_and_derived_are_found(way: Way) -> None:
     way.set_aside(flights[both], flights[dead])
     way.set_aside(flights[mangled], value=b"other bytes")
     way.settle(flights[purged])
-    way.taken_in("live", RAW, *flights, *one_key)
+    way.taken_in("departures_enriched", RAW, *flights, *one_key)
     report = way.audit(Hop.DERIVED)
     assert found(report) == {
         ("lost", way.at(0, lost)),
@@ -209,7 +209,7 @@ def test_what_can_t_be_read_is_a_dead_letter_and_nothing_else(way: Way) -> None:
     way.set_aside(*bad[1:], named="lake")
     way.set_aside(flights[1])
     way.settle(flights[1], action="redriven", by="lake")  # once for the letters of both
-    way.taken_in("live", RAW, *flights, *bad)
+    way.taken_in("departures_enriched", RAW, *flights, *bad)
     assert found(way.audit(Hop.DERIVED)) == {
         ("phantom", way.at(0, bad[0].offset)),
         ("doubled", way.at(0, flights[1].offset)),
@@ -220,9 +220,9 @@ def test_an_instant_beyond_the_calendar_is_set_aside_and_an_empty_partition_valu
     flights = way.depart(2, origin="")
     (bad,) = way.depart(1, departed_at=253_402_300_800_000)
     records = way.derive(way.enriched(flights))
-    for service in ("live", "lake"):
+    for service in ("departures_enriched", "lake"):
         way.set_aside(bad, by=service)
-    way.taken_in("live", RAW, *flights, bad)
+    way.taken_in("departures_enriched", RAW, *flights, bad)
     way.land(RAW, [row | {"origin": None} for row in way.rows(RAW, flights)], *flights, bad)
     way.land(DERIVED, [row | {"origin": None} for row in way.rows(DERIVED, records)], *records)
     report = way.audit(Hop.LAKE)
@@ -237,7 +237,7 @@ def test_a_key_in_two_partitions_is_found(way: Way) -> None:
     good = way.enriched(flights)
     way.derive([replace(each, partition=1) for each in good[2:]])
     way.derive(good[:2])
-    way.taken_in("live", RAW, *flights)
+    way.taken_in("departures_enriched", RAW, *flights)
     assert found(way.audit(Hop.DERIVED)) == {("out of order", way.at(0, each.offset)) for each in flights[2:]}
 
 
@@ -253,7 +253,7 @@ def test_a_record_behind_the_cut_that_overtook_one_before_it_is_found(
         if not behind:  # the cut of the raw topic is taken by now
             behind.extend(way.send(RAW, keyed[1:]))
             way.derive(way.enriched([behind[0], before[0], behind[1]]))
-            way.taken_in("live", RAW, *before, *behind)
+            way.taken_in("departures_enriched", RAW, *before, *behind)
         return taken_in(asked, group, topic)
 
     monkeypatch.setattr(broker.Broker, "taken_in", taken_in_at_last)
@@ -264,8 +264,8 @@ def test_a_letter_of_lake_that_was_given_up_excuses_no_loss_of_live(way: Way) ->
     flights = way.depart(3)
     way.derive(way.enriched(flights[2:]))
     way.settle(flights[0], by="lake")
-    way.settle(flights[1], by="live")
-    way.taken_in("live", RAW, *flights)
+    way.settle(flights[1], by="departures_enriched")
+    way.taken_in("departures_enriched", RAW, *flights)
     report = way.audit(Hop.DERIVED)
     assert (found(report), noted(report, "purged dead letters")) == ({("lost", way.at(0, 0))}, 1)
 
@@ -274,7 +274,7 @@ def test_one_derived_record_that_has_expired_excuses_none_of_later(way: Way) -> 
     flights = way.depart(4, timestamp_ms=LONG_AGO)
     others = way.depart(20, partition=1, timestamp_ms=LONG_AGO + 600_000)
     way.derive(way.enriched(flights))
-    way.taken_in("live", RAW, *flights, *others)
+    way.taken_in("departures_enriched", RAW, *flights, *others)
     way.forget(DERIVED, 0, before=1)
     report = way.audit(Hop.DERIVED)
     assert found(report) == {("lost", way.at(1, each.offset)) for each in others}
@@ -286,7 +286,7 @@ def test_a_partition_that_has_expired_whole_excuses_nothing_that_the_contract_ke
     way.derive(way.enriched(old))
     new = way.depart(5)
     way.derive(way.enriched(new[:2]))
-    way.taken_in("live", RAW, *old, *new)
+    way.taken_in("departures_enriched", RAW, *old, *new)
     way.forget(DERIVED, 1, before=3)
     report = way.audit(Hop.DERIVED)
     assert found(report) == {("lost", way.at(0, each.offset)) for each in new[2:]}
@@ -302,7 +302,7 @@ def test_there_is_no_verdict_behind_a_transaction_that_hangs(way: Way, stack: Lo
     hanging.produce(way.name(DERIVED), b"open", partition=0)
     hanging.flush(30)
     way.derive(way.enriched(flights[1:]))
-    way.taken_in("live", RAW, *flights)
+    way.taken_in("departures_enriched", RAW, *flights)
     with pytest.raises(
         CouldNotAudit, match=rf"{way.name(DERIVED)}/0: a transaction .* abort --topic .* --start-offset 2"
     ):
@@ -511,7 +511,7 @@ def test_a_message_that_fails_on_a_value_makes_a_dead_letter_of_its_record_alone
 def test_what_is_no_entry_of_ledger_or_rules_is_counted_and_named(way: Way) -> None:
     flights = way.depart(2)
     records = way.derive(way.enriched(flights[1:]))
-    way.taken_in("live", RAW, *flights)
+    way.taken_in("departures_enriched", RAW, *flights)
     way.taken_in("alerting", DERIVED, *records)
     for topic in (LEDGER, ACTIVATIONS):
         way.send(topic, [Sent(0, "somebody's", {}, "1", body=b"junk")])
@@ -536,7 +536,7 @@ def test_a_dimension_version_that_never_was_costs_no_look_of_its_own(way: Way, m
             ),
         ]
     )
-    way.taken_in("live", RAW, *flights)
+    way.taken_in("departures_enriched", RAW, *flights)
     looks: list[str] = []
 
     def looked(uri: str, **options: Any) -> DeltaTable:
@@ -573,7 +573,7 @@ def test_what_comes_again_otherwise_than_before_is_found_where_repeats_are_allow
     good = way.enriched(flights)
     other = replace(good[2], fields={**good[2].fields, "airline_name": "United"})
     derived = way.derive([*good, good[1], other])
-    way.taken_in("live", RAW, *flights)
+    way.taken_in("departures_enriched", RAW, *flights)
     way.taken_in("alerting", DERIVED, *derived)
     report = way.audit(Hop.DERIVED, at_least_once=True)
     assert found(report) == {("changed", way.at(0, 2))}
@@ -593,7 +593,7 @@ def test_what_a_redrive_sent_again_is_noted_and_compared(way: Way) -> None:
     landed = [*records[:2], *records[4:], *repaired, taken]
     way.land(DERIVED, way.rows(DERIVED, landed), *landed, ignored)
     way.land(RAW, way.rows(RAW, flights), *flights)
-    way.taken_in("live", RAW, *flights)
+    way.taken_in("departures_enriched", RAW, *flights)
     report = way.audit(Hop.DERIVED, Hop.LAKE)
     assert found(report) == {("changed", way.at(0, 1)), ("lost", way.at(0, ignored.offset, DERIVED))}
     assert noted(report, "sent again by a redrive") == 5
@@ -613,7 +613,7 @@ def test_what_a_redrive_sent_again_after_its_audit_is_no_finding(way: Way) -> No
     landed = [records[0], *records[2:], *repaired]
     way.land(RAW, way.rows(RAW, flights), *flights)
     way.land(DERIVED, way.rows(DERIVED, landed), *landed)
-    way.taken_in("live", RAW, *flights)
+    way.taken_in("departures_enriched", RAW, *flights)
     alarm(*records, *repaired)
     first = way.audit(full=False)
     assert first.findings == []
@@ -630,7 +630,7 @@ def test_what_a_redrive_sent_again_may_outlive_those_around_it(way: Way) -> None
     flights = way.send(RAW, [replace(each, key="the same") for each in way.depart(6, timestamp_ms=LONG_AGO)])
     records = way.derive(way.enriched(flights))
     way.derive(_redriven(records[0]))
-    way.taken_in("live", RAW, *flights)
+    way.taken_in("departures_enriched", RAW, *flights)
     way.forget(RAW, 0, before=flights[0].offset)
     way.forget(DERIVED, 0, before=3)
     report = way.audit(Hop.DERIVED)
@@ -697,7 +697,7 @@ def test_what_retention_has_deleted_is_said_and_not_lost(way: Way) -> None:
 def test_a_raw_record_that_outlives_its_derived_one_is_not_lost_either(way: Way) -> None:
     flights = way.depart(6, timestamp_ms=LONG_AGO)
     way.derive(way.enriched([*flights[:4], flights[5]]))
-    way.taken_in("live", RAW, *flights)
+    way.taken_in("departures_enriched", RAW, *flights)
     way.forget(DERIVED, 0, before=3)
     report = way.audit(Hop.DERIVED)
     assert found(report) == {("lost", way.at(0, 4))}
@@ -710,7 +710,7 @@ def test_the_exit_status_says_whether_something_is_wrong(
 ) -> None:
     flights = way.depart(3)
     way.derive(way.enriched(flights[lost:]))
-    way.taken_in("live", RAW, *flights)
+    way.taken_in("departures_enriched", RAW, *flights)
     assert run(way.settings, way.catalog, full=True, as_json=False, wait_seconds=0, hops=[Hop.DERIVED]) == status, (
         capsys.readouterr()
     )
@@ -730,6 +730,6 @@ def test_brokers_that_do_not_answer_are_no_verdict(
 
 def test_no_verdict_while_somebody_lags_behind_the_cut(way: Way) -> None:
     flights = way.depart(4)
-    way.taken_in("live", RAW, *flights[:2])
+    way.taken_in("departures_enriched", RAW, *flights[:2])
     with pytest.raises(CouldNotAudit, match=r"consumer group live has not reached the cut .*/0 at offset 2 of 4"):
         way.audit(Hop.DERIVED)

@@ -260,7 +260,7 @@ class Way:
     def set_aside(
         self,
         *flights: Sent,
-        by: str = "live",
+        by: str = "departures_enriched",
         topic: str = RAW,
         on: str | None = None,
         value: bytes | None = None,
@@ -309,7 +309,13 @@ class Way:
         return record.body or self._codec.encode(self._ids[topic], fields)
 
     def settle(
-        self, record: Sent, of: str = RAW, on: str = RAW, *, action: str = "purged", by: str | None = "live"
+        self,
+        record: Sent,
+        of: str = RAW,
+        on: str = RAW,
+        *,
+        action: str = "purged",
+        by: str | None = "departures_enriched",
     ) -> None:
         """An entry of the ledger: the dead letter of this record of a topic, which lay with those of another, was given up, or its
         record sent back.
@@ -451,7 +457,7 @@ class Way:
     def run(self, flights: Sequence[Sent]) -> list[Sent]:
         """All of them, as they should: the derived records of these flights."""
         derived = self.derive(self.enriched(flights))
-        self.taken_in("live", RAW, *flights)
+        self.taken_in("departures_enriched", RAW, *flights)
         self.land(RAW, self.rows(RAW, flights), *flights)
         self.land(DERIVED, self.rows(DERIVED, derived), *derived)
         raised = self.alarm(self.alerts(derived))
@@ -463,8 +469,10 @@ class Way:
 def _renamed(topic: TopicContract, tag: str) -> TopicContract:
     section = topic.lake_section
     lake = section if section == "none" else section.model_copy(update={"table": f"{tag}_{section.table}"})
-    raw = "none" if topic.derived_from is None else f"{tag}.{topic.derived_from}"
-    return topic.model_copy(update={"name": f"{tag}.{topic.name}", "derived_from_topic": raw, "lake_section": lake})
+    made_of = topic.derivation_section
+    derivation = made_of if made_of == "none" else made_of.model_copy(update={"topic": f"{tag}.{made_of.topic}"})
+    new = {"name": f"{tag}.{topic.name}", "derivation_section": derivation, "lake_section": lake}
+    return topic.model_copy(update=new)
 
 
 def _example(topic: str) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from contracts import topics
 from contracts.settings import S3Settings, Settings
+from deploy.local.deployable import DEPLOYABLES
 from deploy.local.process import Process
 from deploy.local.stack import LocalStack
 from spark.pipelines.departures_enriched import departures_enriched
@@ -101,11 +102,12 @@ def measure(
     rows_out: Callable[[], int],
     say: Callable[[str], None],
 ) -> Hop:
-    """Start `python -m spark <deployable>`, and stop it when `events` rows are out.
+    """Start `live` or `lake`, and stop it when `events` rows are out.
 
     Raises ProcessFailed if it ends before, TimeoutError if it takes more than five minutes, or as long for each million.
     """
-    process = Process(deployable, [sys.executable, "-m", "spark", deployable], directory=stack.directory, env=dict(env))
+    arguments = next(each.arguments for each in DEPLOYABLES if each.name == deployable)
+    process = Process(deployable, [sys.executable, "-m", *arguments], directory=stack.directory, env=dict(env))
     return measure_process(name, process, stack, events, rows_out, say)
 
 
@@ -152,8 +154,10 @@ def run_through(
     return Hop(name, events, meter.usage, samples, cpu_seconds)
 
 
-def taken_in(settings: Settings, topic: str = topics.FLIGHTS_DEPARTED.name, group: str = "live") -> Callable[[], int]:
-    """The group's offsets, by default those of `live`, which are committed with the rows; every record of the backlog is good."""
+def taken_in(
+    settings: Settings, topic: str = topics.FLIGHTS_DEPARTED.name, group: str = departures_enriched.name
+) -> Callable[[], int]:
+    """The group's offsets, by default those of the pipeline, which are committed with the rows; every record of the backlog is good."""
     consumer = Consumer(settings.kafka.client_config() | {"group.id": group})
     partitions = sorted(consumer.list_topics(topic, 10).topics[topic].partitions)
 
@@ -167,7 +171,7 @@ def forget_positions(settings: Settings) -> None:
     """The next `live` begins with the first record, whatever its mode: neither its checkpoint nor its group is there."""
     CheckpointOffsets(settings.s3, checkpoint_folder(departures_enriched.name, departures_enriched.target)).remove()
     admin = AdminClient({**settings.kafka.client_config()})
-    admin.delete_consumer_groups(["live"])["live"].result(30)
+    admin.delete_consumer_groups([departures_enriched.name])[departures_enriched.name].result(30)
 
 
 def sent_to(settings: Settings, topic: str = topics.FLIGHTS_DEPARTED.name) -> Callable[[], int]:

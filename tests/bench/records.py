@@ -55,7 +55,7 @@ def enriched_departures(settings: Settings, count: int) -> list[Record]:
     schema, schema_id = load_catalog().schema(ENRICHED), _current_id(settings, ENRICHED)
     codec = Codec({schema_id: schema}.__getitem__)
     versions = {"dimension_versions": {"airlines": 0, "airports": 0, "planes": 0}}
-    constant = constant_headers(ENRICHED, "/spark/live")
+    constant = constant_headers(ENRICHED, "/spark/departures_enriched")
     found: list[Record] = []
     for number, fields in enumerate(itertools.islice(enriched_flights().values(), count)):
         coordinate = f"{RAW}/{number % 4}/{number}".encode()

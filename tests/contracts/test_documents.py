@@ -108,8 +108,8 @@ def test_the_diagram_shows_every_topic_deployable_table_and_dimension() -> None:
     assert '[("dimension: planes")]' in text
     assert '[("lake: flights_departed<br>delta")]' in text
     assert "run_departures --> flights_departed_v1" in text
-    assert "flights_departed_v1 --> run_live" in text
-    assert "dimension_planes --> run_live" in text
+    assert "flights_departed_v1 --> run_departures_enriched" in text
+    assert "dimension_planes --> run_departures_enriched" in text
 
 
 def test_the_diagram_draws_dead_letters_of_those_who_write_them() -> None:
@@ -117,9 +117,11 @@ def test_the_diagram_draws_dead_letters_of_those_who_write_them() -> None:
     assert [line[0].removeprefix("run_") for line in lines] == [
         "alerting",
         "arrivals",
+        "arrivals_enriched",
         "departures",
+        "departures_enriched",
         "lake",
-        "live",
+        "long_haul_departures",
         "weather",
     ]
 

@@ -21,7 +21,9 @@ def a_letter(
 ) -> DeadLetter:
     """What `live` could not decode; `fields` are those of DeadLetter."""
     own = [*original, *([(REDRIVEN_FROM, redriven_from.encode())] if redriven_from else [])]
-    headers = dead_letter_headers(own, "flights.departed.v1", "live", "VALUE_CONVERTER", reason, error, coordinate)
+    headers = dead_letter_headers(
+        own, "flights.departed.v1", "departures_enriched", "VALUE_CONVERTER", reason, error, coordinate
+    )
     usual = DeadLetter("flights.departed.v1.dlq", 0, 7, 1_700_000_000_000, b"key", b"value", stored(headers))
     return dataclasses.replace(usual, **fields)
 

@@ -72,7 +72,7 @@ class Place:
             headers = dead_letter_headers(
                 original or [("ce_id", f"id-{offset}".encode())],
                 self.topic,
-                "live",
+                "departures_enriched",
                 "S",
                 "Trial",
                 "an error",

@@ -14,7 +14,7 @@ NAMES = st.one_of(st.sampled_from(["ce_id", "ce_causationid", "__connect.errors.
 
 @given(st.lists(st.tuples(NAMES.filter(lambda name: name != CAUSE), st.none() | st.binary(max_size=9))))
 def test_a_records_headers_come_back_as_they_were(original: list[tuple[str, bytes | None]]) -> None:
-    added = dead_letter_headers(original, "flights.departed.v1", "live", "S", "R", "e", COORDINATE)
+    added = dead_letter_headers(original, "flights.departed.v1", "departures_enriched", "S", "R", "e", COORDINATE)
     assert original_headers(stored(added), COORDINATE) == original
 
 

@@ -13,7 +13,11 @@ from contracts.settings import Settings, read_settings
 
 HEADRACE = str(Path(sys.executable).parent / "headrace")
 ROOT = Path(__file__).parent.parent.parent
-DEPLOYABLES = [["contracts"], *(["spark", name] for name in ("live", "lake", "repair"))]
+DEPLOYABLES = [
+    ["contracts"],
+    ["spark", "lake"],
+    *(["spark", name, "departures_enriched"] for name in ("run", "repair")),
+]
 DEPLOYABLES += [[f"services.{main.parent.name}"] for main in sorted(ROOT.glob("services/*/__main__.py"))]
 
 
@@ -25,7 +29,13 @@ DEPLOYABLES += [[f"services.{main.parent.name}"] for main in sorted(ROOT.glob("s
         (["up", "--kafka-port", "99999999"], 2, "99999999 is not in the range 1<=x<=65535"),
         (["up", "--port-offset", "70000"], 2, "70000 is not in the range 0<=x<=46000"),
         (["up", "--dir", __file__], 1, "can't be the stack's folder (File exists): take another by --dir."),
+        (
+            ["up", "--pipelines", "mine"],
+            1,
+            "There is no pipeline mine; there are arrivals_enriched, departures_enriched",
+        ),
         (["audit"], 2, "no verdict: no stack runs in"),
+        (["repair"], 2, "Missing argument 'PIPELINE'"),
         (["dlq", "show", "17"], 2, "a coordinate is TOPIC/PARTITION/OFFSET, such as flights.departed.v1/0/17"),
         (["dlq", "redrive", "--coordinate", "x/y/z"], 2, "a coordinate is TOPIC/PARTITION/OFFSET"),
         (["dlq", "list", "--since", "2013-01-01"], 2, "--since has no zone: write 2013-01-01T00:00Z for UTC"),
@@ -49,6 +59,11 @@ def test_a_wrong_setting_of_spark_stops_up_at_once(tmp_path: Path) -> None:
     _refused(["up"], 2, said, tmp_path, HEADRACE_LIVE__MODE="realtime")
 
 
+def test_several_pipelines_in_real_time_mode_are_refused_at_once(tmp_path: Path) -> None:
+    said = "In real-time mode a process runs one pipeline, whose tasks hold their slots: name one by --pipelines"
+    _refused(["up", "--pipelines", "all"], 1, said, tmp_path, HEADRACE_LIVE__MODE="real-time")
+
+
 def test_a_setting_that_is_json_without_end_is_refused(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -63,7 +78,7 @@ def test_a_deployable_that_is_asked_for_help_or_told_nonsense_does_nothing_else(
     # Whoever read the settings would stop at this one.
     env = {**os.environ, "HEADRACE_HTTP__PORT": "nowhere"}
     for option, status, said in (
-        ("--help", 0, "usage: python -m " + " ".join(deployable)),
+        ("--help", 0, "usage: python -m " + " ".join(deployable[:2])),
         ("--nonsense", 2, "unrecognized arguments: --nonsense"),
     ):
         command = [sys.executable, "-m", *deployable, option]

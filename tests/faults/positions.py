@@ -22,8 +22,9 @@ from spark.sinks.kafka.transaction import committed_offsets
 from spark.sources.checkpoint_offsets import CheckpointOffsets
 
 Offsets = Mapping[int, int]
+PIPELINE = departures_enriched.name
 SOURCE, TARGET = departures_enriched.source, departures_enriched.target
-_LIVE_CHECKPOINTS = checkpoint_folder(departures_enriched.name, TARGET)
+_LIVE_CHECKPOINTS = checkpoint_folder(PIPELINE, TARGET)
 TABLE = "flights_departed_enriched"
 
 
@@ -35,7 +36,7 @@ class Positions:
         self.broker = Broker(self.settings.kafka.client_config())
         # Brokers that don't answer are what it is about, and no news.
         kafka = {**self.settings.kafka.client_config(), "log_level": 0}
-        self._group = Consumer({**kafka, "group.id": "live"})
+        self._group = Consumer({**kafka, "group.id": PIPELINE})
         self._committed = Consumer({**kafka, "group.id": "witness", "isolation.level": "read_committed"})
         self._all = Consumer({**kafka, "group.id": "witness", "isolation.level": "read_uncommitted"})
         self._partitions = sorted(self._all.list_topics(TARGET, timeout=30).topics[TARGET].partitions)
@@ -51,7 +52,7 @@ class Positions:
         self.registry.close()
 
     def taken(self) -> Offsets:
-        """The offsets that the group `live` has committed."""
+        """The offsets that the pipeline's group has committed."""
         return {p: at or 0 for p, at in committed_offsets(self._group, SOURCE, self._partitions).items()}
 
     def answers(self) -> bool:

@@ -21,7 +21,7 @@ import psutil
 from confluent_kafka import Producer
 
 from contracts.catalog import load_catalog
-from deploy.local.deployable import LIVE, READERS, ROOT
+from deploy.local.deployable import READERS, ROOT, live
 from deploy.local.landing import upload_dimensions
 from deploy.local.ports import HOST
 from deploy.local.process import Process, resident_bytes
@@ -59,6 +59,13 @@ _START_SECONDS = 300.0
 _LOOK_SECONDS = 0.5
 
 
+_PIPELINES = {
+    Mode.EXACTLY_ONCE: ("departures_enriched", "long_haul_departures"),
+    # Where one holds the slots of its process.
+    Mode.REAL_TIME: ("departures_enriched",),
+}
+
+
 class Stage:
     """Broker, registry and S3, `live`, `lake`, alerting and dimensions, supervised as `headrace up` does; a load with a ledger;
     a proxy before the registry, S3 and a webhook.
@@ -70,6 +77,7 @@ class Stage:
         self, directory: Path, *, strikes: int, say: Callable[[str], None], mode: Mode = Mode.EXACTLY_ONCE
     ) -> None:
         self.directory, self.strikes, self.say, self.mode = directory.resolve(), strikes, say, mode
+        self._deployables = (live(_PIPELINES[mode]), *READERS)
         self.stack = LocalStack(directory, say=say)
         self.ledger = Ledger(self.directory / "ledgers")
         self.peaks: dict[str, int] = {}
@@ -176,7 +184,7 @@ class Stage:
 
     def second(self, name: str, **settings: str) -> Process:
         """One more of a deployable, started, on a free port and not supervised; the caller stops it."""
-        deployable = next(each for each in (LIVE, *READERS) if each.name == name)
+        deployable = next(each for each in self._deployables if each.name == name)
         process = deployable.process(self.directory, self.stack.ports, {**self.env, **settings})
         env = {**process.env, "HEADRACE_HTTP__PORT": "0"}
         self._started += 1
@@ -277,7 +285,7 @@ class Stage:
         upload_dimensions(self.stack.settings().s3, load_catalog())
         for component in (self.stack.kafka, self.stack.registry, self.stack.s3):
             self._supervisor.watch(component.process, start=component.start)
-        for deployable in (LIVE, *READERS):
+        for deployable in self._deployables:
             self._supervisor.start(deployable.process(self.directory, self.stack.ports, self.env))
         threading.Thread(target=self._supervise, name="supervisor", daemon=True).start()
         self._producer = self.load()

@@ -17,7 +17,7 @@ from contracts.dead_letters.headers import ERRORS
 from contracts.headers import header_of, headers_of
 from spark.pipelines.departures_enriched import departures_enriched
 from tests.faults.load import flight_of, of_a_ledger
-from tests.faults.positions import TABLE, Offsets, added_files
+from tests.faults.positions import PIPELINE, TABLE, Offsets, added_files
 from tests.faults.stage import Stage
 from tests.system.expected_alerts import RULES
 from tests.system.oracle import enriched_flights
@@ -74,7 +74,7 @@ class Witness:
         stage.wait("the broker to answer", positions.answers)
         raw_ends = positions.broker.ends(RAW)
         written = {table: positions.data_files(table) for table in _LANDED}
-        stage.wait("live to catch up", lambda: positions.reached(raw_ends, "live", RAW), seconds)
+        stage.wait("live to catch up", lambda: positions.reached(raw_ends, PIPELINE, RAW), seconds)
         raw = self._read_raw(found)
         enriched = self._read_enriched(found)
         for topic in RULES:
@@ -139,7 +139,7 @@ class Witness:
             if event_id is not None:
                 self._check(found, f"enriched {at}", event, event_id)
         for message in self._new_records(_DEAD, "read_committed"):
-            if _header(message, f"{ERRORS}connector.name") == "live":
+            if _header(message, f"{ERRORS}connector.name") == PIPELINE:
                 at = str(_header(message, "ce_id"))
                 self._take(found, at)
                 if self._raw.get(at) is not None:

@@ -59,7 +59,7 @@ def test_flights_become_alerts(
     for container in (run("replay", program=("python", "-m", "contracts")), run("dimensions", "--once")):
         assert finished(container, seconds=120) == 0, tail(container)
 
-    live = run("spark", "live", port=ports.live)
+    live = run("spark", "run", "departures_enriched", port=ports.live)
     alerting = run("alerting", port=ports.alerting)
     departures = run("departures", port=ports.departures, HEADRACE_LIMIT="20000")
     weather = run("weather", port=ports.weather)

@@ -1,4 +1,4 @@
-"""`python -m tests.spark.deployed live|lake TAG PLACE`: a deployable as it is, over topics and dimensions of a test's own."""
+"""`python -m tests.spark.deployed lake|NAME,… TAG PLACE`: `lake`, or pipelines, over topics and dimensions of a test's own."""
 
 from __future__ import annotations
 
@@ -11,19 +11,26 @@ from contracts.catalog import load_catalog
 from contracts.errors import HeadraceError
 from contracts.observe import configure_logging
 from contracts.settings import read_settings
-from spark.__main__ import run
+from spark.pipelines import load
+from spark.queries.lake import run_lake
+from spark.queries.run import run_pipelines
 from spark.runtime.settings import SparkSettings
 from tests.spark.live_query import moved
-from tests.spark.records import renamed
+from tests.spark.records import DEPARTED, ENRICHED, renamed
 
 
 def main() -> int:
     name, tag, place = sys.argv[1:]
     settings, catalog = read_settings(SparkSettings), load_catalog()
     configure_logging(settings, service=name)
-    own = dataclasses.replace(catalog, topics=renamed(catalog, tag), dimensions=moved(catalog, place))
+    pipelines = [] if name == "lake" else [load(each) for each in name.split(",")]
+    names = {DEPARTED, ENRICHED, *(topic for each in pipelines for topic in (each.source, each.target))}
+    own = dataclasses.replace(catalog, topics=renamed(catalog, tag, sorted(names)), dimensions=moved(catalog, place))
     try:
-        run(name, settings, own)
+        if pipelines:
+            run_pipelines(pipelines, settings, own)
+        else:
+            run_lake(settings, own)
     except HeadraceError as error:
         structlog.get_logger().error("stopped by a failure", reason=str(error))
         return 1

@@ -22,6 +22,7 @@ from contracts.catalog import Catalog
 from contracts.dimension import DimensionContract
 from contracts.registry import Registry
 from contracts.s3 import s3_client
+from spark.pipeline import Pipeline
 from spark.pipelines.departures_enriched import departures_enriched
 from spark.queries.derivation import route
 from spark.queries.live import Live
@@ -78,20 +79,19 @@ def running(
     registry: Registry,
     catalog: Catalog,
     dimensions: Dimensions,
+    pipeline: Pipeline = departures_enriched,
     **live: object,
 ) -> Iterator[StreamingQuery]:
-    """The query over the catalog's topics; `live` are fields of LiveSettings."""
+    """A pipeline's query over the catalog's topics; `live` are fields of LiveSettings."""
     own = dataclasses.replace(catalog, dimensions=dimensions.contracts)
     chosen = settings.live.model_copy(update=live)
     sink: Sink
     if chosen.mode == "exactly-once":
-        sink = ExactlyOnceSink(settings.kafka, route(departures_enriched, own), chosen)
+        sink = ExactlyOnceSink(settings.kafka, route(pipeline, own), chosen)
     else:
-        sink = AtLeastOnceSink(
-            settings.kafka, route(departures_enriched, own), chosen, lookups=departures_enriched.lookups
-        )
+        sink = AtLeastOnceSink(settings.kafka, route(pipeline, own), chosen, lookups=pipeline.lookups)
     lifecycle = Lifecycle()
-    query = Live(spark, departures_enriched, settings, own, registry, sink, lifecycle).start()
+    query = Live(spark, pipeline, settings, own, registry, sink, lifecycle).start()
     assert query is not None
     try:
         yield query
@@ -100,12 +100,12 @@ def running(
         query.stop()
 
 
-def events(topics: Topics) -> list[tuple[dict[str, Any], dict[str, Any], Message]]:
-    """Event, headers and record of everything in the enriched topic."""
-    schema = fastavro.parse_schema(json.loads(topics.catalog.schema(ENRICHED)))
-    prefix = framed(topics.schema_ids[ENRICHED], b"")
+def events(topics: Topics, name: str = ENRICHED) -> list[tuple[dict[str, Any], dict[str, Any], Message]]:
+    """Event, headers and record of everything in a topic, named as in the contracts."""
+    schema = fastavro.parse_schema(json.loads(topics.catalog.schema(name)))
+    prefix = framed(topics.schema_ids[name], b"")
     found = []
-    for message in topics.read(topics.enriched.name):
+    for message in topics.read(topics.catalog.topic(name).name):
         value = message.value()
         assert isinstance(value, bytes)
         assert value.startswith(prefix)

@@ -84,14 +84,21 @@ def raw_frame(spark: SparkSession, *values: bytes | None) -> DataFrame:
 class Topics:
     """Contracted topics under names of their own, so that tests don't see each other's records."""
 
-    def __init__(self, settings: SparkSettings, catalog: Catalog, registry: Registry, tag: str = "") -> None:
-        """`tag` begins their names; of those that another process has made."""
+    def __init__(
+        self,
+        settings: SparkSettings,
+        catalog: Catalog,
+        registry: Registry,
+        tag: str = "",
+        names: Sequence[str] = (DEPARTED, ENRICHED),
+    ) -> None:
+        """`tag` begins their names; of those that another process has made. `names` are those of the contracts."""
         self.tag = tag or f"t{uuid.uuid4().hex[:8]}"
         self._kafka = settings.kafka
         self._admin = AdminClient({**settings.kafka.client_config()})
-        own = renamed(catalog, self.tag)
+        own = renamed(catalog, self.tag, names)
         self.catalog = dataclasses.replace(catalog, topics=own)
-        self.departed, self.enriched = own[DEPARTED], own[ENRICHED]
+        self.departed, self.enriched = (own.get(name, catalog.topic(name)) for name in (DEPARTED, ENRICHED))
         self.schema_ids = {name: registry.register(topic.subject, catalog.schema(name)) for name, topic in own.items()}
         limits = {topic.name: record_limit(topic) for topic in own.values()}
         limits |= {topic.dead_letter_topic: DEAD_LETTER_BYTES for topic in own.values()}
@@ -128,11 +135,13 @@ class Topics:
         partition: int = 0,
         headers: Sequence[tuple[str, bytes | None]] = (),
         key: bytes = b"key",
+        topic: str = DEPARTED,
     ) -> None:
-        """Append records to the departed topic."""
+        """Append records to a topic, named as in the contracts."""
         producer = Producer({**self._kafka.client_config(), "linger.ms": 0, "message.max.bytes": LARGEST_BATCH_BYTES})
         for value in values:
-            producer.produce(self.departed.name, key=key, value=value, partition=partition, headers=list(headers))
+            name = self.catalog.topic(topic).name
+            producer.produce(name, key=key, value=value, partition=partition, headers=list(headers))
         assert producer.flush(30) == 0
 
     def send_departures(self, *flight_ids: str, partition: int = 0) -> None:
@@ -175,14 +184,15 @@ class Topics:
             consumer.close()
 
 
-def renamed(catalog: Catalog, tag: str) -> dict[str, TopicContract]:
+def renamed(catalog: Catalog, tag: str, names: Sequence[str] = (DEPARTED, ENRICHED)) -> dict[str, TopicContract]:
     """The topics of a test, by the names that they have in the contracts."""
-    return {name: _renamed(catalog.topic(name), tag) for name in (DEPARTED, ENRICHED)}
+    return {name: _renamed(catalog.topic(name), tag) for name in names}
 
 
 def _renamed(topic: TopicContract, tag: str) -> TopicContract:
     section = topic.lake_section
-    assert section != "none"
-    lake = section.model_copy(update={"table": f"{tag}_{section.table}"})
-    raw = "none" if topic.derived_from is None else f"{tag}.{topic.derived_from}"
-    return topic.model_copy(update={"name": f"{tag}.{topic.name}", "derived_from_topic": raw, "lake_section": lake})
+    lake = section if section == "none" else section.model_copy(update={"table": f"{tag}_{section.table}"})
+    made_of = topic.derivation_section
+    derivation = made_of if made_of == "none" else made_of.model_copy(update={"topic": f"{tag}.{made_of.topic}"})
+    new = {"name": f"{tag}.{topic.name}", "derivation_section": derivation, "lake_section": lake}
+    return topic.model_copy(update=new)

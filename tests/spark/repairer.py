@@ -35,7 +35,8 @@ def main() -> None:
     source, target = sys.argv[1:]
     records = [Outgoing("a/0/0", b"to partition 0", str(number).encode(), "") for number in range(5)]
     with Emission(
-        read_settings(Settings).kafka.client_config(), Route("repair", source, target, f"{target}.dlq")
+        read_settings(Settings).kafka.client_config(),
+        Route("repair/departures_enriched", source, target, f"{target}.dlq"),
     ) as it:
         it.commit(records[:2])
         it.commit(records[2:4])

@@ -27,6 +27,7 @@ from spark.runtime.internals.plans import NotRowByRow, carrying, unchanged, used
 from tests.spark.records import DEPARTED, ENRICHED, SCHEMA, a_departure, body, framed, raw_frame
 from tests.spark.test_enrich import held
 
+LONG_HAUL = "flights.departed.longhaul.v1"
 Function = Callable[[DataFrame], DataFrame]
 
 
@@ -120,6 +121,27 @@ def test_the_value_is_that_of_the_row_that_the_function_makes(
     assert rows.select(read).collect() == spark.createDataFrame(expected).select(read).collect()
 
 
+def with_filters(departures: DataFrame) -> DataFrame:
+    far = departures.where("distance_miles >= 2000").withColumn("hours", F.col("distance_miles") / 500)
+    return far.where(F.col("hours") < 5).drop("hours")
+
+
+def test_a_filter_takes_good_records_away_and_never_a_bad_one(spark: SparkSession, catalog: Catalog) -> None:
+    mine = Pipeline("mine", DEPARTED, LONG_HAUL, (), with_filters)
+    checked = check(spark, mine, catalog)
+    assert checked.used == {"distance_miles"}
+    departures = [a_departure(distance_miles=miles) for miles in (1999, 2000, 2499, 2500)]
+    raw = raw_frame(spark, *[framed(7, body(departure)) for departure in departures], b"no event")
+    decoded = look_up(events(raw, WriterSchemas(f"{DEPARTED}-value", SCHEMA, {7: SCHEMA})), (), ())
+    found = derived(mine, decoded).orderBy("__record.offset").collect()
+    assert [(row["__record"].offset, row["__reason"]) for row in found] == [(1, None), (2, None), (4, "WrongMagic")]
+
+
+def test_a_condition_that_is_a_field_itself_is_used(spark: SparkSession, catalog: Catalog) -> None:
+    given = spark.createDataFrame([], "a int, is_b boolean")
+    assert used(given.where("is_b"), given) == {"is_b"}
+
+
 def test_a_step_that_is_no_projection_carries_nothing(spark: SparkSession, catalog: Catalog) -> None:
     before = looked_up(spark, catalog)
     with pytest.raises(NotRowByRow, match="Aggregate"):
@@ -155,26 +177,37 @@ def in_python(name):  # type: ignore[no-untyped-def]  # Spark would take types f
             lambda departures: departures.select("*", F.lit(1).alias("origin")),
             "makes origin twice, or in place of the pl",
         ),
-        (lambda departures: departures.where("distance_miles > 2000"), "no projection of one row, Filter"),
-        (lambda departures: departures.distinct(), "no projection of one row, Deduplicate"),
-        (lambda departures: departures.orderBy("carrier"), "no projection of one row, Sort"),
-        (lambda departures: departures.limit(3), "no projection of one row, GlobalLimit"),
-        (lambda departures: departures.join(departures.sparkSession.range(1)), "no projection of one row, Join"),
-        (lambda departures: departures.withColumn("x", F.explode(F.array("carrier"))), "no projection of one row"),
+        (
+            lambda departures: departures.where("distance_miles > 2000"),
+            "leaves records out, and the contract of flights.departed.enriched.v1 promises one for each",
+        ),
+        (lambda departures: departures.distinct(), "needs more than one row, Deduplicate"),
+        (lambda departures: departures.orderBy("carrier"), "needs more than one row, Sort"),
+        (lambda departures: departures.limit(3), "needs more than one row, GlobalLimit"),
+        (lambda departures: departures.join(departures.sparkSession.range(1)), "needs more than one row, Join"),
+        (lambda departures: departures.withColumn("x", F.explode(F.array("carrier"))), "needs more than one row"),
         (
             lambda departures: departures.withColumn("x", F.max("distance_miles").over(Window.partitionBy("carrier"))),
-            "no projection of one row",
+            "needs more than one row",
         ),
-        (lambda departures: departures.sparkSession.range(1), "no projection of one row, Range"),
+        (lambda departures: departures.sparkSession.range(1), "needs more than one row, Range"),
         (
             lambda departures: departures.withColumn("airline_name", F.udf(in_python, "string")("carrier")),
             "calls a Python function",
         ),
         (lambda departures: departures.withColumn("x", F.rand()), "is another value each time"),
+        (
+            lambda departures: departures.withColumn("x", F.when(F.col("carrier") == "", F.raise_error(F.lit("")))),
+            "stops the pipeline at a record, for good",
+        ),
+        (
+            lambda departures: departures.withColumn("x", F.assert_true(F.col("carrier") != "")),
+            "stops the pipeline at a record, for good",
+        ),
         (lambda departures: departures.withColumn("x", F.year(F.current_timestamp())), "is another value each time"),
         (lambda departures: departures.withColumn("x", F.current_date()), "is another value each time"),
     ],
-    ids=range(19),
+    ids=range(21),
 )
 def test_a_function_that_cannot_run_record_by_record_is_refused_with_the_reason(
     spark: SparkSession, catalog: Catalog, function: Function, why: str

@@ -24,7 +24,7 @@ from contracts.dead_letters.letter import DeadLetter
 from contracts.errors import ContractError
 from contracts.registry import Registry
 from contracts.s3 import s3_client
-from contracts.topic import TopicContract
+from contracts.topic import Derivation, TopicContract
 from spark.queries.lake import LakeTable, lake_tables
 from spark.records.decode import decode
 from spark.runtime.errors import PositionsDisagree, TakenOver
@@ -55,7 +55,8 @@ def open_table(
     ) -> LakeTable:
         lake = LakeSettings(trigger_seconds=trigger_seconds, max_offsets_per_trigger=max_offsets_per_trigger)
         own = settings.model_copy(update={"lake": lake})
-        derived = topic.model_copy(update={"derived_from_topic": derived_from})
+        made_of = "none" if derived_from == "none" else Derivation(topic=derived_from, records="each")
+        derived = topic.model_copy(update={"derivation_section": made_of})
         return LakeTable(spark, own, derived, schema, registry, Lifecycle())
 
     return opened

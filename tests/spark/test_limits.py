@@ -47,7 +47,9 @@ def test_what_live_adds_to_a_record_fits_into_what_a_stage_may_add() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [["spark", "live"], ["spark", "lake"], ["services.alerting"]], ids=lambda command: command[-1]
+    "command",
+    [["spark", "run", "departures_enriched"], ["spark", "lake"], ["services.alerting"]],
+    ids=lambda command: command[-1],
 )
 def test_a_start_is_refused_where_dead_letters_do_not_fit(stack: LocalStack, command: list[str]) -> None:
     admin = AdminClient({"bootstrap.servers": stack.kafka.bootstrap_servers})

@@ -53,7 +53,7 @@ def test_a_departure_comes_out_enriched_with_its_coordinate_and_trace(topics: To
     assert found == {
         "ce_id": f"{topics.departed.name}/1/0".encode(),
         "ce_type": topics.enriched.name.encode(),
-        "ce_source": b"/spark/live",
+        "ce_source": b"/spark/departures_enriched",
         "ce_specversion": b"1.0",
         "ce_time": b"2013-01-01T10:17:00Z",
         "ce_causationid": b"theirs",

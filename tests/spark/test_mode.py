@@ -17,7 +17,7 @@ def test_every_mode_has_a_guarantee() -> None:
 
 def test_help_and_readme_say_what_each_mode_guarantees() -> None:
     told = subprocess.run(
-        [sys.executable, "-m", "spark", "live", "--help"], cwd=ROOT, capture_output=True, check=True, text=True
+        [sys.executable, "-m", "spark", "run", "--help"], cwd=ROOT, capture_output=True, check=True, text=True
     )
     shown = told.stdout.replace("-\n", "-").split()
     readme = (ROOT / "README.md").read_text(encoding="utf-8")

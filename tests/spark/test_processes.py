@@ -126,12 +126,12 @@ def _end(processes: Sequence[Running]) -> None:
 @pytest.mark.timeout(900)
 def test_of_several_processes_one_runs_at_a_time_and_nothing_is_lost_or_doubled(place: Place) -> None:
     place.depart(20)
-    rivals = [place.start("live"), place.start("live")]
+    rivals = [place.start("departures_enriched"), place.start("departures_enriched")]
     first_lake = place.start("lake")
     wait_for("a live to start", lambda: any(each.has_started() for each in rivals))
     winner, loser = sorted(rivals, key=Running.has_started, reverse=True)
     assert (
-        f"/{winner.process.pid} holds leases/live/" in loser.last_words()
+        f"/{winner.process.pid} holds leases/departures_enriched/" in loser.last_words()
         or "taken a moment ago by" in loser.last_words()
     )
     wait_for("the lake to take in what the winner enriched", lambda: place.landed() == place.expected())
@@ -145,7 +145,7 @@ def test_of_several_processes_one_runs_at_a_time_and_nothing_is_lost_or_doubled(
     for each in sleepers:
         os.killpg(each.process.pid, signal.SIGSTOP)
     place.depart(20)
-    successors = (place.start("live"), place.start("lake"))
+    successors = (place.start("departures_enriched"), place.start("lake"))
     wait_for("their successors to take in what came since", lambda: place.landed() == place.expected())
     for each in sleepers:
         os.killpg(each.process.pid, signal.SIGCONT)
@@ -173,15 +173,15 @@ def test_one_that_is_cut_off_from_the_store_finds_its_successor_by_the_brokers(
     real_time = {"HEADRACE_LIVE__MODE": "real-time", "HEADRACE_LIVE__INTERVAL_SECONDS": "5"}
     place.depart(20)
     with Proxy(stack.ports.s3) as proxy:
-        first = place.start("live", **real_time, HEADRACE_S3__ENDPOINT=f"http://{HOST}:{proxy.port}")
+        first = place.start("departures_enriched", **real_time, HEADRACE_S3__ENDPOINT=f"http://{HOST}:{proxy.port}")
         wait_for("the first live to enrich", lambda: place.enriched() == place.expected())
         with proxy.refusing():
             # Longer than the lease lasts: alone, it goes on.
-            successor = place.start("live", **real_time | {"HEADRACE_LIVE__MODE": successor_mode})
+            successor = place.start("departures_enriched", **real_time | {"HEADRACE_LIVE__MODE": successor_mode})
             wait_for("the successor to take the lease", lambda: successor.has_said("lease taken"))
             place.depart(5)
             wait_for("the first live to go on", lambda: place.enriched() == place.expected())
-            assert "has taken live over (epoch 2 of the lease" in first.last_words()
+            assert "has taken departures_enriched over (epoch 2 of the lease" in first.last_words()
         wait_for("the successor to start", successor.has_started)
         place.depart(20)
         wait_for("the successor to go on", lambda: place.enriched() == place.expected())

@@ -19,6 +19,7 @@ from contracts.errors import HeadraceError
 from contracts.registry import Registry
 from contracts.settings import RegistrySettings
 from deploy.local.stack import LocalStack
+from spark.pipeline import Pipeline
 from spark.pipelines.departures_enriched import departures_enriched
 from spark.queries.derivation import route
 from spark.queries.real_time import RealTime
@@ -42,9 +43,10 @@ def running(
     registry: Registry,
     topics: Topics,
     dimensions: Dimensions,
+    pipeline: Pipeline = departures_enriched,
     **live: object,
 ) -> Iterator[threading.Thread]:
-    """`live` over the test's topics, until the block ends; its error is raised there."""
+    """A pipeline over the test's topics, until the block ends; its error is raised there."""
     catalog = dataclasses.replace(topics.catalog, dimensions=dimensions.contracts)
     chosen = settings.model_copy(update={"live": settings.live.model_copy(update={"mode": Mode.REAL_TIME} | live)})
     lifecycle = Lifecycle()
@@ -52,7 +54,7 @@ def running(
 
     def run() -> None:
         try:
-            RealTime(spark, departures_enriched, chosen, catalog, registry, lifecycle).run()
+            RealTime(spark, pipeline, chosen, catalog, registry, lifecycle).run()
         except HeadraceError as error:
             errors.append(error)
 
@@ -181,7 +183,7 @@ def test_positions_are_committed_and_exactly_once_goes_on_from_them(
         topics.send_departures("c", partition=1)
         wait_for("the records", lambda: sorted(flights(topics)) == ["a", "b", "c"])
         wait_for("an interval's end", lambda: positions(settings, topics) == {0: 2, 1: 1})
-        lag = {"query": "live", "topic": topics.departed.name, "partition": "0"}
+        lag = {"query": "departures_enriched", "topic": topics.departed.name, "partition": "0"}
         wait_for("the lag", lambda: gauge("headrace_lag_records", **lag) == 0)
         topics.send_departures("d")
         wait_for("another record", lambda: sorted(flights(topics)) == ["a", "b", "c", "d"])

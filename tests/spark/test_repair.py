@@ -137,7 +137,7 @@ def test_rows_whose_dimension_row_came_late_get_a_revision_each_that_the_lake_ta
     assert (repaired.key(), repaired.partition()) == (b"late", record.partition())
     assert headers == {
         **{name: value for name, value in was.items() if name != "ce_causationid"},
-        "ce_source": b"/spark/repair",
+        "ce_source": b"/spark/repair/departures_enriched",
         "ce_time": b"2013-01-01T10:17:00.000Z",
     }
 
@@ -189,7 +189,9 @@ def test_a_second_repair_fences_the_first_and_goes_on_from_what_that_has_committ
 def test_what_a_killed_repair_left_open_is_never_seen_and_what_it_committed_stays(
     stack: LocalStack, settings: SparkSettings, topics: Topics
 ) -> None:
-    route = Route("repair", topics.departed.name, topics.enriched.name, topics.enriched.dead_letter_topic)
+    route = Route(
+        "repair/departures_enriched", topics.departed.name, topics.enriched.name, topics.enriched.dead_letter_topic
+    )
     command = [sys.executable, "-m", "tests.spark.repairer", route.source, route.target]
     with subprocess.Popen(command, env=os.environ | stack.settings_env()) as process:
         assert process.wait(60) == -signal.SIGKILL

@@ -412,6 +412,13 @@ def test_one_hole_in_a_long_interval_is_two_runs(spark: SparkSession) -> None:
     assert [row.offset for row in left] == [0, 500_000, 1_250_000]
 
 
+def test_what_a_filter_leaves_scattered_is_left_out_one_by_one(spark: SparkSession) -> None:
+    beyond = frozenset(range(0, 100_000, 3))
+    rows = spark.range(100_000).select(F.col("id").alias("offset"), (F.col("id") % 2).cast("int").alias("partition"))
+    left = not_taken(rows, {0: Taken(0, beyond)})
+    assert left.count() == 100_000 - len([offset for offset in beyond if offset % 2 == 0])
+
+
 def test_a_start_whose_tail_never_ends_ends(
     takeover: Takeover, topics: Topics, monkeypatch: pytest.MonkeyPatch, settings: SparkSettings
 ) -> None:

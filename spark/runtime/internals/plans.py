@@ -9,10 +9,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 _PASSING_ON = ("Project", "SubqueryAlias")
 """Steps that give one row for each that they get."""
+FILTER = "Filter"
+"""The step that gives the row that it gets, or none."""
 
 
 class NotRowByRow(Exception):
-    """A step between two frames does more than to make one row of one."""
+    """A step between two frames needs more than one row at a time."""
 
 
 def frame_of(spark: SparkSession, plan: Any) -> DataFrame:
@@ -39,18 +41,19 @@ def used(made: DataFrame, source: DataFrame) -> frozenset[str]:
     outputs = zip(made.columns, items(node.output()), strict=True)
     found = {each.exprId().id() for name, each in outputs if name not in kept}
     while children := items(node.children()):
+        is_filter = node.nodeName() == FILTER
         for each in items(node.expressions()):
-            if each.getClass().getSimpleName() != "AttributeReference":
+            if is_filter or each.getClass().getSimpleName() != "AttributeReference":
                 found.update(attribute.exprId().id() for attribute in items(each.references().toSeq()))
         (node,) = children
     return frozenset(names[number] for number in found if number in names)
 
 
 def steps(made: DataFrame, source: DataFrame) -> Iterator[Any]:
-    """The plan's nodes from `made` down to `source`, that excluded. Raises NotRowByRow where one is no projection."""
+    """The plan's nodes from `made` down to `source`, that excluded. Raises NotRowByRow where one is neither projection nor filter."""
     end, node = _plan(source), _plan(made)
     while not node.fastEquals(end):
-        if node.nodeName() not in _PASSING_ON:
+        if node.nodeName() not in (*_PASSING_ON, FILTER):
             raise NotRowByRow(str(node.nodeName()))
         yield node
         (node,) = items(node.children())
@@ -65,10 +68,10 @@ def expressions(node: Any) -> Iterator[Any]:
         left += items(found.children())
 
 
-def carrying(made: DataFrame, source: DataFrame, whole: DataFrame) -> DataFrame:
+def carrying(made: DataFrame, source: DataFrame, whole: DataFrame, unfiltered: str | None = None) -> DataFrame:
     """`made`, which was made of `source`, with the columns that `whole` has beyond those; `source` is a selection of `whole`.
 
-    Raises NotRowByRow.
+    No filter takes away a row where the column `unfiltered` of `whole` is not null. Raises NotRowByRow.
     """
     nodes = list(steps(made, source))
     if not nodes:
@@ -77,10 +80,17 @@ def carrying(made: DataFrame, source: DataFrame, whole: DataFrame) -> DataFrame:
     attributes = [each for each in items(_plan(whole).output()) if each.exprId().id() not in given]
     spark, plan = made.sparkSession, _plan(whole)
     jvm: Any = spark.sparkContext._jvm
+    kept = [each for each in attributes if each.name() == unfiltered]
     for node in reversed(nodes):
         if node.nodeName() == "Project":
             columns = _seq(jvm, [*items(node.projectList()), *attributes])
             plan = jvm.org.apache.spark.sql.catalyst.plans.logical.Project(columns, plan)
+        elif node.nodeName() == FILTER and kept:
+            either, not_null = (
+                getattr(jvm.org.apache.spark.sql.catalyst.expressions, each) for each in ("Or", "IsNotNull")
+            )
+            condition = either(not_null(kept[0]), node.condition())
+            plan = jvm.org.apache.spark.sql.catalyst.plans.logical.Filter(condition, plan)
         else:
             plan = node.withNewChildren(_seq(jvm, [plan]))
     return frame_of(spark, plan)

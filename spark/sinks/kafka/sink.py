@@ -25,12 +25,15 @@ PASSED_ON = {"ce_time": "ce_time", "ce_causationid": "ce_id", "traceparent": "tr
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """From which topic to which; `query` is who does it: consumer group, connector name and CloudEvents source."""
+    """From which topic to which; `query` is who does it: consumer group, connector name and CloudEvents source. `filters`: not every
+    record of the source comes out.
+    """
 
     query: str
     source: str
     target: str
     dead_letters: str
+    filters: bool = False
 
     @property
     def constant_headers(self) -> dict[str, str]:

@@ -40,6 +40,7 @@ from spark.sources.source_topic import topic_id
 _TIMEOUT_SECONDS = 30.0
 _POLL_SECONDS = 0.2
 _NEWEST = 1_000
+_MOST_RUNS = 100
 _TO_THE_END = {"enable.partition.eof": True}
 _TAIL_GONE = prometheus_client.Counter(
     "headrace_tail_records_gone",
@@ -152,8 +153,16 @@ def not_taken(rows: DataFrame, taken: Mapping[int, Taken]) -> DataFrame:
     """`rows`, which have `partition` and `offset`, without those that were taken ahead of the positions."""
     for partition, each in taken.items():
         if each.beyond:
-            rows = rows.where((F.col("partition") != partition) | ~_in_any(ranges(each.beyond)))
+            rows = rows.where((F.col("partition") != partition) | ~_is_one_of(each.beyond))
     return rows
+
+
+def _is_one_of(offsets: Collection[int]) -> Column:
+    runs = ranges(offsets)
+    if len(runs) <= _MOST_RUNS:
+        return _in_any(runs)
+    # Behind a filter most are alone. One list, which Spark makes a hash set of: as single literals a minute's would take a minute.
+    return F.expr(f"`offset` IN ({', '.join(map(str, sorted(offsets)))})")
 
 
 def ranges(offsets: Collection[int]) -> list[tuple[int, int]]:

@@ -207,7 +207,8 @@ class _Task:
         self.sent = self.dead_letters = self.skipped = 0
         self._plan = plan
         self._route = plan.route
-        self._good = self._bad = 0  # in the open transaction
+        self._good = self._bad = 0  # in the open transaction, which goes on from the offset `_start`
+        self._start = 0
         self._began = 0.0
         self._constant = [(name, text.encode()) for name, text in plan.route.constant_headers.items()]
         self._oldest_ms: int | None = None
@@ -247,7 +248,7 @@ class _Task:
             close(self._producer)
 
     def _take_in(self, batches: Iterator[pa.RecordBatch], taken: int) -> None:
-        self._begin()
+        self._begin(taken)
         try:
             for batch in batches:
                 if batch.num_rows and batch.column("partition")[0].as_py() != self.range.partition:
@@ -255,8 +256,9 @@ class _Task:
                 self._send(batch, taken)
                 open_rows = self._good + self._bad
                 if open_rows >= self._plan.transaction_records or (open_rows and self._is_long()):
-                    self._commit(batch.column("offset")[-1].as_py() + 1)
-                    self._begin()
+                    position = batch.column("offset")[-1].as_py() + 1
+                    self._commit(position)
+                    self._begin(position)
             # All rows came, or `batches` had raised. The range's end, not the last row's: markers of transactions are offsets too.
             self._commit(self.range.end)
         except BaseException:
@@ -342,9 +344,9 @@ class _Task:
             )
         return taken
 
-    def _begin(self) -> None:
+    def _begin(self, start: int) -> None:
         self._producer.begin_transaction()
-        self._began = time.monotonic()
+        self._began, self._start = time.monotonic(), start
         self._good = self._bad = 0
 
     def _is_long(self) -> bool:
@@ -352,9 +354,11 @@ class _Task:
 
     def _commit(self, position: int) -> None:
         """Everything since `_begin` and the position, or nothing."""
-        if self._bad > max(DEAD_LETTERS_ALLOWED, self._plan.dead_letter_limit * (self._good + self._bad)):
+        # A filter takes good ones away before they come here.
+        records = position - self._start if self._route.filters else self._good + self._bad
+        if self._bad > max(DEAD_LETTERS_ALLOWED, self._plan.dead_letter_limit * records):
             raise Refused(
-                f"{self._bad} of {self._good + self._bad} records of {self.range.topic}/{self.range.partition} before "
+                f"{self._bad} of {records} records of {self.range.topic}/{self.range.partition} before "
                 f"offset {position} are bad, more than the share of {self._plan.dead_letter_limit:g} that is let through; none of them "
                 "was taken in: mend their producer or schema, or raise HEADRACE_LIVE__DEAD_LETTER_LIMIT to send them to "
                 f"{self._route.dead_letters}"

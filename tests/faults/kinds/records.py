@@ -17,6 +17,7 @@ from contracts.dead_letters.headers import ERRORS
 from contracts.registry import Registry
 from tests.faults.fault import Shown, fault
 from tests.faults.load import departures
+from tests.faults.positions import PIPELINE
 from tests.faults.stage import Stage
 from tests.fuzz.records import odd_records
 from tests.raw_records import RawRecord, Refusal, send_raw
@@ -40,7 +41,7 @@ _LARGEST_BATCH = 1_048_588
 def poison_records(stage: Stage, chance: random.Random) -> Shown:
     stage.burst()
     ends = stage.positions.broker.ends(_RAW)
-    stage.wait("live to have taken in what is usual", lambda: stage.positions.reached(ends, "live", _RAW))
+    stage.wait("live to have taken in what is usual", lambda: stage.positions.reached(ends, PIPELINE, _RAW))
     usual, restarts = dict(stage.peaks), stage.restarts()
     sent = Counter[str]()
     before = _dead_letters(stage)
@@ -50,7 +51,7 @@ def poison_records(stage: Stage, chance: random.Random) -> Shown:
     for topic, share in _SHARES.items():
         sent.update(_send_odd(stage, topic, round(share * stage.strikes * _A_STRIKE), chance))
     ends = stage.positions.broker.ends(_RAW)
-    stage.wait("live to have taken them in", lambda: stage.positions.reached(ends, "live", _RAW), 600)
+    stage.wait("live to have taken them in", lambda: stage.positions.reached(ends, PIPELINE, _RAW), 600)
     stage.wait("a dead letter of each kind", lambda: _dead_letters(stage) >= before + len(kinds), 60)
     if stage.restarts() > restarts:
         raise AssertionError("a process has ended")
@@ -91,7 +92,7 @@ def _send_odd(stage: Stage, topic: str, count: int, chance: random.Random) -> Co
 
 def _dead_letters(stage: Stage) -> int:
     letters = records(stage.stack.settings(), f"{_RAW}.dlq")
-    return sum(header(letter, f"{ERRORS}connector.name") == "live" for letter in letters)
+    return sum(header(letter, f"{ERRORS}connector.name") == PIPELINE for letter in letters)
 
 
 def _kinds(stage: Stage, chance: random.Random) -> dict[str, bytes | None]:

@@ -1,0 +1,117 @@
+"""`python -m spark run`: pipelines, side by side in one process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+from collections.abc import Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+
+from contracts.catalog import Catalog
+from contracts.provision import check_limits
+from contracts.registry import Registry
+from contracts.settings import KafkaSettings
+from spark.pipeline import Pipeline
+from spark.queries.derivation import route
+from spark.queries.live import Live
+from spark.queries.real_time import RealTime
+from spark.runtime.errors import StopRequested
+from spark.runtime.lease import Lease
+from spark.runtime.lifecycle import Lifecycle
+from spark.runtime.mode import Mode
+from spark.runtime.process import process
+from spark.runtime.settings import SparkSettings
+from spark.sinks.kafka.at_least_once import AtLeastOnceSink
+from spark.sinks.kafka.exactly_once import ExactlyOnceSink
+from spark.sinks.kafka.sink import Sink
+from spark.sinks.kafka.succession import Succession
+
+
+def run_pipelines(pipelines: Sequence[Pipeline], settings: SparkSettings, catalog: Catalog) -> None:
+    """Run them until asked to stop; one that fails stops all. Raises what ends it: TopicUnfit, TakenOver, QueryFailed, PositionsDisagree,
+    PipelineUnfit and others.
+    """
+    routes = [route(pipeline, catalog) for pipeline in pipelines]
+    check_limits(settings.kafka, catalog, [topic for way in routes for topic in (way.target, way.dead_letters)])
+    lifecycle = Lifecycle()
+    lifecycle.listen()
+    with ExitStack() as ending:
+        # A last holder that was killed is watched while Spark starts, which takes as long.
+        leases = ending.enter_context(ThreadPoolExecutor(len(pipelines), "lease"))
+        runs = [_Run(pipeline, settings, catalog, lifecycle) for pipeline in pipelines]
+        for run in runs:
+            ending.callback(run.lease.release)
+        acquired = [leases.submit(run.lease.acquire) for run in runs]
+        spark, registry = ending.enter_context(process("live", settings, lifecycle, live=settings.live.mode))
+        with ThreadPoolExecutor(len(pipelines), "pipeline") as pool:
+            _wait(
+                [pool.submit(run.run, spark, registry, held) for run, held in zip(runs, acquired, strict=True)],
+                lifecycle,
+            )
+
+
+def _wait(running: Sequence[Future[None]], lifecycle: Lifecycle) -> None:
+    wait(running, return_when=FIRST_EXCEPTION)
+    lifecycle.stopping.set()
+    failures = [error for each in running if (error := each.exception()) is not None]
+    if failures:
+        raise failures[0]
+
+
+@dataclass
+class _Run:
+    """One pipeline in this process."""
+
+    pipeline: Pipeline
+    settings: SparkSettings
+    catalog: Catalog
+    of_process: Lifecycle
+
+    def __post_init__(self) -> None:
+        self.route = route(self.pipeline, self.catalog)
+        # Whoever starts fences the one before: the lease only says which of two may run.
+        prefix = f"leases/{self.pipeline.name}/{self.route.target}"
+        self.lease = Lease(self.settings.s3, prefix, self.settings.live.lease_seconds, resumes=True)
+        self.lifecycle = self.of_process.holding(self.lease)
+
+    def run(self, spark: SparkSession, registry: Registry, acquired: Future[None]) -> None:
+        """Until asked to stop; `acquired` is the lease's."""
+        acquired.result()
+        mode = self.settings.live.mode
+        with ExitStack() as ending:
+            if mode != Mode.EXACTLY_ONCE:
+                # Whoever writes exactly once is fenced.
+                succession = Succession(self.settings.kafka, self.route, self.lease)
+                ending.enter_context(succession.watched(lambda: _end_at_once(spark)))
+            if mode == Mode.REAL_TIME:
+                RealTime(spark, self.pipeline, self.settings, self.catalog, registry, self.lifecycle).run()
+                return
+            with suppress(StopRequested):
+                sink = self._sink()
+                live = Live(spark, self.pipeline, self.settings, self.catalog, registry, sink, self.lifecycle)
+                query = live.start()
+                self.lifecycle.run([query] if query is not None else [])
+
+    def _sink(self) -> Sink:
+        kafka: KafkaSettings = self.settings.kafka
+        live, epoch, notice_seconds = self.settings.live, self.lifecycle.epoch, self.lifecycle.notice_seconds
+        if live.mode == Mode.AT_LEAST_ONCE:
+            at_least_once = AtLeastOnceSink(kafka, self.route, live, epoch, notice_seconds, self.pipeline.lookups)
+            at_least_once.take_over(self.lifecycle.stopping)
+            return at_least_once
+        sink = ExactlyOnceSink(kafka, self.route, live, epoch, notice_seconds)
+        threading.Thread(target=sink.keep_offsets, args=[self.lifecycle], name="keep-offsets", daemon=True).start()
+        return sink
+
+
+def _end_at_once(spark: SparkSession) -> None:
+    """Without an orderly end, in which Spark's producers would still send: what they have left, a successor writes."""
+    jvm: subprocess.Popen[bytes] | None = getattr(spark.sparkContext._gateway, "proc", None)
+    if jvm is not None:
+        jvm.kill()
+    os._exit(1)

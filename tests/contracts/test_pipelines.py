@@ -1,0 +1,83 @@
+"""What a pipeline's file and the contracts say of each other, without Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from contracts.check import check
+from contracts.pipelines import declared_pipelines
+from tests.contracts.files import ContractFiles
+
+FILE = """
+from contracts import topics
+from spark.pipeline import pipeline
+
+@pipeline(flights=topics.FLIGHTS_ARRIVED, writes=topics.FLIGHTS_ARRIVED_ENRICHED)
+def mine(flights):
+    return flights
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    found = tmp_path / "pipelines"
+    found.mkdir()
+    (found / "__init__.py").touch()
+    return found
+
+
+def test_a_pipeline_is_read_from_its_file(folder: Path) -> None:
+    (folder / "mine.py").write_text(FILE)
+    ((found,), problems) = declared_pipelines(folder)
+    assert (found.name, found.reads, found.writes, problems) == (
+        "mine",
+        "FLIGHTS_ARRIVED",
+        "FLIGHTS_ARRIVED_ENRICHED",
+        [],
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "what"),
+    [
+        ("def mine", "def other", "there is not exactly one pipeline mine: decorate one function with @pipeline"),
+        ("@pipeline", "@other", "there is not exactly one pipeline mine"),
+        ("def mine(flights)", "def mine(arrivals)", "the topics that it reads and writes are not named"),
+        ("def mine(flights)", "def mine(flights, more)", "the topics that it reads and writes are not named"),
+        ("topics.FLIGHTS_ARRIVED,", "'flights',", "the topics that it reads and writes are not named"),
+        (", writes=topics.FLIGHTS_ARRIVED_ENRICHED", "", "the topics that it reads and writes are not named"),
+        ("def mine", "def def", "not Python: invalid syntax"),
+    ],
+)
+def test_a_file_without_a_readable_pipeline_is_a_problem(folder: Path, old: str, new: str, what: str) -> None:
+    (folder / "mine.py").write_text(FILE.replace(old, new))
+    found, (problem,) = declared_pipelines(folder)
+    assert found == []
+    assert what in str(problem)
+
+
+def test_a_pipeline_that_no_contract_lists_is_a_problem_of_both_topics(folder: Path) -> None:
+    (folder / "mine.py").write_text(FILE)
+    problems = [str(each) for each in check(pipelines=folder) if "mine" in str(each)]
+    assert len([each for each in problems if "pipelines/mine.py is not among them: add mine" in each]) == 2
+
+
+def test_what_a_pipeline_does_is_what_the_contracts_say(files: ContractFiles) -> None:
+    files.replace("topics/weather.observed.v1.yaml", "consumers: [alerting]", "consumers: [long_haul_departures]")
+    files.replace(
+        "topics/flights.departed.longhaul.v1.yaml", "{topic: flights.departed.v1", "{topic: flights.arrived.v1"
+    )
+    problems = files.problems()
+    assert any("spark/pipelines/long_haul_departures.py does not read this topic" in each for each in problems)
+    assert any(
+        "makes it of flights.departed.v1, but it is derived from flights.arrived.v1" in each for each in problems
+    ), problems
+
+
+def test_a_topic_that_a_pipeline_names_has_a_contract(folder: Path) -> None:
+    (folder / "mine.py").write_text(FILE.replace("FLIGHTS_ARRIVED,", "FLIGHTS_TAXIED,"))
+    assert any(
+        "mine.py:5: there is no contract of topics.FLIGHTS_TAXIED" in str(each) for each in check(pipelines=folder)
+    )

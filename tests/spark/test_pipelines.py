@@ -1,0 +1,189 @@
+"""Every pipeline here in every mode, against an oracle in plain Python."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from contracts.catalog import Catalog
+from contracts.pipelines import pipeline_files
+from contracts.registry import Registry
+from spark.pipeline import Pipeline
+from spark.pipelines import load
+from spark.queries.derivation import check
+from spark.runtime.errors import PipelineUnfit
+from spark.runtime.settings import SparkSettings
+from tests.spark import test_real_time
+from tests.spark.live_query import Dimensions, events, running, wait_for
+from tests.spark.records import Topics, a_departure, body, framed
+from tests.spark.test_enrich import ROWS
+
+MODES = ("exactly-once", "at-least-once", "real-time")
+_STAMPED = ("dimension_versions", "revision")
+
+
+def an_arrival(**overrides: Any) -> dict[str, Any]:
+    departure = a_departure()
+    shared = {name: departure[name] for name in departure if name not in ("departed_at", "departure_delay_minutes")}
+    return {
+        **shared,
+        "scheduled_arrival_at": datetime(2013, 1, 1, 14, 19, tzinfo=UTC),
+        "arrived_at": datetime(2013, 1, 1, 14, 30, tzinfo=UTC),
+        "arrival_delay_minutes": 11,
+        "air_time_minutes": 227,
+    } | overrides
+
+
+RECORDS = {
+    "flights.departed.v1": [
+        a_departure(flight_id="a", distance_miles=1999),
+        a_departure(flight_id="b", distance_miles=2000, carrier="ZZ"),
+        a_departure(flight_id="c", distance_miles=4983, tail_number=None),
+        a_departure(flight_id="d", distance_miles=80, destination="XXX"),
+    ],
+    "flights.arrived.v1": [
+        an_arrival(flight_id="a"),
+        an_arrival(flight_id="b", air_time_minutes=None, carrier="ZZ"),
+        an_arrival(flight_id="c", air_time_minutes=0, destination="XXX"),
+        an_arrival(flight_id="d", tail_number="N0"),
+    ],
+}
+
+
+def looked_up(catalog: Catalog, dimension: str, key: str | None) -> Mapping[str, Any]:
+    columns = catalog.dimension(dimension).columns
+    rows = [dict(zip([column.name for column in columns], row, strict=True)) for row in ROWS[dimension]]
+    found = [row for row in rows if row[catalog.dimension(dimension).key[0]] == key]
+    return found[0] if found else {}
+
+
+def departed_enriched(catalog: Catalog, flight: Mapping[str, Any]) -> dict[str, Any] | None:
+    airline, origin, destination, plane = (
+        looked_up(catalog, dimension, flight[by])
+        for dimension, by in (
+            ("airlines", "carrier"),
+            ("airports", "origin"),
+            ("airports", "destination"),
+            ("planes", "tail_number"),
+        )
+    )
+    found = {"airlines": airline, "airports.origin": origin, "airports.destination": destination, "planes": plane}
+    of_plane = ("built_year", "manufacturer", "model", "engines", "seats", "engine_type")
+    of_destination = ("name", "timezone", "latitude_degrees", "longitude_degrees", "altitude_feet")
+    return {
+        **flight,
+        "airline_name": airline.get("name"),
+        "origin_name": origin.get("name"),
+        "origin_timezone": origin.get("timezone"),
+        **{f"destination_{name}": destination.get(name) for name in of_destination},
+        **{f"plane_{name}": plane.get(name) for name in of_plane},
+        "unmatched": [name for name, row in found.items() if not row],
+    }
+
+
+def arrived_enriched(catalog: Catalog, flight: Mapping[str, Any]) -> dict[str, Any] | None:
+    airline = looked_up(catalog, "airlines", flight["carrier"])
+    destination = looked_up(catalog, "airports", flight["destination"])
+    plane = looked_up(catalog, "planes", flight["tail_number"])
+    found = {"airlines": airline, "airports.destination": destination, "planes": plane}
+    minutes = flight["air_time_minutes"]
+    return {
+        **flight,
+        "airline_name": airline.get("name"),
+        "destination_name": destination.get("name"),
+        "destination_timezone": destination.get("timezone"),
+        "plane_model": plane.get("model"),
+        "plane_seats": plane.get("seats"),
+        "ground_speed_miles_per_hour": flight["distance_miles"] / (minutes / 60) if minutes else None,
+        "unmatched": [name for name, row in found.items() if not row],
+    }
+
+
+def long_haul(catalog: Catalog, flight: Mapping[str, Any]) -> dict[str, Any] | None:
+    fields = [field["name"] for field in json.loads(catalog.schema("flights.departed.longhaul.v1"))["fields"]]
+    return {name: flight[name] for name in fields} if flight["distance_miles"] >= 2000 else None
+
+
+ORACLES = {
+    "departures_enriched": departed_enriched,
+    "arrivals_enriched": arrived_enriched,
+    "long_haul_departures": long_haul,
+}
+
+
+@contextmanager
+def topics_of(pipeline: Pipeline, settings: SparkSettings, catalog: Catalog, registry: Registry) -> Iterator[Topics]:
+    with Topics(settings, catalog, registry, names=(pipeline.source, pipeline.target)) as made:
+        yield made
+
+
+def test_there_is_an_oracle_of_each() -> None:
+    assert ORACLES.keys() == pipeline_files().keys()
+
+
+@pytest.mark.parametrize("name", ORACLES)
+def test_what_a_pipeline_makes_is_what_its_contract_says(spark: SparkSession, catalog: Catalog, name: str) -> None:
+    check(spark, load(name), catalog)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", ORACLES)
+def test_every_record_comes_out_as_the_oracle_says_or_as_a_dead_letter(
+    spark: SparkSession,
+    settings: SparkSettings,
+    catalog: Catalog,
+    registry: Registry,
+    published: Dimensions,
+    name: str,
+    mode: str,
+) -> None:
+    pipeline = load(name)
+    flights = RECORDS[pipeline.source]
+    with topics_of(pipeline, settings, catalog, registry) as topics, ExitStack() as ending:
+        schema = catalog.schema(pipeline.source)
+        expected = {}
+        for number, flight in enumerate(flights):
+            value = framed(topics.schema_ids[pipeline.source], body(flight, schema))
+            # A bad one behind each: offsets are 0, 2, 4, …
+            topics.send(value, b"junk", partition=number % 2, topic=pipeline.source, key=flight["flight_id"].encode())
+            made = ORACLES[name](catalog, flight)
+            if made is not None:
+                expected[f"{topics.catalog.topic(pipeline.source).name}/{number % 2}/{number // 2 * 2}".encode()] = made
+        letters = topics.catalog.topic(pipeline.source).dead_letter_topic
+
+        def found() -> dict[bytes, dict[str, Any]]:
+            return {headers["ce_id"]: event for event, headers, _ in events(topics, pipeline.target)}
+
+        def is_through() -> bool:
+            return len(found()) == len(expected) and len(topics.read(letters)) == len(flights)
+
+        if mode == "real-time":
+            ending.enter_context(
+                test_real_time.running(spark, settings, registry, topics, published, pipeline, interval_seconds=5.0)
+            )
+            wait_for("every record", is_through)
+        else:
+            query = ending.enter_context(
+                running(spark, settings, registry, topics.catalog, published, pipeline, mode=mode)
+            )
+            query.processAllAvailable()
+        assert {
+            at: {name: value for name, value in event.items() if name not in _STAMPED} for at, event in found().items()
+        } == expected
+        sources = {headers["ce_source"] for _, headers, _ in events(topics, pipeline.target)}
+        assert sources == {f"/spark/{name}".encode()}
+        assert [message.value() for message in topics.read(letters)] == [b"junk"] * len(flights)
+
+
+def test_a_pipeline_that_is_not_there_or_fails_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(PipelineUnfit, match="there is no pipeline mine; there are: arrivals_enriched, "):
+        load("mine")
+    monkeypatch.setattr("spark.pipelines.pipeline_files", lambda: {"mine": "spark/pipelines/mine.py"})
+    with pytest.raises(PipelineUnfit, match=r"spark/pipelines/mine\.py: ModuleNotFoundError"):
+        load("mine")
