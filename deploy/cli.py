@@ -65,10 +65,10 @@ def up(
     from dataclasses import replace
 
     from contracts.settings import read_settings
-    from deploy.local.pipelines import chosen_pipelines
     from deploy.local.ports import Ports
     from deploy.local.up import Options
     from deploy.local.up import up as run
+    from deploy.pipelines import chosen_pipelines
     from spark.runtime.settings import SparkSettings
 
     # Before anything starts: what is wrong with these would show when the half of it runs.
@@ -179,6 +179,151 @@ def repair(
         *(["--dry-run"] if dry_run else []),
     ]
     raise typer.Exit(run("repair", options, directory))
+
+
+@app.command("pipelines")
+def list_pipelines(
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    directory: RunningStack = DEFAULT_DIRECTORY,
+) -> None:
+    """List the pipelines: what each reads and writes, and how many records come of one; where a stack runs, also their lag and who runs them.
+
+    Lag is in records of the topic that it reads, by its consumer group; in real-time mode that is up to an interval old.
+    """
+    import json
+
+    from contracts.catalog import load_catalog
+    from deploy import pipelines
+    from deploy.errors import DeployError
+    from deploy.local.client import client_settings
+
+    found = pipelines.pipelines(load_catalog())
+    try:
+        settings = client_settings(directory)
+    except DeployError:
+        settings = None
+    if settings is not None:
+        found = pipelines.running(settings, found)
+    if as_json:
+        typer.echo(json.dumps(pipelines.as_json(found), indent=2))
+    else:
+        typer.echo("\n".join(pipelines.lines(found, asked=settings is not None)))
+
+
+@app.command()
+def tail(
+    topic: Annotated[str, typer.Argument(help="A topic, also one of dead letters, e.g. flights.departed.v1.dlq.")],
+    start: Annotated[
+        str,
+        typer.Option(
+            "--from", metavar="WHERE", help="earliest, latest, a time, or how many records before each partition's end."
+        ),
+    ] = "10",
+    where: Annotated[
+        str | None, typer.Option(metavar="CEL", help="Only events for which this holds, e.g. 'distance_miles > 2000'.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option("-n", min=1, help="End after so many records.")] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow/--no-follow", help="Wait for further records, until Ctrl-C.")
+    ] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON, one line each, with headers.")] = False,
+    headers: Annotated[bool, typer.Option("-v", "--headers", help="With the headers of each record.")] = False,
+    directory: RunningStack = DEFAULT_DIRECTORY,
+) -> None:
+    """Print the records of a topic, decoded, as they come: time, coordinate, key and event. Nothing is committed."""
+    from contextlib import suppress
+    from itertools import islice
+
+    from contracts.catalog import load_catalog
+    from deploy.local.client import client_settings
+    from deploy.records.tail import Start, unknown_fields
+    from deploy.records.tail import tail as lines_of
+    from services.alerting.condition import Condition
+
+    begin, catalog = Start.of(start), load_catalog()
+    try:
+        condition = None if where is None else Condition(where)
+    except ValueError as error:
+        raise typer.BadParameter(f"{where}: {error}", param_hint="--where") from None
+    if condition is not None and (unknown := unknown_fields(catalog, topic, condition)):
+        raise typer.BadParameter(f"{topic} has no field {', '.join(unknown)}", param_hint="--where")
+    lines = lines_of(client_settings(directory), topic, begin, condition, follow=follow)
+    with suppress(KeyboardInterrupt):
+        for line in islice(lines, limit):
+            typer.echo(line.json() if as_json else line.text(headers=headers))
+
+
+@app.command()
+def trace(
+    event: Annotated[
+        str,
+        typer.Argument(metavar="KEY|COORDINATE", help="A record's key, or topic/partition/offset of any record of it."),
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    directory: RunningStack = DEFAULT_DIRECTORY,
+) -> None:
+    """Follow one event through every hop: raw record, derived records, dead letters, rows, alerts, with their delays.
+
+    A key is looked for in all topics with keys, from their first record on; of several records with it the newest is followed. Exit 1: there
+    is none.
+    """
+    import json
+    import shutil
+
+    from contracts.catalog import load_catalog
+    from contracts.coordinates import is_coordinate
+    from contracts.registry import Registry
+    from deploy.local.client import client_settings
+    from deploy.records import trace as following
+
+    settings = client_settings(directory)
+
+    def say(text: str) -> None:
+        typer.echo(text, err=True)
+
+    with Registry(settings.registry) as registry:
+        found = following.Trace(settings, load_catalog(), registry, say)
+        coordinates = [event] if is_coordinate(event) else found.coordinates_of(event)
+        if not coordinates:
+            say(f"there is no record with the key {event!r}")
+            raise typer.Exit(1)
+        if len(coordinates) > 1:
+            say(f"{len(coordinates)} records have this key; the newest is {coordinates[-1]}")
+        steps = found.steps(coordinates[-1])
+    if as_json:
+        typer.echo(json.dumps(following.as_json(steps), indent=2))
+    else:
+        columns = shutil.get_terminal_size((200, 24)).columns
+        typer.echo("\n".join(following.lines(steps, columns)))
+
+
+@app.command()
+def send(
+    topic: Annotated[str, typer.Argument(help="A topic that is not derived, e.g. flights.departed.v1.")],
+    file: Annotated[typer.FileText, typer.Argument(help="One event in JSON a line; - for standard input.")],
+    service: Annotated[
+        str | None, typer.Option("--as", metavar="SERVICE", help="One of the topic's producers; the first by default.")
+    ] = None,
+    directory: RunningStack = DEFAULT_DIRECTORY,
+) -> None:
+    """Check events against their contract, and publish them.
+
+    Of a file nothing is sent unless every line is an event; standard input is sent as it comes, up to the first line that is none.
+    The same line has the same event id, so a Subscriber takes what was sent twice once.
+    """
+    from contracts.catalog import load_catalog
+    from deploy.local.client import client_settings
+    from deploy.records.send import handle_of, read_events
+    from deploy.records.send import send as publish
+
+    catalog = load_catalog()
+    handle = handle_of(catalog, topic)
+    events = read_events(handle, file)
+    if file.name != "<stdin>":
+        events = iter(list(events))
+    producer = service or catalog.topic(topic).producers[0]
+    count = publish(client_settings(directory), catalog, handle, producer, events)
+    typer.echo(f"{count} events published to {topic} as {producer}")
 
 
 @app.command()

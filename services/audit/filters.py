@@ -13,36 +13,16 @@ from pydantic import TypeAdapter, ValidationError
 from contracts.catalog import Catalog
 from contracts.contract_file import NotYaml, bytes_of, load_yaml
 from contracts.errors import ContractError
-from services.alerting.evaluate import cel_value, compile_filter
+from services.alerting.condition import Condition
 from services.audit.errors import CouldNotAudit
 from services.audit.shape import Shape
 
 
-class Filter:
-    """A condition in CEL about the fields of a raw record. One about a null, or that has no answer, does not hold."""
-
-    def __init__(self, text: str) -> None:
-        """Raises ValueError if it is not well-formed."""
-        self._program = compile_filter(text)
-        self.fields: tuple[str, ...] = tuple(self._program.variables())
-
-    def of(self, columns: Mapping[str, pa.Array], rows: int) -> npt.NDArray[np.bool_]:
-        """Of which rows it holds."""
-        values = [columns[name].to_pylist() for name in self.fields]
-        found = (
-            (self._holds(row) for row in zip(*values, strict=True))
-            if values
-            else (self._holds(()) for _ in range(rows))
-        )
-        return np.fromiter(found, np.bool_, rows)
-
-    def _holds(self, values: tuple[object, ...]) -> bool:
-        try:
-            answer = self._program.execute({n: cel_value(v) for n, v in zip(self.fields, values, strict=True)})
-        # The CEL library raises what its operators feel like.
-        except Exception:  # noqa: BLE001
-            return False
-        return answer is True
+def wanted(condition: Condition, columns: Mapping[str, pa.Array], rows: int) -> npt.NDArray[np.bool_]:
+    """For which rows of a raw topic the condition holds."""
+    values = {name: columns[name].to_pylist() for name in condition.fields}
+    found = (condition.holds({name: values[name][row] for name in condition.fields}) for row in range(rows))
+    return np.fromiter(found, np.bool_, rows)
 
 
 def load_filters(path: Path, catalog: Catalog) -> dict[str, str]:
@@ -68,7 +48,7 @@ def _check(catalog: Catalog, name: str, text: str) -> None:
             f"{name} has no filter: its contract does not say that it holds some records of another topic"
         )
     try:
-        fields = Filter(text).fields
+        fields = Condition(text).fields
     except ValueError as error:
         raise ContractError(f"{name}: {text}: {error}") from error
     if unknown := set(fields) - Shape(catalog.schema(derivation.topic)).columns.keys():

@@ -16,11 +16,12 @@ from contracts.headers import header_of, headers_of
 from contracts.limits import DERIVED_BYTES, RAW_BYTES, fits
 from contracts.registry import Registry
 from contracts.settings import RegistrySettings, S3Settings
+from services.alerting.condition import Condition
 from services.audit.consume import consume
 from services.audit.decoding import Decoding, Event
 from services.audit.digest import NULL, Digests, digests, mix
 from services.audit.expect import Expectation, Expected
-from services.audit.filters import Filter
+from services.audit.filters import wanted
 from services.audit.lookups import Recomputed
 from services.audit.place import Codes, codes, concatenated, parsed
 from services.audit.progress import advance
@@ -125,7 +126,7 @@ class _Reader:
             if reading.recomputed is not None and reading.s3 is not None and self._shape is not None
             else None
         )
-        self._filters = {topic: Filter(text) for topic, text in reading.filters.items()}
+        self._filters = {topic: Condition(text) for topic, text in reading.filters.items()}
         self._decodings: dict[bytes, Decoding | None] = {}
         self._parts: list[dict[str, Any]] = []
         self._expected: list[Expected] = []
@@ -205,7 +206,7 @@ class _Reader:
         for topic, names in self._reading.shared.items():
             found["shared"][topic][good] = row_digests({name: fields[name] for name in names}, count) + mix(key[good])
         for topic, condition in self._filters.items():
-            found["wanted"][topic][good] = condition.of(columns, count)
+            found["wanted"][topic][good] = wanted(condition, columns, count)
         if self._recomputation is not None:
             absent = [event.absent for event in events if event is not None]
             found["verdict"][good] = self._recomputation.verdicts(columns, fields, absent)

@@ -11,8 +11,9 @@ from typer.testing import CliRunner
 from contracts.catalog import load_catalog
 from contracts.pipelines import pipeline_files
 from deploy.cli import app
+from services.alerting.condition import Condition
 from services.audit.errors import CouldNotAudit
-from services.audit.filters import Filter, load_filters
+from services.audit.filters import load_filters, wanted
 from services.audit.finding import Finding
 from services.audit.lookups import load_lookups
 from services.audit.report import Report
@@ -81,10 +82,10 @@ def test_a_wrong_filters_file_is_refused_with_its_name(content: str, problem: st
 
 def test_a_filter_does_not_hold_for_a_null_or_where_it_has_no_answer() -> None:
     columns = {"a": pa.array([1, 5, None]), "b": pa.array([0, 1, 1])}
-    assert Filter("a > 2").of(columns, 3).tolist() == [False, True, False]
-    assert Filter("a / b > 2").of(columns, 3).tolist() == [False, True, False]
-    assert Filter("a").of(columns, 3).tolist() == [False, False, False]
-    assert Filter("1 > 0").of(columns, 3).tolist() == [True, True, True]
+    assert wanted(Condition("a > 2"), columns, 3).tolist() == [False, True, False]
+    assert wanted(Condition("a / b > 2"), columns, 3).tolist() == [False, True, False]
+    assert wanted(Condition("a"), columns, 3).tolist() == [False, False, False]
+    assert wanted(Condition("1 > 0"), columns, 3).tolist() == [True, True, True]
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from services.audit.__main__ import run
 from services.audit.errors import CouldNotAudit
 from services.audit.hop import Hop
 from services.audit.report import Report
-from tests.audit.way import ACTIVATIONS, ALERTS, DERIVED, LEDGER, RAW, Sent, Way
+from tests.audit.way import ACTIVATIONS, ALERTS, DERIVED, LEDGER, LONG_HAUL, RAW, Sent, Way
 from tests.contracts.wire import register_protobuf
 
 VERSION_0 = {"airlines": 0, "airports": 0, "planes": 0}
@@ -69,6 +69,66 @@ def test_what_went_right_is_clean_and_the_next_audit_begins_behind_it(way: Way) 
     assert (second.findings, second.since) == ([], first.cut_at)
     assert sum(tally.records for tally in second.tallies if tally.hop.endswith(way.name(DERIVED))) == 5
     assert way.audit().findings == []
+
+
+@pytest.fixture
+def two(stack: LocalStack, registry: Registry, tmp_path: Path) -> Iterator[Way]:
+    """Where two pipelines read the raw topic, one of them with a filter."""
+    with Way(stack, registry, tmp_path, more=[LONG_HAUL]) as made:
+        yield made
+
+
+def test_what_a_filter_leaves_out_is_no_loss_and_what_it_should_let_through_is(two: Way) -> None:
+    near, far = two.depart(4, distance_miles=1999), two.depart(4, distance_miles=2000)
+    two.run([*near, *far])
+    never = two.audit()
+    assert never.findings == []
+    assert noted(never, "not derived, for long_haul_departures has never run here") == 8
+
+    two.derive(two.far(far[1:]), LONG_HAUL)
+    two.derive(two.far(near[:1]), LONG_HAUL)
+    two.taken_in("long_haul_departures", RAW, *near, *far)
+    report = two.audit(Hop.DERIVED)
+    assert found(report) == {("lost", two.at(0, far[0].offset)), ("phantom", two.at(0, near[0].offset))}
+    assert noted(report, "left out by the filter") == 3
+
+
+def test_without_a_filter_to_compare_the_audit_says_so(two: Way) -> None:
+    flights = two.depart(3, distance_miles=2500)
+    two.run(flights)
+    two.derive(two.far(flights[:1]), LONG_HAUL)
+    two.taken_in("long_haul_departures", RAW, *flights)
+    two.settings.filters_file.write_text("")
+    report = two.audit(Hop.DERIVED)
+    assert report.findings == []
+    assert noted(report, "left out, and no filter tells whether rightly") == 2
+
+
+def test_a_record_that_nobody_can_read_passes_no_filter_unseen(two: Way) -> None:
+    flights = two.depart(2, distance_miles=2500)
+    (bad,) = two.send(RAW, [replace(flights[0], body=b"junk")])
+    two.run(flights)
+    two.derive(two.far(flights), LONG_HAUL)
+    for pipeline in ("departures_enriched", "long_haul_departures"):
+        two.taken_in(pipeline, RAW, *flights, bad)
+    two.set_aside(bad)
+    report = two.audit(Hop.DERIVED)
+    assert [(each.kind, each.coordinate, each.hop) for each in report.findings] == [
+        ("lost", two.at(0, bad.offset), f"{two.name(RAW)} → {two.name(LONG_HAUL)}")
+    ]
+
+
+def test_a_field_that_one_of_two_derived_topics_changes_is_found_in_that_one(two: Way) -> None:
+    flights = two.depart(3, distance_miles=2500)
+    two.run(flights)
+    far = two.far(flights)
+    far[1] = replace(far[1], fields={**far[1].fields, "origin": "LGA"})
+    two.derive(far, LONG_HAUL)
+    two.taken_in("long_haul_departures", RAW, *flights)
+    report = two.audit(Hop.DERIVED)
+    assert [(each.kind, each.hop) for each in report.findings] == [
+        ("changed", f"{two.name(RAW)} → {two.name(LONG_HAUL)}")
+    ]
 
 
 def test_records_of_a_newer_version_than_the_contracts_are_audited(way: Way) -> None:

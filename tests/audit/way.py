@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import pyarrow as pa
+import yaml
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
@@ -41,6 +42,7 @@ from services.audit.shape import Shape
 RAW, DERIVED, ALERTS = (
     each.name for each in (topics.FLIGHTS_DEPARTED, topics.FLIGHTS_DEPARTED_ENRICHED, topics.ALERTS_RAISED)
 )
+LONG_HAUL = topics.FLIGHTS_DEPARTED_LONGHAUL.name
 LEDGER, ACTIVATIONS = topics.DEADLETTERS_SETTLED.name, topics.RULES_ACTIVATED.name
 
 RULES = """\
@@ -110,10 +112,11 @@ class Sent:
 class Way:
     """What the deployables would do, step by step; between the steps a test changes what they would do."""
 
-    def __init__(self, stack: LocalStack, registry: Registry, folder: Path) -> None:
+    def __init__(self, stack: LocalStack, registry: Registry, folder: Path, more: Sequence[str] = ()) -> None:
+        """`more` topics than those of departures."""
         tag = f"a{uuid.uuid4().hex[:8]}"
         catalog = load_catalog()
-        used = (RAW, DERIVED, ALERTS, LEDGER, ACTIVATIONS)
+        used = (RAW, DERIVED, ALERTS, LEDGER, ACTIVATIONS, *more)
         self.catalog = dataclasses.replace(
             catalog,
             topics={name: _renamed(catalog.topic(name), tag) for name in used},
@@ -125,7 +128,12 @@ class Way:
         rules_file = folder / "rules.yaml"
         rules_file.write_text(RULES)
         plain: Settings = stack.settings()
-        self.settings = AuditSettings(kafka=plain.kafka, registry=plain.registry, s3=plain.s3, rules_file=rules_file)
+        shipped = AuditSettings(kafka=plain.kafka, registry=plain.registry, s3=plain.s3, rules_file=rules_file)
+        files = {name: folder / f"{name}.yaml" for name in ("lookups_file", "filters_file")}
+        for name, path in files.items():
+            said = yaml.safe_load(getattr(shipped, name).read_text())
+            path.write_text(yaml.safe_dump({topic: each for topic, each in said.items() if topic in used}))
+        self.settings = shipped.model_copy(update=files)
         self._kafka = plain.kafka.client_config()
         self._admin = AdminClient({**self._kafka, "log_level": 0})
         self._registry = registry
@@ -253,9 +261,21 @@ class Way:
             for flight in flights
         ]
 
-    def derive(self, records: Iterable[Sent]) -> list[Sent]:
-        """`live` sends them, in a transaction."""
-        return self.send(DERIVED, records, transactional=True)
+    def derive(self, records: Iterable[Sent], topic: str = DERIVED) -> list[Sent]:
+        """A pipeline sends them, in a transaction."""
+        return self.send(topic, records, transactional=True)
+
+    def far(self, flights: Iterable[Sent]) -> list[Sent]:
+        """What `long_haul_departures` makes of flights, not yet sent: of each, whatever its distance."""
+        names = topics.FLIGHTS_DEPARTED_LONGHAUL.model.model_fields
+        return [
+            replace(
+                flight,
+                fields={name: flight.fields[name] for name in names},
+                ce_id=self.at(flight.partition, flight.offset),
+            )
+            for flight in flights
+        ]
 
     def set_aside(
         self,

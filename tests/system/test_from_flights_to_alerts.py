@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from contracts.catalog import CONTRACTS
 from contracts.settings import Settings
 from deploy.local.ports import Ports
 from tests.system.oracle import enriched_flights
@@ -75,6 +76,13 @@ class Up:
         assert isinstance(report, dict)
         return report
 
+    def run(self, *arguments: str) -> str:
+        """What a command of `headrace` prints about the running stack."""
+        command = [*_HEADRACE, *arguments, "--dir", str(self.directory)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
     def down(self) -> None:
         """Whatever state the test has left it in."""
         subprocess.run([*_HEADRACE, "down", "--dir", str(self.directory)], check=True, stdout=subprocess.DEVNULL)
@@ -135,4 +143,23 @@ def test_every_flight_is_enriched_landed_and_watched_once_across_a_stop_and_a_ki
     assert up.audit()["since"] == flowing["cut_at"]
     assert up.audit("--full")["since"] is None
     assert all(each["restarts"] == 0 for each in status["processes"])
+    _look_with_the_tools(up)
     assert up.end(signal.SIGINT) == 0
+
+
+def _look_with_the_tools(up: Up) -> None:
+    runs = {
+        each["name"]: (each["holder"] is not None, each["lag"]) for each in json.loads(up.run("pipelines", "--json"))
+    }
+    assert runs["departures_enriched"] == (True, 0)
+    assert not runs["arrivals_enriched"][0]
+    event = json.loads((CONTRACTS / "examples" / "flights.departed.v1" / "left_late.json").read_text())
+    file = up.directory / "event.json"
+    file.write_text(json.dumps(event | {"flight_id": "sent-by-hand", "departure_delay_minutes": 600}))
+    assert "1 events published to flights.departed.v1 as departures" in up.run("send", "flights.departed.v1", str(file))
+    where = ("--where", "flight_id == 'sent-by-hand'")
+    (line,) = up.run("tail", "flights.departed.enriched.v1", *where, "-n", "1", "--json").splitlines()
+    assert json.loads(line)["event"]["airline_name"] == "United Air Lines Inc."
+    up.run("tail", "alerts.raised.v1", "--where", "values['flight_id'] == 'sent-by-hand'", "-n", "1")
+    hops = [each["hop"] for each in json.loads(up.run("trace", "sent-by-hand", "--json"))]
+    assert {"raw record", "derived record", "alert"} <= set(hops)

@@ -1,0 +1,119 @@
+"""The pipelines: which ones a stack is to run, and what they do at present."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from contracts.catalog import Catalog
+from contracts.pipelines import declared_pipelines, pipeline_files
+from contracts.s3 import s3_client
+from contracts.settings import S3Settings, Settings
+from deploy.errors import DeployError
+from deploy.local.deployable import PIPELINES
+from services.audit.broker import Broker
+from services.audit.errors import CouldNotAudit
+from spark.runtime.mode import Mode
+
+
+def chosen_pipelines(text: str | None, mode: Mode) -> tuple[str, ...]:
+    """By names with commas between, or `all`; those that run by default of None. Raises DeployError."""
+    known = tuple(pipeline_files())
+    if text is None:
+        return PIPELINES
+    chosen = known if text == "all" else tuple(dict.fromkeys(name.strip() for name in text.split(",")))
+    if unknown := [name for name in chosen if name not in known]:
+        raise DeployError(f"There is no pipeline {', '.join(unknown)}; there are {', '.join(known)}.")
+    if mode == Mode.REAL_TIME and len(chosen) > 1:
+        raise DeployError(
+            "In real-time mode a process runs one pipeline, whose tasks hold their slots: name one by --pipelines, and run "
+            "`python -m spark run NAME` for each other one."
+        )
+    return chosen
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineState:
+    """A pipeline, and, where brokers and store were asked, who runs it (None: nobody) and its lag in records (None: not known)."""
+
+    name: str
+    reads: str
+    writes: str
+    records: str
+    holder: str | None = None
+    lag: int | None = None
+
+
+def pipelines(catalog: Catalog) -> list[PipelineState]:
+    """What their files and the contracts say. Raises DeployError if these do not fit together."""
+    by_constant = {topic.constant: topic for topic in catalog.topics.values()}
+    declared, wrong = declared_pipelines()
+    problems = [str(each) for each in wrong]
+    found = []
+    for each in declared:
+        raw, derived = by_constant.get(each.reads), by_constant.get(each.writes)
+        if raw is None or derived is None or derived.derivation is None:
+            problems.append(f"{each.file} and the contracts disagree")
+            continue
+        found.append(PipelineState(each.name, raw.name, derived.name, derived.derivation.records))
+    if problems:
+        raise DeployError(f"{'; '.join(problems)}: `headrace contracts check` says more.")
+    return found
+
+
+def running(settings: Settings, states: Sequence[PipelineState]) -> list[PipelineState]:
+    """The same, with what brokers and store say now. Raises DeployError if they do not answer."""
+    broker = Broker(settings.kafka.client_config())
+    found = []
+    for each in states:
+        try:
+            ends, taken = broker.ends(each.reads), broker.taken_in(each.name, each.reads)
+            lag = sum(max(0, end - taken.get(partition, 0)) for partition, end in ends.items())
+            holder = _holder(settings.s3, f"leases/{each.name}/{each.writes}/")
+        except CouldNotAudit as error:
+            raise DeployError(str(error)) from error
+        except (BotoCoreError, ClientError) as error:
+            raise DeployError(f"the store at {settings.s3.endpoint} says: {error}") from error
+        found.append(PipelineState(each.name, each.reads, each.writes, each.records, holder, lag))
+    return found
+
+
+def lines(states: Sequence[PipelineState], *, asked: bool) -> Iterator[str]:
+    """A table."""
+    heads = ["pipeline", "reads", "records", "writes", *(["lag", "run by"] if asked else [])]
+    rows = [heads]
+    for each in states:
+        of_now = [f"{each.lag:,}", each.holder or "nobody"] if asked else []
+        rows.append([each.name, each.reads, each.records, each.writes, *of_now])
+    widths = [max(len(row[column]) for row in rows) for column in range(len(heads))]
+    for row in rows:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def as_json(states: Sequence[PipelineState]) -> list[dict[str, Any]]:
+    """One object each."""
+    return [asdict(each) for each in states]
+
+
+def _holder(s3: S3Settings, prefix: str) -> str | None:
+    """Whoever holds the lease: a host and a process id. None if it was given back, or has not been renewed for as long as it lasts."""
+    client = s3_client(s3)
+    found = client.list_objects_v2(Bucket=s3.bucket, Prefix=prefix)
+    epochs = [each for each in found.get("Contents", []) if each["Key"].rpartition("/")[2].isdigit()]
+    if not epochs:
+        return None
+    newest = max(epochs, key=lambda each: each["Key"])
+    answer = client.get_object(Bucket=s3.bucket, Key=newest["Key"])
+    try:
+        said = dict(json.loads(answer["Body"].read()))
+    except ValueError:
+        return None
+    now = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
+    silent = (now - answer["LastModified"]).total_seconds()
+    is_over = silent > float(said.get("seconds", 0)) + 1  # HTTP's dates are whole seconds
+    return None if said.get("released") or is_over else str(said.get("holder"))

@@ -1,0 +1,188 @@
+"""`headrace trace`: one event through every hop, from its raw record to tables and alerts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+from confluent_kafka import Message
+from deltalake import DeltaTable, QueryBuilder
+from deltalake.exceptions import TableNotFoundError
+
+from contracts import topics
+from contracts.catalog import Catalog
+from contracts.codec import Codec
+from contracts.coordinates import is_coordinate
+from contracts.dead_letters.headers import ERRORS
+from contracts.errors import ConsumeError
+from contracts.headers import header_of, headers_of
+from contracts.registry import Registry
+from contracts.settings import Settings
+from contracts.topic import TopicContract
+from deploy.dead_letter_text import printable
+from deploy.errors import DeployError
+from deploy.records.tail import Start, decoded, messages
+
+_EPOCH = datetime.fromtimestamp(0, UTC)
+_CLOCKS_DIFFER = timedelta(seconds=60)
+"""By so much a record that is made of another may bear an earlier time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Where the event was found: `at` is the record's time, None of a row, whose commit bears none; `what` is said of it."""
+
+    hop: str
+    place: str
+    at: datetime | None
+    what: str
+
+
+class Trace:
+    """Looks through the topics and tables that an event may have come to."""
+
+    def __init__(self, settings: Settings, catalog: Catalog, registry: Registry, say: Callable[[str], None]) -> None:
+        """`say` is told what is being read."""
+        self._settings, self._catalog, self._say = settings, catalog, say
+        self._codec = Codec(registry.by_id)
+
+    def steps(self, coordinate: str) -> list[Step]:
+        """Of the raw record at a coordinate, or of the one that a derived record at it was made of. Raises DeployError, ConsumeError."""
+        topic, message = self._record(coordinate)
+        if topic.derived_from is not None:
+            raw = (header_of(headers_of(message), "ce_id") or b"").decode(errors="replace")
+            if not is_coordinate(raw):
+                raise DeployError(f"{coordinate} names no raw record: its ce_id is {raw!r}.")
+            coordinate = raw
+            topic, message = self._record(coordinate)
+        found = [Step("raw record", coordinate, _at(message), self._event(message))]
+        since = Start(since=max(_at(message) - _CLOCKS_DIFFER, _EPOCH))
+        letters = [topic]
+        found += self._rows(topic, coordinate)
+        for derived in self._catalog.topics.values():
+            if derived.derived_from == topic.name:
+                found += self._derived(derived, coordinate, since)
+                found += self._rows(derived, coordinate)
+                letters.append(derived)
+        for each in letters:
+            found += self._letters(each, coordinate, since)
+        return [*found, *self._alerts(coordinate, since)]
+
+    def coordinates_of(self, key: str) -> list[str]:
+        """The raw records with this key, of all topics with keys, in the order of their times."""
+        found = []
+        for topic in self._catalog.topics.values():
+            if topic.key is not None and topic.derived_from is None:
+                self._say(f"reading {topic.name} for the key")
+                found += [
+                    (m.timestamp()[1], _coordinate(m)) for m in self._of(topic.name, Start()) if m.key() == key.encode()
+                ]
+        return [coordinate for _, coordinate in sorted(found)]
+
+    def _record(self, coordinate: str) -> tuple[TopicContract, Message]:
+        name, partition, offset = coordinate.rsplit("/", 2)
+        topic = self._catalog.topics.get(name)
+        if topic is None:
+            raise DeployError(f"There is no contract of a topic {name}.")
+        place = int(partition), int(offset)
+        message = next(messages(self._settings, name, Start(at=place)), None)
+        if message is None or (message.partition(), message.offset()) != place:
+            raise DeployError(f"There is no record {coordinate}: it was deleted, or never was.")
+        return topic, message
+
+    def _of(self, topic: str, start: Start) -> Iterator[Message]:
+        """Nothing of a topic that is not there."""
+        try:
+            yield from messages(self._settings, topic, start)
+        except ConsumeError as error:
+            self._say(str(error))
+
+    def _derived(self, topic: TopicContract, coordinate: str, since: Start) -> Iterator[Step]:
+        self._say(f"reading {topic.name}")
+        for message in self._of(topic.name, since):
+            if header_of(headers_of(message), "ce_id") == coordinate.encode():
+                yield Step("derived record", _coordinate(message), _at(message), self._event(message))
+
+    def _letters(self, topic: TopicContract, coordinate: str, since: Start) -> Iterator[Step]:
+        self._say(f"reading {topic.dead_letter_topic}")
+        for message in self._of(topic.dead_letter_topic, since):
+            headers = headers_of(message)
+            if header_of(headers, "ce_id") == coordinate.encode():
+                by, why = (header_of(headers, f"{ERRORS}{name}") for name in ("connector.name", "exception.message"))
+                said = f"by {(by or b'?').decode(errors='replace')}: {(why or b'').decode(errors='replace')}"
+                yield Step("dead letter", _coordinate(message), _at(message), said)
+
+    def _alerts(self, coordinate: str, since: Start) -> Iterator[Step]:
+        name = topics.ALERTS_RAISED.name
+        self._say(f"reading {name}")
+        for message in self._of(name, since):
+            event = decoded(self._codec, message).event
+            if event is not None and event["coordinate"] == coordinate:
+                said = f"{event['severity']} {event['rule']}: {event['message']}"
+                yield Step("alert", _coordinate(message), _at(message), said)
+
+    def _rows(self, topic: TopicContract, coordinate: str) -> Iterator[Step]:
+        if topic.lake is None:
+            return
+        s3 = self._settings.s3
+        try:
+            table = DeltaTable(f"s3://{s3.bucket}/lake/{topic.lake.table}", storage_options=s3.delta_options())
+        except TableNotFoundError:
+            return
+        # Letters, digits and points: see `is_coordinate`.
+        where = f"coordinate = '{coordinate}'"
+        if "raw_offset" in {field.name for field in table.schema().fields}:
+            # Files have statistics of it: most need not be read.
+            where += f" AND raw_offset = {coordinate.rpartition('/')[2]}"
+        chosen = "SELECT record_partition, record_offset FROM rows WHERE"
+        rows = pa.table(QueryBuilder().register("rows", table).execute(f"{chosen} {where} ORDER BY record_offset"))
+        for row in rows.to_pylist():
+            of = f"of {topic.name}/{row['record_partition']}/{row['record_offset']}"
+            yield Step("row", f"lake/{topic.lake.table}", None, of)
+
+    def _event(self, message: Message) -> str:
+        line = decoded(self._codec, message)
+        return str(line.problem) if line.event is None else json.dumps(line.event, default=str, ensure_ascii=False)
+
+
+def lines(steps: list[Step], characters: int) -> Iterator[str]:
+    """A line for each step with its delay behind the raw record, cut to a width."""
+    began = steps[0].at
+    width = max(len(step.place) for step in steps)
+    for step in steps:
+        if step.at is None or began is None:
+            when = ""
+        elif step is steps[0]:
+            when = step.at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        else:
+            when = f"{(step.at - began).total_seconds():+.3f} s"
+        line = f"{step.hop:<14}  {when:>24}  {step.place:<{width}}  {printable(step.what)}"
+        yield line if len(line) <= characters else f"{line[: characters - 2]} …"
+
+
+def as_json(steps: list[Step]) -> list[Mapping[str, Any]]:
+    """One object for each step."""
+    return [
+        {
+            "hop": each.hop,
+            "place": each.place,
+            "at": None if each.at is None else each.at.isoformat(),
+            "what": each.what,
+        }
+        for each in steps
+    ]
+
+
+def _at(message: Message) -> datetime:
+    try:
+        return datetime.fromtimestamp(message.timestamp()[1] / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return _EPOCH
+
+
+def _coordinate(message: Message) -> str:
+    return f"{message.topic()}/{message.partition()}/{message.offset()}"

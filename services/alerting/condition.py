@@ -1,0 +1,26 @@
+"""`Condition`: a sentence in CEL about the fields of an event, that holds or does not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from services.alerting.evaluate import cel_value, compile_filter
+
+
+class Condition:
+    """One about a field that is null, or that has no answer, does not hold. `fields` are the names in it."""
+
+    def __init__(self, text: str) -> None:
+        """Raises ValueError if it is not well-formed."""
+        self._program = compile_filter(text)
+        self.fields: tuple[str, ...] = tuple(self._program.variables())
+
+    def holds(self, event: Mapping[str, Any]) -> bool:
+        """Whether it holds for an event with these fields."""
+        try:
+            answer = self._program.execute({name: cel_value(event[name]) for name in self.fields})
+        # The CEL library raises what its operators feel like.
+        except Exception:  # noqa: BLE001
+            return False
+        return answer is True
