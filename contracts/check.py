@@ -20,7 +20,7 @@ from contracts.contract_file import Problem, named, problem_at
 from contracts.dimension import DimensionContract
 from contracts.example import example_files, fault
 from contracts.pipelines import PIPELINES, DeclaredPipeline, declared_pipelines, pipeline_files
-from contracts.release import check_released
+from contracts.release import check_released, check_successors
 from contracts.topic import COMMANDS, LAKE, TopicContract
 
 _SERVICES = CONTRACTS.parent / "services"
@@ -30,8 +30,8 @@ _PARTITION_TYPES = ("string", "enum", "uuid", "boolean", "int", "long", "date")
 _PAST_TENSE = re.compile(r"[a-z0-9]*[dtn]|made|done|gone")
 
 
-def check(root: Path = CONTRACTS, pipelines: Path = PIPELINES) -> list[Problem]:
-    """Every broken rule of the contracts under `root`, by file.
+def check(root: Path = CONTRACTS, pipelines: Path = PIPELINES, *, for_release: bool = False) -> list[Problem]:
+    """Every broken rule of the contracts under `root`, by file; `for_release`: but for those that a release mends.
 
     Producers and consumers are the folders of `services/`, the pipelines, `lake` and the commands of `headrace`.
     """
@@ -48,6 +48,8 @@ def check(root: Path = CONTRACTS, pipelines: Path = PIPELINES) -> list[Problem]:
     problems += _check_across(catalog)
     problems += _orphans(catalog)
     problems += check_released(catalog)
+    if not for_release:
+        problems += check_successors(catalog)
     return sorted(set(problems), key=lambda problem: (problem.file, problem.line or 0, problem.problem))
 
 

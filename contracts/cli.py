@@ -34,13 +34,19 @@ def generate_code() -> None:
 
 
 @contracts_app.command("release")
-def release_schemas() -> None:
-    """Freeze every schema file: from now on, a change is a new version file."""
+def release_schemas(
+    topics: Annotated[list[str] | None, typer.Argument(metavar="TOPIC…", help="Whose schemas to freeze.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Freeze those of all topics.")] = False,
+) -> None:
+    """Freeze the schema files of topics: from now on, a change is a new version file."""
     from contracts.catalog import load_catalog
     from contracts.release import release
 
-    _stop_on_problems()
-    _report("released", release(load_catalog()), nothing="every schema is released already")
+    if bool(topics) == every:
+        raise typer.BadParameter("name the topics, or say --all")
+    _stop_on_problems(for_release=True)
+    with _sentences():
+        _report("released", release(load_catalog(), topics or None), nothing="these schemas are released already")
 
 
 @contracts_app.command("docs")
@@ -70,10 +76,10 @@ def _sentences() -> Iterator[None]:
         _fail([str(error)])
 
 
-def _stop_on_problems() -> None:
+def _stop_on_problems(*, for_release: bool = False) -> None:
     from contracts.check import check
 
-    if problems := check():
+    if problems := check(for_release=for_release):
         _fail(map(str, problems))
 
 

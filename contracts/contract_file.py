@@ -172,8 +172,9 @@ def line_of(tree: yaml.Node, location: tuple[int | str, ...]) -> int:
 
 def _problem(file: str, tree: yaml.Node, detail: ErrorDetails, model: type[BaseModel]) -> Problem:
     location = detail["loc"]
-    # A union adds its branch to the location: `lake.Lake.table`.
-    key = ".".join(str(part) for part in location if not (isinstance(part, str) and part[:1].isupper()))
+    # A union adds its branch to the location: `lake.Lake.table`, `lake.literal['none']`.
+    branches = [part for part in location if isinstance(part, str) and (part[:1].isupper() or "[" in part)]
+    key = ".".join(str(part) for part in location if part not in branches)
     line = line_of(tree, location)
     match detail["type"]:
         case "extra_forbidden":

@@ -6,6 +6,7 @@ The list is in `sha256sum` format: `cd contracts/schemas && sha256sum -c release
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection
 from pathlib import Path
 
 from contracts.catalog import Catalog
@@ -22,7 +23,7 @@ def read_released(root: Path) -> dict[str, str]:
 
 
 def check_released(catalog: Catalog) -> list[Problem]:
-    """Released files that changed or vanished, and versions with a successor that were never released."""
+    """Released files that changed or vanished."""
     root, problems = catalog.root, []
     released = read_released(root)
     for file, digest in released.items():
@@ -32,22 +33,32 @@ def check_released(catalog: Catalog) -> list[Problem]:
         elif _digest(path) != digest:
             cure = "restore it, and put the change into a new version file"
             problems.append(Problem(named(root, path), None, "released, but the file has changed", cure))
+    return problems
+
+
+def check_successors(catalog: Catalog) -> list[Problem]:
+    """Versions with a successor that were never released."""
+    root, problems = catalog.root, []
+    released = read_released(root)
     for topic in catalog.topics.values():
         folder = topic.schema_file.partition("/")[0]
         for version in range(1, topic.schema_version):
             path = root / "schemas" / folder / f"{version}.avsc"
             if path.exists() and f"{folder}/{version}.avsc" not in released:
-                cure = "run `headrace contracts release` before a newer version is added"
+                cure = f"run `headrace contracts release {topic.name}`"
                 problems.append(Problem(named(root, path), None, "has a newer version, but was not released", cure))
     return problems
 
 
-def release(catalog: Catalog) -> list[str]:
-    """Freeze every schema file that is not yet released; returns their names, relative to `schemas/`."""
+def release(catalog: Catalog, names: Collection[str] | None = None) -> list[str]:
+    """Freeze every schema file of these topics, or of all, that is not yet released; returns their names, relative to `schemas/`.
+
+    Raises ContractError if there is no such topic.
+    """
     root = catalog.root
     released = read_released(root)
     new = []
-    for topic in catalog.topics.values():
+    for topic in catalog.topics.values() if names is None else map(catalog.topic, names):
         folder = topic.schema_file.partition("/")[0]
         new += [f"{folder}/{version}.avsc" for version in range(1, topic.schema_version + 1)]
     new = [file for file in new if file not in released]

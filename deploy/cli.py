@@ -516,6 +516,7 @@ def main() -> None:
     from deploy.dead_letters import dlq_app
     from deploy.errors import DeployError
     from deploy.provisioning import topics_app
+    from deploy.rules import rules_app
 
     # What clients log of an outage belongs into a service's log: commands say it themselves, and their stdout may be JSON.
     structlog.configure(
@@ -525,6 +526,7 @@ def main() -> None:
     app.add_typer(dlq_app, name="dlq")
     app.add_typer(contracts_app, name="contracts")
     app.add_typer(topics_app, name="topics")
+    app.add_typer(rules_app, name="rules")
     try:
         app()
     except (DeployError, HeadraceError) as error:

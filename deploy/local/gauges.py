@@ -132,16 +132,16 @@ class Gauges:
         ]
 
     def _group_lag(self, ends: Mapping[TopicPartition, int]) -> dict[str, int]:
-        """Of the consumer groups that commit to the broker; Spark's queries tell theirs by their metrics as well."""
-        groups = self._admin.list_consumer_groups(request_timeout=_TIMEOUT_SECONDS).result().valid
+        """Of the contracts' consumers that have committed offsets; Spark's queries tell theirs by their metrics as well."""
+        consumers = {name for topic in self._catalog.topics.values() for name in topic.consumers}
         lag = {}
-        for group in groups:
-            request = [ConsumerGroupTopicPartitions(group.group_id)]
+        for group in sorted(consumers):
+            request = [ConsumerGroupTopicPartitions(group)]
             answer = self._admin.list_consumer_group_offsets(request, request_timeout=_TIMEOUT_SECONDS)
-            committed = answer[group.group_id].result().topic_partitions or []
+            committed = answer[group].result().topic_partitions or []
             known = [each for each in committed if each.offset >= 0 and each in ends]
             if known:
-                lag[group.group_id] = sum(max(0, ends[each] - each.offset) for each in known)
+                lag[group] = sum(max(0, ends[each] - each.offset) for each in known)
         return lag
 
     def _latest_alerts(self, ends: Mapping[TopicPartition, int]) -> list[AlertState]:

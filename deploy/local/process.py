@@ -132,6 +132,16 @@ class Process:
         self._pid_file.unlink(missing_ok=True)
         return graceful
 
+    def ends_within(self, seconds: float) -> bool:
+        """Whether it has ended, or does so in this time."""
+        if self._child is None:
+            return True
+        try:
+            self._child.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
     def last_log_lines(self, count: int = 15) -> list[str]:
         """The end of its log, nothing from before its last start."""
         return tail(self.log, count, since=self._log_start)

@@ -16,6 +16,8 @@ _FIRST_PAUSE_SECONDS = 1.0
 _LONGEST_PAUSE_SECONDS = 30.0
 _SETTLED_SECONDS = 60.0
 """Who has run this long is taken for recovered: its next death waits only the first pause."""
+_SAY_SECONDS = 5.0
+"""So long it may take to stop without a word."""
 _LAST_LINES = 8
 
 
@@ -75,6 +77,8 @@ class Supervisor:
         for each in chosen:
             each.process.ask_to_stop()
         for each in chosen:
+            if not each.process.ends_within(_SAY_SECONDS):
+                self._say(f"{each.process.name} finishes what it has at hand, which may take {grace_seconds:.0f} s")
             if not each.process.stop(grace_seconds=grace_seconds):
                 self._say(f"{each.process.name} didn't stop within {grace_seconds:.0f} s and was killed")
             if each.state != "finished":

@@ -215,7 +215,8 @@ class _Run:
             if alerts_before is None:
                 alerts_before = alerts
             elif alerts > alerts_before >= 0:
-                self._voice.say("the first new alert is there")
+                newest = f": {snapshot.alerts[-1].message}" if snapshot.alerts else ""
+                self._voice.say(f"the first new alert is there{newest}")
                 alerts_before = sys.maxsize
             states = [asdict(each) for each in snapshot.processes]
             self._attempts.make(

@@ -44,7 +44,8 @@ def line(snapshot: Snapshot) -> str:
     topics = ", ".join(
         f"{each.name} {each.events} ({each.per_second:.0f}/s)" for each in snapshot.topics if each.events
     )
-    parts = [topics or "no events yet", f"lag {sum(snapshot.lag.values())}"]
+    lag = sum(snapshot.lag.values()) if snapshot.lag else "not known yet"
+    parts = [topics or "no events yet", f"lag {lag}"]
     if snapshot.latency_ms:
         parts.append("latency " + " / ".join(f"{name} {ms:.0f} ms" for name, ms in sorted(snapshot.latency_ms.items())))
     parts.append(f"lake {sum(snapshot.lake_rows.values())} rows")

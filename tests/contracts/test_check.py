@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from contracts.catalog import load_catalog
 from contracts.check import check
 from contracts.cli import contracts_app
+from contracts.errors import ContractError
 from contracts.release import release
 from tests.contracts.files import ContractFiles
 
@@ -98,6 +99,7 @@ def test_the_contracts_keep_every_rule_and_the_check_is_fast() -> None:
             "yaml:11: there is no deployable 'departure': use one of alerting, ",
         ),
         (DEPARTED, "departures, lake]", "departures]", "yaml:12: consumers and lake section disagree"),
+        (DEPARTED, "derived_from: none", "derived_from: no", "yaml:8: 'derived_from' is False: input should be"),
         (DEPARTED, "table: flights_departed", "table: alerts_raised", "lake table 'alerts_raised' belongs to"),
         (SCHEMA, '"FlightDeparted"', '"FlightArrived"', "type name 'FlightArrived' belongs to flights.arrived.v1"),
         (SCHEMA, '"FlightDeparted"', '"None"', "the type None is to be a class of Python: name it like Flight"),
@@ -233,6 +235,16 @@ def test_a_release_never_rewrites_what_was_released(files: ContractFiles) -> Non
     files.replace(SCHEMA, "A flight left its gate.", "A flight left.")
     assert release(catalog) == []
     assert any("has changed" in problem for problem in files.problems())
+
+
+def test_a_release_freezes_the_topics_that_are_named_also_when_a_newer_version_is_there(files: ContractFiles) -> None:
+    _second_version(files, default=None)
+    names = ["flights.departed.v1"]
+    assert release(load_catalog(files.root), names) == ["flights.departed.v1/1.avsc", "flights.departed.v1/2.avsc"]
+    left = [problem for problem in files.problems() if "was not released" in problem]
+    assert not any("flights.departed.v1/" in problem for problem in left)
+    with pytest.raises(ContractError, match="no contract for topic 'mine'"):
+        release(load_catalog(files.root), ["mine"])
 
 
 def test_a_version_with_a_successor_must_be_released(files: ContractFiles) -> None:

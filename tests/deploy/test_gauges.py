@@ -24,7 +24,8 @@ from spark.runtime.metrics import LAG
 def test_the_lag_that_a_query_tells_takes_the_place_of_its_groups(stack: LocalStack) -> None:
     settings, query = stack.settings(), f"q-{uuid.uuid4().hex[:8]}"
     catalog = load_catalog()
-    topic = catalog.topic(topics.FLIGHTS_DEPARTED.name).model_copy(update={"name": f"{query}.v1"})
+    topic = catalog.topic(topics.FLIGHTS_DEPARTED.name)
+    topic = topic.model_copy(update={"name": f"{query}.v1", "consumers": (query,)})
     catalog = dataclasses.replace(catalog, topics={**catalog.topics, topic.name: topic})
     config = settings.kafka.client_config()
     admin = AdminClient({**config})
