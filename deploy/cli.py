@@ -74,8 +74,10 @@ def up(
     # Before anything starts: what is wrong with these would show when the half of it runs.
     moment("--until", until)
     running = chosen_pipelines(pipelines, read_settings(SparkSettings).live.mode)
-    chosen = {"kafka": kafka_port, "registry": registry_port, "s3": s3_port}
-    ports = replace(Ports().offset(port_offset), **{name: port for name, port in chosen.items() if port is not None})
+    ports = Ports().offset(port_offset)
+    ports = replace(
+        ports, kafka=kafka_port or ports.kafka, registry=registry_port or ports.registry, s3=s3_port or ports.s3
+    )
     run(Options(directory, ports, fresh, speed, until, limit, producers, running))
 
 

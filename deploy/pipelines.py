@@ -15,7 +15,7 @@ from contracts.pipelines import declared_pipelines, pipeline_files
 from contracts.s3 import s3_client
 from contracts.settings import S3Settings, Settings
 from deploy.errors import DeployError
-from deploy.local.deployable import PIPELINES
+from deploy.local.deployable import deployables
 from services.audit.broker import Broker
 from services.audit.errors import CouldNotAudit
 from spark.runtime.mode import Mode
@@ -25,7 +25,7 @@ def chosen_pipelines(text: str | None, mode: Mode) -> tuple[str, ...]:
     """By names with commas between, or `all`; those that run by default of None. Raises DeployError."""
     known = tuple(pipeline_files())
     if text is None:
-        return PIPELINES
+        return deployables().pipelines
     chosen = known if text == "all" else tuple(dict.fromkeys(name.strip() for name in text.split(",")))
     if unknown := [name for name in chosen if name not in known]:
         raise DeployError(f"There is no pipeline {', '.join(unknown)}; there are {', '.join(known)}.")

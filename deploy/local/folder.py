@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from deploy.errors import DeployError, StackBusy
-from deploy.local.deployable import DEPLOYABLES
+from deploy.local.deployable import deployables
 from deploy.local.ports import Ports
 from deploy.local.process import stop_leftovers
 from deploy.local.stack import STOP_ORDER
 
 _OURS = ("kafka", "registry", "s3", "logs", "run", "state.json", "env")
 _GRACE_SECONDS = 120
-_STOPPING = (*(each.name for each in DEPLOYABLES), *STOP_ORDER)
 
 
 class Folder:
@@ -53,7 +52,12 @@ class Folder:
             file.truncate(0)
             file.write(str(os.getpid()))
             file.flush()
-            stop_leftovers(self.path, order=_STOPPING, grace_seconds=_GRACE_SECONDS, say=say)
+            stop_leftovers(
+                self.path,
+                order=(*(each.name for each in deployables().deployables), *STOP_ORDER),
+                grace_seconds=_GRACE_SECONDS,
+                say=say,
+            )
             yield
 
     def is_owned(self) -> bool:
@@ -69,7 +73,15 @@ class Folder:
             with self._lock.open() as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
         return (
-            bool(stop_leftovers(self.path, order=_STOPPING, grace_seconds=_GRACE_SECONDS, say=say)) or owner is not None
+            bool(
+                stop_leftovers(
+                    self.path,
+                    order=(*(each.name for each in deployables().deployables), *STOP_ORDER),
+                    grace_seconds=_GRACE_SECONDS,
+                    say=say,
+                )
+            )
+            or owner is not None
         )
 
     def empty(self) -> None:

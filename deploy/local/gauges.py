@@ -21,14 +21,13 @@ from contracts.codec import Codec
 from contracts.errors import DecodeError, RegistryError
 from contracts.registry import Registry
 from contracts.settings import Settings
+from deploy.local.deployable import deployables
 from deploy.local.ports import HOST, Ports
 from deploy.local.record_counts import RecordCounts
 from deploy.local.snapshot import AlertState, Snapshot, TopicState
 
 _TIMEOUT_SECONDS = 3.0
 _ALERTS = 8
-_MEASURED = ("live", "lake", "dimensions", "alerting")
-"""Whose metrics are read."""
 NOT_LISTENING = "not listening yet"
 """What `health` says of a process that hasn't opened its port."""
 
@@ -76,8 +75,9 @@ class Gauges:
             self._admin = AdminClient(self._quiet)
         except RegistryError as error:
             unavailable.append(f"registry: {error}")
-        for name in _MEASURED:
-            self._read_metrics(name, snapshot)
+        for each in deployables().deployables:
+            if each.role != "producer":
+                self._read_metrics(each.name, snapshot)
         try:
             snapshot.lake_rows.update(self._lake_rows())
         except (OSError, DeltaError) as error:
@@ -97,7 +97,7 @@ class Gauges:
         return None if answer.status_code == httpx.codes.OK else answer.text.strip()
 
     def _address(self, name: str, path: str) -> str:
-        return f"http://{HOST}:{getattr(self._ports, name)}/{path}"
+        return f"http://{HOST}:{self._ports.of(name)}/{path}"
 
     def _ends(self) -> dict[TopicPartition, int]:
         names = self._admin.list_topics(timeout=_TIMEOUT_SECONDS).topics

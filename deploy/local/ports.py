@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import socket
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from deploy.errors import PortInUse
+from deploy.local.deployable import deployables
 
 HOST = "127.0.0.1"
+_OF_THE_STACK = ("kafka", "controller", "registry", "registry_management", "s3")
 
 
 @dataclass(frozen=True)
 class Ports:
     """Fixed defaults, away from those that other software likes, so that a client's settings stay valid.
 
-    Those of the deployables serve their `/health` and `/metrics`.
+    Those of the `deployables`, by name, serve their `/health` and `/metrics`.
     """
 
     kafka: int = 19092
@@ -24,13 +26,9 @@ class Ports:
     registry: int = 18081
     registry_management: int = 18082
     s3: int = 19000
-    departures: int = 19101
-    arrivals: int = 19102
-    weather: int = 19103
-    live: int = 19104
-    lake: int = 19105
-    alerting: int = 19106
-    dimensions: int = 19107
+    deployables: Mapping[str, int] = field(
+        default_factory=lambda: {each.name: each.port for each in deployables().deployables if each.port}
+    )
 
     @classmethod
     def free(cls) -> Ports:
@@ -54,11 +52,17 @@ class Ports:
 
     def offset(self, by: int) -> Ports:
         """The same ports, each `by` higher: a second stack on the machine."""
-        return Ports(*(port + by for port in dataclasses.astuple(self)))
+        own = {name: getattr(self, name) + by for name in _OF_THE_STACK}
+        return Ports(**own, deployables={name: port + by for name, port in self.deployables.items()})
+
+    def of(self, deployable: str) -> int:
+        """That of a deployable; 0, which is any free one, if the file gives it none."""
+        return self.deployables.get(deployable, 0)
 
     def check_free(self) -> None:
         """Raises PortInUse when somebody listens on one of them."""
-        for name, port in dataclasses.asdict(self).items():
+        own = {name: getattr(self, name) for name in _OF_THE_STACK}
+        for name, port in (own | dict(self.deployables)).items():
             with socket.socket() as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 try:

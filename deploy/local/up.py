@@ -25,7 +25,7 @@ from contracts.pipelines import pipeline_files
 from deploy.errors import DeployError
 from deploy.local import view
 from deploy.local.attempts import Attempts
-from deploy.local.deployable import DEPLOYABLES, LIVE, PRODUCERS, READERS, Deployable, live
+from deploy.local.deployable import ROLES, Deployable, deployables
 from deploy.local.folder import Folder
 from deploy.local.gauges import NOT_LISTENING, Gauges
 from deploy.local.landing import upload_dimensions
@@ -110,6 +110,7 @@ class _Run:
         self._folder = folder
         self._options = options
         self._voice = voice
+        self._deployables = deployables()
         self._stack = LocalStack(folder.path, options.ports, say=voice.say)
         self._catalog = load_catalog()
         self._supervisor = Supervisor(voice.say)
@@ -124,16 +125,16 @@ class _Run:
             self._supervisor.watch(component.process, start=component.start)
         self._stack.bootstrap()
         self._voice.say("contracts registered, topics and bucket there")
-        self._start(live(self._options.pipelines))
+        self._start(self._deployables.live(self._options.pipelines))
         self._voice.say(_which_run(self._options.pipelines))
         uploaded = upload_dimensions(self._stack.settings().s3, self._catalog)
         if uploaded:
             self._voice.say(f"uploaded the tables of {', '.join(uploaded)}")
-        for deployable in READERS:
+        for deployable in self._deployables.of("reader"):
             self._start(deployable)
         if self._options.producers:
             self._set_clock(settings)
-            for deployable in PRODUCERS:
+            for deployable in self._deployables.of("producer"):
                 self._start(deployable)
         self._voice.say("everything is started")
 
@@ -155,10 +156,10 @@ class _Run:
         """Stop senders before receivers; the stack last."""
         self._voice.silent = False
         supervisor = self._supervisor
-        for text, group in (("producers", PRODUCERS), ("live", (LIVE,)), ("lake, alerting and dimensions", READERS)):
-            present = [each for each in group if each.name in supervisor.processes]
+        for role in ROLES:
+            present = [each for each in self._deployables.of(role) if each.name in supervisor.processes]
             if present:
-                self._voice.say(f"stopping {text}")
+                self._voice.say(f"stopping {', '.join(each.name for each in present)}")
                 supervisor.stop(
                     *(each.name for each in present), grace_seconds=max(each.grace_seconds for each in present)
                 )
@@ -170,7 +171,7 @@ class _Run:
         settings = self._stack.settings_env()
         if deployable.ends and self._options.limit is not None:
             settings["HEADRACE_LIMIT"] = str(self._options.limit)
-        process = deployable.process(self._folder.path, self._stack.ports, settings)
+        process = deployable.process(self._folder.path, self._stack.ports.of(deployable.name), settings)
         self._supervisor.start(process, ends=deployable.ends)
 
     def _set_clock(self, settings: dict[str, str]) -> None:
@@ -179,7 +180,9 @@ class _Run:
             arguments += ["--speed", str(self._options.speed)]
         if self._options.until is not None:
             arguments += ["--until", self._options.until]
-        process = Deployable("replay", tuple(arguments)).process(self._folder.path, self._stack.ports, settings)
+        module, *options = arguments
+        clock = Deployable(name="replay", module=module, arguments=tuple(options), role="producer")
+        process = clock.process(self._folder.path, 0, settings)
         process.start()
         process.wait_until(lambda: process.exit_code() == 0, what="it had set the replay clock", timeout_seconds=60)
         process.stop(grace_seconds=0)
@@ -227,7 +230,9 @@ class _Run:
     def _process_states(self, gauges: Gauges) -> list[ProcessState]:
         supervised = dict(self._supervisor.processes)
         asked = [
-            each.name for each in DEPLOYABLES if each.name in supervised and supervised[each.name].state == "running"
+            each.name
+            for each in self._deployables.deployables
+            if each.name in supervised and supervised[each.name].state == "running"
         ]
         health = gauges.health(asked)
         return [_process_state(name, each, health.get(name)) for name, each in supervised.items()]

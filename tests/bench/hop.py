@@ -20,7 +20,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from contracts import topics
 from contracts.settings import S3Settings, Settings
-from deploy.local.deployable import DEPLOYABLES
+from deploy.local.deployable import deployables
 from deploy.local.process import Process
 from deploy.local.stack import LocalStack
 from spark.pipelines.departures_enriched import departures_enriched
@@ -106,7 +106,7 @@ def measure(
 
     Raises ProcessFailed if it ends before, TimeoutError if it takes more than five minutes, or as long for each million.
     """
-    arguments = next(each.arguments for each in DEPLOYABLES if each.name == deployable)
+    arguments = deployables().named(deployable).command
     process = Process(deployable, [sys.executable, "-m", *arguments], directory=stack.directory, env=dict(env))
     return measure_process(name, process, stack, events, rows_out, say)
 

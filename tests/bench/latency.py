@@ -19,7 +19,7 @@ from confluent_kafka import Consumer
 
 from contracts import topics
 from deploy.errors import ProcessFailed
-from deploy.local.deployable import LIVE, ROOT
+from deploy.local.deployable import ROOT, deployables
 from deploy.local.process import Process
 from deploy.local.stack import LocalStack
 from spark.runtime.mode import Mode
@@ -86,7 +86,7 @@ def run(
                 "HEADRACE_LIVE__INTERVAL_SECONDS": str(interval_seconds),
                 "PYTHONPATH": str(ROOT),
             }
-            command = [sys.executable, "-m", *LIVE.arguments]
+            command = [sys.executable, "-m", *deployables().named("live").command]
             live = Process("live", command, directory=stack.directory, env=ours)
             alerting = alerting_process(stack, env)
             live.start()

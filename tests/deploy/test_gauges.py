@@ -40,7 +40,7 @@ def test_the_lag_that_a_query_tells_takes_the_place_of_its_groups(stack: LocalSt
         assert gauges.snapshot().lag[query] == 2
     LAG.labels(query, topic.name, "0").set(1)
     with serve_health(HttpSettings(), service=query, healthy=lambda: None) as served:
-        ports = dataclasses.replace(stack.ports, live=served.port)
+        ports = dataclasses.replace(stack.ports, deployables={"live": served.port})
         with closing(Gauges(settings, ports, catalog)) as gauges:
             assert gauges.snapshot().lag[query] == 1
 
@@ -50,7 +50,7 @@ def test_records_that_alerting_has_lost_are_an_alarm(stack: LocalStack) -> None:
     tell_loss("trials.gone.v1", 0, 5, 8)
     tell_loss("trials.cut.v1", 0, 5, 0)
     with serve_health(HttpSettings(), service="alerting", healthy=lambda: None) as served:
-        ports = dataclasses.replace(stack.ports, alerting=served.port)
+        ports = dataclasses.replace(stack.ports, deployables={"alerting": served.port})
         with closing(Gauges(stack.settings(), ports, load_catalog())) as gauges:
             alarms = gauges.snapshot().alarms
     assert any(alarm.startswith("3 offsets of trials.gone.v1 deleted before alerting read them") for alarm in alarms)

@@ -18,13 +18,14 @@ from typing import Any
 import psutil
 import pytest
 
+from deploy.local.deployable import deployables
 from deploy.local.ports import Ports
 from deploy.local.process import running
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 HEADRACE = [str(Path(sys.executable).parent / "headrace")]
 INFRASTRUCTURE = {"kafka", "registry", "s3"}
-DEPLOYABLES = {"departures", "arrivals", "weather", "live", "lake", "alerting", "dimensions"}
+DEPLOYABLES = {each.name for each in deployables().deployables}
 
 
 def wait_until(condition: Callable[[], bool], what: str, *, seconds: float = 240) -> None:

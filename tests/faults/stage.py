@@ -21,7 +21,7 @@ import psutil
 from confluent_kafka import Producer
 
 from contracts.catalog import load_catalog
-from deploy.local.deployable import READERS, ROOT, live
+from deploy.local.deployable import ROOT, deployables
 from deploy.local.landing import upload_dimensions
 from deploy.local.ports import HOST
 from deploy.local.process import Process, resident_bytes
@@ -77,7 +77,7 @@ class Stage:
         self, directory: Path, *, strikes: int, say: Callable[[str], None], mode: Mode = Mode.EXACTLY_ONCE
     ) -> None:
         self.directory, self.strikes, self.say, self.mode = directory.resolve(), strikes, say, mode
-        self._deployables = (live(_PIPELINES[mode]), *READERS)
+        self._deployables = (deployables().live(_PIPELINES[mode]), *deployables().of("reader"))
         self.stack = LocalStack(directory, say=say)
         self.ledger = Ledger(self.directory / "ledgers")
         self.peaks: dict[str, int] = {}
@@ -185,10 +185,9 @@ class Stage:
     def second(self, name: str, **settings: str) -> Process:
         """One more of a deployable, started, on a free port and not supervised; the caller stops it."""
         deployable = next(each for each in self._deployables if each.name == name)
-        process = deployable.process(self.directory, self.stack.ports, {**self.env, **settings})
-        env = {**process.env, "HEADRACE_HTTP__PORT": "0"}
+        process = deployable.process(self.directory, 0, {**self.env, **settings})
         self._started += 1
-        other = Process(f"{name}-{self._started}", process.argv, directory=self.directory, env=env)
+        other = Process(f"{name}-{self._started}", process.argv, directory=self.directory, env=process.env)
         other.start()
         return other
 
@@ -244,7 +243,7 @@ class Stage:
     def healthy(self, name: str) -> bool:
         """Whether a deployable says so itself."""
         try:
-            return httpx.get(f"http://{HOST}:{getattr(self.stack.ports, name)}/health", timeout=2).status_code == 200
+            return httpx.get(f"http://{HOST}:{self.stack.ports.of(name)}/health", timeout=2).status_code == 200
         except httpx.HTTPError:
             return False
 
@@ -286,7 +285,7 @@ class Stage:
         for component in (self.stack.kafka, self.stack.registry, self.stack.s3):
             self._supervisor.watch(component.process, start=component.start)
         for deployable in self._deployables:
-            self._supervisor.start(deployable.process(self.directory, self.stack.ports, self.env))
+            self._supervisor.start(deployable.process(self.directory, self.stack.ports.of(deployable.name), self.env))
         threading.Thread(target=self._supervise, name="supervisor", daemon=True).start()
         self._producer = self.load()
         self.say("everything is started; waiting until it flows")

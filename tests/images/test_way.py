@@ -59,10 +59,10 @@ def test_flights_become_alerts(
     for container in (run("replay", program=("python", "-m", "contracts")), run("dimensions", "--once")):
         assert finished(container, seconds=120) == 0, tail(container)
 
-    live = run("spark", "run", "departures_enriched", port=ports.live)
-    alerting = run("alerting", port=ports.alerting)
-    departures = run("departures", port=ports.departures, HEADRACE_LIMIT="20000")
-    weather = run("weather", port=ports.weather)
+    live = run("spark", "run", "departures_enriched", port=ports.of("live"))
+    alerting = run("alerting", port=ports.of("alerting"))
+    departures = run("departures", port=ports.of("departures"), HEADRACE_LIMIT="20000")
+    weather = run("weather", port=ports.of("weather"))
     services = (live, alerting, departures, weather)
     clock = run("replay", "--speed", "100000")
     assert finished(clock, seconds=60) == 0, tail(clock)
@@ -71,8 +71,10 @@ def test_flights_become_alerts(
         # The image's own health check, from beside the container: both use this machine's network.
         return finished(run(name, program=builder.config(images[name]).health_command, port=port), seconds=30) == 0
 
-    wait_until(lambda: healthy("spark", ports.live), "live was healthy", seconds=120, watched=(live,))
-    wait_until(lambda: healthy("alerting", ports.alerting), "alerting was healthy", seconds=60, watched=(alerting,))
+    wait_until(lambda: healthy("spark", ports.of("live")), "live was healthy", seconds=120, watched=(live,))
+    wait_until(
+        lambda: healthy("alerting", ports.of("alerting")), "alerting was healthy", seconds=60, watched=(alerting,)
+    )
 
     alerts = _collect_alerts(new_stack)
     enriched = topics.FLIGHTS_DEPARTED_ENRICHED.name

@@ -15,7 +15,7 @@ from contracts import topics
 from contracts.catalog import load_catalog
 from contracts.registry import Registry
 from contracts.settings import Settings
-from deploy.local.deployable import LIVE, ROOT
+from deploy.local.deployable import ROOT, deployables
 from deploy.local.jars import ensure_jars
 from deploy.local.java import java_home
 from deploy.local.process import Process
@@ -67,7 +67,12 @@ class Contender:
         """It as a process, not yet started; its topic is there, and all that it needs. Raises what `fetch` does."""
         if self.mode is not None:
             env = stage.env | {"HEADRACE_LIVE__MODE": self.mode}
-            return Process(self.name, [sys.executable, "-m", *LIVE.arguments], directory=stage.stack.directory, env=env)
+            return Process(
+                self.name,
+                [sys.executable, "-m", *deployables().named("live").command],
+                directory=stage.stack.directory,
+                env=env,
+            )
         _create_topic(stage.settings, self.target)
         work = stage.folder / self.name
         work.mkdir()

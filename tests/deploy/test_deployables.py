@@ -1,0 +1,53 @@
+"""The one file that lists what runs."""
+
+from __future__ import annotations
+
+import importlib.util
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from contracts.pipelines import pipeline_files
+from deploy.errors import DeployError
+from deploy.local import deployable
+from deploy.local.deployable import FILE, ROOT, deployables
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    found = tmp_path / "deployables.yaml"
+    found.write_text(FILE.read_text())
+    monkeypatch.setattr(deployable, "FILE", found)
+    return found
+
+
+@pytest.mark.parametrize("each", deployables().deployables, ids=lambda each: each.name)
+def test_what_the_file_lists_can_be_run_and_installed(each: deployable.Deployable) -> None:
+    assert importlib.util.find_spec(f"{each.module}.__main__") is not None
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert each.module.rpartition(".")[2] in extras
+
+
+def test_the_pipelines_that_run_by_default_are_there() -> None:
+    assert set(deployables().pipelines) <= pipeline_files().keys()
+    assert deployables().named("live").command == ("spark", "run", *deployables().pipelines)
+    assert deployables().live(["a", "b"]).command == ("spark", "run", "a", "b")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ("role: reader, port: 19106", "role: listener, port: 19106", "role: Input should be 'producer', 'pipelines'"),
+        ("port: 19106", "port: 19107", "two deployables have the same name or port"),
+        ("role: pipelines", "role: reader", "one deployable has the role pipelines"),
+        ("port: 19106", "prot: 19106", "prot: Extra inputs are not permitted"),
+        ("deployables:", "deployables: [", ":"),
+    ],
+)
+def test_a_wrong_file_is_named_with_what_is_wrong(file: Path, old: str, new: str, why: str) -> None:
+    file.write_text(file.read_text().replace(old, new, 1))
+    with pytest.raises(DeployError) as raised:
+        deployables.__wrapped__()
+    assert str(raised.value).startswith(f"{file}: ")
+    assert why in str(raised.value)
