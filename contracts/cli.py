@@ -55,7 +55,7 @@ def write_documents(
         bool, typer.Option("--check", help="Write nothing; exit 1 when a document is stale.")
     ] = False,
 ) -> None:
-    """Write the flow diagram in README.md, the ODCS files and the AsyncAPI file under docs/."""
+    """Write the flow diagram, the ODCS files and the AsyncAPI file under docs/."""
     from contracts.catalog import load_catalog
     from contracts.documents.files import documents
 

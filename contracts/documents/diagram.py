@@ -1,4 +1,4 @@
-"""The flow diagram: who sends what to whom, as a Mermaid flowchart between two markers of README.md."""
+"""The flow diagram: who sends what to whom, as a Mermaid flowchart between two markers of docs/flow.md."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def diagram(catalog: Catalog) -> str:
     return "\n".join(lines)
 
 
-def readme_with(text: str, catalog: Catalog) -> str:
-    """README.md's `text` with the present diagram between the markers. Raises ContractError when they are missing."""
+def with_diagram(text: str, catalog: Catalog) -> str:
+    """The `text` of docs/flow.md with the present diagram between the markers. Raises ContractError when they are missing."""
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise ContractError(f"README.md has no place for the flow diagram: add the lines {BEGIN} and {END}")
+        raise ContractError(f"docs/flow.md has no place for the flow diagram: add the lines {BEGIN} and {END}")
     return f"{before}{begin}\n```mermaid\n{diagram(catalog)}\n```\n{end}{after}"
 
 

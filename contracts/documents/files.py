@@ -9,26 +9,25 @@ import yaml
 
 from contracts.catalog import Catalog
 from contracts.documents.asyncapi import asyncapi
-from contracts.documents.diagram import BEGIN, END, readme_with
+from contracts.documents.diagram import BEGIN, END, with_diagram
 from contracts.documents.odcs import odcs
 from contracts.errors import ContractError
 from contracts.generated_files import GeneratedFiles
 
 _HEADER = "# Generated from the contracts by `headrace contracts docs`; do not edit.\n"
+_FLOW = Path("docs/flow.md")
 
 
 def documents(catalog: Catalog) -> GeneratedFiles:
-    """The flow diagram in README.md, one ODCS file per topic and one AsyncAPI file, beside the contracts' folder.
+    """The flow diagram in docs/flow.md, one ODCS file per topic and one AsyncAPI file, beside the contracts' folder.
 
-    Raises ContractError when README.md has no place for the diagram.
+    Raises ContractError when docs/flow.md has no place for the diagram.
     """
     project = catalog.root.parent
-    readme = project / "README.md"
-    if not readme.exists():
-        raise ContractError(
-            f"there is no {readme} to hold the flow diagram: write it, with the lines {BEGIN} and {END}"
-        )
-    texts = {Path("README.md"): readme_with(readme.read_text(encoding="utf-8"), catalog)}
+    page = project / _FLOW
+    if not page.exists():
+        raise ContractError(f"there is no {page} to hold the flow diagram: write it, with the lines {BEGIN} and {END}")
+    texts = {_FLOW: with_diagram(page.read_text(encoding="utf-8"), catalog)}
     texts[Path("docs/asyncapi.yaml")] = _yaml(asyncapi(catalog))
     for topic in catalog.topics.values():
         texts[Path("docs/odcs") / f"{topic.name}.yaml"] = _yaml(odcs(catalog, topic))

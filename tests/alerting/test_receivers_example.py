@@ -1,4 +1,4 @@
-"""The receivers file that the README points to."""
+"""The receivers file that docs/guides/add-an-alert.md points to."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from contracts.catalog import CONTRACTS, load_catalog
 from contracts.cli import contracts_app
 from contracts.documents.asyncapi import asyncapi
-from contracts.documents.diagram import BEGIN, END, diagram, readme_with
+from contracts.documents.diagram import BEGIN, END, diagram, with_diagram
 from contracts.documents.files import documents
 from contracts.documents.odcs import odcs
 from contracts.errors import ContractError
@@ -127,30 +127,32 @@ def test_the_diagram_draws_dead_letters_of_those_who_write_them() -> None:
 
 
 def test_the_diagram_stands_between_its_markers_and_nothing_else_changes() -> None:
-    text = readme_with(f"before\n{BEGIN}\nold\n{END}\nafter\n", CATALOG)
+    text = with_diagram(f"before\n{BEGIN}\nold\n{END}\nafter\n", CATALOG)
     assert text.startswith(f"before\n{BEGIN}\n```mermaid\nflowchart LR\n")
     assert text.endswith(f"```\n{END}\nafter\n")
-    assert readme_with(text, CATALOG) == text
+    assert with_diagram(text, CATALOG) == text
 
 
-def test_a_readme_without_markers_is_told() -> None:
+def test_a_page_without_markers_is_told() -> None:
     with pytest.raises(ContractError, match="add the lines <!-- flow:begin --> and <!-- flow:end -->"):
-        readme_with("# Headrace\n", CATALOG)
+        with_diagram("# The flow\n", CATALOG)
 
 
-def test_no_readme_is_told(tmp_path: Path) -> None:
-    with pytest.raises(ContractError, match=r"there is no .*README\.md to hold the flow diagram"):
+def test_no_page_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ContractError, match=r"there is no .*docs/flow\.md to hold the flow diagram"):
         documents(load_catalog(ContractFiles(tmp_path).root))
 
 
 def test_a_topic_that_is_gone_leaves_no_document(tmp_path: Path) -> None:
     files = ContractFiles(tmp_path)
-    (tmp_path / "README.md").write_text(f"{BEGIN}\n{END}\n", encoding="utf-8")
+    page = tmp_path / "docs/flow.md"
+    page.parent.mkdir()
+    page.write_text(f"{BEGIN}\n{END}\n", encoding="utf-8")
     documents(load_catalog(files.root)).write()
     (files.root / "topics/flights.arrived.v1.yaml").unlink()
     shutil.rmtree(files.root / "schemas/flights.arrived.v1")
     documented = documents(load_catalog(files.root))
-    stale = [Path("README.md"), Path("docs/asyncapi.yaml"), Path("docs/odcs/flights.arrived.v1.yaml")]
+    stale = [Path("docs/asyncapi.yaml"), Path("docs/flow.md"), Path("docs/odcs/flights.arrived.v1.yaml")]
     assert documented.write() == stale
     assert not (tmp_path / "docs/odcs/flights.arrived.v1.yaml").exists()
 
