@@ -21,12 +21,16 @@ class _Part(BaseModel):
 class KafkaSettings(_Part):
     """How to reach the Kafka brokers; names follow Kafka's own client properties."""
 
-    bootstrap_servers: str = "127.0.0.1:9092"
-    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
-    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = None
-    sasl_username: str | None = None
-    sasl_password: SecretStr | None = None
-    ssl_ca_file: Path | None = None
+    bootstrap_servers: str = Field(default="127.0.0.1:9092", description="the brokers")
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
+        default="PLAINTEXT", description="how to reach them"
+    )
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = Field(
+        default=None, description="with a SASL protocol"
+    )
+    sasl_username: str | None = Field(default=None, description="with a SASL protocol")
+    sasl_password: SecretStr | None = Field(default=None, description="with a SASL protocol")
+    ssl_ca_file: Path | None = Field(default=None, description="the certificate authority of an SSL protocol")
 
     def client_config(self) -> dict[str, str]:
         """These settings as librdkafka properties, secrets in clear: hand them to a client, never to a log."""
@@ -49,12 +53,14 @@ class RegistrySettings(_Part):
     again, before a record is bad because of it.
     """
 
-    url: HttpUrl = HttpUrl("http://127.0.0.1:8081/apis/ccompat/v7")
-    username: str | None = None
-    password: SecretStr | None = None
-    token: SecretStr | None = None
-    ca_file: Path | None = None
-    lag_seconds: float = Field(default=3.0, ge=0)
+    url: HttpUrl = Field(
+        default=HttpUrl("http://127.0.0.1:8081/apis/ccompat/v7"), description="a Confluent-compatible registry"
+    )
+    username: str | None = Field(default=None, description="basic auth")
+    password: SecretStr | None = Field(default=None, description="basic auth")
+    token: SecretStr | None = Field(default=None, description="a bearer token, in place of basic auth")
+    ca_file: Path | None = Field(default=None, description="its certificate authority")
+    lag_seconds: float = Field(default=3.0, ge=0, description="how far one of its nodes may lag behind another")
 
 
 class S3Settings(_Part):
@@ -63,11 +69,11 @@ class S3Settings(_Part):
     `endpoint` None is AWS itself; keys None is the SDK's own chain (environment, instance role).
     """
 
-    endpoint: HttpUrl | None = None
-    region: str = "us-east-1"
-    access_key: SecretStr | None = None
-    secret_key: SecretStr | None = None
-    bucket: str = "headrace"
+    endpoint: HttpUrl | None = Field(default=None, description="the object store; none is AWS itself")
+    region: str = Field(default="us-east-1", description="its region")
+    access_key: SecretStr | None = Field(default=None, description="none is the SDK's own chain")
+    secret_key: SecretStr | None = Field(default=None, description="none is the SDK's own chain")
+    bucket: str = Field(default="headrace", description="the one bucket that is used")
 
     def delta_options(self) -> dict[str, str]:
         """These settings as deltalake wants them, secrets in clear.
@@ -88,8 +94,8 @@ class S3Settings(_Part):
 class HttpSettings(_Part):
     """Where a deployable serves `/health` and `/metrics`; port 0 takes a free one."""
 
-    host: str = "127.0.0.1"
-    port: int = Field(default=0, ge=0, le=65535)
+    host: str = Field(default="127.0.0.1", description="where `/health` and `/metrics` are served")
+    port: int = Field(default=0, ge=0, le=65535, description="0 is a free one")
 
 
 class Settings(BaseSettings):
@@ -101,8 +107,10 @@ class Settings(BaseSettings):
     registry: RegistrySettings = RegistrySettings()
     s3: S3Settings = S3Settings()
     http: HttpSettings = HttpSettings()
-    log_format: Literal["json", "console"] = "json"
-    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    log_format: Literal["json", "console"] = Field(default="json", description="of the log on stderr")
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
+        default="INFO", description="what is logged at least"
+    )
 
 
 S = TypeVar("S", bound=Settings)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ast
-import inspect
-import re
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
@@ -54,11 +52,12 @@ def settings_page() -> str:
     lines = ["# Settings", "", _NOTE, ""]
     lines += ["Environment variables. A wrong value stops a process at once, with a sentence and exit status 2.", ""]
     for title, prefix, model in _SECTIONS:
-        lines += [f"## {title}", "", _prose(model), "", "| variable | type | default |", "|---|---|---|"]
+        lines += [f"## {title}", "", "| variable | type | default | what it is |", "|---|---|---|---|"]
         inherited = Settings.model_fields if model is not Settings and issubclass(model, Settings) else {}
         for name, field in model.model_fields.items():
             if name not in inherited and not _is_section(field):
-                lines.append(f"| `HEADRACE_{prefix}{name.upper()}` | {_type(field.annotation)} | {_default(field)} |")
+                kind, default = _type(field.annotation), _default(field)
+                lines.append(f"| `HEADRACE_{prefix}{name.upper()}` | {kind} | {default} | {field.description} |")
         lines.append("")
     return "\n".join(lines)
 
@@ -85,11 +84,6 @@ def _metrics(file: Path) -> Iterator[tuple[str, str, str, list[str]]]:
         if called in _KINDS and isinstance(name, ast.Constant) and str(name.value).startswith("headrace_"):
             labels = ast.literal_eval(node.args[2]) if len(node.args) > 2 else ["topic"] * (called == "Delays")
             yield _KINDS[called], str(name.value), str(ast.literal_eval(node.args[1])).rstrip("."), labels
-
-
-def _prose(model: type[BaseModel]) -> str:
-    """The model's docstring in one paragraph."""
-    return re.sub(r"\s+", " ", inspect.getdoc(model) or "")
 
 
 def _is_section(field: FieldInfo) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from pydantic import Field
+
 from contracts.settings import Settings
 from services.alerting.settings import AlertingSettings
 
@@ -13,6 +15,11 @@ class AuditSettings(Settings):
     what the pipelines look up, `HEADRACE_FILTERS_FILE` which records those let through that have a filter.
     """
 
-    rules_file: Path = AlertingSettings.model_fields["rules_file"].default
-    lookups_file: Path = Path(__file__).parent / "lookups.yaml"
-    filters_file: Path = Path(__file__).parent / "filters.yaml"
+    rules_file: Path = Field(
+        default=AlertingSettings.model_fields["rules_file"].default,
+        description="they count where alerting has recorded none",
+    )
+    lookups_file: Path = Field(default=Path(__file__).parent / "lookups.yaml", description="what the pipelines look up")
+    filters_file: Path = Field(
+        default=Path(__file__).parent / "filters.yaml", description="which records pipelines with a filter let through"
+    )

@@ -15,7 +15,7 @@ Instant = Annotated[AwareDatetime, AfterValidator(lambda instant: instant.astime
 class ReplayingSettings(Settings):
     """Settings of a replaying service. It ends after `limit` events; None is no limit."""
 
-    limit: int | None = Field(default=None, ge=0)
+    limit: int | None = Field(default=None, ge=0, description="the service ends after so many events; none: no limit")
 
 
 class ClockSettings(Settings):
@@ -25,6 +25,6 @@ class ClockSettings(Settings):
     """
 
     # A week in ten minutes.
-    speed: float = Field(default=7 * 24 * 6, gt=0, allow_inf_nan=False)
-    from_at: Instant | None = None
-    until_at: Instant | None = None
+    speed: float = Field(default=7 * 24 * 6, gt=0, allow_inf_nan=False, description="seconds of event time per second")
+    from_at: Instant | None = Field(default=None, description="where to begin (event time); none: where it stopped")
+    until_at: Instant | None = Field(default=None, description="where to end (event time)")

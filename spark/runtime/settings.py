@@ -25,10 +25,14 @@ class Cluster(_Part):
     driver's JVM keeps its classes as it needs them, for the next start, which takes two thirds of the time; none if empty.
     """
 
-    master: str = "local[2]"
-    jars: str = ""
-    driver_memory: str = "800m"
-    class_archives: str = ""
+    master: str = Field(default="local[2]", description="where Spark runs")
+    jars: str = Field(
+        default="", description="folders, separated as in PATH; none where the jars lie beside Spark's own"
+    )
+    driver_memory: str = Field(default="800m", description="the JVM's heap")
+    class_archives: str = Field(
+        default="", description="a folder for archives of the JVM's classes, which shorten the next start"
+    )
 
 
 class LiveSettings(_Part):
@@ -43,14 +47,20 @@ class LiveSettings(_Part):
     One process runs the query, which holds a lease: after `lease_seconds` of silence another one may take over.
     """
 
-    trigger_seconds: float = Field(default=0.0, ge=0)
-    max_offsets_per_trigger: int = Field(default=1_048_576, gt=0)
-    mode: Mode = Mode.EXACTLY_ONCE
-    interval_seconds: float = Field(default=120.0, ge=5, le=3600)
-    dead_letter_limit: float = Field(default=0.2, ge=0, le=1)
-    resume_from: ResumeFrom = "both"
-    on_data_loss: OnDataLoss = "stop"
-    lease_seconds: float = Field(default=6.0, gt=0)
+    trigger_seconds: float = Field(default=0.0, ge=0, description="how long a batch lasts at least")
+    max_offsets_per_trigger: int = Field(default=1_048_576, gt=0, description="records in a batch at most")
+    mode: Mode = Field(default=Mode.EXACTLY_ONCE, description="which guarantee, which delay")
+    interval_seconds: float = Field(
+        default=120.0, ge=5, le=3600, description="real-time mode: between two commits of positions"
+    )
+    dead_letter_limit: float = Field(
+        default=0.2, ge=0, le=1, description="the share of bad records that stops a pipeline; 1 never does"
+    )
+    resume_from: ResumeFrom = Field(
+        default="both", description="which one counts where group and checkpoint contradict each other"
+    )
+    on_data_loss: OnDataLoss = Field(default="stop", description="what to do where records are gone unread")
+    lease_seconds: float = Field(default=6.0, gt=0, description="a successor takes over after so much silence")
 
 
 class LakeSettings(_Part):
@@ -60,10 +70,10 @@ class LakeSettings(_Part):
     which holds a lease: after `lease_seconds` of silence another one may take over.
     """
 
-    topics: tuple[str, ...] = ()
-    trigger_seconds: float = Field(default=10.0, ge=0)
-    max_offsets_per_trigger: int = Field(default=500_000, gt=0)
-    lease_seconds: float = Field(default=12.0, gt=0)
+    topics: tuple[str, ...] = Field(default=(), description="those that this process lands; none: all with a table")
+    trigger_seconds: float = Field(default=10.0, ge=0, description="between two commits")
+    max_offsets_per_trigger: int = Field(default=500_000, gt=0, description="records in a batch at most")
+    lease_seconds: float = Field(default=12.0, gt=0, description="a successor takes over after so much silence")
 
 
 class SparkSettings(Settings):
@@ -72,4 +82,6 @@ class SparkSettings(Settings):
     spark: Cluster = Cluster()
     live: LiveSettings = LiveSettings()
     lake: LakeSettings = LakeSettings()
-    stalled_after_seconds: float = Field(default=120.0, gt=0)
+    stalled_after_seconds: float = Field(
+        default=120.0, gt=0, description="without progress for so long, a query is unhealthy"
+    )

@@ -5,7 +5,9 @@ from __future__ import annotations
 import prometheus_client
 
 import services.alerting.metrics  # noqa: F401  it registers its metrics
-import spark.runtime.metrics  # noqa: F401  it registers its metrics
+import spark.runtime.metrics
+import spark.sinks.delta.upkeep
+import spark.sinks.kafka.exactly_once  # noqa: F401  it, too
 from deploy.references import metrics_page, references, settings_page
 
 
@@ -18,7 +20,8 @@ def test_every_setting_stands_once() -> None:
     for variable in ("HEADRACE_KAFKA__SASL_PASSWORD", "HEADRACE_LIVE__MODE", "HEADRACE_RULES_FILE", "HEADRACE_SPEED"):
         assert f"| `{variable}` |" in page
     assert page.count("| `HEADRACE_KAFKA__BOOTSTRAP_SERVERS` |") == 1
-    assert "| `HEADRACE_LIVE__MODE` | `exactly-once`, `real-time`, `at-least-once` | `exactly-once` |" in page
+    assert "| `HEADRACE_LIVE__MODE` | `exactly-once`, `real-time`, `at-least-once` | `exactly-once` | which" in page
+    assert "None" not in page, "a setting without a description"
 
 
 def test_every_metric_that_is_registered_is_told() -> None:

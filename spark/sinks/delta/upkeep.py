@@ -6,12 +6,12 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
+import prometheus_client
 import pyarrow as pa
 import structlog
 from boto3.exceptions import Boto3Error
 from botocore.exceptions import BotoCoreError, ClientError
 from deltalake.exceptions import DeltaError
-from prometheus_client import Counter as Metric
 
 from spark.sinks.delta.lake_table import TableWriter
 from spark.sinks.delta.merged_files import LiveFile
@@ -36,11 +36,15 @@ _RETRY_SECONDS = 600.0
 _FAILURES = (DeltaError, OSError, pa.ArrowException, Boto3Error, BotoCoreError, ClientError)
 """What the store says, or a damaged file: nothing that a batch depends on."""
 
-COMPACTED = Metric("headrace_lake_compacted_files", "Small files that became parts of larger ones.", ["table"])
-FAILED = Metric(
+COMPACTED = prometheus_client.Counter(
+    "headrace_lake_compacted_files", "Small files that became parts of larger ones.", ["table"]
+)
+FAILED = prometheus_client.Counter(
     "headrace_lake_failed_compactions", "Small files that could not be made one; tried again later.", ["table"]
 )
-VACUUMED = Metric("headrace_lake_vacuumed_files", "Files of versions past retention that were deleted.", ["table"])
+VACUUMED = prometheus_client.Counter(
+    "headrace_lake_vacuumed_files", "Files of versions past retention that were deleted.", ["table"]
+)
 
 _log = structlog.get_logger(__name__)
 
