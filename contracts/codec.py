@@ -1,13 +1,8 @@
-"""`Codec`: events as Avro bodies on the Confluent wire format.
-
-A body is the byte 0x00, the schema's id (4 bytes, big-endian) and the Avro binary encoding
-(docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop/#wire-format).
-"""
+"""`Codec`: events as Avro bodies on the Confluent wire format (`contracts.wire`)."""
 
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from io import BytesIO
@@ -29,13 +24,11 @@ from contracts.errors import (
 )
 from contracts.evolution import BITS, Resolution, resolve
 from contracts.limits import DERIVED_BYTES
+from contracts.wire import FRAME_BYTES, MAGIC, frame, schema_id_of
 
 MAX_BYTES = DERIVED_BYTES
 """The largest record that any topic has."""
 
-_FRAME = struct.Struct(">BI")
-FRAME_BYTES = _FRAME.size
-"""The wire format's frame: the byte 0x00 and the schema id."""
 _AVRO_FILE = b"Obj\x01"
 NOT_AVRO = (SchemaParseException, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 """What comes of taking any text for an Avro record's schema: fastavro has no one exception for it."""
@@ -111,9 +104,9 @@ class Codec:
         """
         schema_id = self._schema_id(body)
         writer = self._writers.get(schema_id) or self._writer(schema_id)
-        writer.walk(body, _FRAME.size)
+        writer.walk(body, FRAME_BYTES)
         buffer = BytesIO(body)
-        buffer.seek(_FRAME.size)
+        buffer.seek(FRAME_BYTES)
         try:
             fields: Any = fastavro.schemaless_reader(buffer, writer.parsed, writer.reader)
         except SchemaResolutionError as error:
@@ -129,7 +122,7 @@ class Codec:
     def _schema_id(self, body: bytes) -> int:
         if len(body) > self._max_bytes:
             raise TooLong(f"the body has {len(body)} bytes, more than {self._max_bytes}")
-        if body[:1] != b"\x00":
+        if body[:1] != MAGIC:
             if not body:
                 raise Truncated("the body is empty")
             if body.startswith(_AVRO_FILE):
@@ -137,9 +130,9 @@ class Codec:
             if not body[:64].translate(None, _TEXT_BYTES):
                 raise ForeignBody("the body is text")
             raise WrongMagic(f"the first byte is 0x{body[0]:02x}, not 0x00")
-        if len(body) < _FRAME.size:
-            raise Truncated(f"the body has {len(body)} bytes, fewer than the {_FRAME.size} of the frame")
-        schema_id: int = _FRAME.unpack_from(body)[1]
+        schema_id = schema_id_of(body)
+        if schema_id is None:
+            raise Truncated(f"the body has {len(body)} bytes, fewer than the {FRAME_BYTES} of the frame")
         return schema_id
 
     def _writer(self, schema_id: int) -> _Writer:
@@ -148,7 +141,7 @@ class Codec:
             parsed: Any = fastavro.parse_schema(json.loads(text))
             how = None if self._reader_text is None or parsed == self._reader else resolve(self._reader_text, text)
             writer = _Writer(
-                _FRAME.pack(0, schema_id),
+                frame(schema_id),
                 parsed,
                 None if how is None else fastavro.parse_schema(json.loads(how.schema)),
                 how,

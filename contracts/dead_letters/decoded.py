@@ -10,9 +10,10 @@ from typing import Any
 import fastavro
 
 from contracts.avro_walk import Walk
-from contracts.codec import FRAME_BYTES, NOT_AVRO, Codec
+from contracts.codec import NOT_AVRO, Codec
 from contracts.errors import DecodeError, HeadraceError, RegistryError, RegistryRefused, TrailingBytes, UnknownSchemaId
 from contracts.registry import Registry
+from contracts.wire import FRAME_BYTES, schema_id_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +45,18 @@ class Decoder:
             problem = f"{type(error).__name__}: {error}"
         except RegistryError as error:
             return Decoded(problem=str(error))
-        if value[:1] == b"\x00" and len(value) > FRAME_BYTES:
+        schema_id = schema_id_of(value)
+        if schema_id is not None and len(value) > FRAME_BYTES:
             try:
-                return self._beginning(value, problem)
+                return self._beginning(schema_id, value, problem)
             except (HeadraceError, *NOT_AVRO):  # its schema can't be had, or is of no record
                 return Decoded(problem=problem)
         text = _text(value)
         return Decoded(text=text, problem=None if text is not None else problem)
 
-    def _beginning(self, value: bytes, problem: str) -> Decoded:
+    def _beginning(self, schema_id: int, value: bytes, problem: str) -> Decoded:
         """The fields before the first one that can't be read."""
-        schema: Any = fastavro.parse_schema(json.loads(self._schema(int.from_bytes(value[1:FRAME_BYTES], "big"))))
+        schema: Any = fastavro.parse_schema(json.loads(self._schema(schema_id)))
         fields = schema["fields"]
         for count in range(len(fields), 0, -1):
             beginning: Any = {**schema, "fields": fields[:count]}

@@ -14,10 +14,8 @@ from functools import cache
 from struct import Struct
 from typing import Any, Self
 
+from contracts.wire import FRAME_BYTES
 from services.alerting.evaluate import CompiledRule
-
-FRAME_BYTES = 5
-"""The byte 0x00 and the schema's id in front of a body."""
 
 LONGEST_TEXT = 127
 """Bytes of the longest text that a body may have in front of what is looked at; each length is an alternative."""

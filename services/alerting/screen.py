@@ -11,8 +11,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 
+from contracts.wire import FRAME_BYTES
 from services.alerting.evaluate import CompiledRule, FilterFailed, may_match
-from services.alerting.glance import FRAME_BYTES, Glance
+from services.alerting.glance import Glance
 from services.alerting.thresholds import Thresholds
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
+from contracts.wire import FRAME_BYTES
 from services.alerting.evaluate import CompiledRule
-from services.alerting.glance import FRAME_BYTES, Field, fields_up_to, pattern_of
+from services.alerting.glance import Field, fields_up_to, pattern_of
 
 _MOST_REMEMBERED = 10_000
 """Different values of a field whose answers are kept."""

@@ -9,9 +9,10 @@ from typing import Any, NamedTuple, Self
 import fastavro
 
 from contracts.avro_walk import Walk
-from contracts.codec import FRAME_BYTES, NOT_AVRO
+from contracts.codec import NOT_AVRO
 from contracts.errors import DecodeError
 from contracts.evolution import Resolution, resolve
+from contracts.wire import FRAME_BYTES
 from services.audit.shape import reader_schema
 
 _NONE = frozenset[str]()

@@ -18,9 +18,9 @@ from contracts.errors import DecodeError, RegistryError
 from contracts.events import AlertRaised
 from contracts.headers import header_of, headers_of
 from contracts.registry import Registry
+from contracts.wire import FRAME_BYTES
 from services.alerting.evaluate import CompiledRule, compile_rule, evaluate
 from services.alerting.fields import fields_of
-from services.alerting.glance import FRAME_BYTES
 from services.alerting.record import Record
 from services.alerting.rule import Rule
 from services.alerting.screen import Screen

@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import Message
 
-from contracts.codec import FRAME_BYTES
 from contracts.dead_letters.headers import REDRIVEN_FROM
 from contracts.headers import header_of, headers_of
 from contracts.limits import DERIVED_BYTES, RAW_BYTES, fits
 from contracts.registry import Registry
 from contracts.settings import RegistrySettings, S3Settings
+from contracts.wire import FRAME_BYTES, schema_id_of
 from services.alerting.condition import Condition
 from services.audit.consume import consume
 from services.audit.decoding import Decoding, Event
@@ -242,9 +242,10 @@ class _Reader:
 
     def _lookup(self, frame: bytes) -> Decoding | None:
         """None if there is no such id, or it is of another subject: `live` and `lake` don't read it either."""
-        if frame[:1] != b"\x00" or self._reading.schema is None:
+        schema_id = schema_id_of(frame)
+        if schema_id is None or self._reading.schema is None:
             return None
-        writer = self._writers.get(int.from_bytes(frame[1:], "big"))
+        writer = self._writers.get(schema_id)
         return None if writer is None else Decoding.of(writer, self._reading.schema)
 
 

@@ -11,10 +11,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from contracts.errors import ContractError
+from contracts.wire import frame
 from spark.lookups.dimensions import Dimension
 from spark.lookups.join import sides
 from spark.lookups.lookup import Lookup
-from spark.records.decode import wire_header
 from spark.records.wire import encoded, encoding
 
 STAMPED = ("dimension_versions", "revision")
@@ -91,7 +91,7 @@ class EnrichedValue:
                 parts.append(F.when(F.size("unmatched") == 0, none).otherwise(encoded(self._schema, run.fields)))
             else:
                 parts.append(encoded(self._schema, run.fields))
-        return F.concat(F.lit(wire_header(self._schema_id)), *parts)
+        return F.concat(F.lit(frame(self._schema_id)), *parts)
 
     def _nulls(self, run: _Run) -> bytes:
         try:

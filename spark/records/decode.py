@@ -14,18 +14,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
 from contracts.evolution import resolve
+from contracts.wire import FRAME_BYTES, MAGIC, frame
 from spark.records.readable import is_in_calendar, is_text
 from spark.records.schemas import WriterSchemas, never_null
 
-HEADER_BYTES = 5
-"""The Confluent wire format's header: the byte 0x00 and a schema id of 4 bytes, most significant first."""
-
 _UNKNOWN = "headrace: schema id not known to the running query: "
-
-
-def wire_header(schema_id: int) -> bytes:
-    """The bytes before the Avro body of a record with this schema id."""
-    return b"\x00" + schema_id.to_bytes(HEADER_BYTES - 1, "big")
 
 
 def decode(raw: DataFrame, schemas: WriterSchemas) -> DataFrame:
@@ -88,8 +81,8 @@ def _columns(
     faults = [
         ("TooLong", size > most_bytes, too_long),
         ("EmptyBody", body.isNull() | (F.length(body) == 0), F.lit("the record has no value")),
-        ("WrongMagic", F.substring(body, 1, 1) != F.lit(b"\x00"), F.lit("the value does not begin with the byte 0x00")),
-        ("TooShort", F.length(body) <= HEADER_BYTES, F.lit("the value ends before its Avro body begins")),
+        ("WrongMagic", F.substring(body, 1, 1) != F.lit(MAGIC), F.lit("the value does not begin with the byte 0x00")),
+        ("TooShort", F.length(body) <= FRAME_BYTES, F.lit("the value ends before its Avro body begins")),
         (
             "UnknownSchemaId",
             ~_is_known(body, [schema_id for schema_id, _ in writers]),
@@ -115,25 +108,23 @@ def _fails_on_other_ids(known: frozenset[int]) -> Column:
 
 
 def _has_other_id(value: Column, schema_ids: Iterable[int]) -> Column:
-    framed = (F.substring(value, 1, 1) == F.lit(b"\x00")) & (F.length(value) > HEADER_BYTES)
+    framed = (F.substring(value, 1, 1) == F.lit(MAGIC)) & (F.length(value) > FRAME_BYTES)
     return framed & ~_is_known(value, schema_ids)
 
 
 def _id_of(value: Column) -> Column:
-    return F.conv(F.hex(F.substring(value, 2, HEADER_BYTES - 1)), 16, 10)
+    return F.conv(F.hex(F.substring(value, 2, FRAME_BYTES - 1)), 16, 10)
 
 
 def _is_known(value: Column, schema_ids: Iterable[int]) -> Column:
-    return F.substring(value, 1, HEADER_BYTES).isin([F.lit(wire_header(schema_id)) for schema_id in schema_ids])
+    return F.substring(value, 1, FRAME_BYTES).isin([F.lit(frame(schema_id)) for schema_id in schema_ids])
 
 
 def _event(reader: str, writers: Sequence[tuple[int, str]]) -> Column:
-    header, body = F.expr(f"substring(value, 1, {HEADER_BYTES})"), F.expr(f"substring(value, {HEADER_BYTES + 1})")
+    header, body = F.expr(f"substring(value, 1, {FRAME_BYTES})"), F.expr(f"substring(value, {FRAME_BYTES + 1})")
     if not writers:
         return F.when(F.lit(False), from_avro(body, reader))
-    return _first(
-        [(header == F.lit(wire_header(schema_id)), _read(body, writer, reader)) for schema_id, writer in writers]
-    )
+    return _first([(header == F.lit(frame(schema_id)), _read(body, writer, reader)) for schema_id, writer in writers])
 
 
 def _read(body: Column, writer: str, reader: str) -> Column:

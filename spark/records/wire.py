@@ -12,13 +12,13 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import to_avro
 
-from spark.records.decode import wire_header
+from contracts.wire import frame
 
 
 def wire_value(schema: str, schema_id: int) -> Column:
     """The record value of the event that the row's columns make: header and Avro body. `schema` is JSON text."""
     fields = [field["name"] for field in json.loads(schema)["fields"]]
-    return F.concat(F.lit(wire_header(schema_id)), encoded(schema, fields))
+    return F.concat(F.lit(frame(schema_id)), encoded(schema, fields))
 
 
 def encoded(schema: str, fields: Collection[str]) -> Column:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from contracts.codec import FRAME_BYTES
+from contracts.wire import FRAME_BYTES
 from deploy.dead_letters import dlq_app
 from deploy.errors import DeployError
 from deploy.local.client import client_settings

@@ -10,13 +10,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
+from contracts import wire
 from contracts.catalog import Catalog
 from contracts.errors import ContractError
+from contracts.wire import FRAME_BYTES
 from spark.lookups.dimensions import stamped_versions
 from spark.lookups.enriched_value import EnrichedValue
 from spark.lookups.join import look_up, sides
 from spark.pipelines.departures_enriched import LOOKUPS
-from spark.records.decode import HEADER_BYTES, decode, wire_header
+from spark.records.decode import decode
 from spark.records.schemas import WriterSchemas
 from spark.records.wire import wire_value
 from tests.spark.records import DEPARTED, ENRICHED, SCHEMA, a_departure, body, framed, raw_frame
@@ -35,8 +37,8 @@ DEPARTURES = (
 def events(frame: DataFrame, value: Any, schema: str) -> list[Any]:
     """The event in each row's value, read by `schema`; every value has the header of `ID`."""
     values = frame.select(value.alias("value"))
-    assert {bytes(row.value[:HEADER_BYTES]) for row in values.collect()} == {wire_header(ID)}
-    read = from_avro(F.substring("value", HEADER_BYTES + 1, 1 << 20), schema, {"mode": "FAILFAST"})
+    assert {bytes(row.value[:FRAME_BYTES]) for row in values.collect()} == {wire.frame(ID)}
+    read = from_avro(F.substring("value", FRAME_BYTES + 1, 1 << 20), schema, {"mode": "FAILFAST"})
     return [row.event for row in values.select(read.alias("event")).collect()]
 
 
