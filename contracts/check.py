@@ -36,14 +36,19 @@ def check(root: Path = CONTRACTS, pipelines: Path = PIPELINES, *, for_release: b
     Producers and consumers are the folders of `services/`, the pipelines, `lake` and the commands of `headrace`.
     """
     catalog, problems = read_catalog(root)
-    services = {path.parent.name for path in _SERVICES.glob("*/__init__.py")}
-    known = frozenset({LAKE, *COMMANDS, *services, *pipeline_files(pipelines)})
+    others = {LAKE, *COMMANDS, *(path.parent.name for path in _SERVICES.glob("*/__init__.py"))}
+    known = frozenset({*others, *pipeline_files(pipelines)})
     for topic in catalog.topics.values():
         problems += _Topic(catalog, topic, known).problems()
     for dimension in catalog.dimensions.values():
         problems += _check_dimension(root, dimension, known)
     declared, found = declared_pipelines(pipelines)
     problems += found
+    problems += [
+        Problem(each.file, 1, f"{each.name} is a service or a command already", "give file and function another name")
+        for each in declared
+        if each.name in others
+    ]
     problems += _check_pipelines(catalog, declared)
     problems += _check_across(catalog)
     problems += _orphans(catalog)
@@ -177,6 +182,11 @@ def _check_pipelines(catalog: Catalog, pipelines: list[DeclaredPipeline]) -> Ite
             if each.name not in names:
                 what = f"{each.file} is not among them"
                 yield problem_at(catalog.root, _file_of(catalog, topic), (key,), what, f"add {each.name}")
+    for derived in catalog.topics.values():
+        if len(writers := [each.name for each in pipelines if each.writes == derived.constant]) > 1:
+            what = f"{' and '.join(writers)} write it, and each coordinate would be there once for each of them"
+            cure = "give each pipeline a topic of its own"
+            yield problem_at(catalog.root, _file_of(catalog, derived), ("producers",), what, cure)
     declared = {(each.name, each.writes): "producers" for each in pipelines}
     declared |= {(each.name, each.reads): "consumers" for each in pipelines}
     pipeline_names = {each.name for each in pipelines}

@@ -25,8 +25,8 @@ class DeclaredPipeline:
 
 
 def pipeline_files(folder: Path = PIPELINES) -> Mapping[str, Path]:
-    """The pipelines' files by name."""
-    return {path.stem: path for path in sorted(folder.glob("*.py")) if path.stem != "__init__"}
+    """The pipelines' files by name, which begins with a letter."""
+    return {path.stem: path for path in sorted(folder.glob("*.py")) if path.stem[0].isalpha() and path.is_file()}
 
 
 def declared_pipelines(folder: Path = PIPELINES) -> tuple[list[DeclaredPipeline], list[Problem]]:

@@ -77,6 +77,10 @@ def _names() -> str:
 def _in_mode(parser: argparse.ArgumentParser, settings: SparkSettings, options: argparse.Namespace) -> SparkSettings:
     if options.mode is not None:
         settings = settings.model_copy(update={"live": settings.live.model_copy(update={"mode": Mode(options.mode)})})
+    if settings.live.resume_from != "both" and len(set(options.names)) > 1:
+        parser.error(
+            "HEADRACE_LIVE__RESUME_FROM is about one pipeline, and would begin others anew: run that one alone"
+        )
     if settings.live.mode == Mode.REAL_TIME and len(set(options.names)) > 1:
         parser.error(
             "in real-time mode a process runs one pipeline, whose tasks hold their slots: start a process for each"

@@ -12,7 +12,8 @@ from contracts.command_line import command_line
 from contracts.errors import HeadraceError
 from contracts.settings import read_settings
 from services.alerting.rulebook import RulebookError, load_rulebook
-from services.audit.audit import WAIT_SECONDS, Audit
+from services.audit.audit import WAIT_SECONDS, Audit, begun_since
+from services.audit.broker import Broker
 from services.audit.filters import load_filters
 from services.audit.hop import HOPS, Hop
 from services.audit.lookups import load_lookups
@@ -42,10 +43,14 @@ def audit(
     rulebook = load_rulebook(settings.rules_file, catalog)
     lookups, filters = load_lookups(settings.lookups_file, catalog), load_filters(settings.filters_file, catalog)
     since = None if full or set(hops) != set(HOPS) else load(settings.s3)
+    planned = plan(catalog, lookups, filters)
+    if since is not None and (begun := begun_since(Broker(settings.kafka.client_config()), planned, since)):
+        _say(f"{', '.join(begun)} began since the last clean audit: auditing all that is there")
+        since = None
     with Workers(_say, processes=processes) as workers:
         run = Audit(
             settings,
-            plan(catalog, lookups, filters),
+            planned,
             rulebook,
             workers,
             since=since,

@@ -38,6 +38,23 @@ LAKE = "lake"
 """The deployable that writes the tables: connector name of its dead letters."""
 
 
+def begun_since(broker: Broker, plan: Plan, since: State) -> list[str]:
+    """The pipelines that have run, and had not when the last clean audit was made: of what they were to derive it saw nothing."""
+    return [
+        str(source.by)
+        for source in plan.derived
+        if not getattr(since.topics.get(source.name), "resume", None)
+        and any(getattr(since.topics.get(source.coordinates_of.name), "ends", {}).values())
+        and has_run(broker, source)
+    ]
+
+
+def has_run(broker: Broker, source: Source) -> bool:
+    """Whether the pipeline that derives this topic ever has, here."""
+    raw = source.coordinates_of.name
+    return bool(broker.taken_in(str(source.by), raw)) or any(broker.ends(source.name).values())
+
+
 class Audit:
     """One audit. Sources are read in the order of the flow: what derives from a record is looked for after it."""
 
@@ -108,9 +125,9 @@ class Audit:
 
     def _has_run(self, source: Source) -> bool:
         """Whether the pipeline has. One that never has is no loss: it is noted what it would have to do."""
-        raw = source.coordinates_of.name
-        if self._broker.taken_in(str(source.by), raw) or any(self._broker.ends(source.name).values()):
+        if has_run(self._broker, source):
             return True
+        raw = source.coordinates_of.name
         if Hop.DERIVED in self._hops:
             tally = Tally(f"{raw} → {source.name}", raw)
             tally.notes[f"not derived, for {source.by} has never run here"] += sum(map(len, self._intake.records[raw]))

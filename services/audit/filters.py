@@ -51,5 +51,6 @@ def _check(catalog: Catalog, name: str, text: str) -> None:
         fields = Condition(text).fields
     except ValueError as error:
         raise ContractError(f"{name}: {text}: {error}") from error
-    if unknown := set(fields) - Shape(catalog.schema(derivation.topic)).columns.keys():
+    raw = next(key for key, topic in catalog.topics.items() if topic.name == derivation.topic)
+    if unknown := set(fields) - Shape(catalog.schema(raw)).columns.keys():
         raise ContractError(f"{name}: {derivation.topic} has no field {', '.join(sorted(unknown))}")

@@ -28,6 +28,7 @@ from contracts.catalog import Catalog
 from contracts.errors import NotAProducer
 from contracts.limits import COMPUTED_TEXT_BYTES
 from contracts.own_schema import OwnSchema
+from contracts.pipelines import pipeline_files
 from contracts.registry import Registry
 from contracts.topic import TopicContract
 from spark.lookups.dimensions import Dimension
@@ -191,6 +192,8 @@ def check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> Checked:
             raise PipelineUnfit(
                 f"{pipeline.name} makes {field.name} a {there[field.name]}, in {pipeline.target} it is {kind}: cast it"
             )
+    if others := set(pipeline_files()).intersection(catalog.topic(pipeline.target).producers) - {pipeline.name}:
+        raise PipelineUnfit(f"{', '.join(others)} writes {pipeline.target} too: a topic has one pipeline")
     if catalog.topic(pipeline.target).derived_from != catalog.topic(pipeline.source).name:
         raise PipelineUnfit(
             f"{pipeline.name} reads {pipeline.source}, and {pipeline.target} is not derived from it by its contract: headrace contracts check"

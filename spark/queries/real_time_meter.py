@@ -80,7 +80,7 @@ class Meter:
             self._bad += sum(source_offset(each, self._route) is not None for each in messages if each.error() is None)
         if self._bad <= DEAD_LETTERS_ALLOWED:
             return
-        seen = self._bad + self._good() - self._good_before
+        seen = self._seen()
         if self._bad > self._limit * seen:
             raise SinkRefused(
                 f"{self._bad} of the last {seen} records of {self._route.source} are bad, more than the share of {self._limit:g} that is "
@@ -92,12 +92,21 @@ class Meter:
         self._window_ends_at = time.monotonic() + _WINDOW_SECONDS
         self._bad, self._good_before = 0, self._good()
 
-    def _good(self) -> int:
-        """How many there have been; behind a filter, which takes good ones away, about as many as the source has had."""
+    def _seen(self) -> int:
+        """Records of the window, bad ones included."""
         if not self._route.filters:
-            return sum(mark(self._sampler, self._route).ends[self._route.target])
-        source = self._route.source
-        return sum(watermarks(self._sampler, source, each, _TIMEOUT_SECONDS)[1] for each in self._positions)
+            return self._bad + self._good() - self._good_before
+        # A filter takes good ones away: what counts is how far the query has come.
+        ends = mark(self._sampler, self._route)
+        self._measure(self._sampled(self._moved(ends)))
+        self.ends = ends
+        return max(self._bad, self._good() - self._good_before)
+
+    def _good(self) -> int:
+        """How many there have been; behind a filter the sum of the positions, bad ones included."""
+        if self._route.filters:
+            return sum(self._positions.values())
+        return sum(mark(self._sampler, self._route).ends[self._route.target])
 
     def _moved(self, ends: Mark) -> list[TopicPartition]:
         return [

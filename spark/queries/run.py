@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
+import structlog
+from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 from contracts.catalog import Catalog
@@ -31,6 +33,8 @@ from spark.sinks.kafka.exactly_once import ExactlyOnceSink
 from spark.sinks.kafka.sink import Sink
 from spark.sinks.kafka.succession import Succession
 
+_log = structlog.get_logger(__name__)
+
 
 def run_pipelines(pipelines: Sequence[Pipeline], settings: SparkSettings, catalog: Catalog) -> None:
     """Run them until asked to stop; one that fails stops all. Raises what ends it: TopicUnfit, TakenOver, QueryFailed, PositionsDisagree,
@@ -48,19 +52,25 @@ def run_pipelines(pipelines: Sequence[Pipeline], settings: SparkSettings, catalo
             ending.callback(run.lease.release)
         acquired = [leases.submit(run.lease.acquire) for run in runs]
         spark, registry = ending.enter_context(process("live", settings, lifecycle, live=settings.live.mode))
+        # The first foreachBatch starts it, and two at once would do it twice.
+        ensure_callback_server_started(spark.sparkContext._gateway)  # type: ignore[no-untyped-call]  # PySpark's own
         with ThreadPoolExecutor(len(pipelines), "pipeline") as pool:
-            _wait(
-                [pool.submit(run.run, spark, registry, held) for run, held in zip(runs, acquired, strict=True)],
-                lifecycle,
-            )
+            running = {
+                pool.submit(run.run, spark, registry, held): run.pipeline.name
+                for run, held in zip(runs, acquired, strict=True)
+            }
+            _wait(running, lifecycle)
 
 
-def _wait(running: Sequence[Future[None]], lifecycle: Lifecycle) -> None:
-    wait(running, return_when=FIRST_EXCEPTION)
+def _wait(running: Mapping[Future[None], str], lifecycle: Lifecycle) -> None:
+    """Until all have ended, which the first failure asks of them; that is raised, and those behind it are logged."""
+    done, others = wait(running, return_when=FIRST_EXCEPTION)
     lifecycle.stopping.set()
-    failures = [error for each in running if (error := each.exception()) is not None]
+    failures = [(running[each], error) for each in (*done, *others) if (error := each.exception()) is not None]
+    for name, error in failures[1:]:
+        _log.error("failed, too", query=name, reason=str(error))
     if failures:
-        raise failures[0]
+        raise failures[0][1]
 
 
 @dataclass

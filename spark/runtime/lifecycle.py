@@ -109,7 +109,8 @@ class Lifecycle:
                 self.check_lease()
                 check_at = now + _LEASE_SECONDS
             for query in queries:
-                if not query.isActive:
+                # Asked to stop meanwhile, a query ends by what its function raises.
+                if not query.isActive and not self.stopping.is_set():
                     raise QueryFailed(_cause(query))
             if now >= look_at:
                 for query in queries:

@@ -85,6 +85,8 @@ def test_a_filter_does_not_hold_for_a_null_or_where_it_has_no_answer() -> None:
     assert wanted(Condition("a > 2"), columns, 3).tolist() == [False, True, False]
     assert wanted(Condition("a / b > 2"), columns, 3).tolist() == [False, True, False]
     assert wanted(Condition("a"), columns, 3).tolist() == [False, False, False]
+    assert wanted(Condition("a != 5"), columns, 3).tolist() == [True, False, True], "of a null it holds, as in CEL"
+    assert Condition("[1, 2].exists(x, x == a)").fields == ("a",)
     assert wanted(Condition("1 > 0"), columns, 3).tolist() == [True, True, True]
 
 

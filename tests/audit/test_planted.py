@@ -93,6 +93,20 @@ def test_what_a_filter_leaves_out_is_no_loss_and_what_it_should_let_through_is(t
     assert noted(report, "left out by the filter") == 3
 
 
+def test_of_a_pipeline_that_began_since_the_last_audit_everything_is_looked_at(two: Way) -> None:
+    flights = two.depart(5, distance_miles=2500)
+    two.run(flights)
+    assert two.audit(full=False).findings == []
+    two.derive(two.far(flights[1:]), LONG_HAUL)
+    two.taken_in("long_haul_departures", RAW, *flights)
+    report = two.audit(full=False)
+    assert report.since is None
+    assert found(report) == {("lost", two.at(0, flights[0].offset))}
+    two.derive(two.far(flights[:1]), LONG_HAUL)
+    assert two.audit(full=False).findings == []
+    assert two.audit(full=False).since is not None
+
+
 def test_without_a_filter_to_compare_the_audit_says_so(two: Way) -> None:
     flights = two.depart(3, distance_miles=2500)
     two.run(flights)
@@ -791,5 +805,7 @@ def test_brokers_that_do_not_answer_are_no_verdict(
 def test_no_verdict_while_somebody_lags_behind_the_cut(way: Way) -> None:
     flights = way.depart(4)
     way.taken_in("departures_enriched", RAW, *flights[:2])
-    with pytest.raises(CouldNotAudit, match=r"consumer group live has not reached the cut .*/0 at offset 2 of 4"):
+    with pytest.raises(
+        CouldNotAudit, match=r"consumer group departures_enriched has not reached the cut .*/0 at offset 2 of 4"
+    ):
         way.audit(Hop.DERIVED)

@@ -76,6 +76,17 @@ def test_what_a_pipeline_does_is_what_the_contracts_say(files: ContractFiles) ->
     ), problems
 
 
+def test_two_pipelines_of_one_topic_and_a_name_that_is_taken_are_problems(folder: Path) -> None:
+    for name in ("mine", "yours", "repair"):
+        (folder / f"{name}.py").write_text(FILE.replace("def mine", f"def {name}"))
+    (folder / ".#mine.py").symlink_to("nowhere")
+    (folder / "_helper.py").write_text("")
+    problems = [str(each) for each in check(pipelines=folder)]
+    assert any("mine and repair and yours write it" in each for each in problems)
+    assert any("pipelines/repair.py:1: repair is a service or a command already" in each for each in problems)
+    assert not any("helper" in each or "#" in each for each in problems)
+
+
 def test_a_topic_that_a_pipeline_names_has_a_contract(folder: Path) -> None:
     (folder / "mine.py").write_text(FILE.replace("FLIGHTS_ARRIVED,", "FLIGHTS_TAXIED,"))
     assert any(

@@ -191,6 +191,10 @@ class Stage:
         other.start()
         return other
 
+    def has_started(self, process: Process, name: str) -> bool:
+        """Whether such a second one has: every pipeline of `live` says so."""
+        return text_of(process.log).count('"started"') >= (len(_PIPELINES[self.mode]) if name == "live" else 1)
+
     def load(self, rate: float = RATE) -> Process:
         """One more producer with a ledger of its own, started; the caller stops it."""
         self._started += 1

@@ -53,7 +53,11 @@ _IDS = st.sampled_from(
 )
 _HEADERS = st.lists(
     st.tuples(
-        _NAMES, st.none() | _IDS | st.binary(max_size=30) | st.sampled_from([b"live", b"lake", b"alerting", b"-1"])
+        _NAMES,
+        st.none()
+        | _IDS
+        | st.binary(max_size=30)
+        | st.sampled_from([b"departures_enriched", b"lake", b"alerting", b"-1"]),
     ),
     max_size=4,
 )

@@ -120,7 +120,7 @@ def live_tasks_retried(stage: Stage, chance: random.Random) -> Shown:
     before = stage.process("live")
     with stage.frozen("live"):
         other = stage.second("live", HEADRACE_SPARK__MASTER="local[2,16]")
-        stage.wait("the second live to take over", lambda: '"started"' in text_of(other.log))
+        stage.wait("the second live to take over", lambda: stage.has_started(other, "live"))
         met = sum(
             in_a_long_batch(
                 stage, chance, lambda: kill_of(family_of(psutil.Process(other.pid)), "workers"), restart=False
@@ -172,7 +172,7 @@ def live_cut_from_s3(stage: Stage, chance: random.Random) -> Shown:
         # The one that is cut off has S3 behind a proxy of its own; what the supervisor starts meanwhile is its successor.
         with stage.frozen("live"):
             cut = stage.second("live", HEADRACE_S3__ENDPOINT=f"http://{HOST}:{own.port}")
-            stage.wait("the second live to take over", lambda: '"started"' in text_of(cut.log))
+            stage.wait("the second live to take over", lambda: stage.has_started(cut, "live"))
         with own.refusing():
             stage.wait("the second live to end", lambda: cut.exit_code() is not None)
     told = text_of(cut.log).count("by the offsets of its group")
@@ -199,7 +199,7 @@ def _frozen(stage: Stage, chance: random.Random, name: str) -> Shown:
     before = stage.process(name)
     with stage.frozen(name):
         other = stage.second(name)
-        stage.wait(f"the second {name} to take over", lambda: '"started"' in text_of(other.log))
+        stage.wait(f"the second {name} to take over", lambda: stage.has_started(other, name))
         time.sleep(chance.uniform(3, 6))
     stage.wait(f"the first {name} to end", lambda: is_dead(before))
     other.stop(grace_seconds=60)
