@@ -192,8 +192,9 @@ def check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> Checked:
             raise PipelineUnfit(
                 f"{pipeline.name} makes {field.name} a {there[field.name]}, in {pipeline.target} it is {kind}: cast it"
             )
-    if others := set(pipeline_files()).intersection(catalog.topic(pipeline.target).producers) - {pipeline.name}:
-        raise PipelineUnfit(f"{', '.join(others)} writes {pipeline.target} too: a topic has one pipeline")
+    writers = set(pipeline_files()).intersection(catalog.topic(pipeline.target).producers)
+    if pipeline.name in writers and len(writers) > 1:
+        raise PipelineUnfit(f"{' and '.join(sorted(writers))} write {pipeline.target}: a topic has one pipeline")
     if catalog.topic(pipeline.target).derived_from != catalog.topic(pipeline.source).name:
         raise PipelineUnfit(
             f"{pipeline.name} reads {pipeline.source}, and {pipeline.target} is not derived from it by its contract: headrace contracts check"
