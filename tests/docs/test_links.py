@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent.parent
-PAGES = [*(ROOT / name for name in ("README.md", "CHANGELOG.md", "DECISIONS.md")), *sorted(ROOT.glob("docs/**/*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md"))]
 
 _FENCED = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"`[^`\n]*`")
