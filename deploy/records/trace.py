@@ -85,7 +85,7 @@ class Trace:
 
     def _record(self, coordinate: str) -> tuple[TopicContract, Message]:
         name, partition, offset = coordinate.rsplit("/", 2)
-        topic = self._catalog.topics.get(name)
+        topic = next((each for each in self._catalog.topics.values() if each.name == name), None)
         if topic is None:
             raise DeployError(f"There is no contract of a topic {name}.")
         place = int(partition), int(offset)

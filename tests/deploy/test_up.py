@@ -113,7 +113,13 @@ def test_up_runs_the_replay_restarts_what_dies_and_stops_in_order(up: Up) -> Non
     assert running(up.directory) == {}
     said = up.said()
     assert "was killed" not in said
-    order = ["stopping producers", "stopping live", "stopping lake", "stopping S3", "stopped; the next up goes on"]
+    order = [
+        "stopping departures, arrivals, weather",
+        "stopping live",
+        "stopping lake",
+        "stopping S3",
+        "stopped; the next up goes on",
+    ]
     assert sorted(order, key=said.index) == order
     assert up.command("status").returncode == 1
 

@@ -55,7 +55,7 @@ def open_table(
     ) -> LakeTable:
         lake = LakeSettings(trigger_seconds=trigger_seconds, max_offsets_per_trigger=max_offsets_per_trigger)
         own = settings.model_copy(update={"lake": lake})
-        made_of = "none" if derived_from == "none" else Derivation(topic=derived_from, records="each")
+        made_of = "none" if derived_from == "none" else Derivation.model_construct(topic=derived_from, records="each")
         derived = topic.model_copy(update={"derivation_section": made_of})
         return LakeTable(spark, own, derived, schema, registry, Lifecycle())
 
