@@ -117,7 +117,7 @@ class Trace:
                 yield Step("dead letter", _coordinate(message), _at(message), said)
 
     def _alerts(self, coordinate: str, since: Start) -> Iterator[Step]:
-        name = topics.ALERTS_RAISED.name
+        name = self._catalog.topic(topics.ALERTS_RAISED.name).name
         self._say(f"reading {name}")
         for message in self._of(name, since):
             event = decoded(self._codec, message).event

@@ -115,7 +115,10 @@ def start_session(settings: SparkSettings, name: str, *, delta: bool = False, li
         "spark.sql.ansi.enabled": "false",
         "spark.sql.legacy.sizeOfNull": "false",
         # A filter would go below the projections that decode, each field of its condition with a decoder of its own.
-        "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.PushDownPredicates",
+        "spark.sql.optimizer.excludedRules": ",".join(
+            f"org.apache.spark.sql.catalyst.optimizer.{rule}"
+            for rule in ("PushDownPredicates", "PushPredicateThroughNonJoin")
+        ),
         "spark.sql.shuffle.partitions": "2",
         # Plans that never shuffle have nothing to adapt; looking for it costs each small batch 50 ms.
         "spark.sql.adaptive.enabled": "false",
