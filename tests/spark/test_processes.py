@@ -47,7 +47,9 @@ class Running:
     def last_words(self) -> str:
         """The reason that it gives when it ends by itself, with status 1."""
         assert self.process.wait(240) == 1
-        return str(json.loads(next(line for line in self.lines() if "stopped by a failure" in line))["reason"])
+        line = next(line for line in self.lines() if "stopped by a failure" in line)
+        # The JVM writes to the same place, and may be in the middle of a line.
+        return str(json.loads(line[line.index('{"reason"') :])["reason"])
 
 
 class Place:
