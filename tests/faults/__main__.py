@@ -18,6 +18,11 @@ from tests.faults.kinds.every import FAULTS
 from tests.faults.report import report
 from tests.faults.stage import Stage
 
+_PIPELINES = {
+    Mode.EXACTLY_ONCE: ("departures_enriched", "long_haul_departures"),
+    # Where one holds the slots of its process.
+    Mode.REAL_TIME: ("departures_enriched",),
+}
 RESULTS = Path(__file__).parent.parent.parent / "fault-results"
 
 
@@ -37,7 +42,7 @@ def run(names: Sequence[str], seed: int, strikes: int, mode: Mode) -> int:
     if chosen:
         with (
             TemporaryDirectory(prefix="headrace-faults-") as folder,
-            Stage(Path(folder) / "stack", strikes=strikes, say=_say, mode=mode) as stage,
+            Stage(Path(folder) / "stack", strikes=strikes, say=_say, mode=mode, pipelines=_PIPELINES[mode]) as stage,
         ):
             for outcome in Campaign(stage, seed, _say).run(chosen):
                 kept.add(outcome)

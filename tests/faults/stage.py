@@ -32,7 +32,7 @@ from spark.runtime.mode import Mode
 from tests.alerting.endpoint import Endpoint
 from tests.faults.disk import mount, unmount
 from tests.faults.ledger import Ledger
-from tests.faults.positions import Positions
+from tests.faults.positions import PIPELINE, Positions
 from tests.faults.proxy import Proxy
 
 RATE = 100.0
@@ -59,25 +59,25 @@ _START_SECONDS = 300.0
 _LOOK_SECONDS = 0.5
 
 
-_PIPELINES = {
-    Mode.EXACTLY_ONCE: ("departures_enriched", "long_haul_departures"),
-    # Where one holds the slots of its process.
-    Mode.REAL_TIME: ("departures_enriched",),
-}
-
-
 class Stage:
     """Broker, registry and S3, `live`, `lake`, alerting and dimensions, supervised as `headrace up` does; a load with a ledger;
     a proxy before the registry, S3 and a webhook.
 
-    `mode` is that of `live`, `strikes` how often a fault that is about a moment strikes.
+    `mode` is that of `live`, `strikes` how often a fault that is about a moment strikes, `pipelines` those that run.
     """
 
     def __init__(
-        self, directory: Path, *, strikes: int, say: Callable[[str], None], mode: Mode = Mode.EXACTLY_ONCE
+        self,
+        directory: Path,
+        *,
+        strikes: int,
+        say: Callable[[str], None],
+        mode: Mode = Mode.EXACTLY_ONCE,
+        pipelines: Sequence[str] = (PIPELINE,),
     ) -> None:
         self.directory, self.strikes, self.say, self.mode = directory.resolve(), strikes, say, mode
-        self._deployables = (deployables().live(_PIPELINES[mode]), *deployables().of("reader"))
+        self._pipelines = pipelines
+        self._deployables = (deployables().live(pipelines), *deployables().of("reader"))
         self.stack = LocalStack(directory, say=say)
         self.ledger = Ledger(self.directory / "ledgers")
         self.peaks: dict[str, int] = {}
@@ -193,7 +193,7 @@ class Stage:
 
     def has_started(self, process: Process, name: str) -> bool:
         """Whether such a second one has: every pipeline of `live` says so."""
-        return text_of(process.log).count('"started"') >= (len(_PIPELINES[self.mode]) if name == "live" else 1)
+        return text_of(process.log).count('"started"') >= (len(self._pipelines) if name == "live" else 1)
 
     def load(self, rate: float = RATE) -> Process:
         """One more producer with a ledger of its own, started; the caller stops it."""
