@@ -1,4 +1,4 @@
-"""What a record's headers say: `headers_of`, and `header_of` where a name may stand more than once."""
+"""What a record's headers say: `headers_of`, and `header_of` where a name may stand more than once; `as_bytes`."""
 
 from __future__ import annotations
 
@@ -42,6 +42,11 @@ def headers_of(message: Message) -> list[tuple[str, bytes | None]]:
         _told.add(partition)
         _log.log(level, "%s/%s: taken as without headers: the name of one is not UTF-8", partition, message.offset())
         return []
+
+
+def as_bytes(value: _Value) -> bytes | None:
+    """A consumed record's key, value or header, which confluent-kafka's types take for a text too."""
+    return value.encode() if isinstance(value, str) else value
 
 
 def header_of(headers: Sequence[tuple[str, _Value]], name: str) -> bytes | None:

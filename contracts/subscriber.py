@@ -11,7 +11,7 @@ from hashlib import blake2b
 from types import TracebackType
 from typing import Generic, Literal, Self
 
-from confluent_kafka import OFFSET_STORED, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 from pydantic import ValidationError
 
@@ -20,7 +20,7 @@ from contracts.catalog import Catalog, load_catalog
 from contracts.codec import Codec
 from contracts.errors import ConsumeError, DecodeError, Malformed, RegistryUnavailable, Truncated
 from contracts.handle import E, Topic
-from contracts.headers import header_of, headers_of
+from contracts.headers import as_bytes, header_of, headers_of
 from contracts.limits import check_size, record_limit
 from contracts.registry import Registry
 from contracts.settings import Settings
@@ -36,6 +36,9 @@ _POLL_SECONDS = 0.2
 _BROKER_SECONDS = 30.0
 _REGISTRY_SECONDS = 5.0
 """How long one try to look up a schema may hold up the loop, which must also notice `stop`."""
+
+_AGAIN_SECONDS = 1.0
+"""How long until a group that could not begin tries again."""
 
 _LOOK_SECONDS = 5.0
 """How often the loop looks whether the topic is the one it was."""
@@ -153,6 +156,7 @@ class Subscriber(Generic[E]):
         self._stopping = threading.Event()
         self._active_at: float | None = None
         self._topic_id: str | None = None
+        self._is_begun = False
         self._looked_at = time.monotonic()
         self.repeats = 0
         self.lost = 0
@@ -230,8 +234,8 @@ class Subscriber(Generic[E]):
             partition,
             offset,
             message.timestamp()[1],
-            _bytes(message.key()),
-            _bytes(message.value()),
+            as_bytes(message.key()),
+            as_bytes(message.value()),
             headers,
         )
         key, value = raw[4:6]
@@ -257,7 +261,7 @@ class Subscriber(Generic[E]):
     def _store(self, message: Message) -> None:
         topic, partition, offset = _place(message)
         epoch = message.leader_epoch()
-        behind = TopicPartition(topic, partition, offset + 1, self._metadata, -1 if epoch is None else epoch)
+        behind = TopicPartition(topic, partition, offset + 1, _metadata(self._topic_id), -1 if epoch is None else epoch)
         try:
             self._consumer.store_offsets(offsets=[behind])
         except KafkaException as error:
@@ -275,84 +279,73 @@ class Subscriber(Generic[E]):
             return False
         return time.monotonic() - self._active_at > self._idle_seconds
 
-    def _on_assign(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        self._try_to_begin([each.partition for each in partitions])
-        self._active_at = time.monotonic()
-
-    def _try_to_begin(self, assigned: Sequence[int]) -> None:
+    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         try:
-            self._begin(assigned)
+            self._begin([each.partition for each in partitions])
         except KafkaException as error:
-            # An outage, or a rebalance meanwhile. A partition without an offset asks again when it is to be read.
+            # An outage, or a rebalance meanwhile.
             _log.warning("%s: where to begin is not committed yet: %s", self._topic.name, error)
+            self._is_begun = False
+            # What is committed may be an offset of a topic that is no more. Nothing is read from it.
+            consumer.assign([])
+        self._active_at = time.monotonic()
 
     def _begin(self, assigned: Sequence[int]) -> None:
         """Commit where to begin in partitions of which the group has no offset yet: also one that stays idle has a place then."""
         name = self._topic.name
-        self._topic_id = topic_ids(self._admin, [name], _BROKER_SECONDS).get(name)
+        found = topic_ids(self._admin, [name], _BROKER_SECONDS).get(name)
+        if found is None:
+            raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
         every = partitions_of(self._consumer, name, _BROKER_SECONDS)
         asked = [TopicPartition(name, partition) for partition in every]
         committed = retried(lambda: self._consumer.committed(asked, _BROKER_SECONDS), _BROKER_SECONDS)
         without = [at.partition for at in committed if at.offset < 0]
-        if former := [at.partition for at in committed if at.partition in assigned and self._is_of_former(at)]:
-            self._tell_made_anew()
-            self._begin_anew(former)
-        is_new = len(without) == len(every)
+        former = [at.partition for at in committed if at.partition in assigned and _is_of_another(at, found)]
+        is_anew = self._topic_id not in (None, found)
+        is_new = len(without) == len(every) and not is_anew
         # Of all, for whoever gets the others must know that they are not new.
         chosen = without if is_new else [each for each in without if each in assigned]
         offsets = []
-        for partition in chosen:
+        for partition in former + chosen:
             low, high = watermarks(self._consumer, name, partition, _BROKER_SECONDS)
             first = high if is_new and self._start == "latest" else low
-            offsets.append(TopicPartition(name, partition, first, self._metadata))
+            offsets.append(TopicPartition(name, partition, first, _metadata(found)))
+        if former or is_anew:
+            self._tell_made_anew()
         if offsets:
-            # Another member of a new group, which had the same to do, may have read on meanwhile.
-            begun = {at.partition for at in self._consumer.committed(offsets, _BROKER_SECONDS) if at.offset >= 0}
+            # Another member, which had the same to do, may have read on meanwhile.
+            begun = {
+                at.partition
+                for at in self._consumer.committed(offsets, _BROKER_SECONDS)
+                if at.offset >= 0 and not _is_of_another(at, found)
+            }
             offsets = [each for each in offsets if each.partition not in begun]
         if offsets:
             retried(lambda: self._consumer.commit(offsets=offsets, asynchronous=False), _BROKER_SECONDS)
             where = ", ".join(f"{each.partition} at {each.offset}" for each in offsets)
             _log.info("%s: the group %s begins with partition %s", name, self._group, where)
-
-    @property
-    def _metadata(self) -> str:
-        return "" if self._topic_id is None else f"{_TOPIC_ID}{self._topic_id}"
-
-    def _is_of_former(self, committed: TopicPartition) -> bool:
-        """Whether an offset is that of a topic of this name which there is no more."""
-        told = committed.metadata or ""
-        return (
-            committed.offset >= 0
-            and told.startswith(_TOPIC_ID)
-            and self._topic_id is not None
-            and told != self._metadata
-        )
+        self._topic_id, self._is_begun = found, True
 
     def _look(self) -> None:
-        """Whether the topic is the one it was, every few seconds."""
-        if self._topic_id is None or time.monotonic() - self._looked_at < _LOOK_SECONDS:
+        """Join the group anew if there is no place to begin at, or the topic is not the one it was; asked every few seconds."""
+        pause = _LOOK_SECONDS if self._is_begun else _AGAIN_SECONDS
+        if self._active_at is None or time.monotonic() - self._looked_at < pause:
             return
         self._looked_at = time.monotonic()
-        name = self._topic.name
+        if self._is_begun:
+            found = self._found()
+            if found in (None, self._topic_id):
+                return
+        self._consumer.unsubscribe()  # commits what is stored
+        self._consumer.subscribe([self._topic.name], on_assign=self._on_assign)
+
+    def _found(self) -> str | None:
+        """The identity of the topic that is there; None if there is none, or the broker does not say."""
         try:
-            found = topic_ids(self._admin, [name], _REGISTRY_SECONDS).get(name)
+            return topic_ids(self._admin, [self._topic.name], _REGISTRY_SECONDS).get(self._topic.name)
         except KafkaException as error:
-            _log.warning("%s: can't see whether it is the topic that it was: %s", name, error)
-            return
-        if found is None or found == self._topic_id:
-            return
-        self._tell_made_anew()
-        before, self._topic_id = self._topic_id, found
-        assigned = self._consumer.position(self._consumer.assignment())
-        # First, for it commits what was stored.
-        self._consumer.unassign()
-        try:
-            assigned = self._begin_anew([each.partition for each in assigned])
-        except KafkaException as error:
-            # An outage, or a rebalance, whose assignment looks at what is committed.
-            _log.warning("%s: where to begin is not committed yet: %s", name, error)
-            self._topic_id = before
-        self._consumer.assign(assigned)
+            _log.warning("%s: can't see whether it is the topic that it was: %s", self._topic.name, error)
+            return None
 
     def _tell_made_anew(self) -> None:
         name = self._topic.name
@@ -363,22 +356,13 @@ class Subscriber(Generic[E]):
             )
         _log.error("%s. Begins the new one", what)
 
-    def _begin_anew(self, partitions: Sequence[int]) -> list[TopicPartition]:
-        """The first records of partitions, committed as the places to go on at."""
-        name = self._topic.name
-        lows = {each: watermarks(self._consumer, name, each, _BROKER_SECONDS)[0] for each in partitions}
-        places = [TopicPartition(name, each, low, self._metadata) for each, low in lows.items()]
-        retried(lambda: self._consumer.commit(offsets=places, asynchronous=False), _BROKER_SECONDS)
-        return places
-
     def _go_on_behind_loss(self, partition: int) -> None:
         place = TopicPartition(self._topic.name, partition)
         position = self._consumer.position([place])[0].offset
         if position < 0:
             position = self._consumer.committed([place], _BROKER_SECONDS)[0].offset
         if position < 0:
-            self._try_to_begin([partition])
-            self._go_on_at(partition, OFFSET_STORED)
+            self._is_begun = False
             return
         low, high = watermarks(self._consumer, self._topic.name, partition, _BROKER_SECONDS)
         if low <= position <= high:
@@ -407,6 +391,10 @@ class Subscriber(Generic[E]):
         self._consumer.assign(assigned)
 
     def _judge(self, error: KafkaError) -> None:
+        if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART and self._found():
+            _log.warning("%s: the kafka client has not seen yet that it was made anew", self._topic.name)
+            self._is_begun = False
+            return
         if error.fatal() or error.code() in _HOPELESS:
             raise ConsumeError(f"{self._topic.name}: {error.name()}: {error.str()}")
         _log.warning("the kafka client goes on after: %s", error.str())
@@ -425,8 +413,14 @@ def _place(message: Message) -> tuple[str, int, int]:
     return message.topic() or "", message.partition() or 0, message.offset() or 0
 
 
-def _bytes(value: str | bytes | None) -> bytes | None:
-    return value.encode() if isinstance(value, str) else value
+def _metadata(topic_id: str | None) -> str:
+    return "" if topic_id is None else f"{_TOPIC_ID}{topic_id}"
+
+
+def _is_of_another(committed: TopicPartition, topic_id: str) -> bool:
+    """Whether an offset is that of a topic of this name which there is no more."""
+    told = committed.metadata or ""
+    return committed.offset >= 0 and told.startswith(_TOPIC_ID) and told != _metadata(topic_id)
 
 
 def _forgive_lost_partition(error: KafkaException) -> None:

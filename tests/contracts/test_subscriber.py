@@ -448,6 +448,30 @@ def test_a_topic_made_anew_is_not_taken_for_the_one_before(
         assert len(list(reader)) == is_running  # the last one was at hand
 
 
+@pytest.mark.parametrize("failures", [1, 2])
+def test_nothing_is_read_of_a_topic_made_anew_before_it_is_known_where_it_begins(
+    failures: int, room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subscriber, "_LOOK_SECONDS", 0.0)
+    for _ in range(3):
+        room.send(b"old")
+    with room.subscriber(idle_seconds=30, on_data_loss="continue") as reader:
+        records = iter(reader)
+        assert [next(records).offset for _ in range(3)] == [0, 1, 2]
+        room.make_anew(b"new", count=5)
+        to_come = [KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))] * failures
+
+        def watermarks(*asked: Any) -> tuple[int, int]:
+            if to_come:
+                raise to_come.pop()
+            return brokers.watermarks(*asked)
+
+        monkeypatch.setattr(subscriber, "watermarks", watermarks)
+        got = [record for _, record in zip(range(5), records, strict=False)]
+    assert not to_come
+    assert [(record.value, record.offset) for record in got] == [(b"new", offset) for offset in range(5)]
+
+
 def test_one_id_of_two_sources_is_two_events(room: Room) -> None:
     value = room.value()
     for source in (b"/a", b"/b", b"/a"):
