@@ -25,6 +25,11 @@ class Catalog:
     dimensions: dict[str, DimensionContract]
     _schemas: dict[str, tuple[str, ...]] = field(repr=False)
 
+    @property
+    def by_constant(self) -> dict[str, TopicContract]:
+        """The topics by their handles' names in `contracts.topics`."""
+        return {topic.constant: topic for topic in self.topics.values()}
+
     def topic(self, name: str) -> TopicContract:
         """The contract of a topic. Raises ContractError if there is none."""
         if name not in self.topics:

@@ -165,7 +165,7 @@ def _unknown(name: str, known: frozenset[str]) -> tuple[str, str]:
 
 def _check_pipelines(catalog: Catalog, pipelines: list[DeclaredPipeline]) -> Iterator[Problem]:
     """What a pipeline's file and the contracts of its topics say of each other."""
-    by_constant = {topic.constant: topic for topic in catalog.topics.values()}
+    by_constant = catalog.by_constant
     for each in pipelines:
         raw, derived = by_constant.get(each.reads), by_constant.get(each.writes)
         for constant, topic in ((each.reads, raw), (each.writes, derived)):

@@ -144,6 +144,11 @@ def as_contract(data: bytes, model: type[M], file: str) -> tuple[M | None, list[
         return None, [_problem(file, tree, detail, model) for detail in details]
 
 
+def wrong_parts(error: ValidationError, whole: str = "file") -> list[str]:
+    """What a model says of content that does not fit, each with its place; `whole` names all of it."""
+    return [f"{'.'.join(map(str, each['loc'])) or whole}: {each['msg']}" for each in error.errors()]
+
+
 def problem_at(root: Path, path: Path, location: tuple[int | str, ...], problem: str, cure: str) -> Problem:
     """A problem of the YAML file `path`, at the line of the key `location`; `root` is the contracts' folder."""
     tree = yaml.compose(path.read_text(encoding="utf-8"), yaml.CSafeLoader)

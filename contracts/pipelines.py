@@ -59,11 +59,15 @@ def _decorated(module: ast.Module) -> Iterator[tuple[ast.FunctionDef, ast.Call]]
     for node in module.body:
         if isinstance(node, ast.FunctionDef):
             for each in node.decorator_list:
-                if isinstance(each, ast.Call) and isinstance(each.func, ast.Name) and each.func.id == "pipeline":
-                    yield node, each
+                match each:
+                    case ast.Call(func=ast.Name(id="pipeline")):
+                        yield node, each
 
 
 def _topic(value: ast.expr) -> str | None:
     """The constant, if it is one of `topics`."""
-    is_topic = isinstance(value, ast.Attribute) and isinstance(value.value, ast.Name) and value.value.id == "topics"
-    return value.attr if is_topic and isinstance(value, ast.Attribute) else None
+    match value:
+        case ast.Attribute(value=ast.Name(id="topics"), attr=constant):
+            return constant
+        case _:
+            return None

@@ -114,6 +114,11 @@ class TopicContract(_Section):
         return None if self.derivation is None else self.derivation.topic
 
     @property
+    def is_filtered(self) -> bool:
+        """Whether a record of the topic that it is derived from may have none here."""
+        return self.derivation is not None and self.derivation.records == "some"
+
+    @property
     def lake(self) -> Lake | None:
         """Where the records land in the lake, or None: they stay out of it."""
         return None if self.lake_section == "none" else self.lake_section

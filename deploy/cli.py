@@ -73,7 +73,7 @@ def up(
 
     # Before anything starts: what is wrong with these would show when the half of it runs.
     moment("--until", until)
-    running = chosen_pipelines(pipelines, read_settings(SparkSettings).live.mode)
+    running = chosen_pipelines(pipelines, read_settings(SparkSettings).live)
     ports = Ports().offset(port_offset)
     ports = replace(
         ports, kafka=kafka_port or ports.kafka, registry=registry_port or ports.registry, s3=s3_port or ports.s3

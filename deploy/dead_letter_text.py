@@ -44,7 +44,7 @@ def letter_lines(letter: DeadLetter, state: State, decoded: Decoded) -> Iterator
     """Two or three lines about one letter, cut to a bearable length."""
     origin = "never was a record" if letter.origin is None else f"record {letter.origin}"
     failed = f" (sent back before, from {letter.redriven_from})" if letter.redriven_from is not None else ""
-    yield _cut(f"{letter.coordinate}  {_instant(letter.timestamp)}  {state}{failed}  by {letter.by}, {origin}")
+    yield _cut(f"{letter.coordinate}  {instant(letter.timestamp)}  {state}{failed}  by {letter.by}, {origin}")
     yield _cut(f"    {letter.reason}: {letter.error}")
     content = decoded_text(decoded) or hex_text(letter.value)
     yield _cut(f"    {content if letter.stump_bytes is None else stump_text(letter)}")
@@ -60,7 +60,7 @@ def page_lines(letter: DeadLetter, state: State, decoded: Decoded) -> Iterator[s
             f"state        {state}",
             f"record       {origin}",
             f"sent back    {letter.redriven_from or 'never before'}",
-            f"time         {_instant(letter.timestamp)}",
+            f"time         {instant(letter.timestamp)}",
             f"by           {letter.by}",
             f"reason       {letter.reason}",
             f"error        {letter.error}",
@@ -153,15 +153,16 @@ def hex_text(value: bytes | None) -> str:
 def _cells(count: Count) -> tuple[str, ...]:
     states = [str(count.states.get(state, 0)) for state in ("open", "failed again", "redriven")]
     texts = (count.topic, _cut(count.reason, 60), str(count.letters), *states)
-    return (*texts, _instant(count.oldest), _instant(count.newest))
+    return (*texts, instant(count.oldest), instant(count.newest))
 
 
-def _instant(at: datetime | None) -> str:
+def instant(at: datetime | None) -> str:
+    """A moment as people read it, in UTC."""
     return "(no time)" if at is None else at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _json_instant(at: datetime | None) -> str | None:
-    return None if at is None else _instant(at)
+    return None if at is None else instant(at)
 
 
 def _cut(text: str, characters: int = _LINE_CHARACTERS) -> str:

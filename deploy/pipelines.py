@@ -18,10 +18,10 @@ from deploy.errors import DeployError
 from deploy.local.deployable import deployables
 from services.audit.broker import Broker
 from services.audit.errors import CouldNotAudit
-from spark.runtime.mode import Mode
+from spark.runtime.settings import LiveSettings
 
 
-def chosen_pipelines(text: str | None, mode: Mode) -> tuple[str, ...]:
+def chosen_pipelines(text: str | None, live: LiveSettings) -> tuple[str, ...]:
     """By names with commas between, or `all`; those that run by default of None. Raises DeployError."""
     known = tuple(pipeline_files())
     if text is None:
@@ -29,10 +29,9 @@ def chosen_pipelines(text: str | None, mode: Mode) -> tuple[str, ...]:
     chosen = known if text == "all" else tuple(dict.fromkeys(name.strip() for name in text.split(",")))
     if unknown := [name for name in chosen if name not in known]:
         raise DeployError(f"There is no pipeline {', '.join(unknown)}; there are {', '.join(known)}.")
-    if mode == Mode.REAL_TIME and len(chosen) > 1:
+    if len(chosen) > 1 and (fault := live.fault_of_several()):
         raise DeployError(
-            "In real-time mode a process runs one pipeline, whose tasks hold their slots: name one by --pipelines, and run "
-            "`python -m spark run NAME` for each other one."
+            f"{fault[0].upper()}{fault[1:]}: name one by --pipelines, and run `python -m spark run NAME` for each other one."
         )
     return chosen
 
@@ -51,7 +50,7 @@ class PipelineState:
 
 def pipelines(catalog: Catalog) -> list[PipelineState]:
     """What their files and the contracts say. Raises DeployError if these do not fit together."""
-    by_constant = {topic.constant: topic for topic in catalog.topics.values()}
+    by_constant = catalog.by_constant
     declared, wrong = declared_pipelines()
     problems = [str(each) for each in wrong]
     found = []

@@ -58,33 +58,25 @@ def main() -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = command_line("spark", __doc__)
     commands = parser.add_subparsers(dest="command", required=True)
+    names = list(pipeline_files())
+    which = f"a pipeline: {', '.join(names)}"
     run = commands.add_parser("run", help="run pipelines as their records come (--mode, HEADRACE_LIVE__MODE)")
-    run.add_argument("names", nargs="+", choices=list(pipeline_files()), metavar="NAME", help=_names())
+    run.add_argument("names", nargs="+", choices=names, metavar="NAME", help=which)
     guarantees = "; ".join(f"{mode}: {guarantee}" for mode, guarantee in GUARANTEES.items())
     run.add_argument("--mode", choices=[mode.value for mode in Mode], help=guarantees)
     commands.add_parser("lake", help="copy every topic whose contract asks for it into its Delta table, exactly once")
     what = "enrich rows again whose dimension row came late, and send each once as its next revision"
     repair = commands.add_parser("repair", help=what, description=f"{what.capitalize()}.")
-    repair.add_argument("name", choices=list(pipeline_files()), metavar="NAME", help=_names())
+    repair.add_argument("name", choices=names, metavar="NAME", help=which)
     repair_command.add_options(repair)
     return parser
-
-
-def _names() -> str:
-    return f"a pipeline: {', '.join(pipeline_files())}"
 
 
 def _in_mode(parser: argparse.ArgumentParser, settings: SparkSettings, options: argparse.Namespace) -> SparkSettings:
     if options.mode is not None:
         settings = settings.model_copy(update={"live": settings.live.model_copy(update={"mode": Mode(options.mode)})})
-    if settings.live.resume_from != "both" and len(set(options.names)) > 1:
-        parser.error(
-            "HEADRACE_LIVE__RESUME_FROM is about one pipeline, and would begin others anew: run that one alone"
-        )
-    if settings.live.mode == Mode.REAL_TIME and len(set(options.names)) > 1:
-        parser.error(
-            "in real-time mode a process runs one pipeline, whose tasks hold their slots: start a process for each"
-        )
+    if len(set(options.names)) > 1 and (fault := settings.live.fault_of_several()):
+        parser.error(f"{fault}: start a process for each")
     return settings
 
 

@@ -18,8 +18,9 @@ def diagram(catalog: Catalog) -> str:
     deployables |= {name for dimension in dimensions for name in dimension.consumers}
     if dimensions:
         deployables.add("dimensions")
+    in_spark = {LAKE, *pipeline_files()}
     lines = ["flowchart LR"]
-    lines += [f"    {_box(name)}" for name in sorted(deployables)]
+    lines += [f"    {_box(name, in_spark)}" for name in sorted(deployables)]
     lines += [f'    {_id(topic.name)}[/"{topic.name}"/]' for topic in topics]
     for topic in topics:
         lines += [f"    {_deployable(name)} --> {_id(topic.name)}" for name in topic.producers]
@@ -50,9 +51,8 @@ def with_diagram(text: str, catalog: Catalog) -> str:
     return f"{before}{begin}\n```mermaid\n{diagram(catalog)}\n```\n{end}{after}"
 
 
-def _box(name: str) -> str:
-    in_spark = name == LAKE or name in pipeline_files()
-    kind = "spark: " if in_spark else "headrace " if name in COMMANDS else "services/"
+def _box(name: str, in_spark: set[str]) -> str:
+    kind = "spark: " if name in in_spark else "headrace " if name in COMMANDS else "services/"
     return f'{_deployable(name)}["{kind}{name}"]'
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from contracts.contract_file import NotYaml, bytes_of, load_yaml
+from contracts.contract_file import NotYaml, bytes_of, load_yaml, wrong_parts
 from contracts.topic import Party
 from deploy.errors import DeployError
 from deploy.local.process import Process
@@ -101,5 +101,4 @@ def deployables() -> Deployables:
     except (NotYaml, OSError) as error:
         raise DeployError(f"{FILE}: {error}") from error
     except ValidationError as error:
-        problems = (f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
-        raise DeployError(f"{FILE}: {'; '.join(problems)}") from error
+        raise DeployError(f"{FILE}: {'; '.join(wrong_parts(error))}") from error

@@ -52,12 +52,7 @@ class Folder:
             file.truncate(0)
             file.write(str(os.getpid()))
             file.flush()
-            stop_leftovers(
-                self.path,
-                order=(*(each.name for each in deployables().deployables), *STOP_ORDER),
-                grace_seconds=_GRACE_SECONDS,
-                say=say,
-            )
+            self._stop_leftovers(say)
             yield
 
     def is_owned(self) -> bool:
@@ -72,17 +67,11 @@ class Folder:
             os.kill(owner, signal.SIGTERM)
             with self._lock.open() as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
-        return (
-            bool(
-                stop_leftovers(
-                    self.path,
-                    order=(*(each.name for each in deployables().deployables), *STOP_ORDER),
-                    grace_seconds=_GRACE_SECONDS,
-                    say=say,
-                )
-            )
-            or owner is not None
-        )
+        return self._stop_leftovers(say) > 0 or owner is not None
+
+    def _stop_leftovers(self, say: Callable[[str], None]) -> int:
+        order = (*(each.name for each in deployables().deployables), *STOP_ORDER)
+        return stop_leftovers(self.path, order=order, grace_seconds=_GRACE_SECONDS, say=say)
 
     def empty(self) -> None:
         """Delete all data of the stack, and nothing that isn't the stack's."""

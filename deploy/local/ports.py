@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from deploy.errors import PortInUse
 from deploy.local.deployable import deployables
 
 HOST = "127.0.0.1"
-_OF_THE_STACK = ("kafka", "controller", "registry", "registry_management", "s3")
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ class Ports:
 
     def offset(self, by: int) -> Ports:
         """The same ports, each `by` higher: a second stack on the machine."""
-        own = {name: getattr(self, name) + by for name in _OF_THE_STACK}
+        own = {name: port + by for name, port in self._of_the_stack().items()}
         return Ports(**own, deployables={name: port + by for name, port in self.deployables.items()})
 
     def of(self, deployable: str) -> int:
@@ -61,8 +60,7 @@ class Ports:
 
     def check_free(self) -> None:
         """Raises PortInUse when somebody listens on one of them."""
-        own = {name: getattr(self, name) for name in _OF_THE_STACK}
-        for name, port in (own | dict(self.deployables)).items():
+        for name, port in (self._of_the_stack() | dict(self.deployables)).items():
             with socket.socket() as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 try:
@@ -72,3 +70,6 @@ class Ports:
                         f"Port {port}, which {name.replace('_', ' ')} needs, is in use: stop what listens there"
                         " (`./headrace down` if it is a stack of yours), or choose others by --port-offset."
                     ) from error
+
+    def _of_the_stack(self) -> dict[str, int]:
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.name != "deployables"}

@@ -175,13 +175,11 @@ class _Run:
         self._supervisor.start(process, ends=deployable.ends)
 
     def _set_clock(self, settings: dict[str, str]) -> None:
-        arguments = ["services.replay"]
+        clock = Deployable(name="replay", module="services.replay", role="producer")
         if self._options.speed is not None:
-            arguments += ["--speed", str(self._options.speed)]
+            clock = clock.with_arguments("--speed", str(self._options.speed))
         if self._options.until is not None:
-            arguments += ["--until", self._options.until]
-        module, *options = arguments
-        clock = Deployable(name="replay", module=module, arguments=tuple(options), role="producer")
+            clock = clock.with_arguments("--until", self._options.until)
         process = clock.process(self._folder.path, 0, settings)
         process.start()
         process.wait_until(lambda: process.exit_code() == 0, what="it had set the replay clock", timeout_seconds=60)

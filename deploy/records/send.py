@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from contracts import topics
 from contracts.catalog import Catalog
+from contracts.contract_file import wrong_parts
 from contracts.errors import HeadraceError
 from contracts.handle import Topic
 from contracts.publisher import Publisher
@@ -42,9 +43,7 @@ def read_events(topic: Topic[Any], lines: Iterable[str]) -> Iterator[tuple[str, 
         try:
             event = topic.model.model_validate_json(line)
         except ValidationError as error:
-            problems = "; ".join(
-                f"{'.'.join(map(str, each['loc'])) or 'line'}: {each['msg']}" for each in error.errors()
-            )
+            problems = "; ".join(wrong_parts(error, "line"))
             raise DeployError(f"line {number} is no event of {topic.name}: {problems}") from None
         yield hashlib.sha256(line.strip().encode()).hexdigest()[:32], event
 

@@ -15,10 +15,11 @@ from contracts.brokers import partitions_of, retried, watermarks
 from contracts.catalog import Catalog
 from contracts.codec import Codec
 from contracts.errors import ConsumeError, DecodeError, HeadraceError
-from contracts.headers import headers_of
+from contracts.headers import as_bytes, headers_of
 from contracts.registry import Registry
 from contracts.settings import Settings
-from deploy.dead_letter_text import printable, readable
+from deploy.dead_letter_text import instant, printable, readable
+from deploy.moment import moment
 from services.alerting.condition import Condition
 
 _BROKER_SECONDS = 30.0
@@ -46,16 +47,10 @@ class Start:
         if text.isdecimal():
             return cls(before_end=int(text))
         try:
-            at = datetime.fromisoformat(text)
-        except ValueError:
-            raise typer.BadParameter(
-                "write earliest, latest, how many records before the end of each partition, or a time such as "
-                "2026-03-02T08:30Z",
-                param_hint="--from",
-            ) from None
-        if at.tzinfo is None:
-            raise typer.BadParameter(f"the time has no zone: write {text}Z for UTC", param_hint="--from")
-        return cls(since=at)
+            return cls(since=moment("--from", text))
+        except typer.BadParameter as error:
+            more = "or earliest, latest, or how many records before the end of each partition"
+            raise typer.BadParameter(f"{error.message}, {more}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,32 +61,48 @@ class Line:
     event: Mapping[str, Any] | None
     problem: str | None
 
+    @property
+    def coordinate(self) -> str:
+        """`topic/partition/offset`."""
+        return coordinate(self.message)
+
+    @property
+    def at(self) -> datetime | None:
+        """When it was sent; None if no calendar has it."""
+        return sent_at(self.message)
+
+    @property
+    def said(self) -> str:
+        """The event as JSON, or the problem."""
+        return str(self.problem) if self.event is None else json.dumps(self.event, default=str, ensure_ascii=False)
+
     def text(self, *, headers: bool) -> str:
         """One line, and one for each header; nothing in it is obeyed by a terminal."""
-        key = self.message.key()
-        event = (
-            json.dumps(self.event, default=str, ensure_ascii=False) if self.event is not None else f"({self.problem})"
-        )
-        said = f"{_instant(self.message)}  {_coordinate(self.message)}  {readable(_bytes(key))}  {printable(event)}"
+        said = self.said if self.event is not None else f"({self.said})"
+        line = f"{self._when}  {self.coordinate}  {readable(as_bytes(self.message.key()))}  {printable(said)}"
         if not headers:
-            return said
+            return line
         return "\n".join(
-            [said, *(f"    {printable(name)} = {readable(value)}" for name, value in headers_of(self.message))]
+            [line, *(f"    {printable(name)} = {readable(value)}" for name, value in headers_of(self.message))]
         )
 
     def json(self) -> str:
         """One line; bytes that are no text as hexadecimal digits after 0x."""
-        value = _bytes(self.message.value())
+        key, value = as_bytes(self.message.key()), as_bytes(self.message.value())
         found = {
-            "coordinate": _coordinate(self.message),
-            "at": _instant(self.message),
-            "key": None if self.message.key() is None else readable(_bytes(self.message.key())),
+            "coordinate": self.coordinate,
+            "at": self._when,
+            "key": None if key is None else readable(key),
             "headers": [[name, None if value is None else readable(value)] for name, value in headers_of(self.message)],
             "event": self.event,
         }
         if self.problem is not None:
             found |= {"problem": self.problem, "value_hex": None if value is None else value.hex()}
         return json.dumps(found, default=str)
+
+    @property
+    def _when(self) -> str:
+        return f"{self.message.timestamp()[1]} ms" if self.at is None else instant(self.at)
 
 
 def tail(settings: Settings, topic: str, start: Start, condition: Condition | None, *, follow: bool) -> Iterator[Line]:
@@ -158,7 +169,7 @@ def _places(consumer: Consumer, topic: str, start: Start) -> list[TopicPartition
 
 def decoded(codec: Codec, message: Message) -> Line:
     """The record, decoded if it can be."""
-    value = _bytes(message.value())
+    value = as_bytes(message.value())
     if value is None:
         return Line(message, None, "no value")
     try:
@@ -177,18 +188,14 @@ def unknown_fields(catalog: Catalog, topic: str, condition: Condition) -> list[s
     return sorted(set(condition.fields) - fields)
 
 
-def _coordinate(message: Message) -> str:
+def coordinate(message: Message) -> str:
+    """`topic/partition/offset`."""
     return f"{message.topic()}/{message.partition()}/{message.offset()}"
 
 
-def _instant(message: Message) -> str:
-    at_ms = message.timestamp()[1]
+def sent_at(message: Message) -> datetime | None:
+    """A record's timestamp as an instant; None if no calendar has it."""
     try:
-        at = datetime.fromtimestamp(at_ms / 1000, UTC)
+        return datetime.fromtimestamp(message.timestamp()[1] / 1000, UTC)
     except (ValueError, OverflowError, OSError):
-        return f"{at_ms} ms"
-    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _bytes(value: str | bytes | None) -> bytes | None:
-    return value.encode() if isinstance(value, str) else value
+        return None

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -23,9 +22,9 @@ from contracts.headers import header_of, headers_of
 from contracts.registry import Registry
 from contracts.settings import Settings
 from contracts.topic import TopicContract
-from deploy.dead_letter_text import printable
+from deploy.dead_letter_text import instant, printable
 from deploy.errors import DeployError
-from deploy.records.tail import Start, decoded, messages
+from deploy.records.tail import Start, coordinate, decoded, messages
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _CLOCKS_DIFFER = timedelta(seconds=60)
@@ -59,8 +58,8 @@ class Trace:
                 raise DeployError(f"{coordinate} names no raw record: its ce_id is {raw!r}.")
             coordinate = raw
             topic, message = self._record(coordinate)
-        found = [Step("raw record", coordinate, _at(message), self._event(message))]
-        since = Start(since=max(_at(message) - _CLOCKS_DIFFER, _EPOCH))
+        found = [self._step("raw record", message)]
+        since = Start(since=max((found[0].at or _EPOCH) - _CLOCKS_DIFFER, _EPOCH))
         letters = [topic]
         found += self._rows(topic, coordinate)
         for derived in self._catalog.topics.values():
@@ -78,10 +77,9 @@ class Trace:
         for topic in self._catalog.topics.values():
             if topic.key is not None and topic.derived_from is None:
                 self._say(f"reading {topic.name} for the key")
-                found += [
-                    (m.timestamp()[1], _coordinate(m)) for m in self._of(topic.name, Start()) if m.key() == key.encode()
-                ]
-        return [coordinate for _, coordinate in sorted(found)]
+                records = (each for each in self._of(topic.name, Start()) if each.key() == key.encode())
+                found += [(each.timestamp()[1], coordinate(each)) for each in records]
+        return [place for _, place in sorted(found)]
 
     def _record(self, coordinate: str) -> tuple[TopicContract, Message]:
         name, partition, offset = coordinate.rsplit("/", 2)
@@ -105,7 +103,7 @@ class Trace:
         self._say(f"reading {topic.name}")
         for message in self._of(topic.name, since):
             if header_of(headers_of(message), "ce_id") == coordinate.encode():
-                yield Step("derived record", _coordinate(message), _at(message), self._event(message))
+                yield self._step("derived record", message)
 
     def _letters(self, topic: TopicContract, coordinate: str, since: Start) -> Iterator[Step]:
         self._say(f"reading {topic.dead_letter_topic}")
@@ -114,16 +112,16 @@ class Trace:
             if header_of(headers, "ce_id") == coordinate.encode():
                 by, why = (header_of(headers, f"{ERRORS}{name}") for name in ("connector.name", "exception.message"))
                 said = f"by {(by or b'?').decode(errors='replace')}: {(why or b'').decode(errors='replace')}"
-                yield Step("dead letter", _coordinate(message), _at(message), said)
+                yield replace(self._step("dead letter", message), what=said)
 
     def _alerts(self, coordinate: str, since: Start) -> Iterator[Step]:
         name = self._catalog.topic(topics.ALERTS_RAISED.name).name
         self._say(f"reading {name}")
         for message in self._of(name, since):
-            event = decoded(self._codec, message).event
-            if event is not None and event["coordinate"] == coordinate:
-                said = f"{event['severity']} {event['rule']}: {event['message']}"
-                yield Step("alert", _coordinate(message), _at(message), said)
+            line = decoded(self._codec, message)
+            if line.event is not None and line.event["coordinate"] == coordinate:
+                said = f"{line.event['severity']} {line.event['rule']}: {line.event['message']}"
+                yield Step("alert", line.coordinate, line.at, said)
 
     def _rows(self, topic: TopicContract, coordinate: str) -> Iterator[Step]:
         if topic.lake is None:
@@ -144,9 +142,9 @@ class Trace:
             of = f"of {topic.name}/{row['record_partition']}/{row['record_offset']}"
             yield Step("row", f"lake/{topic.lake.table}", None, of)
 
-    def _event(self, message: Message) -> str:
+    def _step(self, hop: str, message: Message) -> Step:
         line = decoded(self._codec, message)
-        return str(line.problem) if line.event is None else json.dumps(line.event, default=str, ensure_ascii=False)
+        return Step(hop, line.coordinate, line.at, line.said)
 
 
 def lines(steps: list[Step], characters: int) -> Iterator[str]:
@@ -157,7 +155,7 @@ def lines(steps: list[Step], characters: int) -> Iterator[str]:
         if step.at is None or began is None:
             when = ""
         elif step is steps[0]:
-            when = step.at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+            when = instant(step.at)
         else:
             when = f"{(step.at - began).total_seconds():+.3f} s"
         line = f"{step.hop:<14}  {when:>24}  {step.place:<{width}}  {printable(step.what)}"
@@ -175,14 +173,3 @@ def as_json(steps: list[Step]) -> list[Mapping[str, Any]]:
         }
         for each in steps
     ]
-
-
-def _at(message: Message) -> datetime:
-    try:
-        return datetime.fromtimestamp(message.timestamp()[1] / 1000, UTC)
-    except (ValueError, OverflowError, OSError):
-        return _EPOCH
-
-
-def _coordinate(message: Message) -> str:
-    return f"{message.topic()}/{message.partition()}/{message.offset()}"

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self
 import httpx
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints, ValidationError, model_validator
 
-from contracts.contract_file import NotYaml, bytes_of, load_yaml
+from contracts.contract_file import NotYaml, bytes_of, load_yaml, wrong_parts
 
 
 class ReceiversError(Exception):
@@ -85,10 +85,7 @@ def load_receivers(path: Path | None) -> tuple[Receiver, ...]:
     except NotYaml as error:
         raise ReceiversError(f"{path}:{error.line}: {error}") from None
     except ValidationError as error:
-        problems = [
-            f"{path}: {'.'.join(map(str, detail['loc'])) or 'file'}: {detail['msg']}" for detail in error.errors()
-        ]
-        raise ReceiversError("\n".join(problems)) from None
+        raise ReceiversError("\n".join(f"{path}: {each}" for each in wrong_parts(error))) from None
 
 
 def _is_loopback(host: str) -> bool:

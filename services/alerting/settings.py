@@ -19,15 +19,13 @@ class AlertingSettings(Settings):
         default=Path(__file__).parent / "rules.yaml", description="the rules, read again when they change"
     )
     receivers_file: Path | None = Field(default=None, description="who is notified; none: nobody")
-    # Records that may wait for a delivery of their alerts before reading of their partition stops.
     window_records: int = Field(
         default=5_000, ge=1, description="records of a partition that may wait for the delivery of their alerts"
     )
-    # A consumer that does nothing for so long while records wait is begun anew.
     stall_seconds: float = Field(
         default=60.0, ge=1.0, description="a consumer that does nothing for so long while records wait is begun anew"
     )
-    # How long the partitions of a killed worker lie idle; brokers take 6 seconds at least.
+    # Brokers take 6 seconds at least.
     session_timeout_seconds: float = Field(
         default=10.0, ge=6.0, description="how long a killed worker's partitions lie idle"
     )

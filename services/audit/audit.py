@@ -40,12 +40,12 @@ LAKE = "lake"
 
 def begun_since(broker: Broker, plan: Plan, since: State) -> list[str]:
     """The pipelines that have run, and had not when the last clean audit was made: of what they were to derive it saw nothing."""
+    seen = {topic for topic, audited in since.topics.items() if audited.resume}
+    with_records = {topic for topic, audited in since.topics.items() if any(audited.ends.values())}
     return [
         str(source.by)
         for source in plan.derived
-        if not getattr(since.topics.get(source.name), "resume", None)
-        and any(getattr(since.topics.get(source.coordinates_of.name), "ends", {}).values())
-        and has_run(broker, source)
+        if source.name not in seen and source.coordinates_of.name in with_records and has_run(broker, source)
     ]
 
 
@@ -208,7 +208,7 @@ class Audit:
             self._cut.at_ms - source.contract.retention_days * _DAY_MS,
             redriven=self._intake.redriven(raw),
             at_least_once=self._at_least_once,
-            is_filtered=source.is_filtered,
+            is_filtered=source.contract.is_filtered,
         )
         yield from derivation.findings()
         for tally in derivation.tallies.values():

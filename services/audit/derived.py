@@ -78,7 +78,7 @@ class Derivation:
         `is_filtered`: the derived topic may leave raw records out; which ones, the records' `wanted` tell, if they tell it.
         """
         self.hop = f"{raw.topic} → {derived.window.topic}"
-        self._raw, self._records, self._derived, self._dead = raw, records, derived, dead
+        self._raw, self._derived, self._dead = raw, derived, dead
         self._at = concatenated([part.at for part in records], np.int64)
         topic = derived.window.topic
         self._found = {
@@ -198,9 +198,9 @@ class Derivation:
 
     def _left_out(self, missing: Codes) -> Mask:
         """Which of these readable raw records the derived topic may do without."""
-        places = np.searchsorted(self._at, missing)
         if not self._is_filtered:
             return np.zeros(len(missing), np.bool_)
+        places = np.searchsorted(self._at, missing)
         left_out: Mask = self._readable[places] & (True if self._wanted is None else ~self._wanted[places])
         note = "left out, and no filter tells whether rightly" if self._wanted is None else "left out by the filter"
         for partition, tally in self.tallies.items():

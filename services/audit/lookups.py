@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from contracts.catalog import Catalog
-from contracts.contract_file import NotYaml, bytes_of, load_yaml
 from contracts.errors import ContractError
-from services.audit.errors import CouldNotAudit
+from services.audit.told_files import load
 
 
 class _Part(BaseModel):
@@ -62,20 +62,10 @@ class Recomputed:
 
 def load_lookups(path: Path, catalog: Catalog) -> dict[str, Recomputed]:
     """By topic. Raises CouldNotAudit, naming file and key, if it is not readable or names what no contract knows."""
-    try:
-        content = load_yaml(bytes_of(path)) or {}
-        found = TypeAdapter(dict[str, Lookups]).validate_python(content)
-        return {topic: _placed(topic, lookups, catalog) for topic, lookups in found.items()}
-    except NotYaml as error:
-        raise CouldNotAudit(f"{path}:{error.line}: {error}") from error
-    except (OSError, ContractError) as error:
-        raise CouldNotAudit(f"{path}: {error}") from error
-    except ValidationError as error:
-        problems = (f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
-        raise CouldNotAudit(f"{path}: {'; '.join(problems)}") from error
+    return load(path, Lookups, partial(_placed, catalog))
 
 
-def _placed(topic: str, lookups: Lookups, catalog: Catalog) -> Recomputed:
+def _placed(catalog: Catalog, topic: str, lookups: Lookups) -> Recomputed:
     schema = catalog.schema(topic)
     for field in (*lookups.fields, lookups.versions, *(join.by for join in lookups.joins)):
         if f'"{field}"' not in schema:

@@ -43,11 +43,6 @@ class Source:
         return self.raw or self.contract
 
     @property
-    def is_filtered(self) -> bool:
-        """Whether it may have no record of a raw one."""
-        return self.contract.derivation is not None and self.contract.derivation.records == "some"
-
-    @property
     def unproven(self) -> tuple[str, ...]:
         """Fields of a derived topic that the audit takes as they are."""
         if self.raw is None:

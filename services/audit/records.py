@@ -11,7 +11,7 @@ import pyarrow as pa
 from confluent_kafka import Message
 
 from contracts.dead_letters.headers import REDRIVEN_FROM
-from contracts.headers import header_of, headers_of
+from contracts.headers import as_bytes, header_of, headers_of
 from contracts.limits import DERIVED_BYTES, RAW_BYTES, fits
 from contracts.registry import Registry
 from contracts.settings import RegistrySettings, S3Settings
@@ -134,7 +134,7 @@ class _Reader:
 
     def take(self, batch: list[Message]) -> None:
         reading = self._reading
-        keys, values = [_bytes(message.key()) for message in batch], [_bytes(message.value()) for message in batch]
+        keys, values = [as_bytes(message.key()) for message in batch], [as_bytes(message.value()) for message in batch]
         headers = [headers_of(message) for message in batch]
         ids = pa.array([header_of(each, "ce_id") for each in headers], pa.binary())
         at = codes(np.full(len(batch), reading.partition), np.array([message.offset() for message in batch]))
@@ -247,7 +247,3 @@ class _Reader:
             return None
         writer = self._writers.get(schema_id)
         return None if writer is None else Decoding.of(writer, self._reading.schema)
-
-
-def _bytes(value: str | bytes | None) -> bytes | None:
-    return value.encode() if isinstance(value, str) else value

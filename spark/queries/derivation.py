@@ -62,8 +62,7 @@ _OF_THE_MOMENT = ("CurrentTimestamp", "CurrentDate", "CurrentTime", "LocalTimest
 def route(pipeline: Pipeline, catalog: Catalog) -> Route:
     """From which topic to which."""
     source, target = catalog.topic(pipeline.source), catalog.topic(pipeline.target)
-    filters = target.derivation is not None and target.derivation.records == "some"
-    return Route(pipeline.name, source.name, target.name, source.dead_letter_topic, filters)
+    return Route(pipeline.name, source.name, target.name, source.dead_letter_topic, target.is_filtered)
 
 
 def target_schema(pipeline: Pipeline, catalog: Catalog, registry: Registry, producer: str | None = None) -> OwnSchema:
@@ -267,10 +266,9 @@ def _called(pipeline: Pipeline, given: DataFrame) -> DataFrame:
 
 
 def _check_steps(pipeline: Pipeline, made: DataFrame, given: DataFrame, target: TopicContract) -> None:
-    lets_some = target.derivation is not None and target.derivation.records == "some"
     try:
         for step in steps(made, given):
-            if step.nodeName() == FILTER and not lets_some:
+            if step.nodeName() == FILTER and not target.is_filtered:
                 raise PipelineUnfit(
                     f"{pipeline.name} leaves records out, and the contract of {target.name} promises one for each: write records: some there, "
                     "or keep them all"

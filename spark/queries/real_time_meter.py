@@ -60,10 +60,8 @@ class Meter:
 
     def look(self) -> Mark:
         """Set the gauges; the target topics' ends of now. Raises SinkRefused as `check_dead_letters` does."""
-        ends = mark(self._sampler, self._route)
-        newest = self._sampled(self._moved(ends))
-        self.ends = ends
-        self._measure(newest)
+        self._sample()
+        ends = self.ends
         self.check_dead_letters()
         if time.monotonic() > self._window_ends_at:
             self._begin_window()
@@ -92,14 +90,19 @@ class Meter:
         self._window_ends_at = time.monotonic() + _WINDOW_SECONDS
         self._bad, self._good_before = 0, self._good()
 
+    def _sample(self) -> None:
+        """Set the gauges by the newest records, and the target topics' ends."""
+        ends = mark(self._sampler, self._route)
+        newest = self._sampled(self._moved(ends))
+        self.ends = ends
+        self._measure(newest)
+
     def _seen(self) -> int:
         """Records of the window, bad ones included."""
         if not self._route.filters:
             return self._bad + self._good() - self._good_before
         # A filter takes good ones away: what counts is how far the query has come.
-        ends = mark(self._sampler, self._route)
-        self._measure(self._sampled(self._moved(ends)))
-        self.ends = ends
+        self._sample()
         return max(self._bad, self._good() - self._good_before)
 
     def _good(self) -> int:

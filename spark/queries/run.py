@@ -8,7 +8,6 @@ import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 
 import structlog
 from pyspark.java_gateway import ensure_callback_server_started
@@ -17,7 +16,6 @@ from pyspark.sql import SparkSession
 from contracts.catalog import Catalog
 from contracts.provision import check_limits
 from contracts.registry import Registry
-from contracts.settings import KafkaSettings
 from spark.pipeline import Pipeline
 from spark.queries.derivation import route
 from spark.queries.live import Live
@@ -40,14 +38,14 @@ def run_pipelines(pipelines: Sequence[Pipeline], settings: SparkSettings, catalo
     """Run them until asked to stop; one that fails stops all. Raises what ends it: TopicUnfit, TakenOver, QueryFailed, PositionsDisagree,
     PipelineUnfit and others.
     """
-    routes = [route(pipeline, catalog) for pipeline in pipelines]
-    check_limits(settings.kafka, catalog, [topic for way in routes for topic in (way.target, way.dead_letters)])
     lifecycle = Lifecycle()
+    runs = [_Run(pipeline, settings, catalog, lifecycle) for pipeline in pipelines]
+    written = [topic for run in runs for topic in (run.route.target, run.route.dead_letters)]
+    check_limits(settings.kafka, catalog, written)
     lifecycle.listen()
     with ExitStack() as ending:
         # A last holder that was killed is watched while Spark starts, which takes as long.
         leases = ending.enter_context(ThreadPoolExecutor(len(pipelines), "lease"))
-        runs = [_Run(pipeline, settings, catalog, lifecycle) for pipeline in pipelines]
         for run in runs:
             ending.callback(run.lease.release)
         acquired = [leases.submit(run.lease.acquire) for run in runs]
@@ -73,49 +71,44 @@ def _wait(running: Mapping[Future[None], str], lifecycle: Lifecycle) -> None:
         raise failures[0][1]
 
 
-@dataclass
 class _Run:
-    """One pipeline in this process."""
+    """One pipeline in the process that `of_process` is about."""
 
-    pipeline: Pipeline
-    settings: SparkSettings
-    catalog: Catalog
-    of_process: Lifecycle
-
-    def __post_init__(self) -> None:
-        self.route = route(self.pipeline, self.catalog)
+    def __init__(self, pipeline: Pipeline, settings: SparkSettings, catalog: Catalog, of_process: Lifecycle) -> None:
+        self.pipeline, self.route = pipeline, route(pipeline, catalog)
         # Whoever starts fences the one before: the lease only says which of two may run.
-        prefix = f"leases/{self.pipeline.name}/{self.route.target}"
-        self.lease = Lease(self.settings.s3, prefix, self.settings.live.lease_seconds, resumes=True)
-        self.lifecycle = self.of_process.holding(self.lease)
+        prefix = f"leases/{pipeline.name}/{self.route.target}"
+        self.lease = Lease(settings.s3, prefix, settings.live.lease_seconds, resumes=True)
+        self._settings, self._catalog = settings, catalog
+        self._lifecycle = of_process.holding(self.lease)
 
     def run(self, spark: SparkSession, registry: Registry, acquired: Future[None]) -> None:
         """Until asked to stop; `acquired` is the lease's."""
         acquired.result()
-        mode = self.settings.live.mode
+        mode = self._settings.live.mode
         with ExitStack() as ending:
             if mode != Mode.EXACTLY_ONCE:
                 # Whoever writes exactly once is fenced.
-                succession = Succession(self.settings.kafka, self.route, self.lease)
+                succession = Succession(self._settings.kafka, self.route, self.lease)
                 ending.enter_context(succession.watched(lambda: _end_at_once(spark)))
             if mode == Mode.REAL_TIME:
-                RealTime(spark, self.pipeline, self.settings, self.catalog, registry, self.lifecycle).run()
+                RealTime(spark, self.pipeline, self._settings, self._catalog, registry, self._lifecycle).run()
                 return
             with suppress(StopRequested):
                 sink = self._sink()
-                live = Live(spark, self.pipeline, self.settings, self.catalog, registry, sink, self.lifecycle)
+                live = Live(spark, self.pipeline, self._settings, self._catalog, registry, sink, self._lifecycle)
                 query = live.start()
-                self.lifecycle.run([query] if query is not None else [])
+                self._lifecycle.run([query] if query is not None else [])
 
     def _sink(self) -> Sink:
-        kafka: KafkaSettings = self.settings.kafka
-        live, epoch, notice_seconds = self.settings.live, self.lifecycle.epoch, self.lifecycle.notice_seconds
+        kafka, live = self._settings.kafka, self._settings.live
+        epoch, notice_seconds = self._lifecycle.epoch, self._lifecycle.notice_seconds
         if live.mode == Mode.AT_LEAST_ONCE:
             at_least_once = AtLeastOnceSink(kafka, self.route, live, epoch, notice_seconds, self.pipeline.lookups)
-            at_least_once.take_over(self.lifecycle.stopping)
+            at_least_once.take_over(self._lifecycle.stopping)
             return at_least_once
         sink = ExactlyOnceSink(kafka, self.route, live, epoch, notice_seconds)
-        threading.Thread(target=sink.keep_offsets, args=[self.lifecycle], name="keep-offsets", daemon=True).start()
+        threading.Thread(target=sink.keep_offsets, args=[self._lifecycle], name="keep-offsets", daemon=True).start()
         return sink
 
 

@@ -62,6 +62,14 @@ class LiveSettings(_Part):
     on_data_loss: OnDataLoss = Field(default="stop", description="what to do where records are gone unread")
     lease_seconds: float = Field(default=6.0, gt=0, description="a successor takes over after so much silence")
 
+    def fault_of_several(self) -> str | None:
+        """Why a process can't run several pipelines with these settings; None if it can."""
+        if self.resume_from != "both":
+            return "HEADRACE_LIVE__RESUME_FROM is about one pipeline, and would begin others anew"
+        if self.mode == Mode.REAL_TIME:
+            return "in real-time mode a process runs one pipeline, whose tasks hold their slots"
+        return None
+
 
 class LakeSettings(_Part):
     """The lake writer: the longer between two commits (seconds), the larger the files.

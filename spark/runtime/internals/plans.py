@@ -80,17 +80,15 @@ def carrying(made: DataFrame, source: DataFrame, whole: DataFrame, unfiltered: s
     attributes = [each for each in items(_plan(whole).output()) if each.exprId().id() not in given]
     spark, plan = made.sparkSession, _plan(whole)
     jvm: Any = spark.sparkContext._jvm
+    catalyst = jvm.org.apache.spark.sql.catalyst
     kept = [each for each in attributes if each.name() == unfiltered]
     for node in reversed(nodes):
         if node.nodeName() == "Project":
             columns = _seq(jvm, [*items(node.projectList()), *attributes])
-            plan = jvm.org.apache.spark.sql.catalyst.plans.logical.Project(columns, plan)
+            plan = catalyst.plans.logical.Project(columns, plan)
         elif node.nodeName() == FILTER and kept:
-            either, not_null = (
-                getattr(jvm.org.apache.spark.sql.catalyst.expressions, each) for each in ("Or", "IsNotNull")
-            )
-            condition = either(not_null(kept[0]), node.condition())
-            plan = jvm.org.apache.spark.sql.catalyst.plans.logical.Filter(condition, plan)
+            condition = catalyst.expressions.Or(catalyst.expressions.IsNotNull(kept[0]), node.condition())
+            plan = catalyst.plans.logical.Filter(condition, plan)
         else:
             plan = node.withNewChildren(_seq(jvm, [plan]))
     return frame_of(spark, plan)
