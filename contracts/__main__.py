@@ -7,12 +7,12 @@ import sys
 import structlog
 from confluent_kafka import KafkaException
 
-from contracts.catalog import load_catalog
 from contracts.command_line import command_line
+from contracts.definitions.catalog import load_catalog
 from contracts.errors import HeadraceError
 from contracts.observe import configure_logging
-from contracts.provision import create_topics, register_contracts
-from contracts.registry import Registry
+from contracts.servers.provision import create_topics, register_contracts
+from contracts.servers.registry import Registry
 from contracts.settings import Settings, read_settings
 
 _log = structlog.get_logger(__name__)

@@ -16,7 +16,7 @@ contracts_app = typer.Typer(no_args_is_help=True, help="Check, generate, release
 @contracts_app.command("check")
 def check_contracts() -> None:
     """Check every rule of the contract files, without a server; list every problem."""
-    from contracts.catalog import load_catalog
+    from contracts.definitions.catalog import load_catalog
 
     _stop_on_problems()
     catalog = load_catalog()
@@ -26,8 +26,8 @@ def check_contracts() -> None:
 @contracts_app.command("generate")
 def generate_code() -> None:
     """Write the event models and topic handles that the schemas ask for."""
-    from contracts.catalog import load_catalog
-    from contracts.generate import generate
+    from contracts.definitions.catalog import load_catalog
+    from contracts.documents.python import generate
 
     with _sentences():
         _report("wrote", generate(load_catalog()).write(), nothing="the generated code is up to date")
@@ -39,8 +39,8 @@ def release_schemas(
     every: Annotated[bool, typer.Option("--all", help="Freeze those of all topics.")] = False,
 ) -> None:
     """Freeze the schema files of topics: from now on, a change is a new version file."""
-    from contracts.catalog import load_catalog
-    from contracts.release import release
+    from contracts.checks.release import release
+    from contracts.definitions.catalog import load_catalog
 
     if bool(topics) == every:
         raise typer.BadParameter("name the topics, or say --all")
@@ -56,7 +56,7 @@ def write_documents(
     ] = False,
 ) -> None:
     """Write the flow diagram, the ODCS files and the AsyncAPI file under docs/."""
-    from contracts.catalog import load_catalog
+    from contracts.definitions.catalog import load_catalog
     from contracts.documents.files import documents
 
     with _sentences():
@@ -77,7 +77,7 @@ def _sentences() -> Iterator[None]:
 
 
 def _stop_on_problems(*, for_release: bool = False) -> None:
-    from contracts.check import check
+    from contracts.checks.check import check
 
     if problems := check(for_release=for_release):
         _fail(map(str, problems))

@@ -15,14 +15,14 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from confluent_kafka.admin import AdminClient
 from pydantic import ValidationError
 
-from contracts.brokers import partitions_of, retried, topic_ids, watermarks
-from contracts.catalog import Catalog, load_catalog
-from contracts.codec import Codec
+from contracts.definitions.catalog import Catalog, load_catalog
 from contracts.errors import ConsumeError, DecodeError, Malformed, RegistryUnavailable, Truncated
 from contracts.handle import E, Topic
-from contracts.headers import as_bytes, header_of, headers_of
-from contracts.limits import check_size, record_limit
-from contracts.registry import Registry
+from contracts.records.codec import Codec
+from contracts.records.headers import as_bytes, header_of, headers_of
+from contracts.records.limits import check_size
+from contracts.servers.brokers import partitions_of, retried, topic_ids, watermarks
+from contracts.servers.registry import Registry
 from contracts.settings import Settings
 
 _CONFIG = {
@@ -143,7 +143,7 @@ class Subscriber(Generic[E]):
         contracts = catalog or load_catalog()
         schema = contracts.schema(topic.name)
         self._topic = topic
-        self._most_bytes = record_limit(contracts.topic(topic.name))
+        self._most_bytes = contracts.topic(topic.name).most_record_bytes
         self._group = group
         self._start = start
         self._on_data_loss = on_data_loss

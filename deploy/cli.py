@@ -12,7 +12,7 @@ import typer
 
 from deploy.moment import moment
 from deploy.options import DEFAULT_DIRECTORY, RunningStack
-from services.audit.hop import HOPS, Hop
+from services.audit.hops.hop import HOPS, Hop
 from spark.runtime.mode import Mode
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Headrace: events under contract, on one machine.")
@@ -65,7 +65,7 @@ def up(
     from dataclasses import replace
 
     from contracts.settings import read_settings
-    from deploy.local.ports import Ports
+    from deploy.local.servers.ports import Ports
     from deploy.local.up import Options
     from deploy.local.up import up as run
     from deploy.pipelines import chosen_pipelines
@@ -128,7 +128,7 @@ def audit(
     Audits what the HEADRACE_ variables name, or, where they name no brokers, the stack in --dir; it may be running: what comes
     after the start of the audit is left to the next one. Exit status 0: clean, 1: findings, 2: no verdict.
     """
-    from contracts.catalog import load_catalog
+    from contracts.definitions.catalog import load_catalog
     from contracts.settings import read_settings
     from deploy.errors import DeployError
     from deploy.local.client import env_file
@@ -194,7 +194,7 @@ def list_pipelines(
     """
     import json
 
-    from contracts.catalog import load_catalog
+    from contracts.definitions.catalog import load_catalog
     from deploy import pipelines
     from deploy.errors import DeployError
     from deploy.local.client import client_settings
@@ -236,11 +236,11 @@ def tail(
     from contextlib import suppress
     from itertools import islice
 
-    from contracts.catalog import load_catalog
+    from contracts.definitions.catalog import load_catalog
     from deploy.local.client import client_settings
     from deploy.records.tail import Start, unknown_fields
     from deploy.records.tail import tail as lines_of
-    from services.alerting.condition import Condition
+    from services.alerting.rules.condition import Condition
 
     begin, catalog = Start.of(start), load_catalog()
     try:
@@ -272,9 +272,9 @@ def trace(
     import json
     import shutil
 
-    from contracts.catalog import load_catalog
-    from contracts.coordinates import is_coordinate
-    from contracts.registry import Registry
+    from contracts.definitions.catalog import load_catalog
+    from contracts.records.coordinates import is_coordinate
+    from contracts.servers.registry import Registry
     from deploy.local.client import client_settings
     from deploy.records import trace as following
 
@@ -313,7 +313,7 @@ def send(
     Of a file nothing is sent unless every line is an event; standard input is sent as it comes, up to the first line that is none.
     The same line has the same event id, so a Subscriber takes what was sent twice once.
     """
-    from contracts.catalog import load_catalog
+    from contracts.definitions.catalog import load_catalog
     from deploy.local.client import client_settings
     from deploy.records.send import handle_of, read_events
     from deploy.records.send import send as publish

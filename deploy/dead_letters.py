@@ -16,7 +16,7 @@ from deploy.options import DEFAULT_DIRECTORY, RunningStack
 if TYPE_CHECKING:
     from contracts.dead_letters.selection import Selection
     from contracts.dead_letters.topic import DeadLetterTopic
-    from contracts.registry import Registry
+    from contracts.servers.registry import Registry
 
 dlq_app = typer.Typer(
     no_args_is_help=True,
@@ -198,10 +198,10 @@ def purge(
 
 @contextmanager
 def _topics(directory: Path, topic: str | None) -> Iterator[tuple[list[DeadLetterTopic], Registry]]:
-    from contracts.catalog import load_catalog
     from contracts.dead_letters.topic import DeadLetterTopic
+    from contracts.definitions.catalog import load_catalog
     from contracts.observe import configure_logging
-    from contracts.registry import Registry
+    from contracts.servers.registry import Registry
     from deploy.local.client import client_settings
 
     settings, catalog = client_settings(directory), load_catalog()
@@ -224,7 +224,7 @@ def _selection(reason: str | None, since: str | None, until: str | None, coordin
 
 
 def _coordinate(text: str) -> str:
-    from contracts.coordinates import is_coordinate
+    from contracts.records.coordinates import is_coordinate
 
     if not is_coordinate(text):
         raise typer.BadParameter("a coordinate is TOPIC/PARTITION/OFFSET, such as flights.departed.v1/0/17")

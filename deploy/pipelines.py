@@ -10,14 +10,14 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from contracts.catalog import Catalog
-from contracts.pipelines import declared_pipelines, pipeline_files
-from contracts.s3 import s3_client
+from contracts.definitions.catalog import Catalog
+from contracts.definitions.pipelines import declared_pipelines, pipeline_files
+from contracts.servers.s3 import s3_client
 from contracts.settings import S3Settings, Settings
 from deploy.errors import DeployError
-from deploy.local.deployable import deployables
-from services.audit.broker import Broker
+from deploy.local.processes.deployable import deployables
 from services.audit.errors import CouldNotAudit
+from services.audit.sources.broker import Broker
 from spark.runtime.settings import LiveSettings
 
 

@@ -20,9 +20,9 @@ def _group() -> None:
 @contracts_app.command("register")
 def register(directory: RunningStack = DEFAULT_DIRECTORY) -> None:
     """Register every schema version at the registry, oldest first; refuse an incompatible one."""
-    from contracts.catalog import load_catalog
-    from contracts.provision import register_contracts
-    from contracts.registry import Registry
+    from contracts.definitions.catalog import load_catalog
+    from contracts.servers.provision import register_contracts
+    from contracts.servers.registry import Registry
     from deploy.local.client import client_settings
 
     with Registry(client_settings(directory).registry) as registry:
@@ -34,8 +34,8 @@ def create(directory: RunningStack = DEFAULT_DIRECTORY) -> None:
     """Create the topics and dead-letter topics that are missing; bring partitions and retention up to the contracts."""
     from confluent_kafka import KafkaException
 
-    from contracts.catalog import load_catalog
-    from contracts.provision import create_topics
+    from contracts.definitions.catalog import load_catalog
+    from contracts.servers.provision import create_topics
     from deploy.errors import DeployError
     from deploy.local.client import client_settings
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
-from contracts.generated_files import GeneratedFiles
+from contracts.documents.generated_files import GeneratedFiles
 from contracts.settings import HttpSettings, KafkaSettings, RegistrySettings, S3Settings, Settings
 from services.alerting.settings import AlertingSettings
 from services.audit.settings import AuditSettings

@@ -18,8 +18,8 @@ def _group() -> None:
 @rules_app.command("check")
 def check(file: Annotated[Path, typer.Argument(help="A rules file, as alerting reads it.")]) -> None:
     """Check a rules file against the contracts, without a stack; list every problem. Exit 1: alerting would refuse it."""
-    from contracts.catalog import load_catalog
-    from services.alerting.rulebook import RulebookError, load_rulebook
+    from contracts.definitions.catalog import load_catalog
+    from services.alerting.rules.rulebook import RulebookError, load_rulebook
 
     try:
         found = load_rulebook(file, load_catalog())

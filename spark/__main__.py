@@ -9,11 +9,11 @@ from pathlib import Path
 
 import structlog
 
-from contracts.catalog import load_catalog
 from contracts.command_line import command_line
+from contracts.definitions.catalog import load_catalog
+from contracts.definitions.pipelines import pipeline_files
 from contracts.errors import HeadraceError
 from contracts.observe import configure_logging
-from contracts.pipelines import pipeline_files
 from contracts.settings import read_settings
 from spark.pipelines import load
 from spark.queries import repair_command

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from deploy.local.stack import LocalStack
+from deploy.local.servers.stack import LocalStack
 
 _LONGEST = (
     "tests/system/",

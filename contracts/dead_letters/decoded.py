@@ -9,11 +9,11 @@ from typing import Any
 
 import fastavro
 
-from contracts.avro_walk import Walk
-from contracts.codec import NOT_AVRO, Codec
 from contracts.errors import DecodeError, HeadraceError, RegistryError, RegistryRefused, TrailingBytes, UnknownSchemaId
-from contracts.registry import Registry
-from contracts.wire import FRAME_BYTES, schema_id_of
+from contracts.records.avro_walk import Walk
+from contracts.records.codec import NOT_AVRO, Codec
+from contracts.records.wire import FRAME_BYTES, schema_id_of
+from contracts.servers.registry import Registry
 
 
 @dataclass(frozen=True, slots=True)

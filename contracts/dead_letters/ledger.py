@@ -9,13 +9,13 @@ from typing import Self
 from pydantic import ValidationError
 
 from contracts import topics
-from contracts.codec import Codec
-from contracts.dead_letters.headers import TEXT_CHARACTERS
 from contracts.dead_letters.letter import DeadLetter
 from contracts.dead_letters.log import committed_records, wait_for_open_transactions
 from contracts.errors import DecodeError, UnknownSchemaId
 from contracts.events import DeadLetterSettled, Settlement
-from contracts.registry import Registry
+from contracts.records.codec import Codec
+from contracts.records.dead_letter_headers import TEXT_CHARACTERS
+from contracts.servers.registry import Registry
 from contracts.settings import KafkaSettings
 
 LEDGER = topics.DEADLETTERS_SETTLED.name

@@ -12,8 +12,8 @@ from typing import Self
 
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_NOT_AVAILABLE, Message
 
-from contracts.coordinates import place_of
-from contracts.dead_letters.headers import (
+from contracts.records.coordinates import place_of
+from contracts.records.dead_letter_headers import (
     ERRORS,
     REDRIVEN_FROM,
     STUMP_BYTES,
@@ -21,8 +21,8 @@ from contracts.dead_letters.headers import (
     TIMESTAMP,
     original_headers,
 )
-from contracts.headers import header_of, headers_of
-from contracts.limits import record_size
+from contracts.records.headers import header_of, headers_of
+from contracts.records.limits import record_size
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

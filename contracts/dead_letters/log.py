@@ -17,8 +17,8 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
-from contracts.brokers import list_offsets, retried, watermarks
 from contracts.errors import ConsumeError
+from contracts.servers.brokers import list_offsets, retried, watermarks
 from contracts.settings import KafkaSettings
 
 _PATIENCE_SECONDS = 15.0

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from contracts.dead_letters.ledger import Ledger
 from contracts.dead_letters.letter import DeadLetter
-from contracts.limits import ADDED_BYTES, fits
+from contracts.records.limits import ADDED_BYTES, fits
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
-from contracts.catalog import Catalog
 from contracts.dead_letters.ledger import LEDGER, Ledger
 from contracts.dead_letters.letter import DeadLetter
 from contracts.dead_letters.log import committed_records, topics_there
 from contracts.dead_letters.selection import Home
 from contracts.dead_letters.transaction import Settling
+from contracts.definitions.catalog import Catalog
 from contracts.errors import ConsumeError, SettlementError
-from contracts.limits import record_limit
 from contracts.publisher import Outlet
-from contracts.registry import Registry
+from contracts.servers.registry import Registry
 from contracts.settings import KafkaSettings
 
 
@@ -54,7 +53,7 @@ class DeadLetterTopic:
     def homes(self) -> Mapping[str, Home]:
         """The topics that records may go back to."""
         return {
-            contract.name: Home(self._there[contract.name], record_limit(contract))
+            contract.name: Home(self._there[contract.name], contract.most_record_bytes)
             for contract in self._catalog.topics.values()
             if contract.name in self._there
         }

@@ -11,13 +11,13 @@ from typing import Any, Self
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from contracts.dead_letters.headers import REDRIVEN_FROM, Header
 from contracts.dead_letters.ledger import settled
 from contracts.dead_letters.letter import DeadLetter
 from contracts.errors import SettlementError
 from contracts.events import DeadLetterSettled, Settlement
-from contracts.producer_config import PRODUCER_CONFIG
 from contracts.publisher import Outlet
+from contracts.records.dead_letter_headers import REDRIVEN_FROM, Header
+from contracts.servers.producer_config import PRODUCER_CONFIG
 from contracts.settings import KafkaSettings
 
 TRANSACTION_LETTERS = 500

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from contracts.catalog import Catalog
+from contracts.definitions.catalog import Catalog
+from contracts.definitions.example import example_files
+from contracts.definitions.topic import TopicContract
 from contracts.documents.servers import SERVERS
-from contracts.example import example_files
-from contracts.topic import TopicContract
 
 _TEXT = {"type": "string"}
 _EVENT_HEADERS = {

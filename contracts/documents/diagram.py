@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from contracts.catalog import Catalog
+from contracts.definitions.catalog import Catalog
+from contracts.definitions.pipelines import pipeline_files
+from contracts.definitions.topic import COMMANDS, LAKE
 from contracts.errors import ContractError
-from contracts.pipelines import pipeline_files
-from contracts.topic import COMMANDS, LAKE
 
 BEGIN, END = "<!-- flow:begin -->", "<!-- flow:end -->"
 

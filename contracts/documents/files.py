@@ -7,12 +7,12 @@ from typing import Any
 
 import yaml
 
-from contracts.catalog import Catalog
+from contracts.definitions.catalog import Catalog
 from contracts.documents.asyncapi import asyncapi
 from contracts.documents.diagram import BEGIN, END, with_diagram
+from contracts.documents.generated_files import GeneratedFiles
 from contracts.documents.odcs import odcs
 from contracts.errors import ContractError
-from contracts.generated_files import GeneratedFiles
 
 _HEADER = "# Generated from the contracts by `headrace contracts docs`; do not edit.\n"
 _FLOW = Path("docs/flow.md")

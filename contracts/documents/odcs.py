@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from contracts.catalog import Catalog
+from contracts.checks.schema_rules import kind, non_null
+from contracts.definitions.catalog import Catalog
+from contracts.definitions.topic import TopicContract
 from contracts.documents.servers import SERVERS
-from contracts.schema_rules import kind, non_null
-from contracts.topic import TopicContract
 
 _LOGICAL = {
     "string": "string",

@@ -10,7 +10,7 @@ from dotenv import dotenv_values
 from contracts.settings import Settings, read_settings
 from deploy.errors import DeployError
 from deploy.local.folder import Folder
-from deploy.local.process import running
+from deploy.local.processes.process import running
 
 _BROKERS, _REGISTRY = "HEADRACE_KAFKA__BOOTSTRAP_SERVERS", "HEADRACE_REGISTRY__URL"
 

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from deploy.errors import DeployError, StackBusy
-from deploy.local.deployable import deployables
-from deploy.local.ports import Ports
-from deploy.local.process import stop_leftovers
-from deploy.local.stack import STOP_ORDER
+from deploy.local.processes.deployable import deployables
+from deploy.local.processes.process import stop_leftovers
+from deploy.local.servers.ports import Ports
+from deploy.local.servers.stack import STOP_ORDER
 
 _OURS = ("kafka", "registry", "s3", "logs", "run", "state.json", "env")
 _GRACE_SECONDS = 120

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from contracts.catalog import load_catalog
-from deploy.local import view
+from contracts.definitions.catalog import load_catalog
 from deploy.local.folder import Folder
-from deploy.local.gauges import Gauges
-from deploy.local.process import resident_bytes, running
-from deploy.local.snapshot import ProcessState, Snapshot
-from deploy.local.stack import LocalStack
+from deploy.local.processes.process import resident_bytes, running
+from deploy.local.servers.stack import LocalStack
+from deploy.local.watching import view
+from deploy.local.watching.gauges import Gauges
+from deploy.local.watching.snapshot import ProcessState, Snapshot
 
 _COLUMNS = 120
 """Of what isn't printed on a terminal."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from deploy.local.client import client_environment
-from deploy.local.spark_env import spark_env
+from deploy.local.downloads.spark_env import spark_env
 
 
 def run(name: str, options: Sequence[str], directory: Path) -> int:

@@ -20,20 +20,20 @@ from rich.console import Console
 from rich.live import Live as LiveDisplay
 
 from contracts import topics
-from contracts.catalog import load_catalog
-from contracts.pipelines import pipeline_files
+from contracts.definitions.catalog import load_catalog
+from contracts.definitions.pipelines import pipeline_files
 from deploy.errors import DeployError
-from deploy.local import view
-from deploy.local.attempts import Attempts
-from deploy.local.deployable import ROLES, Deployable, deployables
 from deploy.local.folder import Folder
-from deploy.local.gauges import NOT_LISTENING, Gauges
-from deploy.local.landing import upload_dimensions
-from deploy.local.ports import Ports
-from deploy.local.process import resident_bytes
-from deploy.local.snapshot import ProcessState, Snapshot
-from deploy.local.stack import LocalStack
-from deploy.local.supervisor import Supervised, Supervisor
+from deploy.local.processes.attempts import Attempts
+from deploy.local.processes.deployable import ROLES, Deployable, deployables
+from deploy.local.processes.process import resident_bytes
+from deploy.local.processes.supervisor import Supervised, Supervisor
+from deploy.local.servers.landing import upload_dimensions
+from deploy.local.servers.ports import Ports
+from deploy.local.servers.stack import LocalStack
+from deploy.local.watching import view
+from deploy.local.watching.gauges import NOT_LISTENING, Gauges
+from deploy.local.watching.snapshot import ProcessState, Snapshot
 
 _TICK_SECONDS = 0.25
 _SNAPSHOT_SECONDS = 1.0

@@ -9,12 +9,12 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from contracts import topics
-from contracts.catalog import Catalog
-from contracts.contract_file import wrong_parts
+from contracts.definitions.catalog import Catalog
+from contracts.definitions.contract_file import wrong_parts
 from contracts.errors import HeadraceError
 from contracts.handle import Topic
 from contracts.publisher import Publisher
-from contracts.registry import Registry
+from contracts.servers.registry import Registry
 from contracts.settings import Settings
 from deploy.errors import DeployError
 
@@ -55,7 +55,7 @@ def send(
     count = 0
     with (
         Registry(settings.registry) as registry,
-        Publisher(settings, catalog, registry, service=service, topics=[topic]) as publisher,
+        Publisher(settings, catalog=catalog, registry=registry, service=service, topics=[topic]) as publisher,
     ):
         try:
             for event_id, event in events:

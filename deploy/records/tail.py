@@ -11,16 +11,16 @@ from typing import Any
 import typer
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from contracts.brokers import partitions_of, retried, watermarks
-from contracts.catalog import Catalog
-from contracts.codec import Codec
+from contracts.definitions.catalog import Catalog
 from contracts.errors import ConsumeError, DecodeError, HeadraceError
-from contracts.headers import as_bytes, headers_of
-from contracts.registry import Registry
+from contracts.records.codec import Codec
+from contracts.records.headers import as_bytes, headers_of
+from contracts.servers.brokers import partitions_of, retried, watermarks
+from contracts.servers.registry import Registry
 from contracts.settings import Settings
 from deploy.dead_letter_text import instant, printable, readable
 from deploy.moment import moment
-from services.alerting.condition import Condition
+from services.alerting.rules.condition import Condition
 
 _BROKER_SECONDS = 30.0
 _PATIENCE_SECONDS = 0.1

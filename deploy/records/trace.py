@@ -13,15 +13,15 @@ from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import TableNotFoundError
 
 from contracts import topics
-from contracts.catalog import Catalog
-from contracts.codec import Codec
-from contracts.coordinates import is_coordinate
-from contracts.dead_letters.headers import ERRORS
+from contracts.definitions.catalog import Catalog
+from contracts.definitions.topic import TopicContract
 from contracts.errors import ConsumeError
-from contracts.headers import header_of, headers_of
-from contracts.registry import Registry
+from contracts.records.codec import Codec
+from contracts.records.coordinates import is_coordinate
+from contracts.records.dead_letter_headers import ERRORS
+from contracts.records.headers import header_of, headers_of
+from contracts.servers.registry import Registry
 from contracts.settings import Settings
-from contracts.topic import TopicContract
 from deploy.dead_letter_text import instant, printable
 from deploy.errors import DeployError
 from deploy.records.tail import Start, coordinate, decoded, messages

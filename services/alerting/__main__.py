@@ -11,20 +11,20 @@ import sys
 import structlog
 
 from contracts import topics
-from contracts.catalog import load_catalog
 from contracts.command_line import command_line
+from contracts.definitions.catalog import load_catalog
 from contracts.errors import HeadraceError
 from contracts.observe import configure_logging, serve_health
-from contracts.provision import check_limits
 from contracts.publisher import Publisher
-from contracts.registry import Registry
+from contracts.servers.provision import check_limits
+from contracts.servers.registry import Registry
 from contracts.settings import read_settings
 from services.alerting.app import Alerting
-from services.alerting.notifier import Notifier
-from services.alerting.receiver import ReceiversError, load_receivers
-from services.alerting.rulebook import SERVICE, RulebookError
+from services.alerting.notifying.notifier import Notifier
+from services.alerting.notifying.receiver import ReceiversError, load_receivers
+from services.alerting.rules.rulebook import SERVICE, RulebookError
+from services.alerting.rules.watch import RulesFile
 from services.alerting.settings import AlertingSettings
-from services.alerting.watch import RulesFile
 
 _log = structlog.get_logger(__name__)
 
@@ -49,7 +49,7 @@ def main() -> int:
     gc.set_threshold(*_GC_THRESHOLDS)
     configure_logging(settings, service=SERVICE)
     # faust tells at INFO of each of its parts that starts, and aiokafka of each step of joining a group.
-    for library in ("faust", "mode", "aiokafka", "services.alerting.broker"):
+    for library in ("faust", "mode", "aiokafka", "services.alerting.consuming.broker"):
         logging.getLogger(library).setLevel(logging.WARNING)
     catalog = load_catalog()
     try:
@@ -65,8 +65,8 @@ def main() -> int:
             Registry(settings.registry, retry_seconds=_REGISTRY_RETRY_SECONDS) as registry,
             Publisher(
                 settings,
-                catalog,
-                registry,
+                catalog=catalog,
+                registry=registry,
                 service=SERVICE,
                 topics=[topics.ALERTS_RAISED, topics.RULES_ACTIVATED],
                 linger_ms=0,  # few, and each is urgent

@@ -14,23 +14,23 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from contracts import topics
-from contracts.brokers import topic_ids
-from contracts.catalog import Catalog
-from contracts.codec import Codec
+from contracts.definitions.catalog import Catalog
 from contracts.errors import ConsumeError
 from contracts.publisher import Publisher
-from contracts.registry import Registry
+from contracts.records.codec import Codec
+from contracts.servers.brokers import topic_ids
+from contracts.servers.registry import Registry
 from services.alerting import metrics
-from services.alerting.assigned import Assigned, Records
-from services.alerting.broker import Consumer, ReadCommitted, broker_urls, credentials
-from services.alerting.intake import Intake
-from services.alerting.membership import Membership
-from services.alerting.rulebook import SERVICE
+from services.alerting.consuming.assigned import Assigned, Records
+from services.alerting.consuming.broker import Consumer, ReadCommitted, broker_urls, credentials
+from services.alerting.consuming.intake import Intake
+from services.alerting.consuming.membership import Membership
+from services.alerting.consuming.takeover import RulesTakeover
+from services.alerting.consuming.watchdog import Stalled, Watchdog
+from services.alerting.consuming.window import Window
+from services.alerting.rules.rulebook import SERVICE
+from services.alerting.rules.watch import RulesFile
 from services.alerting.settings import AlertingSettings
-from services.alerting.takeover import RulesTakeover
-from services.alerting.watch import RulesFile
-from services.alerting.watchdog import Stalled, Watchdog
-from services.alerting.window import Window
 
 _log = structlog.get_logger(__name__)
 

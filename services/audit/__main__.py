@@ -7,19 +7,19 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from contracts.catalog import Catalog, load_catalog
 from contracts.command_line import command_line
+from contracts.definitions.catalog import Catalog, load_catalog
 from contracts.errors import HeadraceError
 from contracts.settings import read_settings
-from services.alerting.rulebook import RulebookError, load_rulebook
+from services.alerting.rules.rulebook import RulebookError, load_rulebook
 from services.audit.audit import WAIT_SECONDS, Audit, begun_since
-from services.audit.broker import Broker
-from services.audit.filters import load_filters
-from services.audit.hop import HOPS, Hop
-from services.audit.lookups import load_lookups
+from services.audit.declared.filters import load_filters
+from services.audit.declared.lookups import load_lookups
+from services.audit.hops.hop import HOPS, Hop
 from services.audit.plan import plan
 from services.audit.report import Report
 from services.audit.settings import AuditSettings
+from services.audit.sources.broker import Broker
 from services.audit.state import load, save
 from services.audit.workers import Workers
 

@@ -9,24 +9,24 @@ import numpy as np
 import numpy.typing as npt
 
 from contracts.settings import Settings
-from services.alerting.rulebook import SERVICE as ALERTING
-from services.alerting.rulebook import Rulebook
-from services.audit.alerts import Alarm, by_topic, undecodable
-from services.audit.broker import Broker
+from services.alerting.rules.rulebook import SERVICE as ALERTING
+from services.alerting.rules.rulebook import Rulebook
 from services.audit.cut import Cut
-from services.audit.derived import Derivation, Made
-from services.audit.finding import Finding, Tally
-from services.audit.hop import HOPS, Hop
+from services.audit.hops.alerts import Alarm, by_topic, undecodable
+from services.audit.hops.derived import Derivation, Made
+from services.audit.hops.hop import HOPS, Hop
+from services.audit.hops.landed import Landing
 from services.audit.intake import Intake
-from services.audit.lake_table import LakeTable, Rows, TableReading, read_files, split
-from services.audit.landed import Landing
-from services.audit.place import concatenated, offset_of, partition_of
 from services.audit.plan import Plan, Source
+from services.audit.records.rules_history import RulesHistory
+from services.audit.records.window import Where
 from services.audit.report import Report
-from services.audit.rules_history import RulesHistory
-from services.audit.shape import Shape
+from services.audit.sources.broker import Broker
+from services.audit.sources.lake_table import LakeTable, Rows, TableReading, read_files, split
 from services.audit.state import State
-from services.audit.window import Where
+from services.audit.values.finding import Finding, Tally
+from services.audit.values.place import concatenated, offset_of, partition_of
+from services.audit.values.shape import Shape
 from services.audit.workers import Workers
 
 WAIT_SECONDS = 150.0

@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
-from services.audit.broker import Broker
 from services.audit.errors import CouldNotAudit
+from services.audit.records.window import Span, Window
+from services.audit.sources.broker import Broker
 from services.audit.state import Audited, State
-from services.audit.window import Span, Window
 
 _LOOK_SECONDS = 0.2
 _OPEN_SECONDS = 10.0

@@ -8,17 +8,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contracts.events import DeadLetterSettled, RulesActivated
 from contracts.handle import E
 from contracts.settings import Settings
-from services.audit.alerts import Raised, read_alerts
-from services.audit.broker import Broker
 from services.audit.cut import Cut
-from services.audit.dead_letters import DeadLetter, Settled, dead_letters, settled
-from services.audit.entries import Entries
-from services.audit.finding import Tally
-from services.audit.place import NOWHERE, Codes, offset_of, places
+from services.audit.hops.alerts import Raised, read_alerts
+from services.audit.hops.dead_letters import DeadLetter, Settled, dead_letters, settled
 from services.audit.plan import Plan, Source
-from services.audit.records import Reading, Records, read
-from services.audit.rules_history import RulesHistory, RuleUse
-from services.audit.window import Where
+from services.audit.records.records import Reading, Records, read
+from services.audit.records.rules_history import RulesHistory, RuleUse
+from services.audit.records.window import Where
+from services.audit.sources.broker import Broker
+from services.audit.sources.entries import Entries
+from services.audit.values.finding import Tally
+from services.audit.values.place import NOWHERE, Codes, offset_of, places
 from services.audit.workers import Job, Workers
 
 _PIECE_OFFSETS = 250_000

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from contracts import topics
-from contracts.catalog import Catalog
+from contracts.definitions.catalog import Catalog
+from contracts.definitions.topic import TopicContract
 from contracts.errors import ContractError
-from contracts.topic import TopicContract
-from services.audit.lookups import Recomputed
-from services.audit.shape import Shape
+from services.audit.declared.lookups import Recomputed
+from services.audit.values.shape import Shape
 
 
 @dataclass(frozen=True, slots=True)

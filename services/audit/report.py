@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from services.audit.finding import KINDS, Finding, Tally
+from services.audit.values.finding import KINDS, Finding, Tally
 
 _SHOWN = 20
 

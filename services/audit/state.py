@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from contracts.settings import S3Settings
 from services.audit.errors import CouldNotAudit
-from services.audit.s3 import file_system
+from services.audit.sources.s3 import file_system
 
 KEY = "audit/last-clean.json"
 

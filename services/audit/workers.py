@@ -9,7 +9,7 @@ from concurrent.futures import FIRST_EXCEPTION, ProcessPoolExecutor, wait
 from types import TracebackType
 from typing import Any, Self
 
-from services.audit.progress import share
+from services.audit.sources.progress import share
 
 _SAY_SECONDS = 2.0
 

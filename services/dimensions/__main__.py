@@ -10,8 +10,8 @@ import structlog
 from botocore.exceptions import BotoCoreError, ClientError
 from deltalake.exceptions import DeltaError
 
-from contracts.catalog import load_catalog
 from contracts.command_line import command_line, set_on_signals
+from contracts.definitions.catalog import load_catalog
 from contracts.errors import HeadraceError
 from contracts.observe import configure_logging, serve_health
 from contracts.settings import read_settings

@@ -10,7 +10,7 @@ from hashlib import blake2b
 
 from botocore.exceptions import ClientError
 
-from contracts.s3 import s3_client
+from contracts.servers.s3 import s3_client
 from contracts.settings import S3Settings
 from services.dimensions.errors import Overtaken
 from services.dimensions.rejected import Rejected

@@ -11,8 +11,8 @@ from datetime import date
 
 import pyarrow as pa
 
-from contracts.dimension import Column, DimensionContract
-from contracts.limits import DIMENSION_TEXT_BYTES
+from contracts.definitions.dimension import Column, DimensionContract
+from contracts.records.limits import DIMENSION_TEXT_BYTES
 from services.dimensions.rejected import Rejected
 
 Value = str | int | float | bool | date

@@ -11,8 +11,8 @@ from botocore.exceptions import ClientError
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 
-from contracts.dimension import DimensionContract
-from contracts.s3 import s3_client
+from contracts.definitions.dimension import DimensionContract
+from contracts.servers.s3 import s3_client
 from contracts.settings import S3Settings
 from services.dimensions.errors import Overtaken
 from services.dimensions.rejected import Rejected

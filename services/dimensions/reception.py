@@ -8,8 +8,8 @@ import structlog
 from botocore.exceptions import ClientError
 from prometheus_client import Counter, Gauge
 
-from contracts.catalog import Catalog
-from contracts.dimension import DimensionContract
+from contracts.definitions.catalog import Catalog
+from contracts.definitions.dimension import DimensionContract
 from services.dimensions.landing import Landing, SourceFile
 from services.dimensions.parse import parse
 from services.dimensions.publication import Publications, Published

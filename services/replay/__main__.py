@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 import structlog
 
 from contracts import topics
-from contracts.catalog import Catalog, load_catalog
 from contracts.command_line import command_line
+from contracts.definitions.catalog import Catalog, load_catalog
 from contracts.errors import HeadraceError
 from contracts.events import ReplayStarted
 from contracts.observe import configure_logging
 from contracts.publisher import Publisher
-from contracts.registry import Registry
+from contracts.servers.registry import Registry
 from contracts.settings import read_settings
 from services.replay.position import START
 from services.replay.settings import ClockSettings
@@ -35,7 +35,9 @@ def main() -> int:
     try:
         with (
             Registry(settings.registry) as registry,
-            Publisher(settings, catalog, registry, service=SERVICE, topics=[topics.REPLAY_STARTED]) as publisher,
+            Publisher(
+                settings, catalog=catalog, registry=registry, service=SERVICE, topics=[topics.REPLAY_STARTED]
+            ) as publisher,
         ):
             with Tails(settings.kafka) as tails:
                 event_at = settings.from_at or furthest(catalog, tails) or DATA_START

@@ -11,11 +11,11 @@ import structlog
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 
 from contracts import topics
-from contracts.catalog import Catalog
-from contracts.codec import Codec
+from contracts.definitions.catalog import Catalog
 from contracts.errors import ConsumeError, DecodeError
 from contracts.events import ReplayStarted
-from contracts.registry import Registry
+from contracts.records.codec import Codec
+from contracts.servers.registry import Registry
 from contracts.settings import KafkaSettings
 from services.replay.clock import ReplayClock
 

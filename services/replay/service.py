@@ -9,14 +9,14 @@ from typing import Any
 import structlog
 from pydantic import BaseModel
 
-from contracts.catalog import load_catalog
 from contracts.command_line import set_on_signals
 from contracts.dead_letters.topic import DeadLetterTopic
+from contracts.definitions.catalog import load_catalog
 from contracts.errors import HeadraceError
 from contracts.handle import Topic
 from contracts.observe import configure_logging, serve_health
 from contracts.publisher import Publisher
-from contracts.registry import Registry
+from contracts.servers.registry import Registry
 from contracts.settings import read_settings
 from services.replay.clock_topic import ClockTopic
 from services.replay.position import START
@@ -53,7 +53,7 @@ def run_service(
             timeline = Timeline(table(), convert, identify, topics, catalog)
             with (
                 Registry(settings.registry) as registry,
-                Publisher(settings, catalog, registry, service=service, topics=topics) as publisher,
+                Publisher(settings, catalog=catalog, registry=registry, service=service, topics=topics) as publisher,
                 ClockTopic(settings.kafka, registry, catalog) as clocks,
             ):
                 with Tails(settings.kafka) as tails:

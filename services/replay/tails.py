@@ -9,11 +9,11 @@ from typing import Self
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from contracts.brokers import watermarks
-from contracts.dead_letters.headers import REDRIVEN_FROM
 from contracts.errors import ConsumeError
-from contracts.headers import headers_of
-from contracts.replication import wait_for_replication
+from contracts.records.dead_letter_headers import REDRIVEN_FROM
+from contracts.records.headers import headers_of
+from contracts.servers.brokers import watermarks
+from contracts.servers.replication import wait_for_replication
 from contracts.settings import KafkaSettings
 from services.replay.position import HEADER, START, Position
 

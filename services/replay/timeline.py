@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from contracts.catalog import Catalog
+from contracts.definitions.catalog import Catalog
 from contracts.handle import Topic
 from services.replay.position import Position
 from services.replay.table import Row, Table

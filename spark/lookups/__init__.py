@@ -1,0 +1,1 @@
+"""Dimension rows beside the records: versions, broadcasts, joins."""

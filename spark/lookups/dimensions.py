@@ -18,8 +18,8 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from contracts.dimension import DimensionContract
-from contracts.s3 import s3_client
+from contracts.definitions.dimension import DimensionContract
+from contracts.servers.s3 import s3_client
 from contracts.settings import S3Settings
 from spark.runtime.errors import DimensionUnreadable
 from spark.runtime.metrics import DIMENSION_UNREADABLE

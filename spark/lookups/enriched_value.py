@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from contracts.errors import ContractError
-from contracts.wire import frame
+from contracts.records.wire import frame
 from spark.lookups.dimensions import Dimension
 from spark.lookups.join import sides
 from spark.lookups.lookup import Lookup

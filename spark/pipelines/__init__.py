@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 
-from contracts.pipelines import pipeline_files
+from contracts.definitions.pipelines import pipeline_files
 from spark.pipeline import Pipeline
 from spark.runtime.errors import PipelineUnfit
 

@@ -1,0 +1,1 @@
+"""What runs: a pipeline in each mode, the lake, a repair."""

@@ -24,13 +24,13 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from contracts.catalog import Catalog
+from contracts.definitions.catalog import Catalog
+from contracts.definitions.pipelines import pipeline_files
+from contracts.definitions.topic import TopicContract
 from contracts.errors import NotAProducer
-from contracts.limits import COMPUTED_TEXT_BYTES
-from contracts.own_schema import OwnSchema
-from contracts.pipelines import pipeline_files
-from contracts.registry import Registry
-from contracts.topic import TopicContract
+from contracts.records.limits import COMPUTED_TEXT_BYTES
+from contracts.servers.own_schema import OwnSchema
+from contracts.servers.registry import Registry
 from spark.lookups.dimensions import Dimension
 from spark.lookups.enriched_value import STAMPED, EnrichedValue
 from spark.lookups.join import look_up

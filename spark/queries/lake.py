@@ -16,13 +16,13 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from contracts.brokers import list_offsets, partitions_of, retried, topic_ids
-from contracts.catalog import Catalog
+from contracts.definitions.catalog import Catalog
+from contracts.definitions.topic import TopicContract
 from contracts.errors import ContractError
-from contracts.provision import check_limits
-from contracts.registry import Registry
-from contracts.s3 import s3_client
-from contracts.topic import TopicContract
+from contracts.servers.brokers import list_offsets, partitions_of, retried, topic_ids
+from contracts.servers.provision import check_limits
+from contracts.servers.registry import Registry
+from contracts.servers.s3 import s3_client
 from spark.records.dead_letters import dead_letters
 from spark.records.decode import decode
 from spark.records.headers import header

@@ -20,8 +20,8 @@ from confluent_kafka import KafkaException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from contracts.catalog import Catalog
-from contracts.registry import Registry
+from contracts.definitions.catalog import Catalog
+from contracts.servers.registry import Registry
 from spark.lookups.broadcasts import Broadcasts
 from spark.lookups.dimensions import Dimension, Dimensions
 from spark.pipeline import Pipeline

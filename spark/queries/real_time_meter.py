@@ -14,7 +14,7 @@ from typing import Self
 
 from confluent_kafka import Message, TopicPartition
 
-from contracts.brokers import watermarks
+from contracts.servers.brokers import watermarks
 from contracts.settings import KafkaSettings
 from spark.runtime.errors import SinkRefused
 from spark.runtime.metrics import LAG, LATENCY

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from contracts.brokers import partitions_of
+from contracts.servers.brokers import partitions_of
 from spark.runtime.errors import PositionsTooLong
 from spark.runtime.settings import SparkSettings
 from spark.sinks.kafka.offset_note import Mark, OffsetNote

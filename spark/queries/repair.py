@@ -18,10 +18,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
-from contracts.brokers import partitions_of, watermarks
-from contracts.catalog import Catalog
+from contracts.definitions.catalog import Catalog
 from contracts.errors import ContractError
-from contracts.registry import Registry
+from contracts.servers.brokers import partitions_of, watermarks
+from contracts.servers.registry import Registry
 from spark.lookups.dimensions import Dimensions, stamped_versions
 from spark.lookups.join import look_up, sides
 from spark.pipeline import Pipeline

@@ -8,9 +8,9 @@ from datetime import datetime
 
 from confluent_kafka import KafkaException
 
-from contracts.catalog import load_catalog
-from contracts.provision import check_limits
-from contracts.registry import Registry
+from contracts.definitions.catalog import load_catalog
+from contracts.servers.provision import check_limits
+from contracts.servers.registry import Registry
 from spark.pipeline import Pipeline
 from spark.queries.repair import Progress, Repair
 from spark.runtime.errors import RepairFailed

@@ -13,9 +13,9 @@ import structlog
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
-from contracts.catalog import Catalog
-from contracts.provision import check_limits
-from contracts.registry import Registry
+from contracts.definitions.catalog import Catalog
+from contracts.servers.provision import check_limits
+from contracts.servers.registry import Registry
 from spark.pipeline import Pipeline
 from spark.queries.derivation import route
 from spark.queries.live import Live

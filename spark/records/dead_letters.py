@@ -5,14 +5,14 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from contracts.dead_letters.headers import CAUSE, ERRORS, STUMP_BYTES, STUMP_SHA256, TEXT_CHARACTERS, TIMESTAMP
-from contracts.limits import KEPT_BYTES
+from contracts.records.dead_letter_headers import CAUSE, ERRORS, STUMP_BYTES, STUMP_SHA256, TEXT_CHARACTERS, TIMESTAMP
+from contracts.records.limits import KEPT_BYTES
 from spark.records.headers import HEADERS_TYPE, coordinate, header_array, header_if_any
 from spark.records.record_size import record_size
 
 
 def dead_letter_headers(connector: str, record: Column, reason: Column, error: Column) -> Column:
-    """The headers of a dead letter, as `contracts.dead_letters.headers.dead_letter_headers` makes them, and the timestamp.
+    """The headers of a dead letter, as `contracts.records.dead_letter_headers.dead_letter_headers` makes them, and the timestamp.
 
     `record` is what `kept` gives, of which key and value are not asked for.
     """

@@ -13,8 +13,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
-from contracts.evolution import resolve
-from contracts.wire import FRAME_BYTES, MAGIC, frame
+from contracts.records.evolution import resolve
+from contracts.records.wire import FRAME_BYTES, MAGIC, frame
 from spark.records.readable import is_in_calendar, is_text
 from spark.records.schemas import WriterSchemas, never_null
 

@@ -16,7 +16,7 @@ def coordinate(topic: Column, partition: Column, offset: Column) -> Column:
 
 
 def header(headers: Column, key: str) -> Column:
-    """The value, as bytes, of the last header with this key, as `contracts.headers` has it; null if there is none."""
+    """The value, as bytes, of the last header with this key, as `contracts.records.headers` has it; null if there is none."""
     from_the_end = F.array_position(F.reverse(headers["key"]), F.lit(key))
     # Element -1 is the last one, and 0 there is none.
     return F.try_element_at(headers["value"], F.nullif(-from_the_end, F.lit(0)).cast("int"))

@@ -8,13 +8,13 @@ import operator
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from contracts.dead_letters.headers import REDRIVEN_FROM
-from contracts.limits import HEADER_BYTES, REDRIVEN_FROM_BYTES
+from contracts.records.dead_letter_headers import REDRIVEN_FROM
+from contracts.records.limits import HEADER_BYTES, REDRIVEN_FROM_BYTES
 from spark.records.headers import header
 
 
 def record_size(record: Column) -> Column:
-    """As `contracts.limits.record_size` counts, of a struct with `key`, `value` and `headers` of Spark's Kafka source."""
+    """As `contracts.records.limits.record_size` counts, of a struct with `key`, `value` and `headers` of Spark's Kafka source."""
     # Joined, since a lambda for each header would keep Spark from compiling the whole; by concat_ws, which joins bytes, not characters.
     headers = record["headers"]
     texts = F.concat_ws("", headers["key"], headers["value"].cast("array<string>"))

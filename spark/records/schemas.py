@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from contracts.limits import RAW_BYTES
+from contracts.records.limits import RAW_BYTES
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,10 @@ from typing import TypeVar
 import structlog
 from pyspark.sql import DataFrame
 
+from contracts.definitions.topic import TopicContract
 from contracts.errors import RegistryMadeAnew, RegistryUnavailable
-from contracts.grace import Grace
-from contracts.limits import record_limit
-from contracts.registry import RegisteredSchema, Registry
-from contracts.topic import TopicContract
+from contracts.servers.grace import Grace
+from contracts.servers.registry import RegisteredSchema, Registry
 from spark.records.decode import has_other_ids, unknown_id
 from spark.records.schemas import WriterSchemas
 from spark.runtime.errors import StopRequested
@@ -49,7 +48,7 @@ class TopicSchemas:
         self._grace = Grace(registry.lag_seconds, clock)
         self._at_rest = 0
         self._foreign: frozenset[int] = frozenset()
-        self.current = WriterSchemas(topic.subject, reader, {}, self._foreign, record_limit(topic))
+        self.current = WriterSchemas(topic.subject, reader, {}, self._foreign, topic.most_record_bytes)
 
     def renew(self, *, all_versions: bool = False) -> bool:
         """Ask for versions that are new, or for all. False if the registry doesn't answer: `current` may lack some.

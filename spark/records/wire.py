@@ -12,7 +12,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import to_avro
 
-from contracts.wire import frame
+from contracts.records.wire import frame
 
 
 def wire_value(schema: str, schema_id: int) -> Column:

@@ -1,0 +1,1 @@
+"""The Spark session, settings, leases and metrics; it knows nothing of topics."""

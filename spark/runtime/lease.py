@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 import structlog
 from botocore.exceptions import BotoCoreError, ClientError
 
-from contracts.s3 import s3_client
+from contracts.servers.s3 import s3_client
 from contracts.settings import S3Settings
 from spark.runtime.errors import StoreUnfit, TakenOver
 

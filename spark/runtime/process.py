@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pyspark.sql import SparkSession
 
 from contracts.observe import serve_health
-from contracts.registry import Registry
+from contracts.servers.registry import Registry
 from spark.runtime.lifecycle import Lifecycle
 from spark.runtime.mode import Mode
 from spark.runtime.session import start_session, stop_session, while_java_lives

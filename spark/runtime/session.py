@@ -14,7 +14,7 @@ from pathlib import Path
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from contracts.avro_walk import JAVA_ITEMS
+from contracts.records.avro_walk import JAVA_ITEMS
 from contracts.settings import S3Settings
 from spark.runtime.errors import QueryFailed
 from spark.runtime.mode import Mode

@@ -1,0 +1,1 @@
+"""Where a query writes: Kafka transactions and Delta tables."""

@@ -1,0 +1,1 @@
+"""Where a query reads, and from which offset."""

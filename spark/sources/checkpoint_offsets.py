@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from contracts.s3 import s3_client
+from contracts.servers.s3 import s3_client
 from contracts.settings import S3Settings
 
 if TYPE_CHECKING:

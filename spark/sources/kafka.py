@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from pyspark.sql import DataFrame, SparkSession
 
-from contracts.limits import LARGEST_BATCH_BYTES
+from contracts.records.limits import LARGEST_BATCH_BYTES
 from contracts.settings import KafkaSettings
 
 PRODUCER = {

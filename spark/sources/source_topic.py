@@ -8,7 +8,7 @@ import structlog
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from contracts.brokers import topic_ids
+from contracts.servers.brokers import topic_ids
 from contracts.settings import KafkaSettings
 from spark.runtime.errors import PositionsDisagree
 

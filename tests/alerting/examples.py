@@ -9,8 +9,8 @@ from uuid import UUID
 from contracts import topics
 from contracts.events import AlertRaised, Severity
 from contracts.subscriber import Record as Received
-from services.alerting.record import Record
-from services.alerting.rule import Rule
+from services.alerting.rules.record import Record
+from services.alerting.rules.rule import Rule
 
 AT = datetime(2013, 1, 1, 12, tzinfo=UTC)
 

@@ -9,10 +9,10 @@ from contracts import topics
 from contracts.events import AlertRaised, RulesActivated, WeatherObserved
 from contracts.subscriber import Record as Received
 from contracts.subscriber import Subscriber
-from deploy.local.stack import LocalStack
-from services.alerting.evaluate import compile_rule, evaluate
-from services.alerting.record import Record
-from services.alerting.rule import Rule
+from deploy.local.servers.stack import LocalStack
+from services.alerting.rules.evaluate import compile_rule, evaluate
+from services.alerting.rules.record import Record
+from services.alerting.rules.rule import Rule
 from tests.alerting.worker import settings_of
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from contracts.events import AlertRaised
-from services.alerting.evaluate import FilterFailed, compile_rule, evaluate
+from services.alerting.rules.evaluate import FilterFailed, compile_rule, evaluate
 from tests.alerting.examples import AT, a_record, a_rule
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from deploy.local.stack import LocalStack
+from deploy.local.servers.stack import LocalStack
 from services.alerting.settings import AlertingSettings
 from tests.alerting.endpoint import Endpoint
 from tests.alerting.examples import AT

@@ -16,16 +16,16 @@ import pytest
 from confluent_kafka import Message
 
 from contracts import topics
-from contracts.catalog import load_catalog
-from contracts.codec import Codec
 from contracts.dead_letters.letter import DeadLetter
+from contracts.definitions.catalog import load_catalog
 from contracts.events import AlertRaised, WeatherObserved
-from contracts.registry import Registry
+from contracts.records.codec import Codec
+from contracts.servers.registry import Registry
 from contracts.subscriber import Record as Received
-from deploy.local.stack import LocalStack
-from services.alerting.evaluate import evaluate
-from services.alerting.record import Record
-from services.alerting.rulebook import load_rulebook
+from deploy.local.servers.stack import LocalStack
+from services.alerting.rules.evaluate import evaluate
+from services.alerting.rules.record import Record
+from services.alerting.rules.rulebook import load_rulebook
 from services.alerting.settings import AlertingSettings
 from tests.alerting.examples import AT
 from tests.alerting.test_rulebook import VALID

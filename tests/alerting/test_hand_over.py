@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 
-from services.alerting.hand_over import hand_over
+from services.alerting.consuming.hand_over import hand_over
 
 
 def test_an_outcome_arrives_in_the_loop() -> None:

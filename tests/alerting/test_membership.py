@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import asyncio
 
-from services.alerting.assigned import Assigned
-from services.alerting.membership import Membership
-from services.alerting.window import Window
+from services.alerting.consuming.assigned import Assigned
+from services.alerting.consuming.membership import Membership
+from services.alerting.consuming.window import Window
 
 
 class Group:

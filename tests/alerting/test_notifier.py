@@ -13,18 +13,18 @@ import pytest
 from pydantic import SecretStr
 
 from contracts import topics
-from contracts.catalog import load_catalog
+from contracts.definitions.catalog import load_catalog
 from contracts.errors import DeliveryError
 from contracts.events import AlertRaised
 from contracts.publisher import Publisher
-from contracts.registry import Registry
+from contracts.servers.registry import Registry
 from contracts.subscriber import Record
-from deploy.local.stack import LocalStack
-from services.alerting.notifier import Notifier
-from services.alerting.notify import Cooldown
-from services.alerting.receiver import Receiver
+from deploy.local.servers.stack import LocalStack
+from services.alerting.notifying.notifier import Notifier
+from services.alerting.notifying.notify import Cooldown
+from services.alerting.notifying.receiver import Receiver
+from services.alerting.notifying.webhook import Webhook
 from services.alerting.settings import AlertingSettings
-from services.alerting.webhook import Webhook
 from tests.alerting.endpoint import Endpoint
 from tests.alerting.examples import AT, a_raised, an_alert
 from tests.alerting.worker import read_all, settings_of, tiny
@@ -49,7 +49,9 @@ def notifier(stack: LocalStack) -> Iterator[Notifier]:
     settings, catalog = settings_of(stack), load_catalog()
     with (
         Registry(settings.registry) as registry,
-        Publisher(settings, catalog, registry, service="alerting", topics=[topics.ALERTS_RAISED]) as publisher,
+        Publisher(
+            settings, catalog=catalog, registry=registry, service="alerting", topics=[topics.ALERTS_RAISED]
+        ) as publisher,
     ):
         receiver = Receiver(name="ops", url=SecretStr("http://localhost"))
         yield Notifier(receiver, AlertingSettings(), catalog, registry, publisher)

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from contracts.events import AlertRaised
 from contracts.subscriber import Record
-from services.alerting import notify
-from services.alerting.notify import Cooldown, Notification, webhook_body
+from services.alerting.notifying import notify
+from services.alerting.notifying.notify import Cooldown, Notification, webhook_body
 from tests.alerting.examples import AT, a_raised, an_alert
 
 CENTURY = 100 * 365 * 24 * 60.0

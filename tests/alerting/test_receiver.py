@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from services.alerting.receiver import ReceiversError, load_receivers
+from services.alerting.notifying.receiver import ReceiversError, load_receivers
 
 TOKEN = "T0K3N"
 

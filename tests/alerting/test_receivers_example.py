@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import services.alerting
-from services.alerting.receiver import load_receivers
+from services.alerting.notifying.receiver import load_receivers
 
 
 def test_the_example_of_a_receivers_file_is_valid() -> None:

@@ -13,11 +13,11 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from contracts import topics
-from contracts.codec import Codec
 from contracts.events import WeatherObserved
-from contracts.registry import Registry
+from contracts.records.codec import Codec
+from contracts.servers.registry import Registry
 from contracts.subscriber import Record, Subscriber
-from deploy.local.stack import LocalStack
+from deploy.local.servers.stack import LocalStack
 from tests.alerting.endpoint import Endpoint
 from tests.alerting.examples import AT
 from tests.alerting.test_from_alert_to_webhook import receivers_file, told

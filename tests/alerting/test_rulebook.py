@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from contracts.catalog import Catalog, load_catalog
-from services.alerting.rulebook import RulebookError, load_rulebook
+from contracts.definitions.catalog import Catalog, load_catalog
+from services.alerting.rules.rulebook import RulebookError, load_rulebook
 from services.alerting.settings import AlertingSettings
 from tests.alerting.examples import a_rule
 

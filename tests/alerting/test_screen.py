@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contracts.codec import Codec
-from services.alerting.evaluate import compile_rule, evaluate
-from services.alerting.record import Record
-from services.alerting.screen import Screen
+from contracts.records.codec import Codec
+from services.alerting.rules.evaluate import compile_rule, evaluate
+from services.alerting.rules.record import Record
+from services.alerting.rules.screen import Screen
 from tests.alerting.examples import AT, a_rule
 
 SCHEMA_ID = 7

@@ -13,11 +13,11 @@ import pytest
 from pydantic import BaseModel
 
 from contracts import topics
-from contracts.catalog import load_catalog
+from contracts.definitions.catalog import load_catalog
 from contracts.events import AlertRaised, FlightCancelled, WeatherObserved
-from services.alerting.evaluate import evaluate
-from services.alerting.record import Record
-from services.alerting.rulebook import Rulebook, load_rulebook
+from services.alerting.rules.evaluate import evaluate
+from services.alerting.rules.record import Record
+from services.alerting.rules.rulebook import Rulebook, load_rulebook
 from services.alerting.settings import AlertingSettings
 from services.departures import event as departures
 from services.replay.table import read_table

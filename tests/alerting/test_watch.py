@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from prometheus_client import REGISTRY
 
-from contracts.catalog import load_catalog
-from services.alerting.rulebook import RulebookError
-from services.alerting.watch import RulesFile
+from contracts.definitions.catalog import load_catalog
+from services.alerting.rules.rulebook import RulebookError
+from services.alerting.rules.watch import RulesFile
 from tests.alerting.test_rulebook import VALID
 
 # Texts that once ended the process, took minutes, or gigabytes.

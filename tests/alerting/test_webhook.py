@@ -13,8 +13,8 @@ from threading import Event, Timer
 import pytest
 from pydantic import SecretStr
 
-from services.alerting.receiver import Receiver
-from services.alerting.webhook import Outcome, Webhook, pause_seconds
+from services.alerting.notifying.receiver import Receiver
+from services.alerting.notifying.webhook import Outcome, Webhook, pause_seconds
 from tests.alerting.endpoint import Endpoint
 
 BODY = {"text": "gusts"}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 
 import pytest
 
-from services.alerting.window import Window
+from services.alerting.consuming.window import Window
 
 
 class Reading:

@@ -12,14 +12,14 @@ from uuid import UUID, uuid4
 import pytest
 
 from contracts import topics
-from contracts.codec import Codec
 from contracts.events import WeatherObserved
-from contracts.registry import Registry
+from contracts.records.codec import Codec
+from contracts.servers.registry import Registry
 from contracts.subscriber import Record as Received
 from contracts.subscriber import Subscriber
-from deploy.local.stack import LocalStack
+from deploy.local.servers.stack import LocalStack
+from services.alerting.consuming.watchdog import Watchdog
 from services.alerting.settings import AlertingSettings
-from services.alerting.watchdog import Watchdog
 from tests.alerting.endpoint import Endpoint
 from tests.alerting.oracle import activations, alerts_by_activations
 from tests.alerting.test_from_alert_to_webhook import receivers_file

@@ -21,15 +21,15 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from contracts import topics
-from contracts.catalog import load_catalog
+from contracts.definitions.catalog import load_catalog
 from contracts.events import AlertRaised, WeatherObserved
-from contracts.limits import DEAD_LETTER_BYTES, batch_limit
-from contracts.provision import set_config
 from contracts.publisher import Delivered, Publisher
-from contracts.registry import Registry
+from contracts.records.limits import DEAD_LETTER_BYTES, batch_limit
+from contracts.servers.provision import set_config
+from contracts.servers.registry import Registry
 from contracts.settings import Settings
 from contracts.subscriber import Record, Subscriber
-from deploy.local.stack import LocalStack
+from deploy.local.servers.stack import LocalStack
 
 SECONDS = 60
 """How long anything may take on a busy machine."""
@@ -141,7 +141,9 @@ def publish_weather(
     placed: dict[str, WeatherObserved] = {}
     with (
         Registry(settings.registry) as registry,
-        Publisher(settings, load_catalog(), registry, service="weather", topics=[topics.WEATHER_OBSERVED]) as publisher,
+        Publisher(
+            settings, catalog=load_catalog(), registry=registry, service="weather", topics=[topics.WEATHER_OBSERVED]
+        ) as publisher,
     ):
         for reading in readings:
 

@@ -9,16 +9,16 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-from contracts.catalog import Catalog, load_catalog
-from contracts.pipelines import pipeline_files
+from contracts.definitions.catalog import Catalog, load_catalog
+from contracts.definitions.pipelines import pipeline_files
 from deploy.cli import app
-from services.alerting.condition import Condition
+from services.alerting.rules.condition import Condition
+from services.audit.declared.filters import load_filters, wanted
+from services.audit.declared.lookups import load_lookups
 from services.audit.errors import CouldNotAudit
-from services.audit.filters import load_filters, wanted
-from services.audit.finding import Finding
-from services.audit.lookups import load_lookups
 from services.audit.report import Report
 from services.audit.settings import AuditSettings
+from services.audit.values.finding import Finding
 from spark.pipelines import load
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from services.audit.decoding import Decoding
-from services.audit.shape import Shape, in_calendar
+from services.audit.records.decoding import Decoding
+from services.audit.values.shape import Shape, in_calendar
 from tests.audit.bodies import BODIES, records, text, unscaled
 from tests.contracts.test_codec import HOSTILE, a_record
 

@@ -10,11 +10,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.audit.derived import Derivation, Made
-from services.audit.place import code, coordinate
-from services.audit.recompute import RIGHT
-from services.audit.records import Records
-from services.audit.window import Span, Window
+from services.audit.hops.derived import Derivation, Made
+from services.audit.records.recompute import RIGHT
+from services.audit.records.records import Records
+from services.audit.records.window import Span, Window
+from services.audit.values.place import code, coordinate
 
 LOW, END, LATEST = 2, 12, 15
 """Of the raw topic's one partition: what is there begins at 2, the cut is at 12, and three more came since."""

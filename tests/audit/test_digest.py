@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.audit.digest import digests
-from services.audit.shape import Shape, row_digests
+from services.audit.values.digest import digests
+from services.audit.values.shape import Shape, row_digests
 
 NOON = datetime(2013, 1, 1, 12, tzinfo=UTC)
 

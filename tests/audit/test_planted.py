@@ -15,13 +15,13 @@ import pytest
 from confluent_kafka import Producer
 from deltalake import DeltaTable
 
-from contracts.registry import Registry
-from deploy.local.stack import LocalStack
-from services.audit import broker
+from contracts.servers.registry import Registry
+from deploy.local.servers.stack import LocalStack
 from services.audit.__main__ import run
 from services.audit.errors import CouldNotAudit
-from services.audit.hop import Hop
+from services.audit.hops.hop import Hop
 from services.audit.report import Report
+from services.audit.sources import broker
 from tests.audit.way import ACTIVATIONS, ALERTS, DERIVED, LEDGER, LONG_HAUL, RAW, Sent, Way
 from tests.contracts.wire import register_protobuf
 
@@ -617,7 +617,7 @@ def test_a_dimension_version_that_never_was_costs_no_look_of_its_own(way: Way, m
         looks.append(uri)
         return DeltaTable(uri, **options)
 
-    monkeypatch.setattr("services.audit.recompute.DeltaTable", looked)
+    monkeypatch.setattr("services.audit.records.recompute.DeltaTable", looked)
     assert found(way.audit(Hop.DERIVED)) == {("changed", way.at(0, each.offset)) for each in flights[1:]}
     assert len(looks) <= 3 * len(VERSION_0)  # the newest, that again, and what is joined
 

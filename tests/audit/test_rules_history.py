@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from contracts.events import RulesActivated, Severity
-from services.alerting.rule import Rule
-from services.audit.rules_history import RulesHistory
+from services.alerting.rules.rule import Rule
+from services.audit.records.rules_history import RulesHistory
 
 
 def a_rule(threshold: float) -> Rule:

@@ -8,9 +8,9 @@ import uuid
 
 import pytest
 
-from contracts.registry import Registry
-from deploy.local.stack import LocalStack
-from services.audit.writers import Writers
+from contracts.servers.registry import Registry
+from deploy.local.servers.stack import LocalStack
+from services.audit.records.writers import Writers
 from tests.contracts.gateway import a_gateway
 from tests.contracts.test_registry import a_registry, a_schema
 

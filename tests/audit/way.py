@@ -20,24 +20,24 @@ from confluent_kafka.cimpl import NewTopic
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from contracts import topics
-from contracts.catalog import load_catalog
-from contracts.codec import Codec
-from contracts.dead_letters.headers import ERRORS, REDRIVEN_FROM, Header, dead_letter_headers, stump_headers
+from contracts.definitions.catalog import load_catalog
+from contracts.definitions.topic import TopicContract
 from contracts.events import AlertRaised, Severity
-from contracts.limits import record_size
-from contracts.registry import Registry
-from contracts.s3 import s3_client
+from contracts.records.codec import Codec
+from contracts.records.dead_letter_headers import ERRORS, REDRIVEN_FROM, Header, dead_letter_headers, stump_headers
+from contracts.records.limits import record_size
+from contracts.servers.registry import Registry
+from contracts.servers.s3 import s3_client
 from contracts.settings import Settings
-from contracts.topic import TopicContract
-from deploy.local.stack import LocalStack
-from services.alerting.evaluate import compile_rule, evaluate
-from services.alerting.record import Record
-from services.alerting.rule import Rule
+from deploy.local.servers.stack import LocalStack
+from services.alerting.rules.evaluate import compile_rule, evaluate
+from services.alerting.rules.record import Record
+from services.alerting.rules.rule import Rule
 from services.audit.__main__ import audit
-from services.audit.hop import HOPS, Hop
+from services.audit.hops.hop import HOPS, Hop
 from services.audit.report import Report
 from services.audit.settings import AuditSettings
-from services.audit.shape import Shape
+from services.audit.values.shape import Shape
 
 RAW, DERIVED, ALERTS = (
     each.name for each in (topics.FLIGHTS_DEPARTED, topics.FLIGHTS_DEPARTED_ENRICHED, topics.ALERTS_RAISED)

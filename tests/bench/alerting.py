@@ -25,11 +25,11 @@ from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient
 
 from contracts import topics
-from contracts.provision import set_config
+from contracts.servers.provision import set_config
 from contracts.settings import Settings
 from deploy.errors import ProcessFailed
-from deploy.local.process import Process
-from deploy.local.stack import LocalStack
+from deploy.local.processes.process import Process
+from deploy.local.servers.stack import LocalStack
 from tests.bench import pace
 from tests.bench.backlog import publish
 from tests.bench.delays import COLUMNS, Delays, as_text, stamp_of, undisturbed

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from contracts import topics
-from deploy.local.stack import LocalStack
+from deploy.local.servers.stack import LocalStack
 from tests.bench.filled import filled_stack
 from tests.bench.hop import measure, table_size, taken_in
 from tests.bench.meter import Meter

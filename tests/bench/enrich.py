@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from contracts import topics
 from contracts.settings import Settings
-from deploy.local.stack import LocalStack
+from deploy.local.servers.stack import LocalStack
 from tests.bench.filled import filled_stack
 from tests.bench.hop import Hop, measure, table_size, taken_in
 

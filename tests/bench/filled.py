@@ -13,10 +13,10 @@ from tempfile import TemporaryDirectory
 from pydantic import HttpUrl, SecretStr
 
 from contracts import topics
-from contracts.catalog import load_catalog
+from contracts.definitions.catalog import load_catalog
 from contracts.settings import KafkaSettings, RegistrySettings, S3Settings, Settings
-from deploy.local.landing import upload_dimensions
-from deploy.local.stack import LocalStack
+from deploy.local.servers.landing import upload_dimensions
+from deploy.local.servers.stack import LocalStack
 from tests.bench.backlog import fill
 
 

@@ -20,13 +20,13 @@ import fastavro
 import yaml
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from contracts.catalog import load_catalog
-from contracts.registry import Registry
-from contracts.s3 import s3_client
+from contracts.definitions.catalog import load_catalog
+from contracts.servers.registry import Registry
+from contracts.servers.s3 import s3_client
 from contracts.settings import Settings
 from deploy.errors import ProcessFailed
-from deploy.local.landing import LANDING
-from deploy.local.stack import LocalStack
+from deploy.local.servers.landing import LANDING
+from deploy.local.servers.stack import LocalStack
 from services.replay.table import data_folder
 from tests.bench.alerting import alerting_process
 from tests.bench.backlog import publish

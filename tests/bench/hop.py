@@ -20,9 +20,9 @@ from deltalake.exceptions import TableNotFoundError
 
 from contracts import topics
 from contracts.settings import S3Settings, Settings
-from deploy.local.deployable import deployables
-from deploy.local.process import Process
-from deploy.local.stack import LocalStack
+from deploy.local.processes.deployable import deployables
+from deploy.local.processes.process import Process
+from deploy.local.servers.stack import LocalStack
 from spark.pipelines.departures_enriched import departures_enriched
 from spark.queries.live import checkpoint_folder
 from spark.sinks.kafka.transaction import committed_offsets

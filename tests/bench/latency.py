@@ -19,9 +19,9 @@ from confluent_kafka import Consumer
 
 from contracts import topics
 from deploy.errors import ProcessFailed
-from deploy.local.deployable import ROOT, deployables
-from deploy.local.process import Process
-from deploy.local.stack import LocalStack
+from deploy.local.processes.deployable import ROOT, deployables
+from deploy.local.processes.process import Process
+from deploy.local.servers.stack import LocalStack
 from spark.runtime.mode import Mode
 from tests.bench import pace
 from tests.bench.alerting import alerting_process

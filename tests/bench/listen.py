@@ -6,7 +6,7 @@ from uuid import uuid4
 
 from confluent_kafka import Consumer, TopicPartition
 
-from contracts.brokers import watermarks
+from contracts.servers.brokers import watermarks
 from contracts.settings import Settings
 
 

@@ -17,9 +17,9 @@ from collections.abc import Mapping, Sequence
 
 from confluent_kafka import Producer
 
-from contracts.producer_config import PRODUCER_CONFIG
+from contracts.servers.producer_config import PRODUCER_CONFIG
 from contracts.settings import Settings, read_settings
-from deploy.local.deployable import ROOT
+from deploy.local.processes.deployable import ROOT
 from tests.bench.records import ENRICHED, RAW, Record, enriched_departures, raw_departures
 
 _FLIGHTS = 50_000

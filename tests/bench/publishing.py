@@ -11,10 +11,10 @@ import itertools
 from collections.abc import Iterator
 
 from contracts import topics
-from contracts.catalog import load_catalog
+from contracts.definitions.catalog import load_catalog
 from contracts.events import FlightDeparted
 from contracts.publisher import Publisher
-from contracts.registry import Registry
+from contracts.servers.registry import Registry
 from contracts.settings import Settings, read_settings
 from services.departures.event import event_of
 from services.replay.table import read_table
@@ -28,7 +28,7 @@ def publish(settings: Settings, count: int) -> None:
     events = list(itertools.islice(_departures(), count))
     with (
         Registry(settings.registry) as registry,
-        Publisher(settings, load_catalog(), registry, service=SERVICE, topics=[TOPIC]) as publisher,
+        Publisher(settings, catalog=load_catalog(), registry=registry, service=SERVICE, topics=[TOPIC]) as publisher,
     ):
         for event in itertools.islice(itertools.cycle(events), count):
             publisher.publish(TOPIC, event, event_id=event.flight_id)

@@ -11,10 +11,10 @@ from typing import TypeAlias
 import fastavro
 
 from contracts import topics
-from contracts.catalog import load_catalog
-from contracts.codec import Codec
+from contracts.definitions.catalog import load_catalog
 from contracts.events import FlightDeparted
-from contracts.registry import Registry
+from contracts.records.codec import Codec
+from contracts.servers.registry import Registry
 from contracts.settings import Settings
 from services.departures.event import event_of
 from services.replay.table import read_table

@@ -26,10 +26,10 @@ from deltalake import DeltaTable
 from dotenv import dotenv_values
 
 from deploy.errors import ProcessFailed
-from deploy.local.deployable import ROOT
 from deploy.local.folder import Folder
-from deploy.local.ports import Ports
-from deploy.local.process import Process
+from deploy.local.processes.deployable import ROOT
+from deploy.local.processes.process import Process
+from deploy.local.servers.ports import Ports
 from tests.bench import pace
 from tests.bench.filled import settings_of
 from tests.bench.hop import sent_to, table_size, taken_in

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 
 from contracts import topics
 from contracts.settings import Settings
-from deploy.local.process import Process
-from deploy.local.stack import LocalStack
+from deploy.local.processes.process import Process
+from deploy.local.servers.stack import LocalStack
 from tests.bench.alerting import alerting_process
 from tests.bench.enrich import spark_hops
 from tests.bench.filled import empty_stack

@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from contracts.catalog import CONTRACTS
-from contracts.check import check
+from contracts.checks.check import check
+from contracts.definitions.catalog import CONTRACTS
 
 
 class ContractFiles:

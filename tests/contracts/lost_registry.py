@@ -7,11 +7,11 @@ from pathlib import Path
 
 from pydantic import HttpUrl
 
-from contracts.registry import Registry
+from contracts.servers.registry import Registry
 from contracts.settings import RegistrySettings
-from deploy.local.jars import ensure_jars
-from deploy.local.ports import Ports
-from deploy.local.registry import SchemaRegistry
+from deploy.local.downloads.jars import ensure_jars
+from deploy.local.servers.ports import Ports
+from deploy.local.servers.registry import SchemaRegistry
 
 
 class LostRegistry:

@@ -11,11 +11,11 @@ from typing import Any
 import yaml
 from pydantic import HttpUrl
 
-from contracts.catalog import CONTRACTS, Catalog, load_catalog
-from contracts.provision import create_topics, register_contracts
-from contracts.registry import Registry
+from contracts.definitions.catalog import CONTRACTS, Catalog, load_catalog
+from contracts.servers.provision import create_topics, register_contracts
+from contracts.servers.registry import Registry
 from contracts.settings import KafkaSettings, RegistrySettings, Settings
-from deploy.local.stack import LocalStack
+from deploy.local.servers.stack import LocalStack
 
 DEPARTED = "flights.departed.v1"
 

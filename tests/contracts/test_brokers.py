@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from contracts.brokers import retried
+from contracts.servers.brokers import retried
 
 
 class Answers:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from contracts import topics
-from contracts.catalog import load_catalog
+from contracts.definitions.catalog import load_catalog
 from contracts.errors import ContractError
 from contracts.handle import Topic
 from tests.contracts.files import ContractFiles

@@ -6,11 +6,11 @@ import time
 import pytest
 from typer.testing import CliRunner
 
-from contracts.catalog import load_catalog
-from contracts.check import check
+from contracts.checks.check import check
+from contracts.checks.release import release
 from contracts.cli import contracts_app
+from contracts.definitions.catalog import load_catalog
 from contracts.errors import ContractError
-from contracts.release import release
 from tests.contracts.files import ContractFiles
 
 DEPARTED = "topics/flights.departed.v1.yaml"

@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contracts.catalog import load_catalog
-from contracts.codec import Codec
+from contracts.definitions.catalog import load_catalog
 from contracts.errors import (
     DecodeError,
     EncodeError,
@@ -29,6 +28,7 @@ from contracts.errors import (
     Unresolvable,
     WrongMagic,
 )
+from contracts.records.codec import Codec
 from tests.contracts.avro_values import a_number, values
 
 SCHEMA_ID = 7

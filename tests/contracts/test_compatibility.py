@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from contracts.compatibility import incompatibilities
-from contracts.topic import Compatibility
+from contracts.checks.compatibility import incompatibilities
+from contracts.definitions.topic import Compatibility
 
 
 def record(*fields: dict[str, Any], name: str = "Event", **more: Any) -> str:

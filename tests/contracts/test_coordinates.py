@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from contracts.coordinates import coordinate_of, is_coordinate, place_in, place_of
-from services.audit.place import NOWHERE, code, parsed
+from contracts.records.coordinates import coordinate_of, is_coordinate, place_in, place_of
+from services.audit.values.place import NOWHERE, code, parsed
 
 RAW, DERIVED = "hires.started.v1", "hires.started.priced.v1"
 

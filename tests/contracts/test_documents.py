@@ -13,14 +13,14 @@ from datacontract.model.run import ResultEnum
 from jsonschema import Draft7Validator
 from typer.testing import CliRunner
 
-from contracts.catalog import CONTRACTS, load_catalog
 from contracts.cli import contracts_app
+from contracts.definitions.catalog import CONTRACTS, load_catalog
 from contracts.documents.asyncapi import asyncapi
 from contracts.documents.diagram import BEGIN, END, diagram, with_diagram
 from contracts.documents.files import documents
 from contracts.documents.odcs import odcs
 from contracts.errors import ContractError
-from deploy.local.ports import HOST, Ports
+from deploy.local.servers.ports import HOST, Ports
 from tests.contracts.files import ContractFiles
 
 CATALOG = load_catalog()

@@ -10,8 +10,8 @@ import pytest
 from pydantic import BaseModel
 
 from contracts import topics
-from contracts.catalog import load_catalog
-from contracts.example import example_files
+from contracts.definitions.catalog import load_catalog
+from contracts.definitions.example import example_files
 from contracts.handle import Topic
 
 CATALOG = load_catalog()

@@ -10,10 +10,10 @@ import yaml
 from pydantic import ValidationError
 
 from contracts import events
-from contracts.catalog import load_catalog
+from contracts.definitions.catalog import load_catalog
+from contracts.documents.python import generate
 from contracts.errors import ContractError
 from contracts.events import Severity, WeatherObserved
-from contracts.generate import generate
 from tests.contracts.files import ContractFiles
 
 

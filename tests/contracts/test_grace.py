@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from contracts.grace import Grace
+from contracts.servers.grace import Grace
 
 LAG = 3.0
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from contracts.headers import header_of, headers_of
-from contracts.registry import Registry
-from deploy.local.stack import LocalStack
+from contracts.records.headers import header_of, headers_of
+from contracts.servers.registry import Registry
+from deploy.local.servers.stack import LocalStack
 from tests.contracts.wire import records_of
 from tests.dead_letters.place import Place
 from tests.raw_records import NO_TEXT, RawRecord, send_raw

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.catalog import load_catalog
-from contracts.dead_letters.headers import CAUSE, REDRIVEN_FROM, Header, dead_letter_headers, stump_headers
-from contracts.limits import (
+from contracts.definitions.catalog import load_catalog
+from contracts.records.dead_letter_headers import CAUSE, REDRIVEN_FROM, Header, dead_letter_headers, stump_headers
+from contracts.records.limits import (
     ADDED_BYTES,
     DEAD_LETTER_BYTES,
     DERIVED_BYTES,
@@ -15,10 +15,9 @@ from contracts.limits import (
     LARGEST_BATCH_BYTES,
     RAW_BYTES,
     batch_limit,
-    record_limit,
     record_size,
 )
-from contracts.producer_config import PRODUCER_CONFIG
+from contracts.servers.producer_config import PRODUCER_CONFIG
 
 LONGEST_TOPIC = "t" * 249
 COORDINATE = f"{LONGEST_TOPIC}/2147483647/9223372036854775807"
@@ -32,8 +31,8 @@ def letter_size(original: list[Header]) -> int:
 
 def test_a_raw_record_within_its_limit_leaves_room_for_what_every_stage_adds() -> None:
     catalog = load_catalog()
-    assert record_limit(catalog.topic("flights.departed.v1")) == RAW_BYTES
-    assert record_limit(catalog.topic("flights.departed.enriched.v1")) == RAW_BYTES + ADDED_BYTES == DERIVED_BYTES
+    assert catalog.topic("flights.departed.v1").most_record_bytes == RAW_BYTES
+    assert catalog.topic("flights.departed.enriched.v1").most_record_bytes == RAW_BYTES + ADDED_BYTES == DERIVED_BYTES
     assert DERIVED_BYTES <= KEPT_BYTES < DEAD_LETTER_BYTES < batch_limit(DEAD_LETTER_BYTES) == LARGEST_BATCH_BYTES
     assert PRODUCER_CONFIG["message.max.bytes"] == LARGEST_BATCH_BYTES
     assert batch_limit(RAW_BYTES) == batch_limit(DERIVED_BYTES) == 1_048_588, "no stranger's batch is refused"

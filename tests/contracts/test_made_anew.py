@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from contracts import events, own_schema, publisher
+from contracts import events, publisher
 from contracts.errors import RegistryMadeAnew
 from contracts.handle import Topic
-from contracts.own_schema import OwnSchema
 from contracts.publisher import Publisher
-from deploy.local.stack import LocalStack
+from contracts.servers import own_schema
+from contracts.servers.own_schema import OwnSchema
+from deploy.local.servers.stack import LocalStack
 from tests.contracts.lost_registry import LostRegistry
 from tests.contracts.project import a_project, applied, settings_of
 from tests.contracts.wire import a_departure, records_of
@@ -46,7 +47,7 @@ def test_a_publisher_whose_schema_has_another_id_refuses_every_record(
     catalog, settings = a_project(tmp_path), settings_of(stack)
     handle = Topic(applied(catalog, stack), events.FlightDeparted)
     subject, schema = catalog.topic(handle.name).subject, catalog.schema(handle.name)
-    producer = Publisher(settings, catalog, lost.client, service="departures", topics=[handle])
+    producer = Publisher(settings, catalog=catalog, registry=lost.client, service="departures", topics=[handle])
     producer.publish(handle, a_departure(), event_id="before")
     producer.flush(30)
     lost.make_anew((f"{subject}-other", OTHER), (subject, schema))

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from contracts.check import check
-from contracts.pipelines import declared_pipelines
+from contracts.checks.check import check
+from contracts.definitions.pipelines import declared_pipelines
 from tests.contracts.files import ContractFiles
 
 FILE = """

@@ -11,11 +11,11 @@ import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
 
 from contracts.errors import SchemaIncompatible, TopicUnfit
-from contracts.limits import DEAD_LETTER_BYTES, RAW_BYTES, batch_limit
-from contracts.provision import check_limits, create_topics, register_contracts, set_config
-from contracts.registry import Registry
+from contracts.records.limits import DEAD_LETTER_BYTES, RAW_BYTES, batch_limit
+from contracts.servers.provision import check_limits, create_topics, register_contracts, set_config
+from contracts.servers.registry import Registry
 from contracts.settings import KafkaSettings
-from deploy.local.stack import LocalStack
+from deploy.local.servers.stack import LocalStack
 from tests.contracts.project import a_project, applied, departed_schema, settings_of
 from tests.raw_records import RawRecord, send_raw
 
@@ -119,7 +119,7 @@ def test_a_start_is_refused_while_a_topic_takes_less_than_the_rule_says(stack: L
 def test_a_start_without_an_answer_of_the_brokers_goes_on_with_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("contracts.provision._CHECK_SECONDS", 0.2)
+    monkeypatch.setattr("contracts.servers.provision._CHECK_SECONDS", 0.2)
     catalog = a_project(tmp_path)
     check_limits(KafkaSettings(bootstrap_servers="127.0.0.1:1"), catalog, list(catalog.topics))
     assert "can't be seen whether its records fit" in caplog.text

@@ -23,9 +23,9 @@ from contracts.errors import (
     UnknownSchemaId,
     UnknownSubject,
 )
-from contracts.registry import Registry
+from contracts.servers.registry import Registry
 from contracts.settings import RegistrySettings
-from deploy.local.stack import LocalStack
+from deploy.local.servers.stack import LocalStack
 from tests.contracts.gateway import HANG_UP, a_gateway
 from tests.contracts.wire import register_protobuf
 

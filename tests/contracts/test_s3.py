@@ -13,9 +13,9 @@ import pytest
 from botocore.exceptions import HTTPClientError
 from pydantic import HttpUrl
 
-from contracts.s3 import s3_client
+from contracts.servers.s3 import s3_client
 from contracts.settings import S3Settings
-from deploy.local.stack import LocalStack
+from deploy.local.servers.stack import LocalStack
 
 KEY, BODY = "tests/contracts/cut", b"N14228,1999\n" * 1_000
 Telling = Literal["Content-Length", "Transfer-Encoding", "nothing"]

@@ -17,18 +17,19 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
-from contracts import brokers, events, subscriber
-from contracts.catalog import Catalog
-from contracts.codec import Codec
+from contracts import events, subscriber
+from contracts.definitions.catalog import Catalog
 from contracts.errors import ConsumeError, ForeignBody, TooLong, Truncated, UnknownSchemaId
 from contracts.handle import Topic
-from contracts.limits import RAW_BYTES
-from contracts.provision import create_topics, register_contracts
 from contracts.publisher import Publisher
-from contracts.registry import Registry
+from contracts.records.codec import Codec
+from contracts.records.limits import RAW_BYTES
+from contracts.servers import brokers
+from contracts.servers.provision import create_topics, register_contracts
+from contracts.servers.registry import Registry
 from contracts.settings import Settings
 from contracts.subscriber import Record, Subscriber, Undecodable
-from deploy.local.stack import LocalStack
+from deploy.local.servers.stack import LocalStack
 from tests.alerting.worker import wait_for
 from tests.contracts.gateway import a_gateway
 from tests.contracts.project import a_project, applied, departed_schema, settings_of
@@ -51,7 +52,9 @@ class Room:
         """Publish a departure for each id, which is also its destination."""
         with (
             Registry(self.settings.registry) as registry,
-            Publisher(self.settings, self.catalog, registry, service="departures", topics=[self.topic]) as publisher,
+            Publisher(
+                self.settings, catalog=self.catalog, registry=registry, service="departures", topics=[self.topic]
+            ) as publisher,
         ):
             for event_id in event_ids:
                 publisher.publish(self.topic, a_departure(destination=event_id), event_id=event_id)
@@ -60,7 +63,9 @@ class Room:
         """Publish a departure of its own flight for each number, so that they spread over the partitions."""
         with (
             Registry(self.settings.registry) as registry,
-            Publisher(self.settings, self.catalog, registry, service="departures", topics=[self.topic]) as publisher,
+            Publisher(
+                self.settings, catalog=self.catalog, registry=registry, service="departures", topics=[self.topic]
+            ) as publisher,
         ):
             for number in numbers:
                 publisher.publish(self.topic, a_departure(flight_id=f"flight-{number}"), event_id=str(number))
@@ -163,7 +168,7 @@ def test_a_later_revision_of_an_event_is_no_repeat(stack: LocalStack, tmp_path: 
     topic, settings = Topic(applied(catalog, stack), Repaired), settings_of(stack)
     with (
         Registry(settings.registry) as registry,
-        Publisher(settings, catalog, registry, service="departures", topics=[topic]) as publisher,
+        Publisher(settings, catalog=catalog, registry=registry, service="departures", topics=[topic]) as publisher,
     ):
         for revision in (0, 1, 1, 2, 0):
             publisher.publish(topic, Repaired(**vars(a_departure()), revision=revision), event_id="a")
@@ -274,10 +279,12 @@ def test_events_of_an_older_version_have_the_newer_ones_fields(room: Room, stack
     at = a_departure().departed_at
     with Registry(room.settings.registry) as registry:
         old, new = Topic(name, OlderDeparted), Topic(name, NewerDeparted)
-        with Publisher(room.settings, first, registry, service="departures", topics=[old]) as publisher:
+        with Publisher(
+            room.settings, catalog=first, registry=registry, service="departures", topics=[old]
+        ) as publisher:
             publisher.publish(old, OlderDeparted(flight_id="old", departed_at=at), event_id="old")
         register_contracts(registry, both)
-        with Publisher(room.settings, both, registry, service="departures", topics=[new]) as publisher:
+        with Publisher(room.settings, catalog=both, registry=registry, service="departures", topics=[new]) as publisher:
             event = NewerDeparted(flight_id="new", departed_at=at, tail_number="N14228")
             publisher.publish(new, event, event_id="new")
     with Subscriber(Topic(name, NewerDeparted), room.group, room.settings, catalog=both, idle_seconds=2) as subscriber:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from contracts.registry import Registry
-from deploy.local.stack import LocalStack
+from contracts.servers.registry import Registry
+from deploy.local.servers.stack import LocalStack
 from tests.dead_letters.place import Place
 
 

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from contracts.dead_letters.headers import REDRIVEN_FROM, Header, dead_letter_headers, stump_headers
 from contracts.dead_letters.letter import DeadLetter
+from contracts.records.dead_letter_headers import REDRIVEN_FROM, Header, dead_letter_headers, stump_headers
 
 
 def a_letter(

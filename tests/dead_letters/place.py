@@ -11,17 +11,17 @@ from typing import Self
 from confluent_kafka import Message, Producer
 
 from contracts import topics
-from contracts.catalog import load_catalog
-from contracts.codec import Codec
-from contracts.dead_letters.headers import ERRORS, dead_letter_headers
 from contracts.dead_letters.ledger import LEDGER
 from contracts.dead_letters.redrive import redrive
 from contracts.dead_letters.selection import Selection, Verdict
 from contracts.dead_letters.topic import DeadLetterTopic
+from contracts.definitions.catalog import load_catalog
 from contracts.events import DeadLetterSettled
-from contracts.producer_config import PRODUCER_CONFIG
-from contracts.provision import create_topics
-from contracts.registry import Registry
+from contracts.records.codec import Codec
+from contracts.records.dead_letter_headers import ERRORS, dead_letter_headers
+from contracts.servers.producer_config import PRODUCER_CONFIG
+from contracts.servers.provision import create_topics
+from contracts.servers.registry import Registry
 from contracts.settings import Settings
 from tests.contracts.wire import records_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from contracts.registry import Registry
+from contracts.servers.registry import Registry
 from contracts.settings import Settings
 from tests.dead_letters.place import Place
 

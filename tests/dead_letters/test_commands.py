@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from contracts.wire import FRAME_BYTES
+from contracts.records.wire import FRAME_BYTES
 from deploy.dead_letters import dlq_app
 from deploy.errors import DeployError
 from deploy.local.client import client_settings
-from deploy.local.stack import LocalStack
+from deploy.local.servers.stack import LocalStack
 from tests.dead_letters.place import Place
 from tests.spark.records import SCHEMA, a_departure, body, framed
 
@@ -23,7 +23,7 @@ def shell(stack: LocalStack, place: Place, monkeypatch: pytest.MonkeyPatch) -> P
     """The commands find the stack by the environment, and only this test's topic in the contracts."""
     for name, value in stack.settings_env().items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr("contracts.catalog.load_catalog", lambda: place.catalog)
+    monkeypatch.setattr("contracts.definitions.catalog.load_catalog", lambda: place.catalog)
     # It is for a whole process: the tests that follow would log to this one's terminal.
     monkeypatch.setattr("contracts.observe.configure_logging", lambda *_, **__: None)
     return place

@@ -7,9 +7,9 @@ import json
 import pytest
 from pydantic import HttpUrl
 
-from contracts.codec import MAX_BYTES
 from contracts.dead_letters.decoded import Decoded, Decoder
-from contracts.registry import Registry
+from contracts.records.codec import MAX_BYTES
+from contracts.servers.registry import Registry
 from contracts.settings import RegistrySettings
 from tests.contracts.gateway import a_gateway
 

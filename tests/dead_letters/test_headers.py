@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.dead_letters.headers import CAUSE, dead_letter_headers, original_headers
+from contracts.records.dead_letter_headers import CAUSE, dead_letter_headers, original_headers
 from tests.dead_letters.letters import a_letter, stored
 
 COORDINATE = "flights.departed.v1/1/42"

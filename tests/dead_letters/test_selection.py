@@ -11,7 +11,7 @@ from contracts.dead_letters.letter import DeadLetter
 from contracts.dead_letters.selection import Home, Selection, Verdict, judge
 from contracts.dead_letters.summary import Summary, state_of
 from contracts.events import Settlement
-from contracts.limits import ADDED_BYTES, RAW_BYTES
+from contracts.records.limits import ADDED_BYTES, RAW_BYTES
 from tests.dead_letters.letters import a_letter, a_stump
 
 NOW = datetime(2026, 3, 2, tzinfo=UTC)

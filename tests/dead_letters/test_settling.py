@@ -10,9 +10,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from contracts.codec import Codec
 from contracts.dead_letters import transaction
-from contracts.dead_letters.headers import REDRIVEN_FROM
 from contracts.dead_letters.ledger import LEDGER
 from contracts.dead_letters.letter import DeadLetter
 from contracts.dead_letters.log import wait_for_open_transactions
@@ -20,7 +18,9 @@ from contracts.dead_letters.purge import plan_purge, purge
 from contracts.dead_letters.selection import Selection, Verdict
 from contracts.errors import ConsumeError, SettlementError
 from contracts.events import Settlement
-from contracts.provision import set_config
+from contracts.records.codec import Codec
+from contracts.records.dead_letter_headers import REDRIVEN_FROM
+from contracts.servers.provision import set_config
 from tests.dead_letters.place import Place
 
 pytestmark = pytest.mark.system

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from contracts.pipelines import pipeline_files
+from contracts.definitions.pipelines import pipeline_files
 from deploy.errors import DeployError
-from deploy.local import deployable
-from deploy.local.deployable import FILE, ROOT, deployables
+from deploy.local.processes import deployable
+from deploy.local.processes.deployable import FILE, ROOT, deployables
 
 
 @pytest.fixture

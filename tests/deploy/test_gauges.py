@@ -11,12 +11,12 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from contracts import topics
-from contracts.catalog import load_catalog
+from contracts.definitions.catalog import load_catalog
 from contracts.observe import serve_health
 from contracts.settings import HttpSettings
-from deploy.local.gauges import Gauges
-from deploy.local.stack import LocalStack
-from services.alerting.loss import tell_loss
+from deploy.local.servers.stack import LocalStack
+from deploy.local.watching.gauges import Gauges
+from services.alerting.consuming.loss import tell_loss
 from spark.runtime.metrics import LAG
 
 

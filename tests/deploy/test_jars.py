@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from deploy.errors import JarsUnavailable
-from deploy.local.jars import Jar, ensure_jars, read_lock, unpacked
+from deploy.local.downloads.jars import Jar, ensure_jars, read_lock, unpacked
 
 
 def silent(line: str) -> None:

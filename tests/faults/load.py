@@ -18,11 +18,11 @@ from functools import partial
 from pathlib import Path
 
 from contracts import topics
-from contracts.catalog import load_catalog
+from contracts.definitions.catalog import load_catalog
 from contracts.errors import DeliveryError
 from contracts.events import FlightDeparted
 from contracts.publisher import Delivered, Publisher
-from contracts.registry import Registry
+from contracts.servers.registry import Registry
 from contracts.settings import Settings, read_settings
 from services.departures.event import event_of
 from services.replay.table import read_table
@@ -65,7 +65,7 @@ def send(settings: Settings, ledger: Path, rate: float, stopping: threading.Even
     with (
         Registry(settings.registry) as registry,
         Publisher(
-            settings, load_catalog(), registry, service="departures", topics=[topics.FLIGHTS_DEPARTED]
+            settings, catalog=load_catalog(), registry=registry, service="departures", topics=[topics.FLIGHTS_DEPARTED]
         ) as publisher,
     ):
         began, sent = time.monotonic(), 0

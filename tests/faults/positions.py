@@ -9,13 +9,13 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from contracts.registry import Registry
-from contracts.s3 import s3_client
+from contracts.servers.registry import Registry
+from contracts.servers.s3 import s3_client
 from contracts.settings import Settings
-from deploy.local.stack import LocalStack
-from services.audit.broker import Broker
+from deploy.local.servers.stack import LocalStack
 from services.audit.errors import CouldNotAudit
-from services.audit.lake_table import LakeTable
+from services.audit.sources.broker import Broker
+from services.audit.sources.lake_table import LakeTable
 from spark.pipelines.departures_enriched import departures_enriched
 from spark.queries.live import checkpoint_folder
 from spark.sinks.kafka.transaction import committed_offsets

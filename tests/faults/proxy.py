@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, Self
 
-from deploy.local.ports import HOST
+from deploy.local.servers.ports import HOST
 
 Mode = Literal["open", "refusing", "slow", "cutting"]
 _CHUNK_BYTES = 65_536

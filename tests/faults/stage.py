@@ -20,13 +20,13 @@ import httpx
 import psutil
 from confluent_kafka import Producer
 
-from contracts.catalog import load_catalog
-from deploy.local.deployable import ROOT, deployables
-from deploy.local.landing import upload_dimensions
-from deploy.local.ports import HOST
-from deploy.local.process import Process, resident_bytes
-from deploy.local.stack import LocalStack
-from deploy.local.supervisor import Supervisor
+from contracts.definitions.catalog import load_catalog
+from deploy.local.processes.deployable import ROOT, deployables
+from deploy.local.processes.process import Process, resident_bytes
+from deploy.local.processes.supervisor import Supervisor
+from deploy.local.servers.landing import upload_dimensions
+from deploy.local.servers.ports import HOST
+from deploy.local.servers.stack import LocalStack
 from services.alerting.settings import AlertingSettings
 from spark.runtime.mode import Mode
 from tests.alerting.endpoint import Endpoint

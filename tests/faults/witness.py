@@ -13,8 +13,8 @@ from urllib.parse import unquote
 import pyarrow.parquet as pq
 from confluent_kafka import Consumer, Message, TopicPartition
 
-from contracts.dead_letters.headers import ERRORS
-from contracts.headers import header_of, headers_of
+from contracts.records.dead_letter_headers import ERRORS
+from contracts.records.headers import header_of, headers_of
 from spark.pipelines.departures_enriched import departures_enriched
 from tests.faults.load import flight_of, of_a_ledger
 from tests.faults.positions import PIPELINE, TABLE, Offsets, added_files

@@ -13,7 +13,7 @@ from typing import TypeVar
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from contracts.dead_letters.headers import ERRORS, REDRIVEN_FROM
+from contracts.records.dead_letter_headers import ERRORS, REDRIVEN_FROM
 from tests.contracts.avro_values import a_number
 from tests.fuzz.bodies import bodies
 from tests.raw_records import NO_TEXT, RawRecord

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from contracts.catalog import load_catalog
-from contracts.check import check
-from services.alerting.receiver import ReceiversError, load_receivers
-from services.alerting.rulebook import RulebookError, load_rulebook
+from contracts.checks.check import check
+from contracts.definitions.catalog import load_catalog
+from services.alerting.notifying.receiver import ReceiversError, load_receivers
+from services.alerting.rules.rulebook import RulebookError, load_rulebook
 from services.alerting.settings import AlertingSettings
 from services.dimensions.parse import parse
 from services.dimensions.rejected import Rejected

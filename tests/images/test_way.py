@@ -10,14 +10,14 @@ import pytest
 from pydantic import HttpUrl
 
 from contracts import topics
-from contracts.catalog import load_catalog
+from contracts.definitions.catalog import load_catalog
 from contracts.events import AlertRaised
 from contracts.settings import KafkaSettings, RegistrySettings, Settings
 from contracts.subscriber import Record, Subscriber
-from deploy.local.landing import create_bucket, upload_dimensions
-from deploy.local.ports import Ports
-from deploy.local.spark_env import spark_env
-from deploy.local.stack import LocalStack
+from deploy.local.downloads.spark_env import spark_env
+from deploy.local.servers.landing import create_bucket, upload_dimensions
+from deploy.local.servers.ports import Ports
+from deploy.local.servers.stack import LocalStack
 from tests.images.builder import Builder, Container
 from tests.images.conftest import StartContainer, say
 from tests.images.wait import finished, tail, wait_until

@@ -15,10 +15,10 @@ import pytest
 from deltalake import DeltaTable
 from prometheus_client import REGISTRY
 
-from contracts.catalog import load_catalog
-from contracts.s3 import s3_client
+from contracts.definitions.catalog import load_catalog
+from contracts.servers.s3 import s3_client
 from contracts.settings import S3Settings
-from deploy.local.stack import LocalStack
+from deploy.local.servers.stack import LocalStack
 from services.dimensions.__main__ import Rounds
 from services.dimensions.landing import PREFIX, REJECTED_PREFIX, Landing, SourceFile
 from services.dimensions.publication import Publications

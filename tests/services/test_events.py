@@ -15,9 +15,9 @@ import pytest
 from pydantic import BaseModel
 
 from contracts import topics
-from contracts.catalog import CONTRACTS, load_catalog
+from contracts.definitions.catalog import CONTRACTS, load_catalog
+from contracts.definitions.example import example_files
 from contracts.events import FlightArrived
-from contracts.example import example_files
 from contracts.handle import Topic
 from services.arrivals.event import event_of as arrival_of
 from services.arrivals.event import timezones

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.catalog import load_catalog
+from contracts.definitions.catalog import load_catalog
 from services.dimensions.parse import parse
 from services.dimensions.rejected import Rejected
 from services.replay.table import data_folder

@@ -9,10 +9,10 @@ from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
 from contracts import topics
-from contracts.dead_letters.headers import dead_letter_headers
 from contracts.dead_letters.purge import plan_purge, purge
-from contracts.registry import Registry
-from deploy.local.stack import LocalStack
+from contracts.records.dead_letter_headers import dead_letter_headers
+from contracts.servers.registry import Registry
+from deploy.local.servers.stack import LocalStack
 from services.replay.position import HEADER, Position
 from services.replay.progress import read_progress
 from services.replay.tails import Tails

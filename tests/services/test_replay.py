@@ -22,14 +22,14 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, 
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
 from contracts import topics
-from contracts.catalog import load_catalog
-from contracts.codec import Codec
 from contracts.dead_letters.purge import plan_purge, purge
 from contracts.dead_letters.topic import DeadLetterTopic
+from contracts.definitions.catalog import load_catalog
 from contracts.events import ReplayStarted
-from contracts.provision import create_topics
-from contracts.registry import Registry
-from deploy.local.stack import LocalStack
+from contracts.records.codec import Codec
+from contracts.servers.provision import create_topics
+from contracts.servers.registry import Registry
+from deploy.local.servers.stack import LocalStack
 from services.arrivals.event import event_of as arrival_of
 from services.arrivals.event import timezones
 from services.departures.event import event_of as departure_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import Producer
 
-from contracts.registry import Registry
-from deploy.local.stack import LocalStack
+from contracts.servers.registry import Registry
+from deploy.local.servers.stack import LocalStack
 from services.replay.position import HEADER, START, Position
 from services.replay.tails import Tails
 from tests.dead_letters.place import Place

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts import topics
-from contracts.catalog import load_catalog
+from contracts.definitions.catalog import load_catalog
 from services.departures.event import event_of
 from services.replay.clock import ReplayClock
 from services.replay.position import START, Position

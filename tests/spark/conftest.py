@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from contracts.catalog import Catalog, load_catalog
-from contracts.registry import Registry
+from contracts.definitions.catalog import Catalog, load_catalog
+from contracts.servers.registry import Registry
 from contracts.settings import read_settings
-from deploy.local.spark_env import spark_env
-from deploy.local.stack import LocalStack
+from deploy.local.downloads.spark_env import spark_env
+from deploy.local.servers.stack import LocalStack
 from spark.runtime.session import start_session
 from spark.runtime.settings import Cluster, SparkSettings
 from tests.spark.live_query import Dimensions

@@ -7,7 +7,7 @@ import sys
 
 import structlog
 
-from contracts.catalog import load_catalog
+from contracts.definitions.catalog import load_catalog
 from contracts.errors import HeadraceError
 from contracts.observe import configure_logging
 from contracts.settings import read_settings

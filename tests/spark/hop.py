@@ -18,9 +18,9 @@ from confluent_kafka import Consumer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from contracts.brokers import watermarks
-from contracts.catalog import load_catalog
-from contracts.registry import Registry
+from contracts.definitions.catalog import load_catalog
+from contracts.servers.brokers import watermarks
+from contracts.servers.registry import Registry
 from contracts.settings import read_settings
 from spark.records.decode import events
 from spark.records.schemas import WriterSchemas

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 
-from contracts.limits import RAW_BYTES
+from contracts.records.limits import RAW_BYTES
 from tests.raw_records import RawRecord
 from tests.spark.records import a_departure, body, framed
 

@@ -18,10 +18,10 @@ from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from contracts.catalog import Catalog
-from contracts.dimension import DimensionContract
-from contracts.registry import Registry
-from contracts.s3 import s3_client
+from contracts.definitions.catalog import Catalog
+from contracts.definitions.dimension import DimensionContract
+from contracts.servers.registry import Registry
+from contracts.servers.s3 import s3_client
 from spark.pipeline import Pipeline
 from spark.pipelines.departures_enriched import departures_enriched
 from spark.queries.derivation import route

@@ -6,8 +6,8 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from deploy.local.jars import ensure_jars, say_on_stderr
-from deploy.local.java import java_command
+from deploy.local.downloads.jars import ensure_jars, say_on_stderr
+from deploy.local.downloads.java import java_command
 
 _DEFAULT = ("--entity-default",)
 _OF_LIBRDKAFKA = ("--entity-name", "rdkafka")

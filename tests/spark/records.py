@@ -17,11 +17,11 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 from pyspark.sql import DataFrame, SparkSession
 
 from contracts import topics
-from contracts.brokers import retried
-from contracts.catalog import Catalog, load_catalog
-from contracts.limits import DEAD_LETTER_BYTES, LARGEST_BATCH_BYTES, batch_limit, record_limit
-from contracts.registry import Registry
-from contracts.topic import TopicContract
+from contracts.definitions.catalog import Catalog, load_catalog
+from contracts.definitions.topic import TopicContract
+from contracts.records.limits import DEAD_LETTER_BYTES, LARGEST_BATCH_BYTES, batch_limit
+from contracts.servers.brokers import retried
+from contracts.servers.registry import Registry
 from spark.runtime.settings import SparkSettings
 
 DEPARTED = topics.FLIGHTS_DEPARTED.name
@@ -100,7 +100,7 @@ class Topics:
         self.catalog = dataclasses.replace(catalog, topics=own)
         self.departed, self.enriched = (own.get(name, catalog.topic(name)) for name in (DEPARTED, ENRICHED))
         self.schema_ids = {name: registry.register(topic.subject, catalog.schema(name)) for name, topic in own.items()}
-        limits = {topic.name: record_limit(topic) for topic in own.values()}
+        limits = {topic.name: topic.most_record_bytes for topic in own.values()}
         limits |= {topic.dead_letter_topic: DEAD_LETTER_BYTES for topic in own.values()}
         self._names = list(limits)
         self._config = {name: {"max.message.bytes": str(batch_limit(limit))} for name, limit in limits.items()}

@@ -7,7 +7,7 @@ import json
 import pytest
 from pyspark.sql import SparkSession
 
-from services.audit.decoding import Decoding
+from services.audit.records.decoding import Decoding
 from spark.records.decode import decode
 from spark.records.schemas import WriterSchemas
 from tests.audit.bodies import records

@@ -7,7 +7,7 @@ from functools import partial
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from contracts.catalog import Catalog
+from contracts.definitions.catalog import Catalog
 from spark.lookups.broadcasts import Broadcasts, kept
 from spark.lookups.dimensions import Dimension
 from spark.lookups.join import sides

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
-from contracts import limits
+from contracts.records import limits
 from spark.records.dead_letters import kept
 from spark.records.decode import decode
 from spark.records.record_size import record_size

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
 from contracts import topics
-from contracts.catalog import Catalog
+from contracts.definitions.catalog import Catalog
 from spark.lookups.dimensions import stamped_versions
 from spark.lookups.join import look_up, sides
 from spark.pipeline import Lookup, Pipeline, pipeline

@@ -9,8 +9,8 @@ from prometheus_client import REGISTRY
 from pyspark.sql import SparkSession
 from structlog.testing import capture_logs
 
-from contracts.catalog import load_catalog
-from contracts.s3 import s3_client
+from contracts.definitions.catalog import load_catalog
+from contracts.servers.s3 import s3_client
 from spark.lookups.dimensions import Dimension, Dimensions
 from spark.runtime.errors import DimensionUnreadable
 from spark.runtime.settings import SparkSettings

@@ -23,8 +23,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from contracts.registry import Registry
-from deploy.local.stack import LocalStack
+from contracts.servers.registry import Registry
+from deploy.local.servers.stack import LocalStack
 from spark.pipelines.departures_enriched import departures_enriched
 from spark.queries.derivation import route
 from spark.queries.live import Live

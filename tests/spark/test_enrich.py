@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.types import StructType
 
-from contracts.catalog import Catalog
+from contracts.definitions.catalog import Catalog
 from spark.lookups.dimensions import Dimension
 from spark.lookups.join import look_up, sides
 from spark.pipelines.departures_enriched import departures_enriched

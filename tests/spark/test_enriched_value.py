@@ -10,10 +10,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
-from contracts import wire
-from contracts.catalog import Catalog
+from contracts.definitions.catalog import Catalog
 from contracts.errors import ContractError
-from contracts.wire import FRAME_BYTES
+from contracts.records import wire
+from contracts.records.wire import FRAME_BYTES
 from spark.lookups.dimensions import stamped_versions
 from spark.lookups.enriched_value import EnrichedValue
 from spark.lookups.join import look_up, sides

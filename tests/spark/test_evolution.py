@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from contracts.compatibility import incompatibilities
+from contracts.checks.compatibility import incompatibilities
 from contracts.errors import SchemaIncompatible
-from contracts.registry import Registry
+from contracts.servers.registry import Registry
 from spark.runtime.settings import SparkSettings
 from tests.spark.live_query import Dimensions, events, running
 from tests.spark.records import DEPARTED, SCHEMA, Topics, a_departure, body, framed, schema_with

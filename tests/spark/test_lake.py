@@ -19,12 +19,12 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from contracts.catalog import Catalog
 from contracts.dead_letters.letter import DeadLetter
+from contracts.definitions.catalog import Catalog
+from contracts.definitions.topic import Derivation, TopicContract
 from contracts.errors import ContractError
-from contracts.registry import Registry
-from contracts.s3 import s3_client
-from contracts.topic import Derivation, TopicContract
+from contracts.servers.registry import Registry
+from contracts.servers.s3 import s3_client
 from spark.queries.lake import LakeTable, lake_tables
 from spark.records.decode import decode
 from spark.runtime.errors import PositionsDisagree, TakenOver

@@ -16,10 +16,10 @@ from deltalake import DeltaTable, QueryBuilder
 from prometheus_client import REGISTRY
 from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType, TimestampType
 
-from contracts.catalog import load_catalog
-from contracts.s3 import s3_client
+from contracts.definitions.catalog import load_catalog
+from contracts.servers.s3 import s3_client
 from contracts.settings import S3Settings
-from deploy.local.stack import LocalStack
+from deploy.local.servers.stack import LocalStack
 from spark.runtime.errors import TakenOver
 from spark.sinks.delta import table_files
 from spark.sinks.delta.lake_table import TableWriter

@@ -14,9 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from contracts.s3 import s3_client
+from contracts.servers.s3 import s3_client
 from contracts.settings import S3Settings
-from deploy.local.stack import LocalStack
+from deploy.local.servers.stack import LocalStack
 from spark.runtime.errors import TakenOver
 from spark.runtime.lease import Lease
 

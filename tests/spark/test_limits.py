@@ -9,8 +9,8 @@ import sys
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from contracts.catalog import load_catalog
-from contracts.limits import (
+from contracts.definitions.catalog import load_catalog
+from contracts.records.limits import (
     ADDED_BYTES,
     DEAD_LETTER_BYTES,
     DIMENSION_TEXT_BYTES,
@@ -18,8 +18,8 @@ from contracts.limits import (
     batch_limit,
     record_size,
 )
-from contracts.provision import set_config
-from deploy.local.stack import LocalStack
+from contracts.servers.provision import set_config
+from deploy.local.servers.stack import LocalStack
 from spark.pipelines.departures_enriched import departures_enriched
 from spark.queries.derivation import route
 from spark.records.wire import encoding

@@ -10,12 +10,12 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from contracts.dead_letters.headers import TIMESTAMP
 from contracts.dead_letters.letter import DeadLetter
 from contracts.errors import NotAProducer
-from contracts.limits import record_size
-from contracts.registry import Registry
-from contracts.s3 import s3_client
+from contracts.records.dead_letter_headers import TIMESTAMP
+from contracts.records.limits import record_size
+from contracts.servers.registry import Registry
+from contracts.servers.s3 import s3_client
 from spark.pipelines.departures_enriched import departures_enriched
 from spark.queries.derivation import route
 from spark.queries.live import Live, checkpoint_folder

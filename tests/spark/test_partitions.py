@@ -6,7 +6,7 @@ from collections import Counter
 
 from pyspark.sql import SparkSession
 
-from contracts.registry import Registry
+from contracts.servers.registry import Registry
 from spark.queries.lake import LakeTable
 from spark.runtime.lifecycle import Lifecycle
 from spark.runtime.settings import LakeSettings, SparkSettings

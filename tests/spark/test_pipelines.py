@@ -13,9 +13,9 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from contracts.catalog import Catalog
-from contracts.pipelines import pipeline_files
-from contracts.registry import Registry
+from contracts.definitions.catalog import Catalog
+from contracts.definitions.pipelines import pipeline_files
+from contracts.servers.registry import Registry
 from spark.pipeline import Pipeline
 from spark.pipelines import load
 from spark.pipelines.departures_enriched import LOOKUPS

@@ -18,8 +18,8 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import TableNotFoundError
 
-from deploy.local.ports import HOST
-from deploy.local.stack import LocalStack
+from deploy.local.servers.ports import HOST
+from deploy.local.servers.stack import LocalStack
 from spark.runtime.settings import SparkSettings
 from tests.faults.proxy import Proxy
 from tests.spark.live_query import Dimensions, events, wait_for

@@ -16,9 +16,9 @@ from prometheus_client import REGISTRY
 from pyspark.sql import SparkSession
 
 from contracts.errors import HeadraceError
-from contracts.registry import Registry
+from contracts.servers.registry import Registry
 from contracts.settings import RegistrySettings
-from deploy.local.stack import LocalStack
+from deploy.local.servers.stack import LocalStack
 from spark.pipeline import Pipeline
 from spark.pipelines.departures_enriched import departures_enriched
 from spark.queries.derivation import route

@@ -13,8 +13,8 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 from pyspark.sql import SparkSession
 
 from contracts.dead_letters.selection import Verdict
-from contracts.registry import Registry
-from deploy.local.stack import LocalStack
+from contracts.servers.registry import Registry
+from deploy.local.servers.stack import LocalStack
 from spark.runtime.settings import SparkSettings
 from tests.dead_letters.place import Place
 from tests.spark.live_query import Dimensions, events, running

@@ -11,10 +11,10 @@ import pytest
 import structlog
 from pyspark.sql import SparkSession
 
-from contracts.catalog import Catalog
-from contracts.registry import Registry
+from contracts.definitions.catalog import Catalog
+from contracts.servers.registry import Registry
 from contracts.settings import RegistrySettings
-from deploy.local.stack import LocalStack
+from deploy.local.servers.stack import LocalStack
 from spark.queries.lake import LakeTable
 from spark.records.topic_schemas import TopicSchemas
 from spark.runtime.lifecycle import Lifecycle

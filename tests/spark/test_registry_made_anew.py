@@ -10,8 +10,8 @@ import pytest
 import structlog
 from pyspark.sql import SparkSession
 
-from contracts import own_schema
 from contracts.errors import RegistryMadeAnew
+from contracts.servers import own_schema
 from spark.records.topic_schemas import TopicSchemas
 from spark.runtime.settings import SparkSettings
 from tests.contracts.lost_registry import LostRegistry

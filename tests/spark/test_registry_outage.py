@@ -7,9 +7,9 @@ import structlog
 from prometheus_client import REGISTRY
 from pyspark.sql import SparkSession
 
-from contracts.registry import Registry
+from contracts.servers.registry import Registry
 from contracts.settings import RegistrySettings
-from deploy.local.stack import LocalStack
+from deploy.local.servers.stack import LocalStack
 from spark.records import topic_schemas
 from spark.runtime.settings import SparkSettings
 from tests.contracts.gateway import HANG, HANG_UP, a_gateway

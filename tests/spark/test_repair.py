@@ -17,9 +17,9 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql import SparkSession
 
-from contracts.codec import Codec
-from contracts.registry import Registry
-from deploy.local.stack import LocalStack
+from contracts.records.codec import Codec
+from contracts.servers.registry import Registry
+from deploy.local.servers.stack import LocalStack
 from spark.pipelines.departures_enriched import departures_enriched
 from spark.queries.lake import LakeTable
 from spark.queries.repair import Progress, Repair, repairable

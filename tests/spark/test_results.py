@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas import conversion
 from pyspark.sql.pandas.serializers import ArrowCollectSerializer
 
-from deploy.local.deployable import ROOT
+from deploy.local.processes.deployable import ROOT
 
 ROWS = 5_500
 

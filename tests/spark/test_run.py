@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from contracts.catalog import Catalog
-from contracts.registry import Registry
-from deploy.local.stack import LocalStack
+from contracts.definitions.catalog import Catalog
+from contracts.servers.registry import Registry
+from deploy.local.servers.stack import LocalStack
 from spark.runtime.settings import SparkSettings
 from tests.spark.live_query import Dimensions, events, wait_for
 from tests.spark.records import DEPARTED, ENRICHED, Topics, a_departure, body, framed

@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from deploy.local.spark_env import spark_env
+from deploy.local.downloads.spark_env import spark_env
 from spark.records.decode import decode
 from spark.records.schemas import WriterSchemas
 from spark.runtime.worker_input import map_whole

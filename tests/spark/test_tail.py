@@ -20,8 +20,8 @@ from prometheus_client import REGISTRY
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from contracts.brokers import watermarks
 from contracts.errors import ConsumeError
+from contracts.servers.brokers import watermarks
 from spark.queries.real_time_meter import Meter
 from spark.queries.real_time_positions import RealTimePositions
 from spark.records.decode import events

@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from deploy.local.deployable import ROOT
+from deploy.local.processes.deployable import ROOT
 from spark.runtime.worker_input import map_whole, whole
 from tests.spark.live_query import wait_for
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from contracts.catalog import CONTRACTS
+from contracts.definitions.catalog import CONTRACTS
 from contracts.settings import Settings
-from deploy.local.ports import Ports
+from deploy.local.servers.ports import Ports
 from tests.system.oracle import enriched_flights
 from tests.system.verify import verify
 

@@ -17,8 +17,8 @@ import psutil
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from contracts.brokers import retried, watermarks
-from contracts.replication import wait_for_replication
+from contracts.servers.brokers import retried, watermarks
+from contracts.servers.replication import wait_for_replication
 from services.replay.position import HEADER, Position
 from services.replay.progress import read_progress
 from services.replay.tails import Tails

@@ -16,12 +16,12 @@ import psutil
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from contracts.brokers import retried
+from contracts.servers.brokers import retried
 from contracts.settings import KafkaSettings
-from deploy.local.jars import ensure_jars
-from deploy.local.kafka import KafkaBroker
-from deploy.local.ports import HOST, Ports
-from deploy.local.process import Process
+from deploy.local.downloads.jars import ensure_jars
+from deploy.local.processes.process import Process
+from deploy.local.servers.kafka import KafkaBroker
+from deploy.local.servers.ports import HOST, Ports
 
 _SECONDS = 60
 

@@ -20,11 +20,11 @@ import pyarrow.parquet as pq
 from confluent_kafka import Consumer, Message, TopicPartition
 from deltalake import DeltaTable
 
-from contracts.dead_letters.headers import ERRORS
 from contracts.errors import UnknownSchemaId
-from contracts.headers import header_of, headers_of
-from contracts.registry import Registry
-from contracts.s3 import s3_client
+from contracts.records.dead_letter_headers import ERRORS
+from contracts.records.headers import header_of, headers_of
+from contracts.servers.registry import Registry
+from contracts.servers.s3 import s3_client
 from contracts.settings import Settings
 from tests.system.expected_alerts import RULES
 from tests.system.oracle import enriched_flights

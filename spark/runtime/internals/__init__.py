@@ -1,0 +1,1 @@
+"""All calls into Spark's private classes."""

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
-from contracts.topic import TopicContract
+from contracts.definitions.topic import TopicContract
 
 OWN_COLUMNS = (
     StructField("coordinate", StringType(), metadata={"comment": "topic/partition/offset of the raw record."}),

@@ -13,9 +13,9 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 from pyspark.sql.types import StructType
 
+from contracts.definitions.topic import TopicContract
 from contracts.errors import ContractError
 from contracts.settings import S3Settings
-from contracts.topic import TopicContract
 from spark.runtime.errors import PositionsDisagree, TakenOver
 from spark.sinks.delta.merged_files import LiveFile, merged
 from spark.sinks.delta.positions import Positions

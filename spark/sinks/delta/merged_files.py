@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from contracts.s3 import s3_client
+from contracts.servers.s3 import s3_client
 from contracts.settings import S3Settings
 from spark.sinks.delta.table_files import OpenFile, TableFile, put_file
 

@@ -23,8 +23,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from contracts.coordinates import pattern
-from contracts.s3 import s3_client
+from contracts.records.coordinates import pattern
+from contracts.servers.s3 import s3_client
 from contracts.settings import S3Settings
 from spark.runtime.arrow import mask, numbers, text
 

@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
-from contracts.brokers import partitions_of
+from contracts.servers.brokers import partitions_of
 from contracts.settings import KafkaSettings
 from spark.lookups.lookup import Lookup
 from spark.records.dead_letters import dead_letter_headers

@@ -8,7 +8,7 @@ from typing import NamedTuple, Self
 
 from confluent_kafka import KafkaError, KafkaException
 
-from contracts.brokers import retried
+from contracts.servers.brokers import retried
 from spark.runtime.errors import RepairFailed
 from spark.sinks.kafka.sink import Route
 from spark.sinks.kafka.transaction import abort, close, transactional_producer

@@ -16,7 +16,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from confluent_kafka import KafkaException, TopicPartition
 from pyspark.sql import DataFrame
 
-from contracts.brokers import partitions_of
+from contracts.servers.brokers import partitions_of
 from contracts.settings import KafkaSettings
 from spark.runtime.errors import SinkRefused, TakenOver
 from spark.runtime.internals.prepared import Prepared

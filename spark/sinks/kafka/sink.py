@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from contracts.limits import PASSED_ON_BYTES
+from contracts.records.limits import PASSED_ON_BYTES
 from spark.records.dead_letters import kept
 from spark.records.headers import header
 from spark.sources.offsets import OffsetRange

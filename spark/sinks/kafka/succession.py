@@ -14,7 +14,7 @@ from dataclasses import replace
 import structlog
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from contracts.brokers import partitions_of
+from contracts.servers.brokers import partitions_of
 from contracts.settings import KafkaSettings
 from spark.runtime.errors import StopRequested, TakenOver
 from spark.runtime.lease import Lease

@@ -21,13 +21,13 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from contracts.brokers import partitions_of, watermarks
-from contracts.coordinates import place_in
-from contracts.dead_letters.headers import ERRORS
 from contracts.dead_letters.log import wait_for_open_transactions
 from contracts.errors import ConsumeError
-from contracts.headers import header_of, headers_of
-from contracts.replication import wait_for_replication
+from contracts.records.coordinates import place_in
+from contracts.records.dead_letter_headers import ERRORS
+from contracts.records.headers import header_of, headers_of
+from contracts.servers.brokers import partitions_of, watermarks
+from contracts.servers.replication import wait_for_replication
 from contracts.settings import KafkaSettings
 from spark.runtime.errors import PositionsDisagree, StopRequested
 from spark.runtime.settings import OnDataLoss

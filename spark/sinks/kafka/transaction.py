@@ -24,9 +24,9 @@ from pyspark import SparkContext, TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from contracts.brokers import retried, watermarks
-from contracts.dead_letters.headers import Header, dead_letter_headers, stump_headers
-from contracts.producer_config import PRODUCER_CONFIG
+from contracts.records.dead_letter_headers import Header, dead_letter_headers, stump_headers
+from contracts.servers.brokers import retried, watermarks
+from contracts.servers.producer_config import PRODUCER_CONFIG
 from spark.runtime.arrow import text
 from spark.runtime.worker_input import map_whole
 from spark.sinks.kafka.offset_note import OffsetNote

@@ -12,14 +12,14 @@ from typing import Any
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from contracts import topics
-from contracts.catalog import load_catalog
-from contracts.registry import Registry
+from contracts.definitions.catalog import load_catalog
+from contracts.servers.registry import Registry
 from contracts.settings import Settings
-from deploy.local.deployable import ROOT, deployables
-from deploy.local.jars import ensure_jars
-from deploy.local.java import java_home
-from deploy.local.process import Process
-from deploy.local.stack import LocalStack
+from deploy.local.downloads.jars import ensure_jars
+from deploy.local.downloads.java import java_home
+from deploy.local.processes.deployable import ROOT, deployables
+from deploy.local.processes.process import Process
+from deploy.local.servers.stack import LocalStack
 from spark.runtime.mode import Mode
 from tests.bench.hop import grown
 from tests.bench.peers.dimensions import write_dimensions

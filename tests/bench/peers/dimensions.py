@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from contracts.catalog import load_catalog
+from contracts.definitions.catalog import load_catalog
 from services.dimensions.parse import parse
 from services.dimensions.rejected import Rejected
 from services.replay.table import data_folder

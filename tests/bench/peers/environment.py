@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from deploy.local.cache import cache_dir
+from deploy.local.downloads.cache import cache_dir
 from deploy.local.environment import InstallationFailed, install_lock
 from tests.bench.peers.errors import PeerUnavailable
 

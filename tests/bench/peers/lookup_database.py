@@ -7,10 +7,10 @@ import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from contracts.catalog import load_catalog
-from contracts.dimension import DimensionContract
+from contracts.definitions.catalog import load_catalog
+from contracts.definitions.dimension import DimensionContract
 from deploy.errors import ProcessFailed
-from deploy.local.java import java_command
+from deploy.local.downloads.java import java_command
 from tests.bench.peers.task import dimension_file
 
 _TYPES = {"string": "VARCHAR(200)", "int": "INT", "double": "DOUBLE"}

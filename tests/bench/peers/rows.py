@@ -18,8 +18,8 @@ import fastavro
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from contracts import topics
-from contracts.catalog import load_catalog
-from contracts.registry import Registry
+from contracts.definitions.catalog import load_catalog
+from contracts.servers.registry import Registry
 from contracts.settings import Settings
 from tests.system.oracle import enriched_flights
 

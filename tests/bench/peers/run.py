@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from deploy.local.deployable import ROOT
-from deploy.local.jars import read_lock
+from deploy.local.downloads.jars import read_lock
+from deploy.local.processes.deployable import ROOT
 from spark.runtime.mode import Mode
 from spark.runtime.settings import LiveSettings
 from tests.bench.filled import filled_stack

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from contracts.catalog import load_catalog
-from deploy.local.jars import read_lock
+from contracts.definitions.catalog import load_catalog
+from deploy.local.downloads.jars import read_lock
 from tests.bench.hop import Hop
 from tests.bench.meter import Usage
 from tests.bench.peers.contender import CONTENDERS, ENRICHED, JARS, chosen, target_schema

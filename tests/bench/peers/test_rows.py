@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 
-from contracts.catalog import load_catalog
+from contracts.definitions.catalog import load_catalog
 from tests.bench.peers.rows import FIELDS, LEFT_OUT, Row, differences, row_of
 
 FLIGHTS = ("UA1-EWR", "UA2-EWR", "UA3-EWR")

@@ -7,8 +7,8 @@ import time
 
 import psutil
 
-from contracts.catalog import load_catalog
-from deploy.local.ports import HOST
+from contracts.definitions.catalog import load_catalog
+from deploy.local.servers.ports import HOST
 from spark.pipelines.departures_enriched import departures_enriched
 from spark.queries.derivation import route
 from spark.runtime.mode import Mode

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from contracts import topics
-from contracts.catalog import load_catalog
-from contracts.codec import Codec
-from contracts.dead_letters.headers import ERRORS
-from contracts.registry import Registry
+from contracts.definitions.catalog import load_catalog
+from contracts.records.codec import Codec
+from contracts.records.dead_letter_headers import ERRORS
+from contracts.servers.registry import Registry
 from tests.faults.fault import Shown, fault
 from tests.faults.load import departures
 from tests.faults.positions import PIPELINE

@@ -1,0 +1,271 @@
+"""Every rule of the contract files, checked without a server."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import fastavro
+
+from contracts.checks import schema_rules
+from contracts.checks.compatibility import incompatibilities
+from contracts.checks.release import check_released, check_successors
+from contracts.definitions.catalog import CONTRACTS, Catalog, read_catalog
+from contracts.definitions.contract_file import Problem, named, problem_at
+from contracts.definitions.dimension import DimensionContract
+from contracts.definitions.example import example_files, fault
+from contracts.definitions.pipelines import PIPELINES, DeclaredPipeline, declared_pipelines, pipeline_files
+from contracts.definitions.topic import COMMANDS, LAKE, TopicContract
+from contracts.records.codec import NOT_AVRO
+
+_SERVICES = CONTRACTS.parent / "services"
+_PARTITION_TYPES = ("string", "enum", "uuid", "boolean", "int", "long", "date")
+"""Types of which a table may be partitioned: their values have few texts, which every reader of Delta understands alike."""
+# Almost every past participle ends so: departed, sent, taken, sold. It catches `departure`, `create` and `update`.
+_PAST_TENSE = re.compile(r"[a-z0-9]*[dtn]|made|done|gone")
+
+
+def check(root: Path = CONTRACTS, pipelines: Path = PIPELINES, *, for_release: bool = False) -> list[Problem]:
+    """Every broken rule of the contracts under `root`, by file; `for_release`: but for those that a release mends.
+
+    Producers and consumers are the folders of `services/`, the pipelines, `lake` and the commands of `headrace`.
+    """
+    catalog, problems = read_catalog(root)
+    others = {LAKE, *COMMANDS, *(path.parent.name for path in _SERVICES.glob("*/__init__.py"))}
+    known = frozenset({*others, *pipeline_files(pipelines)})
+    for topic in catalog.topics.values():
+        problems += _Topic(catalog, topic, known).problems()
+    for dimension in catalog.dimensions.values():
+        problems += _check_dimension(root, dimension, known)
+    declared, found = declared_pipelines(pipelines)
+    problems += found
+    problems += [
+        Problem(each.file, 1, f"{each.name} is a service or a command already", "give file and function another name")
+        for each in declared
+        if each.name in others
+    ]
+    problems += _check_pipelines(catalog, declared)
+    problems += _check_across(catalog)
+    problems += _orphans(catalog)
+    problems += check_released(catalog)
+    if not for_release:
+        problems += check_successors(catalog)
+    return sorted(set(problems), key=lambda problem: (problem.file, problem.line or 0, problem.problem))
+
+
+@dataclass(frozen=True, slots=True)
+class _Topic:
+    """One topic's own rules."""
+
+    catalog: Catalog
+    topic: TopicContract
+    known: frozenset[str]
+
+    def problems(self) -> Iterator[Problem]:
+        yield from self._file_rules()
+        texts = self.catalog.schemas(self.topic.name)
+        schemas = []
+        for version, text in enumerate(texts, 1):
+            try:
+                schemas.append(fastavro.parse_schema(json.loads(text)))
+            except json.JSONDecodeError as error:
+                yield Problem(self._schema_file(version), error.lineno, f"not readable as JSON: {error.msg}", "mend it")
+            except NOT_AVRO as error:
+                yield Problem(self._schema_file(version), None, f"not an Avro schema: {error}", "mend it")
+        if not schemas or len(schemas) < self.topic.schema_version:
+            return
+        yield from self._schema_rules(schemas[-1])
+        yield from self._compatibility(texts)
+        yield from self._examples(schemas[-1])
+
+    def _file_rules(self) -> Iterator[Problem]:
+        topic = self.topic
+        if not _PAST_TENSE.fullmatch(topic.name.split(".")[1]):
+            yield self._at("topic", f"'{topic.name.split('.')[1]}' is not in the past tense", "say what happened")
+        if topic.schema_file.partition("/")[0] != topic.name:
+            yield self._at("schema", f"'{topic.schema_file}' is not in the topic's own folder", f"use {topic.name}/")
+        for key, names in (("producers", topic.producers), ("consumers", topic.consumers)):
+            for name in names:
+                if name not in self.known:
+                    yield self._at(key, *_unknown(name, self.known))
+        if topic.derived_from is not None:
+            yield from self._derivation(topic.derived_from)
+        if (topic.lake is not None) != ("lake" in topic.consumers):
+            cure = "name lake among the consumers just when the topic has a lake section"
+            yield self._at("consumers", "consumers and lake section disagree", cure)
+
+    def _derivation(self, raw: str) -> Iterator[Problem]:
+        known = self.catalog.topics
+        if raw not in known:
+            yield self._at("derived_from", f"there is no topic '{raw}'", "name a topic that has a contract, or none")
+        elif raw == self.topic.name or known[raw].derived_from is not None:
+            cure = "name the topic that the first of these records were published to"
+            yield self._at("derived_from", f"'{raw}' is derived itself", cure)
+
+    def _schema_rules(self, schema: Any) -> Iterator[Problem]:
+        topic = self.topic
+        for what, cure in schema_rules.faults(schema):
+            yield Problem(self._schema_file(topic.schema_version), None, what, cure)
+        fields: list[tuple[tuple[str, ...], str]] = [(("occurred_at",), topic.occurred_at)]
+        fields += [(("key",), topic.key)] if topic.key else []
+        fields += [(("personal_data",), name) for name in topic.personal_data]
+        fields += [(("lake", "partition_by"), name) for name in (topic.lake.partition_by if topic.lake else ())]
+        for key, name in fields:
+            if schema_rules.field_type(schema, name) is None:
+                yield self._at(key, f"the schema has no field '{name}'", "name a field of the schema")
+        for name in topic.lake.partition_by if topic.lake else ():
+            found = schema_rules.field_type(schema, name)
+            if found is not None and found.removesuffix("?") not in _PARTITION_TYPES:
+                cure = f"use a field of type {', '.join(_PARTITION_TYPES)}"
+                yield self._at(("lake", "partition_by"), f"'{name}' is of type {found}, which makes no folder", cure)
+        if topic.key and schema_rules.field_type(schema, topic.key) not in (None, "string", "uuid"):
+            yield self._at("key", f"'{topic.key}' is not a required text", "use a field of type string or uuid")
+        if schema_rules.field_type(schema, topic.occurred_at) not in (None, "timestamp-millis"):
+            yield self._at(
+                "occurred_at", f"'{topic.occurred_at}' is no instant", "use a required timestamp-millis field"
+            )
+
+    def _compatibility(self, texts: list[str]) -> Iterator[Problem]:
+        for version in range(2, len(texts) + 1):
+            for found in incompatibilities(texts[:version], self.topic.compatibility):
+                cure = f"make it {self.topic.compatibility}-compatible, or start a new major version of the topic"
+                yield Problem(self._schema_file(version), None, str(found), cure)
+
+    def _examples(self, schema: Any) -> Iterator[Problem]:
+        files = list(example_files(self.catalog.root, self.topic.name))
+        if not files:
+            folder = named(self.catalog.root, self.catalog.root / "examples" / self.topic.name)
+            yield Problem(folder, None, "there is no example", "add one event as a .json file")
+        for path in files:
+            text = fault(path, schema)
+            if text is not None:
+                yield Problem(named(self.catalog.root, path), None, text, "mend the example")
+
+    def _at(self, key: str | tuple[str, ...], problem: str, cure: str) -> Problem:
+        location = (key,) if isinstance(key, str) else key
+        return problem_at(self.catalog.root, _file_of(self.catalog, self.topic), location, problem, cure)
+
+    def _schema_file(self, version: int) -> str:
+        folder = self.topic.schema_file.partition("/")[0]
+        return named(self.catalog.root, self.catalog.root / "schemas" / folder / f"{version}.avsc")
+
+
+def _unknown(name: str, known: frozenset[str]) -> tuple[str, str]:
+    """Problem and cure."""
+    return (
+        f"there is no deployable '{name}'",
+        f"use one of {', '.join(sorted(known))}, or make services/{name}/__init__.py or spark/pipelines/{name}.py",
+    )
+
+
+def _check_pipelines(catalog: Catalog, pipelines: list[DeclaredPipeline]) -> Iterator[Problem]:
+    """What a pipeline's file and the contracts of its topics say of each other."""
+    by_constant = catalog.by_constant
+    for each in pipelines:
+        raw, derived = by_constant.get(each.reads), by_constant.get(each.writes)
+        for constant, topic in ((each.reads, raw), (each.writes, derived)):
+            if topic is None and not _unread(catalog):
+                cure = "add its contract, or name another"
+                yield Problem(each.file, each.line, f"there is no contract of topics.{constant}", cure)
+        if raw is None or derived is None:
+            continue
+        if derived.derived_from != raw.name:
+            what = f"{each.file} makes it of {raw.name}, but it is derived from {derived.derived_from or 'none'}"
+            cure = f"write {{topic: {raw.name}, records: each}}, or let the pipeline read another topic"
+            yield problem_at(catalog.root, _file_of(catalog, derived), ("derived_from",), what, cure)
+        for topic, key, names in ((derived, "producers", derived.producers), (raw, "consumers", raw.consumers)):
+            if each.name not in names:
+                what = f"{each.file} is not among them"
+                yield problem_at(catalog.root, _file_of(catalog, topic), (key,), what, f"add {each.name}")
+    for derived in catalog.topics.values():
+        if len(writers := [each.name for each in pipelines if each.writes == derived.constant]) > 1:
+            what = f"{' and '.join(writers)} write it, and each coordinate would be there once for each of them"
+            cure = "give each pipeline a topic of its own"
+            yield problem_at(catalog.root, _file_of(catalog, derived), ("producers",), what, cure)
+    declared = {(each.name, each.writes): "producers" for each in pipelines}
+    declared |= {(each.name, each.reads): "consumers" for each in pipelines}
+    pipeline_names = {each.name for each in pipelines}
+    for topic in catalog.topics.values():
+        for key, parties, verb in (("producers", topic.producers, "write"), ("consumers", topic.consumers, "read")):
+            for name in parties:
+                if name in pipeline_names and declared.get((name, topic.constant)) != key:
+                    what = f"spark/pipelines/{name}.py does not {verb} this topic"
+                    cure = f"take {name} out, or change the pipeline"
+                    yield problem_at(catalog.root, _file_of(catalog, topic), (key,), what, cure)
+
+
+def _file_of(catalog: Catalog, topic: TopicContract) -> Path:
+    return catalog.root / "topics" / f"{topic.name}.yaml"
+
+
+def _unread(catalog: Catalog) -> set[str]:
+    """The topics whose files could not be read."""
+    return {path.stem for path in (catalog.root / "topics").glob("*.yaml")} - catalog.topics.keys()
+
+
+def _check_dimension(root: Path, dimension: DimensionContract, known: frozenset[str]) -> Iterator[Problem]:
+    path = root / "dimensions" / f"{dimension.name}.yaml"
+    for name in dimension.consumers:
+        if name not in known:
+            yield problem_at(root, path, ("consumers",), *_unknown(name, known))
+    columns = {column.name: column for column in dimension.columns}
+    for name in dimension.key:
+        if name not in columns:
+            yield problem_at(root, path, ("key",), f"there is no column '{name}'", f"use one of: {', '.join(columns)}")
+        elif columns[name].nullable:
+            yield problem_at(root, path, ("key",), f"key column '{name}' is nullable", "set nullable: false")
+    for what in ("name", "source"):
+        for value, times in Counter(getattr(column, what) for column in dimension.columns).items():
+            if times > 1:
+                yield problem_at(root, path, ("columns",), f"{what} '{value}' stands {times} times", "keep one")
+
+
+def _check_across(catalog: Catalog) -> Iterator[Problem]:
+    """What must be unique among all contracts."""
+    tables = [(topic.lake.table, topic.name) for topic in catalog.topics.values() if topic.lake]
+    types = [(name, topic) for topic in catalog.topics for name in _type_names(catalog, topic)]
+    sources = [(each.source, each.name) for each in catalog.dimensions.values()]
+    locations = [(each.location, each.name) for each in catalog.dimensions.values()]
+    for folder, what, pairs in (
+        ("topics", "lake table", tables),
+        ("topics", "type name", types),
+        ("dimensions", "source", sources),
+        ("dimensions", "location", locations),
+    ):
+        owner: dict[str, str] = {}
+        for name, contract in pairs:
+            if owner.setdefault(name, contract) != contract:
+                file = named(catalog.root, catalog.root / folder / f"{contract}.yaml")
+                yield Problem(file, None, f"{what} '{name}' belongs to {owner[name]}", "choose another")
+
+
+def _type_names(catalog: Catalog, topic: str) -> list[str]:
+    if not catalog.schemas(topic):
+        return []
+    try:
+        return schema_rules.type_names(json.loads(catalog.schema(topic)))
+    except json.JSONDecodeError:
+        return []
+
+
+def _orphans(catalog: Catalog) -> Iterator[Problem]:
+    """Schema and example files that belong to no topic."""
+    root = catalog.root
+    # What belongs to a topic file that cannot be read is no orphan.
+    unread = _unread(catalog)
+    current = {topic.schema_file.partition("/")[0]: topic.schema_version for topic in catalog.topics.values()}
+    orphans = []
+    for path in (root / "schemas").glob("*/*"):
+        if path.name not in {f"{number}.avsc" for number in range(1, current.get(path.parent.name, 0) + 1)}:
+            orphans.append(path)
+    for path in (root / "examples").glob("*/*"):
+        if path.parent.name not in catalog.topics or path.suffix != ".json":
+            orphans.append(path)
+    for path in orphans:
+        if path.parent.name not in unread:
+            yield Problem(named(root, path), None, "no topic uses this file", "name it in a topic file, or remove it")

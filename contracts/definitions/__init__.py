@@ -1,0 +1,1 @@
+"""The contract files as models: topics, dimensions, examples, and what the pipelines declare."""

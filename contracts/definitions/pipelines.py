@@ -1,0 +1,73 @@
+"""Which topics the pipelines read and write, by their files: `declared_pipelines`. No file is run, and Spark need not be there."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from contracts.definitions.contract_file import Problem
+
+PIPELINES = Path(__file__).parents[2] / "spark" / "pipelines"
+"""One file for each, named after its function."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredPipeline:
+    """The decorator of a pipeline's function. `reads` and `writes` are constants of `contracts.topics`."""
+
+    name: str
+    file: str
+    line: int
+    reads: str
+    writes: str
+
+
+def pipeline_files(folder: Path = PIPELINES) -> Mapping[str, Path]:
+    """The pipelines' files by name, which begins with a letter."""
+    return {path.stem: path for path in sorted(folder.glob("*.py")) if path.stem[0].isalpha() and path.is_file()}
+
+
+def declared_pipelines(folder: Path = PIPELINES) -> tuple[list[DeclaredPipeline], list[Problem]]:
+    """Every pipeline of the folder, and what is wrong with the other files."""
+    found: list[DeclaredPipeline] = []
+    problems: list[Problem] = []
+    for name, path in pipeline_files(folder).items():
+        file = f"{folder.parent.name}/{folder.name}/{path.name}"
+        try:
+            functions = list(_decorated(ast.parse(path.read_bytes())))
+        except SyntaxError as error:
+            problems.append(Problem(file, error.lineno, f"not Python: {error.msg}", "mend it"))
+            continue
+        if [function.name for function, _ in functions] != [name]:
+            cure = f"decorate one function with @pipeline, and call it {name}, like the file"
+            problems.append(Problem(file, 1, f"there is not exactly one pipeline {name}", cure))
+            continue
+        ((function, call),) = functions
+        reads = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)]
+        topics = {each.arg: _topic(each.value) for each in call.keywords if each.arg in {"writes", *reads}}
+        if len(reads) != 1 or None in (read := topics.get(reads[0]), written := topics.get("writes")):
+            cure = f"write @pipeline({reads[0] if reads else 'events'}=topics.…, writes=topics.…)"
+            problems.append(Problem(file, call.lineno, "the topics that it reads and writes are not named", cure))
+            continue
+        found.append(DeclaredPipeline(name, file, call.lineno, str(read), str(written)))
+    return found, problems
+
+
+def _decorated(module: ast.Module) -> Iterator[tuple[ast.FunctionDef, ast.Call]]:
+    for node in module.body:
+        if isinstance(node, ast.FunctionDef):
+            for each in node.decorator_list:
+                match each:
+                    case ast.Call(func=ast.Name(id="pipeline")):
+                        yield node, each
+
+
+def _topic(value: ast.expr) -> str | None:
+    """The constant, if it is one of `topics`."""
+    match value:
+        case ast.Attribute(value=ast.Name(id="topics"), attr=constant):
+            return constant
+        case _:
+            return None

@@ -1,0 +1,157 @@
+"""`TopicContract`: what a topic file under `topics/` says."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from contracts.records.limits import DERIVED_BYTES, RAW_BYTES
+
+Compatibility = Literal[
+    "NONE", "BACKWARD", "BACKWARD_TRANSITIVE", "FORWARD", "FORWARD_TRANSITIVE", "FULL", "FULL_TRANSITIVE"
+]
+"""A registry's compatibility modes: who may read whom when a schema gets a new version."""
+
+LAKE = "lake"
+"""The deployable that copies topics into tables, which is no folder under `services/`."""
+
+COMMANDS = frozenset({"dlq", "repair"})
+"""The commands of `headrace` that publish to topics or read them for their own work."""
+
+_NAME = r"^[a-z][a-z0-9]*(\.[a-z][a-z0-9]*){1,2}\.v[1-9][0-9]*$"
+TopicName = Annotated[str, StringConstraints(pattern=_NAME)]
+"""`<domain>.<past-tense event>[.<stage>].v<major>`: lower case, dots, never `_`."""
+
+Slug = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]*$")]
+"""A team's name."""
+
+Party = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]*$")]
+"""Whoever publishes to a topic or reads it: a service, a pipeline, `lake`, or a command of `headrace`."""
+
+Records = Literal["each", "some"]
+"""How many records come of one: exactly one, or at most one."""
+
+FieldName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ServiceLevels(_Section):
+    """What the topic's owner promises: 99 % of records readable within `latency_p99_ms` milliseconds of sending."""
+
+    latency_p99_ms: int = Field(gt=0)
+    availability_percent: float = Field(gt=0, le=100)
+
+
+class DeadLetters(_Section):
+    """The topic `<topic>.dlq`: raw bytes with a reason, one partition."""
+
+    retention_days: int = Field(gt=0)
+
+
+class Lake(_Section):
+    """The lake table that the topic's records land in, and the columns it is partitioned by: some with few values.
+
+    A partition is a folder with files of its own: one for each day would be thousands of small files. Versions of the last
+    `history_days` can be read; the rows themselves stay.
+    """
+
+    table: FieldName
+    format: Literal["delta"]
+    partition_by: tuple[FieldName, ...]
+    history_days: int = Field(gt=0)
+
+
+class Derivation(_Section):
+    """Events that are made of the records of another topic: of `each` record one, or of `some` of them.
+
+    The coordinate of a record of `topic` is the id (`ce_id`) of the event that is made of it.
+    """
+
+    topic: TopicName
+    records: Records
+
+
+class TopicContract(_Section):
+    """One topic: who writes it, who reads it, in which shape, for how long. Field names are the file's keys.
+
+    `schema_file` (key `schema`) is relative to `schemas/`; `key` is the field whose text is the record's key, None for
+    a topic without keys; `occurred_at` is the field that holds the event time. `derived_from` says which topic's records the events are made
+    of; none for events with ids of their own.
+    """
+
+    name: TopicName = Field(alias="topic")
+    description: str = Field(min_length=1)
+    owner: Slug
+    schema_file: str = Field(alias="schema", pattern=r"^[a-z0-9.]+/[1-9][0-9]*\.avsc$")
+    compatibility: Compatibility
+    key_field: FieldName | Literal["none"] = Field(alias="key")
+    occurred_at: FieldName
+    derivation_section: Derivation | Literal["none"] = Field(alias="derived_from")
+    partitions: int = Field(gt=0)
+    retention_days: int = Field(gt=0)
+    producers: tuple[Party, ...] = Field(min_length=1)
+    consumers: tuple[Party, ...]
+    personal_data: tuple[FieldName, ...]
+    service_levels: ServiceLevels
+    dead_letters: DeadLetters
+    lake_section: Lake | Literal["none"] = Field(alias="lake")
+
+    @property
+    def key(self) -> str | None:
+        """The field whose text is the record's key, or None: null keys."""
+        return None if self.key_field == "none" else self.key_field
+
+    @property
+    def derivation(self) -> Derivation | None:
+        """What these events are made of, or None: they have ids of their own."""
+        return None if self.derivation_section == "none" else self.derivation_section
+
+    @property
+    def derived_from(self) -> str | None:
+        """The topic whose records these events are made of, or None."""
+        return None if self.derivation is None else self.derivation.topic
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether a record of the topic that it is derived from may have none here."""
+        return self.derivation is not None and self.derivation.records == "some"
+
+    @property
+    def most_record_bytes(self) -> int:
+        """The size of the largest record, in bytes."""
+        return RAW_BYTES if self.derived_from is None else DERIVED_BYTES
+
+    @property
+    def lake(self) -> Lake | None:
+        """Where the records land in the lake, or None: they stay out of it."""
+        return None if self.lake_section == "none" else self.lake_section
+
+    @property
+    def subject(self) -> str:
+        """The registry's subject of the record values."""
+        return f"{self.name}-value"
+
+    @property
+    def dead_letter_topic(self) -> str:
+        """The topic that takes the records which could not be handled."""
+        return f"{self.name}.dlq"
+
+    @property
+    def schema_version(self) -> int:
+        """The number of the current schema file: 1, 2, …"""
+        return int(self.schema_file.rpartition("/")[2].removesuffix(".avsc"))
+
+    @property
+    def constant(self) -> str:
+        """The handle's name in `contracts.topics`: `FLIGHTS_DEPARTED`, and for later majors `FLIGHTS_DEPARTED_V2`."""
+        return constant_of(self.name)
+
+
+def constant_of(topic: str) -> str:
+    """The name that a topic's handle has in `contracts.topics`."""
+    stem, _, major = topic.rpartition(".v")
+    return stem.replace(".", "_").upper() + ("" if major == "1" else f"_V{major}")

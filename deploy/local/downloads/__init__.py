@@ -1,0 +1,1 @@
+"""Java and the jars, fetched once and shared by all clones."""

@@ -1,0 +1,1 @@
+"""Processes: started, watched, started again, stopped; and which ones `up` starts."""

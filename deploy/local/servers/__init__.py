@@ -1,0 +1,1 @@
+"""Broker, registry and S3 server as processes of this machine."""

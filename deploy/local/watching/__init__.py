@@ -1,0 +1,1 @@
+"""What the running stack looks like, for `up` and `status`."""

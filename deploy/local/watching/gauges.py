@@ -1,0 +1,226 @@
+"""Reads the state of a stack from outside: broker, lake and every process's health and metrics."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+
+import httpx
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from prometheus_client.parser import text_string_to_metric_families
+
+from contracts import topics
+from contracts.definitions.catalog import Catalog
+from contracts.errors import DecodeError, RegistryError
+from contracts.records.codec import Codec
+from contracts.servers.registry import Registry
+from contracts.settings import Settings
+from deploy.local.processes.deployable import deployables
+from deploy.local.servers.ports import HOST, Ports
+from deploy.local.watching.record_counts import RecordCounts
+from deploy.local.watching.snapshot import AlertState, Snapshot, TopicState
+
+_TIMEOUT_SECONDS = 3.0
+_ALERTS = 8
+NOT_LISTENING = "not listening yet"
+"""What `health` says of a process that hasn't opened its port."""
+
+
+class Gauges:
+    """Takes snapshots; rates are those since the one before."""
+
+    def __init__(self, settings: Settings, ports: Ports, catalog: Catalog) -> None:
+        self._settings = settings
+        self._ports = ports
+        self._catalog = catalog
+        self._quiet: dict[str, str | int | float | bool] = {**settings.kafka.client_config(), "log_level": 0}
+        self._admin = AdminClient(self._quiet)
+        self._alerts = Consumer({**self._quiet, "group.id": "headrace-view", "enable.auto.commit": False})
+        # One client: each httpx.get would read the certificate authorities anew, for plain HTTP on the loopback address.
+        self._http = httpx.Client(timeout=_TIMEOUT_SECONDS, trust_env=False, verify=False)
+        self._registry = Registry(settings.registry, retry_seconds=_TIMEOUT_SECONDS)
+        self._codec = Codec(self._registry.by_id, reader_schema=catalog.schema(topics.ALERTS_RAISED.name))
+        # Pipelines write in transactions: into what they derive, and into the dead letters of what that is made from.
+        derived = [topic for topic in catalog.topics.values() if topic.derived_from is not None]
+        letters = {catalog.topic(str(topic.derived_from)).dead_letter_topic for topic in derived}
+        self._counts = RecordCounts(settings.kafka, [*(topic.name for topic in derived), *sorted(letters)])
+        self._tables: dict[str, DeltaTable] = {}
+        self._before: tuple[float, dict[str, int]] = (time.monotonic(), {})
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._alerts.close()
+        self._counts.close()
+        self._registry.close()
+        self._http.close()
+
+    def snapshot(self) -> Snapshot:
+        """Ask everybody; who doesn't answer is named in `unavailable`. Processes are left to whoever knows them."""
+        unavailable: list[str] = []
+        snapshot = Snapshot(datetime.now(UTC), unavailable=unavailable)
+        try:
+            ends = self._ends()
+            snapshot.topics.extend(self._topics(ends))
+            snapshot.lag.update(self._group_lag(ends | self._counts.ends))
+            snapshot.alerts.extend(self._latest_alerts(ends))
+        except KafkaException as error:
+            unavailable.append(f"kafka: {error.args[0].str()}")
+            # A client that saw a group's coordinator go may wait for it for good (confluentinc/librdkafka#5511).
+            self._admin = AdminClient(self._quiet)
+        except RegistryError as error:
+            unavailable.append(f"registry: {error}")
+        for each in deployables().deployables:
+            if each.role != "producer":
+                self._read_metrics(each.name, snapshot)
+        try:
+            snapshot.lake_rows.update(self._lake_rows())
+        except (OSError, DeltaError) as error:
+            unavailable.append(f"s3: {error}")
+        return snapshot
+
+    def health(self, names: list[str]) -> dict[str, str | None]:
+        """For each deployable None when it is healthy, else why not."""
+        with ThreadPoolExecutor(len(names) or 1) as pool:
+            return dict(zip(names, pool.map(self._health, names), strict=True))
+
+    def _health(self, name: str) -> str | None:
+        try:
+            answer = self._http.get(self._address(name, "health"))
+        except httpx.TransportError as error:
+            return "doesn't answer" if isinstance(error, httpx.TimeoutException) else NOT_LISTENING
+        return None if answer.status_code == httpx.codes.OK else answer.text.strip()
+
+    def _address(self, name: str, path: str) -> str:
+        return f"http://{HOST}:{self._ports.of(name)}/{path}"
+
+    def _ends(self) -> dict[TopicPartition, int]:
+        names = self._admin.list_topics(timeout=_TIMEOUT_SECONDS).topics
+        partitions = [
+            TopicPartition(name, partition)
+            for topic in self._catalog.topics.values()
+            for name in (topic.name, topic.dead_letter_topic)
+            if name in names
+            for partition in names[name].partitions
+        ]
+        newest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        latest = dict.fromkeys(partitions, newest)
+        answers = self._admin.list_offsets(latest, request_timeout=_TIMEOUT_SECONDS)
+        return {partition: future.result().offset for partition, future in answers.items()}
+
+    def _topics(self, ends: Mapping[TopicPartition, int]) -> list[TopicState]:
+        totals: dict[str, int] = {}
+        for partition, end in ends.items():
+            totals[partition.topic] = totals.get(partition.topic, 0) + end
+        totals |= self._counts.read(list(ends))
+        now = time.monotonic()
+        before_at, before = self._before
+        self._before = (now, totals)
+        return [
+            TopicState(
+                topic.name,
+                totals.get(topic.name, 0),
+                (totals.get(topic.name, 0) - before.get(topic.name, totals.get(topic.name, 0))) / (now - before_at),
+                totals.get(topic.dead_letter_topic, 0),
+            )
+            for topic in self._catalog.topics.values()
+        ]
+
+    def _group_lag(self, ends: Mapping[TopicPartition, int]) -> dict[str, int]:
+        """Of the contracts' consumers that have committed offsets; Spark's queries tell theirs by their metrics as well."""
+        consumers = {name for topic in self._catalog.topics.values() for name in topic.consumers}
+        lag = {}
+        for group in sorted(consumers):
+            request = [ConsumerGroupTopicPartitions(group)]
+            answer = self._admin.list_consumer_group_offsets(request, request_timeout=_TIMEOUT_SECONDS)
+            committed = answer[group].result().topic_partitions or []
+            known = [each for each in committed if each.offset >= 0 and each in ends]
+            if known:
+                lag[group] = sum(max(0, ends[each] - each.offset) for each in known)
+        return lag
+
+    def _latest_alerts(self, ends: Mapping[TopicPartition, int]) -> list[AlertState]:
+        name = topics.ALERTS_RAISED.name
+        tails = [
+            TopicPartition(name, each.partition, max(0, end - _ALERTS))
+            for each, end in ends.items()
+            if each.topic == name and end
+        ]
+        if not tails:
+            return []
+        self._alerts.assign(tails)
+        wanted = sum(min(end, _ALERTS) for each, end in ends.items() if each.topic == name)
+        found = []
+        for message in self._alerts.consume(wanted, timeout=1.0):
+            body = message.value()
+            if message.error() is None and isinstance(body, bytes):
+                try:
+                    event = self._codec.decode(body)
+                except DecodeError:
+                    continue  # the view shows alerts; what isn't one is for whoever consumes the topic
+                at = message.timestamp()[1]
+                found.append((at, AlertState(*(event[key] for key in ("occurred_at", "severity", "rule", "message")))))
+        self._alerts.unassign()
+        return [alert for _, alert in sorted(found, key=lambda each: each[0])][-_ALERTS:]
+
+    def _read_metrics(self, name: str, snapshot: Snapshot) -> None:
+        try:
+            text = self._http.get(self._address(name, "metrics")).text
+        except httpx.TransportError:
+            return  # its health says so already
+        lag: Counter[str] = Counter()
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                if sample.name == "headrace_lag_records":
+                    lag[sample.labels["query"]] += int(sample.value)
+                elif sample.name == "headrace_end_to_end_latency_seconds":
+                    of, milliseconds = sample.labels["of"], sample.value * 1000
+                    snapshot.latency_ms[of] = max(milliseconds, snapshot.latency_ms.get(of, 0.0))
+                elif sample.name == "headrace_dimensions_rejected_total" and sample.value:
+                    files = f"{sample.value:.0f} source files of dimensions set aside since its start"
+                    snapshot.alarms.append(f"{files}, as {sample.labels['reason']}: landing/rejected/ says why")
+                elif sample.name == "headrace_alerting_rules_refused" and sample.value:
+                    snapshot.alarms.append(
+                        "alerting refuses the changed rules file, the rules before it stay in force: logs/alerting.log says why"
+                    )
+                elif sample.name == "headrace_alerting_records_lost_total" and sample.value:
+                    records = (
+                        f"{sample.value:.0f} offsets of {sample.labels['topic']} deleted before alerting read them"
+                    )
+                    snapshot.alarms.append(f"{records}, since its start: logs/alerting.log says which")
+                elif sample.name == "headrace_alerting_topics_cut_total" and sample.value:
+                    snapshot.alarms.append(
+                        f"{sample.labels['topic']} ended before alerting's next record and is read from its first: "
+                        "logs/alerting.log says which partition"
+                    )
+                elif sample.name == "headrace_dimension_unreadable" and sample.value:
+                    snapshot.alarms.append(
+                        f"the dimension {sample.labels['dimension']} can't be read: the version before it stays in force"
+                    )
+        # In place of the group's: in real-time mode that is as old as the interval.
+        snapshot.lag.update(lag)
+
+    def _lake_rows(self) -> dict[str, int]:
+        """From the tables' own logs, which count the rows of every file."""
+        s3 = self._settings.s3
+        rows = {}
+        for topic in self._catalog.topics.values():
+            if topic.lake is None:
+                continue
+            name = topic.lake.table
+            try:
+                if name in self._tables:
+                    self._tables[name].update_incremental()
+                else:
+                    self._tables[name] = DeltaTable(f"s3://{s3.bucket}/lake/{name}", storage_options=s3.delta_options())
+            except TableNotFoundError:
+                rows[name] = 0
+                continue
+            actions = self._tables[name].get_add_actions(flatten=True)
+            rows[name] = sum(actions.column("num_records").to_pylist())
+        return rows

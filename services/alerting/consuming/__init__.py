@@ -1,0 +1,1 @@
+"""From the topics to acknowledged alerts: consumer group, partitions, offsets."""

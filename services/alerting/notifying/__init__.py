@@ -1,0 +1,1 @@
+"""From the topic of alerts to the receivers' webhooks."""

@@ -1,0 +1,1 @@
+"""The rules: what they say, and whether a record crosses one."""

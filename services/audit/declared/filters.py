@@ -1,0 +1,45 @@
+"""Which raw records a topic holds that has `some` of them, said a second time beside the pipelines' code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from contracts.definitions.catalog import Catalog
+from contracts.errors import ContractError
+from services.alerting.rules.condition import Condition
+from services.audit.declared.told_files import load
+from services.audit.values.shape import Shape
+
+
+def wanted(condition: Condition, columns: Mapping[str, pa.Array], rows: int) -> npt.NDArray[np.bool_]:
+    """For which rows of a raw topic the condition holds."""
+    values = {name: columns[name].to_pylist() for name in condition.fields}
+    found = (condition.holds({name: values[name][row] for name in condition.fields}) for row in range(rows))
+    return np.fromiter(found, np.bool_, rows)
+
+
+def load_filters(path: Path, catalog: Catalog) -> dict[str, str]:
+    """By topic. Raises CouldNotAudit, naming file and topic, if it is not readable, or no filter of a topic that has `some`."""
+    return load(path, str, partial(_checked, catalog))
+
+
+def _checked(catalog: Catalog, name: str, text: str) -> str:
+    topic = catalog.topic(name)
+    if not topic.is_filtered:
+        raise ContractError(
+            f"{name} has no filter: its contract does not say that it holds some records of another topic"
+        )
+    try:
+        fields = Condition(text).fields
+    except ValueError as error:
+        raise ContractError(f"{name}: {text}: {error}") from error
+    raw = next(key for key, each in catalog.topics.items() if each.name == topic.derived_from)
+    if unknown := set(fields) - Shape(catalog.schema(raw)).columns.keys():
+        raise ContractError(f"{name}: {topic.derived_from} has no field {', '.join(sorted(unknown))}")
+    return text

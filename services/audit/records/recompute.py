@@ -1,0 +1,137 @@
+"""`Recomputation`: the looked-up fields of derived records, compared with the very dimension versions that they name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from contracts.settings import S3Settings
+from services.audit.declared.lookups import Join, Recomputed
+from services.audit.sources.s3 import file_system
+from services.audit.values.digest import Digests, digests
+from services.audit.values.shape import Shape
+
+RIGHT = -1
+GONE = -2
+"""The dimension version that the record names can't be read any more."""
+OLDER = -3
+"""The schema version by which the record was written lacks some of the fields; the others are right."""
+
+NEVER = -4
+"""The record names no version of a dimension, or one that there never was."""
+
+Verdicts = npt.NDArray[np.int16]
+"""Of each record: RIGHT, GONE, OLDER, NEVER, or the index in `Lookups.fields` of a field with another value."""
+
+
+_MOST_HELD = 32
+"""Dimension versions; records name the newest few, as a rule."""
+
+
+class Recomputation:
+    """Holds the dimension versions that it was asked about last."""
+
+    def __init__(self, s3: S3Settings, recomputed: Recomputed, shape: Shape) -> None:
+        self._s3, self._shape = s3, shape
+        self._lookups, self._places = recomputed.lookups, recomputed.places
+        self._held: dict[tuple[str, int], pa.Table | int] = {}
+        self._newest: dict[str, int | None] = {}
+        self._asked_again: set[str] = set()
+
+    def verdicts(
+        self, columns: Mapping[str, pa.Array], fields: Mapping[str, Digests], absent: Sequence[frozenset[str]]
+    ) -> Verdicts:
+        """`fields` are the digests of `columns`, `absent` for each record the fields that its writer's schema does not have."""
+        found = np.full(len(absent), RIGHT, np.int16)
+        versions = columns[self._lookups.versions]
+        _, named = np.unique(digests(versions), return_inverse=True)
+        groups: dict[tuple[int, frozenset[str]], list[int]] = {}
+        for row, key in enumerate(zip(named.tolist(), absent, strict=True)):
+            groups.setdefault(key, []).append(row)
+        for (_, lacked), rows in groups.items():
+            named_by = dict(versions[rows[0]].as_py() or {})
+            found[rows] = self._of_versions(named_by, columns, fields, np.array(rows), lacked)
+        return found
+
+    def _of_versions(
+        self,
+        versions: Mapping[str, int],
+        columns: Mapping[str, pa.Array],
+        fields: Mapping[str, Digests],
+        rows: npt.NDArray[np.int64],
+        absent: frozenset[str],
+    ) -> Verdicts:
+        names = self._lookups.fields
+        found = np.full(len(rows), OLDER if absent & set(names) else RIGHT, np.int16)
+        unmatched = np.zeros(len(rows), np.int64)
+        for number, join in enumerate(self._lookups.joins):
+            if join.fields.keys() <= absent:
+                continue  # it was not made yet
+            table = self._dimension(join, versions.get(join.dimension))
+            if isinstance(table, int):
+                return np.full(len(rows), table, np.int16)
+            places = pc.index_in(columns[join.by].take(pa.array(rows)), table.column(self._places[join.dimension].key))
+            unmatched |= places.is_null().to_numpy(zero_copy_only=False).astype(np.int64) << number
+            for field in join.fields.keys() - absent:
+                column = join.fields[field]
+                expected = self._shape.digest(field, table.column(column).combine_chunks().take(places))
+                found[expected != fields[field][rows]] = names.index(field)
+        found[self._unmatched(unmatched) != fields[self._lookups.unmatched][rows]] = len(names) - 1
+        return found
+
+    def _unmatched(self, bits: npt.NDArray[np.int64]) -> Digests:
+        """The digests of the lists of joins that found nothing; bit n stands for join n."""
+        values, inverse = np.unique(bits, return_inverse=True)
+        joins = self._lookups.joins
+        lists = [[join.name for number, join in enumerate(joins) if value >> number & 1] for value in values.tolist()]
+        return digests(pa.array(lists, pa.list_(pa.string())))[inverse]
+
+    def _dimension(self, join: Join, version: int | None) -> Any:
+        location = self._places[join.dimension].location
+        if version is None or version < 0:
+            return NEVER
+        newest = self._newest_for(location, version)
+        if newest is None:
+            return GONE  # with the whole table
+        if version > newest:
+            return NEVER
+        key = (join.dimension, version)
+        if key not in self._held:
+            if len(self._held) >= _MOST_HELD:
+                del self._held[next(iter(self._held))]
+            self._held[key] = self._read(location, version)
+        return self._held[key]
+
+    def _read(self, location: str, version: int) -> Any:
+        root = f"s3://{self._s3.bucket}/"
+        try:
+            table = DeltaTable(f"{root}{location}", version=version, storage_options=self._s3.delta_options())
+            files = [f"{self._s3.bucket}/{uri.removeprefix(root)}" for uri in table.file_uris()]
+            return pa.concat_tables(pq.read_table(file, filesystem=file_system(self._s3)) for file in files)
+        except (DeltaError, FileNotFoundError):
+            return GONE
+
+    def _newest_for(self, location: str, version: int) -> int | None:
+        """The newest version; asked for again for the sake of a higher one, once: records may name any."""
+        newest = self._newest[location] if location in self._newest else self._newest_of(location)
+        if newest is not None and version > newest and location not in self._asked_again:
+            self._asked_again.add(location)
+            newest = self._newest_of(location)
+        self._newest[location] = newest
+        return newest
+
+    def _newest_of(self, location: str) -> int | None:
+        """None if there is no table any more."""
+        try:
+            where = f"s3://{self._s3.bucket}/{location}"
+            return int(DeltaTable(where, storage_options=self._s3.delta_options()).version())
+        except TableNotFoundError:
+            return None

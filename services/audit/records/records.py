@@ -1,0 +1,249 @@
+"""`Records`: what the audit keeps of one partition's records: digests and places, some 80 bytes for each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from confluent_kafka import Message
+
+from contracts.records.dead_letter_headers import REDRIVEN_FROM
+from contracts.records.headers import as_bytes, header_of, headers_of
+from contracts.records.limits import DERIVED_BYTES, RAW_BYTES, fits
+from contracts.records.wire import FRAME_BYTES, schema_id_of
+from contracts.servers.registry import Registry
+from contracts.settings import RegistrySettings, S3Settings
+from services.alerting.rules.condition import Condition
+from services.audit.declared.filters import wanted
+from services.audit.declared.lookups import Recomputed
+from services.audit.records.decoding import Decoding, Event
+from services.audit.records.expect import Expectation, Expected
+from services.audit.records.recompute import RIGHT, Recomputation, Verdicts
+from services.audit.records.rules_history import RuleUse
+from services.audit.records.writers import Writers
+from services.audit.sources.consume import consume
+from services.audit.sources.progress import advance
+from services.audit.values.digest import NULL, Digests, digests, mix
+from services.audit.values.place import Codes, codes, concatenated, parsed
+from services.audit.values.shape import Shape, in_calendar, row_digests
+
+_NONE = frozenset[str]()
+_EMPTY = digests(pa.array([""]))[0]
+"""The digest of an empty text: of another value it is by chance only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What to read, and how.
+
+    `kafka` are librdkafka properties, secrets in clear. `subject` has the versions that count, which the whole registry knows by
+    `known_by` (of `time.monotonic`), `schema` is the topic's current one; None: only keys, ids and raw
+    bytes are looked at. `source`: the topic that the records derive from, None for a raw one. `shared`, by derived topic: fields that are to be
+    equal in source and derived records; `filters`, by derived topic: which records it holds. `rules`: those whose alerts are to be recomputed, `occurred_at` the field with the event time. `recomputed`: fields to be
+    looked up again, in dimensions in `s3`. `partition_by`: columns that the lake table is partitioned by.
+    """
+
+    kafka: Mapping[str, str]
+    registry: RegistrySettings
+    topic: str
+    subject: str
+    partition: int
+    start: int
+    end: int
+    known_by: float
+    schema: str | None = None
+    source: str | None = None
+    shared: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    filters: Mapping[str, str] = field(default_factory=dict)
+    rules: tuple[RuleUse, ...] = ()
+    occurred_at: str = ""
+    recomputed: Recomputed | None = None
+    s3: S3Settings | None = None
+    partition_by: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """One entry of each array for each record, in the topic's order.
+
+    `at` is the record's own place, `source` that of the raw record which it goes back to (NOWHERE if it names none).
+    `sent_ms` is its timestamp. `event` is the digest of its ce_id, `payload` that of key and value as bytes, `row` that of all fields and the time of
+    sending, `shared`, by derived topic, that of the key and the fields which source and derived records share; 0 where the value can't be decoded.
+    `wanted`, by derived topic with a filter: whether it holds. `verdict` is about the fields that were looked up. `redriven`: it says that it was sent back.
+    """
+
+    topic: str
+    partition: int
+    at: Codes
+    source: Codes
+    sent_ms: np.ndarray[Any, np.dtype[np.int64]]
+    revision: np.ndarray[Any, np.dtype[np.int64]]
+    event: Digests
+    key: Digests
+    payload: Digests
+    row: Digests
+    shared: Mapping[str, Digests]
+    wanted: Mapping[str, np.ndarray[Any, np.dtype[np.bool_]]]
+    readable: np.ndarray[Any, np.dtype[np.bool_]]
+    redriven: np.ndarray[Any, np.dtype[np.bool_]]
+    verdict: Verdicts
+    expected: tuple[Expected, ...] = ()
+    unevaluable: tuple[int, ...] = field(default=())
+    """Places of the records about which a rule that has to be asked gives no answer."""
+    unasked: frozenset[str] = _NONE
+    """Versions of rules that can't be asked any more."""
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+
+def payload_digests(keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> Digests:
+    """Of records as they lie on a topic."""
+    return mix(digests(pa.array(keys, pa.binary()))) ^ digests(pa.array(values, pa.binary()))
+
+
+def read(reading: Reading) -> Records:
+    """Read one partition. Raises CouldNotAudit, RegistryUnavailable."""
+    with Registry(reading.registry) as registry:
+        reader = _Reader(reading, registry)
+        for batch in consume(reading.kafka, reading.topic, reading.partition, reading.start, reading.end):
+            reader.take(batch)
+            advance(len(batch))
+    return reader.records()
+
+
+class _Reader:
+    def __init__(self, reading: Reading, registry: Registry) -> None:
+        self._reading = reading
+        self._writers = Writers(registry, reading.subject, reading.known_by)
+        self._shape = None if reading.schema is None else Shape(reading.schema)
+        self._expectation = Expectation(reading, registry) if reading.rules else None
+        self._recomputation = (
+            Recomputation(reading.s3, reading.recomputed, self._shape)
+            if reading.recomputed is not None and reading.s3 is not None and self._shape is not None
+            else None
+        )
+        self._filters = {topic: Condition(text) for topic, text in reading.filters.items()}
+        self._decodings: dict[bytes, Decoding | None] = {}
+        self._parts: list[dict[str, Any]] = []
+        self._expected: list[Expected] = []
+        self._unevaluable: list[int] = []
+
+    def take(self, batch: list[Message]) -> None:
+        reading = self._reading
+        keys, values = [as_bytes(message.key()) for message in batch], [as_bytes(message.value()) for message in batch]
+        headers = [headers_of(message) for message in batch]
+        ids = pa.array([header_of(each, "ce_id") for each in headers], pa.binary())
+        at = codes(np.full(len(batch), reading.partition), np.array([message.offset() for message in batch]))
+        key = digests(pa.array(keys, pa.binary()))
+        part = {
+            "at": at,
+            "sent_ms": np.array([message.timestamp()[1] for message in batch], np.int64),
+            "source": at if reading.source is None else parsed(reading.source, ids),
+            "event": digests(ids),
+            "key": key,
+            "payload": payload_digests(keys, values),
+            "redriven": np.array([header_of(each, REDRIVEN_FROM) is not None for each in headers]),
+        }
+        most = RAW_BYTES if reading.source is None else DERIVED_BYTES
+        fitting = [value if fits(each, value, most) else None for each, value in zip(keys, values, strict=True)]
+        self._parts.append(part | self._decoded(batch, fitting, part))
+
+    def records(self) -> Records:
+        kinds: dict[str, Any] = {"at": np.int64, "source": np.int64, "sent_ms": np.int64, "revision": np.int64}
+        kinds |= {"readable": np.bool_, "redriven": np.bool_, "verdict": np.int16}
+        names = (*kinds, "event", "key", "payload", "row")
+        arrays = {
+            name: concatenated([part[name] for part in self._parts], kinds.get(name, np.uint64)) for name in names
+        }
+        return Records(
+            self._reading.topic,
+            self._reading.partition,
+            **arrays,
+            shared={
+                topic: concatenated([part["shared"][topic] for part in self._parts], np.uint64)
+                for topic in self._reading.shared
+            },
+            wanted={
+                topic: concatenated([part["wanted"][topic] for part in self._parts], np.bool_)
+                for topic in self._filters
+            },
+            expected=tuple(self._expected),
+            unevaluable=tuple(self._unevaluable),
+            unasked=_NONE if self._expectation is None else self._expectation.unasked,
+        )
+
+    def _decoded(self, batch: list[Message], values: Sequence[bytes | None], part: Mapping[str, Any]) -> dict[str, Any]:
+        rows, at, key = len(batch), part["at"], part["key"]
+        found: dict[str, Any] = {
+            "revision": np.zeros(rows, np.int64),
+            "row": np.zeros(rows, np.uint64),
+            "shared": {topic: np.zeros(rows, np.uint64) for topic in self._reading.shared},
+            "wanted": {topic: np.zeros(rows, np.bool_) for topic in self._filters},
+            "readable": np.zeros(rows, np.bool_),
+            "verdict": np.full(rows, RIGHT, np.int16),
+        }
+        if self._shape is None:
+            return found
+        events = [self._event(value) for value in values]
+        try:
+            columns = self._shape.table([event.fields for event in events if event is not None])
+        except pa.ArrowInvalid:
+            events = [event if event is not None and self._shape.held(event.fields) else None for event in events]
+            columns = self._shape.table([event.fields for event in events if event is not None])
+        inside = [in_calendar(column) for column in columns.values()]
+        if not all(each.all() for each in inside):
+            left = iter(np.logical_and.reduce(inside).tolist())
+            events = [event if event is not None and next(left) else None for event in events]
+            columns = self._shape.table([event.fields for event in events if event is not None])
+        good = np.array([event is not None for event in events])
+        count = int(good.sum())
+        fields = self._shape.field_digests(columns, count)
+        found["readable"] = good
+        for topic, names in self._reading.shared.items():
+            found["shared"][topic][good] = row_digests({name: fields[name] for name in names}, count) + mix(key[good])
+        for topic, condition in self._filters.items():
+            found["wanted"][topic][good] = wanted(condition, columns, count)
+        if self._recomputation is not None:
+            absent = [event.absent for event in events if event is not None]
+            found["verdict"][good] = self._recomputation.verdicts(columns, fields, absent)
+        sent = pa.array(part["sent_ms"], pa.int64()).cast(pa.timestamp("ms"))
+        if "recorded_at" not in self._shape.columns:
+            fields = fields | {"recorded_at": digests(sent)[good]}
+        found["row"][good] = row_digests(fields | self._in_partitions(fields), count)
+        if "revision" in self._shape.columns and self._reading.source is not None:
+            found["revision"][good] = columns["revision"].to_numpy()
+        if self._expectation is not None:
+            expected, unevaluable = self._expectation.of(batch, columns, np.flatnonzero(good))
+            self._expected += expected
+            self._unevaluable += [int(at[row]) for row in unevaluable]
+        return found
+
+    def _in_partitions(self, fields: Mapping[str, Digests]) -> dict[str, Digests]:
+        """What the lake has of the fields that its table is partitioned by: Delta takes an empty text for null."""
+        return {
+            name: np.where(fields[name] == _EMPTY, NULL, fields[name])
+            for name in self._reading.partition_by
+            if name in fields
+        }
+
+    def _event(self, value: bytes | None) -> Event | None:
+        """None of what can't be decoded."""
+        if value is None or len(value) <= FRAME_BYTES:
+            return None
+        frame = value[:FRAME_BYTES]
+        if frame not in self._decodings:
+            self._decodings[frame] = self._lookup(frame)
+        decoding = self._decodings[frame]
+        return None if decoding is None else decoding.event(value)
+
+    def _lookup(self, frame: bytes) -> Decoding | None:
+        """None if there is no such id, or it is of another subject: `live` and `lake` don't read it either."""
+        schema_id = schema_id_of(frame)
+        if schema_id is None or self._reading.schema is None:
+            return None
+        writer = self._writers.get(schema_id)
+        return None if writer is None else Decoding.of(writer, self._reading.schema)

@@ -1,0 +1,1 @@
+"""What the audit reads: topics and lake tables."""

@@ -1,0 +1,76 @@
+"""`Broker`: what the brokers say of topics and groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaException,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+
+from contracts.servers.brokers import list_offsets, retried, topic_ids
+from services.audit.errors import CouldNotAudit
+
+_TIMEOUT_SECONDS = 10.0
+
+T = TypeVar("T")
+
+
+class Broker:
+    """Every method raises CouldNotAudit when the brokers don't answer."""
+
+    def __init__(self, kafka: Mapping[str, str]) -> None:
+        """`kafka` are librdkafka properties."""
+        self._config: dict[str, str | int | float | bool] = {**kafka, "log_level": 0}
+        self._admin = AdminClient(self._config)
+        self._servers = kafka["bootstrap.servers"]
+
+    def topic_id(self, topic: str) -> str | None:
+        """The topic's identity: another one once it was deleted and made anew. None: there is no such topic."""
+        return self._answer(lambda: topic_ids(self._admin, [topic], _TIMEOUT_SECONDS)).get(topic)
+
+    def starts(self, topic: str) -> dict[int, int]:
+        """For each partition the first offset that it still has."""
+        earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+        return self._offsets(topic, earliest, IsolationLevel.READ_UNCOMMITTED)
+
+    def ends(self, topic: str, *, stable: bool = True) -> dict[int, int]:
+        """For each partition the offset after the last one; `stable`: of those before the first open transaction."""
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        return self._offsets(
+            topic, latest, IsolationLevel.READ_COMMITTED if stable else IsolationLevel.READ_UNCOMMITTED
+        )
+
+    def taken_in(self, group: str, topic: str) -> dict[int, int]:
+        """The group's committed offsets; a partition without any is left out."""
+        asked = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, each) for each in self._partitions(topic)])
+
+        def committed() -> dict[int, int]:
+            # A client that saw the group's coordinator go may wait for it for good (confluentinc/librdkafka#5511).
+            admin = AdminClient(self._config)
+            # Not a timeout of result(): it may run out first, and says nothing of the brokers.
+            found = admin.list_consumer_group_offsets([asked], request_timeout=_TIMEOUT_SECONDS)[group].result()
+            return {each.partition: each.offset for each in found.topic_partitions if each.offset >= 0}
+
+        return self._answer(committed)
+
+    def _offsets(self, topic: str, spec: OffsetSpec, isolation: IsolationLevel) -> dict[int, int]:
+        partitions = self._partitions(topic)
+        return self._answer(lambda: list_offsets(self._admin, topic, partitions, spec, isolation, _TIMEOUT_SECONDS))
+
+    def _partitions(self, topic: str) -> list[int]:
+        found = self._answer(lambda: self._admin.list_topics(topic, timeout=_TIMEOUT_SECONDS).topics[topic])
+        if found.error is not None:
+            raise CouldNotAudit(f"{topic}: {found.error.str()}: `headrace topics create` makes the contracts' topics")
+        return sorted(found.partitions)
+
+    def _answer(self, ask: Callable[[], T]) -> T:
+        try:
+            return retried(ask, _TIMEOUT_SECONDS)
+        except KafkaException as error:
+            raise CouldNotAudit(f"the brokers at {self._servers} say: {error.args[0].str()}") from error

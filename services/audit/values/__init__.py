@@ -1,0 +1,1 @@
+"""What is compared and told: digests of fields, places of records, findings."""
