@@ -6,6 +6,7 @@ import hashlib
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -15,17 +16,17 @@ from typing import Any, Self, TypeAlias
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from pydantic import BaseModel
 
-from contracts.catalog import Catalog
-from contracts.codec import Codec
-from contracts.dead_letters.headers import Header, dead_letter_headers, stump_headers
+from contracts.definitions.catalog import Catalog, load_catalog
+from contracts.definitions.topic import TopicContract
 from contracts.errors import DeliveryError, NotAProducer, RegistryMadeAnew, TooLong
 from contracts.handle import E, Topic
-from contracts.limits import KEPT_BYTES, record_limit, record_size
-from contracts.own_schema import OwnSchema
-from contracts.producer_config import PRODUCER_CONFIG
-from contracts.registry import Registry
+from contracts.records.codec import Codec
+from contracts.records.dead_letter_headers import Header, dead_letter_headers, stump_headers
+from contracts.records.limits import KEPT_BYTES, record_size
+from contracts.servers.own_schema import OwnSchema
+from contracts.servers.producer_config import PRODUCER_CONFIG
+from contracts.servers.registry import Registry
 from contracts.settings import Settings
-from contracts.topic import TopicContract
 
 _CONFIG = {
     **PRODUCER_CONFIG,
@@ -106,7 +107,7 @@ class Outlet:
             at = at.astimezone(UTC)
         time = at.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
         sent = [("ce_id", event_id), ("ce_time", time), *self.headers, *(headers.items() if headers else ())]
-        size, limit = record_size(key, value, sent), record_limit(self.contract)
+        size, limit = record_size(key, value, sent), self.contract.most_record_bytes
         if size > limit:
             raise TooLong(f"the record has {size} bytes, and those of {self.contract.name} at most {limit}")
         return key, value, sent
@@ -116,7 +117,9 @@ class Publisher:
     """Publishes the events of `topics`; safe to use from several threads; close it, or use it in a `with`.
 
     A record is delivered once (idempotent producer, `acks=all`) or reported as DeliveryError: to its `on_delivery`, else by
-    the next `publish`, `flush` or `close`. A record waits up to `linger_ms` milliseconds for others to travel with. Records carry the CloudEvents headers of the Kafka protocol binding 1.0.2.
+    the next `publish`, `flush` or `close`. A record waits up to `linger_ms` milliseconds for others to travel with. Records carry the
+    CloudEvents headers of the Kafka protocol binding 1.0.2. Without a `catalog` it reads the shipped one; without a `registry` it has a
+    client of its own.
 
     Raises NotAProducer if a topic's contract does not list `service`; SchemaIncompatible, RegistryRefused or
     RegistryUnavailable if its current schema can't be registered. When the registry has another id for it later, every
@@ -126,23 +129,26 @@ class Publisher:
     def __init__(
         self,
         settings: Settings,
-        catalog: Catalog,
-        registry: Registry,
         *,
         service: str,
         topics: Sequence[Topic[Any]],
+        catalog: Catalog | None = None,
+        registry: Registry | None = None,
         linger_ms: int = PRODUCER_CONFIG["linger.ms"],
     ) -> None:
         self._service = service
-        self._catalog = catalog
+        self._catalog = catalog = catalog or load_catalog()
         contracts = [catalog.topic(topic.name) for topic in topics]
         for contract in contracts:
             if service not in contract.producers:
                 raise NotAProducer(f"{contract.name} is published by {', '.join(contract.producers)}, not by {service}")
-        self._outlets = {
-            contract.name: Outlet.of(contract, catalog.schema(contract.name), registry, f"/services/{service}")
-            for contract in contracts
-        }
+        with ExitStack() as opened:
+            its = registry or opened.enter_context(Registry(settings.registry))
+            self._outlets = {
+                contract.name: Outlet.of(contract, catalog.schema(contract.name), its, f"/services/{service}")
+                for contract in contracts
+            }
+            self._own_registry = opened.pop_all()
         self._failure: Exception | None = None
         self._unserved = 0
         self._closing = threading.Event()
@@ -201,7 +207,7 @@ class Publisher:
         on_delivery: OnDelivery | None = None,
     ) -> None:
         """Put a record of `topic` that can't be handled on `<topic>.dlq`, as it was, with the reason; of one with more than
-        `contracts.limits.KEPT_BYTES` only a stump: its size and its value's SHA-256.
+        `contracts.records.limits.KEPT_BYTES` only a stump: its size and its value's SHA-256.
 
         `reason` is a name (an error's class), `error` a sentence, `coordinate` the record's `topic/partition/offset`, None if it
         never was a record; `timestamp_ms` its timestamp; `stage` one of Kafka Connect's
@@ -249,6 +255,7 @@ class Publisher:
         finally:
             self._closing.set()
             self._poller.join()
+            self._own_registry.close()
 
     def _send(
         self,

@@ -15,18 +15,18 @@ from aiokafka.partitioner import murmur2
 from confluent_kafka.admin import AdminClient
 
 from contracts import events
-from contracts.catalog import Catalog
-from contracts.codec import Codec
 from contracts.dead_letters.letter import DeadLetter
+from contracts.definitions.catalog import Catalog
 from contracts.errors import DeliveryError, EncodeError, NotAProducer, RegistryUnavailable, TooLong
 from contracts.handle import Topic
-from contracts.headers import headers_of
-from contracts.limits import KEPT_BYTES, record_limit, record_size
-from contracts.provision import set_config
 from contracts.publisher import Delivered, Outlet, Publisher
-from contracts.registry import Registry
+from contracts.records.codec import Codec
+from contracts.records.headers import headers_of
+from contracts.records.limits import KEPT_BYTES, record_size
+from contracts.servers.provision import set_config
+from contracts.servers.registry import Registry
 from contracts.settings import Settings
-from deploy.local.stack import LocalStack
+from deploy.local.servers.stack import LocalStack
 from tests.contracts.gateway import a_gateway
 from tests.contracts.project import a_project, applied, settings_of
 from tests.contracts.wire import a_departure, records_of
@@ -47,7 +47,14 @@ class Room:
     registry: Registry
 
     def publisher(self, service: str = "departures", **overrides: Any) -> Publisher:
-        return Publisher(self.settings, self.catalog, self.registry, service=service, topics=[self.topic], **overrides)
+        return Publisher(
+            self.settings,
+            catalog=self.catalog,
+            registry=self.registry,
+            service=service,
+            topics=[self.topic],
+            **overrides,
+        )
 
 
 @pytest.fixture
@@ -100,6 +107,12 @@ def test_a_service_that_the_contract_does_not_list_is_refused_at_start(room: Roo
         room.publisher(service="alerting")
 
 
+def test_a_publisher_has_a_registry_client_of_its_own_unless_one_is_given(room: Room) -> None:
+    with Publisher(room.settings, catalog=room.catalog, service="departures", topics=[room.topic]) as publisher:
+        publisher.publish(room.topic, a_departure(), event_id="one")
+    assert len(records_of(room.topic.name, room.settings)) == 1
+
+
 def test_a_topic_that_the_publisher_was_not_made_for_is_refused(room: Room) -> None:
     with room.publisher() as publisher, pytest.raises(NotAProducer):
         publisher.publish(Topic("flights.departed.v1", events.FlightDeparted), a_departure(), event_id="one")
@@ -109,7 +122,7 @@ def test_a_publisher_does_not_start_while_the_registry_is_away(stack: LocalStack
     with a_gateway(None, answers=[(503, "busy")]) as gateway:
         settings = settings_of(stack, registry_url=gateway.url)
         with Registry(settings.registry, retry_seconds=0.2) as away, pytest.raises(RegistryUnavailable):
-            Publisher(settings, room.catalog, away, service="departures", topics=[room.topic])
+            Publisher(settings, catalog=room.catalog, registry=away, service="departures", topics=[room.topic])
 
 
 def test_each_record_reports_where_it_lies(room: Room) -> None:
@@ -171,7 +184,7 @@ def test_an_event_that_does_not_fit_is_refused_before_it_is_sent(room: Room) -> 
 
 
 def test_a_record_as_large_as_its_topic_takes_is_published_and_one_byte_more_is_refused(room: Room) -> None:
-    limit = record_limit(room.catalog.topic(room.topic.name))
+    limit = room.catalog.topic(room.topic.name).most_record_bytes
     outlet = Outlet.of(
         room.catalog.topic(room.topic.name), room.catalog.schema(room.topic.name), room.registry, "/services/departures"
     )
@@ -260,7 +273,7 @@ def test_a_dead_letter_is_the_record_as_it_was_with_the_reason(room: Room) -> No
 
 
 def test_only_a_producer_or_consumer_of_a_topic_writes_its_dead_letters(room: Room) -> None:
-    stranger = Publisher(room.settings, room.catalog, room.registry, service="weather", topics=[])
+    stranger = Publisher(room.settings, catalog=room.catalog, registry=room.registry, service="weather", topics=[])
     with stranger, pytest.raises(NotAProducer):
         stranger.dead_letter(room.topic, key=None, value=b"", headers={}, reason="R", error="e", coordinate=None)
 
