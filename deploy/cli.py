@@ -517,6 +517,7 @@ def main() -> None:
     from contracts.errors import HeadraceError
     from deploy.dead_letters import dlq_app
     from deploy.errors import DeployError
+    from deploy.new.commands import new_app
     from deploy.provisioning import topics_app
     from deploy.rules import rules_app
 
@@ -529,6 +530,7 @@ def main() -> None:
     app.add_typer(contracts_app, name="contracts")
     app.add_typer(topics_app, name="topics")
     app.add_typer(rules_app, name="rules")
+    app.add_typer(new_app, name="new")
     try:
         app()
     except (DeployError, HeadraceError) as error:

@@ -1,0 +1,1 @@
+"""`headrace new`: the files of a new event, service, dimension, pipeline or rule."""

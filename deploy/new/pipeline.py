@@ -1,0 +1,58 @@
+"""`new_pipeline`: a pipeline with the contract of the topic that it writes."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from contracts.definitions.catalog import Catalog
+from contracts.definitions.topic import Records, constant_of
+from deploy.errors import DeployError
+from deploy.new.event import record_name
+from deploy.new.files import NewFiles, rendered
+
+_CONSUMERS = re.compile(r"^consumers: \[(.*?)\](?=\s|$)", re.MULTILINE)
+
+
+def new_pipeline(name: str, reads: str, writes: str, records: Records, owner: str, catalog: Catalog) -> NewFiles:
+    """The written events have the fields of those that are read, until somebody changes schema and function."""
+    source = catalog.topic(reads)
+    if source.derivation is not None:
+        raise DeployError(f"{reads} is derived itself; a pipeline reads a topic whose events have ids of their own")
+    schema = json.loads(catalog.schema(reads)) | {"name": record_name(writes)}
+    key = source.key or source.occurred_at
+    frame = re.sub(r"\W", "_", reads.split(".")[0])
+    texts = {
+        f"spark/pipelines/{name}.py": rendered(
+            f"pipeline_{records}.py.txt",
+            name=name,
+            frame=frame,
+            reads=reads,
+            source=source.constant,
+            target=constant_of(writes),
+            key=key,
+        ),
+        f"contracts/schemas/{writes}/1.avsc": json.dumps(schema, indent=2) + "\n",
+        f"contracts/topics/{writes}.yaml": rendered(
+            "derived.yaml",
+            topic=writes,
+            reads=reads,
+            records=records,
+            name=name,
+            owner=owner,
+            key=source.key_field,
+            occurred_at=source.occurred_at,
+            partitions=source.partitions,
+        ),
+    }
+    for example in sorted((catalog.root / "examples" / reads).glob("*.json")):
+        texts[f"contracts/examples/{writes}/{example.name}"] = example.read_text(encoding="utf-8")
+    files = NewFiles(texts)
+    path = f"contracts/topics/{reads}.yaml"
+    line = _CONSUMERS.search((catalog.root / "topics" / f"{reads}.yaml").read_text(encoding="utf-8"))
+    if line is None:
+        raise DeployError(f"{path}: 'consumers: […]' does not stand there in one line; write it so, and try again")
+    files.replace(path, line[0], f"consumers: [{', '.join(filter(None, (line[1], name)))}]")
+    if records == "some":
+        files.append("services/audit/filters.yaml", f"{writes}: {key} != null\n")
+    return files

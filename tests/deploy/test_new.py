@@ -1,0 +1,127 @@
+"""`headrace new`, in a copy of the tree: what it writes keeps every rule, and runs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+from deploy.local.processes.deployable import ROOT
+from deploy.local.servers.stack import LocalStack
+from tests.alerting.worker import wait_for
+
+
+@dataclass(frozen=True, slots=True)
+class Clone:
+    """A copy of what `headrace new` reads and writes."""
+
+    root: Path
+
+    def run(self, *command: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, *command], cwd=self.root, env=self.env(env), capture_output=True, text=True, check=False
+        )
+
+    def headrace(self, *arguments: str, env: Mapping[str, str] | None = None) -> str:
+        """What it prints. Raises AssertionError, with what it says, if it fails."""
+        done = self.run("-c", "from deploy.cli import main; main()", *arguments, env=env)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def refusal(self, *arguments: str) -> str:
+        done = self.run("-c", "from deploy.cli import main; main()", *arguments)
+        assert done.returncode != 0, done.stdout
+        return " ".join(done.stderr.replace("│", " ").split())
+
+    def env(self, more: Mapping[str, str] | None) -> dict[str, str]:
+        return {**os.environ, **(more or {}), "PYTHONPATH": str(self.root), "COLUMNS": "200"}
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Clone:
+    for room in ("contracts", "services", "spark", "deploy", "docs"):
+        shutil.copytree(ROOT / room, tmp_path / room, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return Clone(tmp_path)
+
+
+def test_one_of_each_kind_keeps_every_rule(clone: Clone) -> None:
+    clone.headrace("new", "event", "gates.assigned.v1", "--owner", "flight-operations")
+    clone.headrace("contracts", "generate")
+    clone.headrace("new", "service", "gates", "--topic", "gates.assigned.v1")
+    for kind, records in (("known", "some"), ("all", "each")):
+        target = f"gates.assigned.{kind}.v1"
+        clone.headrace(
+            *("new", "pipeline", f"gates_{kind}", "--records", records),
+            *("--reads", "gates.assigned.v1", "--writes", target),
+        )
+    clone.headrace("new", "dimension", "stands")
+    clone.headrace("contracts", "generate")
+    topic = clone.root / "contracts" / "topics" / "gates.assigned.v1.yaml"
+    topic.write_text(topic.read_text().replace("[gates_known, gates_all]", "[gates_known, gates_all, alerting]"))
+    clone.headrace("new", "rule", "many_gates", "--topic", "gates.assigned.v1")
+    clone.headrace("contracts", "docs")
+    assert clone.headrace("contracts", "check") == "14 topics and 4 dimensions keep every rule\n"
+    assert "1 about gates.assigned.v1" in clone.headrace("rules", "check", "services/alerting/rules.yaml")
+    assert {"gates_known", "gates_all"} <= set(clone.headrace("pipelines").split())
+    linted = clone.run("-m", "ruff", "check", "services/gates", "spark/pipelines")
+    assert linted.returncode == 0, linted.stdout
+    formatted = clone.run("-m", "ruff", "format", "--check", "services/gates", "spark/pipelines")
+    assert formatted.returncode == 0, formatted.stdout
+    listed = yaml.safe_load((clone.root / "deploy" / "deployables.yaml").read_text())["deployables"]
+    assert listed[-1]["name"] == "gates"
+    assert len({each["port"] for each in listed}) == len(listed)
+
+
+def test_nothing_is_overwritten(clone: Clone) -> None:
+    before = {path: path.read_bytes() for path in clone.root.rglob("*.yaml")}
+    said = clone.refusal("new", "event", "weather.observed.v1")
+    assert "contracts/schemas/weather.observed.v1/1.avsc is there already; nothing was written" in said
+    assert "services/weather/__init__.py is there already" in clone.refusal("new", "service", "weather", "--topic", "weather.observed.v1")
+    assert {path: path.read_bytes() for path in clone.root.rglob("*.yaml")} == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["event", "Gates"], "'Gates': it is DOMAIN.PAST_TENSE.v1"),
+        (["event", "gates.assigned.v1", "--producer", "A B"], "'A B': lower case"),
+        (["event", "gates.assigned.v1", "--owner", "../x"], "'../x': lower case"),
+        (["service", "class", "--topic", "weather.observed.v1"], "'class': it names a package of Python"),
+        (["service", "gates", "--topic", "weather.observed.v1"], "name gates among its producers"),
+        (["service", "gates", "--topic", "flights.arrived.enriched.v1"], "is derived by a pipeline"),
+        (["dimension", "../../x"], "'../../x': lower case"),
+        (["pipeline", "p", "--reads", "nope.a.v1", "--writes", "a.b.v1"], "no contract for topic 'nope.a.v1'"),
+        (["pipeline", "p", "--reads", "flights.arrived.enriched.v1", "--writes", "a.b.v1"], "is derived itself"),
+        (["rule", "late", "--topic", "flights.arrived.v1"], "nothing was written, for alerting would refuse it"),
+        (["rule", "florida_cancelled", "--topic", "flights.cancelled.v1"], "services/alerting/rules.yaml:"),
+    ],
+)
+def test_nonsense_is_refused_with_the_cure(arguments: list[str], why: str, clone: Clone) -> None:
+    assert why in clone.refusal("new", *arguments)
+
+
+def test_a_new_service_publishes(clone: Clone, stack: LocalStack) -> None:
+    name = f"t{uuid.uuid4().hex[:8]}"
+    topic, env = f"{name}.assigned.v1", stack.settings_env()
+    clone.headrace("new", "event", topic)
+    clone.headrace("contracts", "generate")
+    clone.headrace("new", "service", name, "--topic", topic)
+    clone.headrace("contracts", "check")
+    clone.headrace("topics", "create", env=env)
+    clone.headrace("contracts", "register", env=env)
+    service = subprocess.Popen([sys.executable, "-m", f"services.{name}"], cwd=clone.root, env=clone.env(env))
+    try:
+        read = ("tail", topic, "--from", "earliest", "--no-follow", "--json")
+        wait_for(lambda: f"{name}/1" in clone.headrace(*read, env=env), "the service's event")
+    finally:
+        service.terminate()
+        assert service.wait(30) == 0
