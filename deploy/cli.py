@@ -213,6 +213,29 @@ def list_pipelines(
 
 
 @app.command()
+def plan(
+    against: Annotated[
+        str, typer.Option(metavar="REVISION", help="The commit, branch or tag to compare with, e.g. origin/main.")
+    ] = "HEAD",
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="As Markdown, for a pull request.")] = False,
+    exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit 1 if something breaks.")] = False,
+) -> None:
+    """Say what the contracts' files here change, beside a git revision: what is new, what changed, what breaks, and for whom."""
+    import json
+
+    from deploy import plan as planned
+
+    found = planned.plan(against)
+    if as_json:
+        typer.echo(json.dumps(planned.as_json(found, against), indent=2, ensure_ascii=False))
+    else:
+        typer.echo("\n".join((planned.markdown if as_markdown else planned.lines)(found, against)))
+    if exit_code and any(change.weight == "breaking" for change in found):
+        raise typer.Exit(1)
+
+
+@app.command()
 def tail(
     topic: Annotated[str, typer.Argument(help="A topic, also one of dead letters, e.g. flights.departed.v1.dlq.")],
     start: Annotated[

@@ -85,7 +85,9 @@ def test_nothing_is_overwritten(clone: Clone) -> None:
     before = {path: path.read_bytes() for path in clone.root.rglob("*.yaml")}
     said = clone.refusal("new", "event", "weather.observed.v1")
     assert "contracts/schemas/weather.observed.v1/1.avsc is there already; nothing was written" in said
-    assert "services/weather/__init__.py is there already" in clone.refusal("new", "service", "weather", "--topic", "weather.observed.v1")
+    assert "services/weather/__init__.py is there already" in clone.refusal(
+        "new", "service", "weather", "--topic", "weather.observed.v1"
+    )
     assert {path: path.read_bytes() for path in clone.root.rglob("*.yaml")} == before
 
 

@@ -1,0 +1,157 @@
+"""What a change of the contracts means: each kind of edit, beside the contracts as they are."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from contracts.checks.changes import Change, Weight, changes
+from contracts.definitions.catalog import CONTRACTS, load_catalog
+
+TOPIC = "flights.departed.v1"
+READERS = ("departures_enriched", "long_haul_departures", "lake")
+ENRICHED = ("departures_enriched", "arrivals_enriched", "repair")
+
+Edit = Callable[[Path], object]
+
+
+def of_topic(**keys: Any) -> Edit:
+    return lambda root: edited(root / "topics" / f"{TOPIC}.yaml", lambda contract: contract | keys)
+
+
+def of_dimension(**keys: Any) -> Edit:
+    return lambda root: edited(root / "dimensions" / "airports.yaml", lambda contract: contract | keys)
+
+
+def of_columns(change: Callable[[list[dict[str, Any]]], object]) -> Edit:
+    def edit(contract: dict[str, Any]) -> dict[str, Any]:
+        change(contract["columns"])
+        return contract
+
+    return lambda root: edited(root / "dimensions" / "airports.yaml", edit)
+
+
+def of_field(field_name: str, **parts: Any) -> Edit:
+    def edit(fields: list[dict[str, Any]]) -> None:
+        field = next(field for field in fields if field["name"] == field_name)
+        field |= parts
+
+    return of_fields(edit)
+
+
+def of_fields(change: Callable[[list[dict[str, Any]]], object]) -> Edit:
+    def edit(root: Path) -> None:
+        path = root / "schemas" / TOPIC / "1.avsc"
+        schema = json.loads(path.read_text())
+        change(schema["fields"])
+        path.write_text(json.dumps(schema))
+
+    return edit
+
+
+def edited(path: Path, edit: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    path.write_text(yaml.safe_dump(edit(yaml.safe_load(path.read_text()))))
+
+
+def gone(root: Path) -> None:
+    (root / "topics" / f"{TOPIC}.yaml").unlink()
+
+
+def added(root: Path) -> None:
+    contract = yaml.safe_load((root / "topics" / f"{TOPIC}.yaml").read_text())
+    name = "flights.boarded.v1"
+    contract |= {"topic": name, "schema": f"{name}/1.avsc", "consumers": []}
+    (root / "topics" / f"{name}.yaml").write_text(yaml.safe_dump(contract))
+    shutil.copytree(root / "schemas" / TOPIC, root / "schemas" / name)
+
+
+NULLABLE = {"name": "gate", "type": ["null", "string"], "default": None, "doc": "The gate."}
+LAKE = {"table": "flights_departed", "format": "delta", "partition_by": ["origin"], "history_days": 7}
+ONLY = "its schema: "
+
+
+@pytest.mark.parametrize(
+    ("edit", "expected"),
+    [
+        (lambda _: None, []),
+        (gone, [("breaking", "the topic is gone", ("departures", *READERS))]),
+        (added, [("new", "topic, 11 fields, 2 partitions", ("departures",))]),
+        (of_topic(owner="tower"), [("changed", "owner: flight-operations → tower", READERS)]),
+        (of_topic(key="none"), [("breaking", "key: flight_id → none: records of one key may come", READERS)]),
+        (of_topic(occurred_at="scheduled_departure_at"), [("breaking", "the event time is another one", READERS)]),
+        (of_topic(partitions=1), [("breaking", "2 → 1: a topic can't lose partitions", ("departures",))]),
+        (of_topic(partitions=4), [("breaking", "2 → 4: records of one key may come to another", READERS)]),
+        (of_topic(retention_days=7), [("breaking", "30 → 7: older records are deleted", READERS)]),
+        (of_topic(retention_days=31), [("changed", "retention_days: 30 → 31", READERS)]),
+        (of_topic(consumers=[*READERS, "alerting"]), [("new", "consumer alerting", ("alerting",))]),
+        (of_topic(consumers=READERS[:-1]), [("changed", "lake is no consumer any more", ("lake",))]),
+        (of_topic(producers=["departures", "dlq"]), [("new", "producer dlq", ("dlq",))]),
+        (of_topic(lake=LAKE | {"history_days": 8}), [("changed", "lake: ", ("lake",))]),
+        (of_topic(lake=LAKE | {"partition_by": []}), [("breaking", "the table that is there does not fit", ("lake",))]),
+        (of_topic(lake="none"), [("breaking", "lake: ", ("lake",))]),
+        (of_fields(lambda fields: fields.append(NULLABLE)), [("new", f"{ONLY}field gate: string?", READERS)]),
+        (
+            of_fields(lambda fields: fields.pop(0)),
+            [("breaking", "readers by the schema before can't read new records: field flight_id", READERS)]
+            + [("changed", f"{ONLY}field flight_id is gone", READERS)],
+        ),
+        (
+            of_field("distance_miles", type="string"),
+            [("breaking", "records that are there can't be read with it: field distance_miles", READERS)]
+            + [("breaking", "by the schema before can't read new records: field distance_miles", READERS)]
+            + [("changed", f"{ONLY}field distance_miles: int → string", READERS)],
+        ),
+        (
+            of_field("distance_miles", type="long"),
+            [("breaking", "by the schema before can't read new records: field distance_miles", READERS)]
+            + [("changed", f"{ONLY}field distance_miles: int → long", READERS)],
+        ),
+        (
+            of_field("distance_miles", name="miles", aliases=["distance_miles"]),
+            [("breaking", "by the schema before can't read new records: field distance_miles", READERS)]
+            + [("changed", f"{ONLY}field distance_miles is named miles", READERS)],
+        ),
+        (of_field("origin", doc="From."), [("changed", f"{ONLY}field origin means: From.", READERS)]),
+        (
+            lambda root: (root / "dimensions" / "airports.yaml").unlink(),
+            [("breaking", "the dimension is gone", ENRICHED)],
+        ),
+        (of_dimension(key=["name"]), [("breaking", "lookups find other rows, or none", ENRICHED)]),
+        (of_dimension(location="dimensions/fields"), [("breaking", "versions that are there are not found", ENRICHED)]),
+        (of_dimension(max_shrink_percent=20), [("changed", "max_shrink_percent: 10.0 → 20.0", ENRICHED)]),
+        (of_columns(lambda columns: columns.pop()), [("breaking", "column timezone is gone", ENRICHED)]),
+        (
+            of_columns(lambda columns: columns[4].update(type="double")),
+            [("breaking", "column altitude_feet: int → double", ENRICHED)],
+        ),
+        (
+            of_columns(lambda columns: columns[4].update(description="Feet.")),
+            [("changed", "column altitude_feet: source, nullable or description", ENRICHED)],
+        ),
+        (
+            of_columns(lambda columns: columns.append({**columns[-1], "name": "zone"})),
+            [("new", "column zone: string", ENRICHED)],
+        ),
+    ],
+)
+def test_each_edit_is_told_for_whom_it_matters(
+    edit: Edit, expected: list[tuple[Weight, str, tuple[str, ...]]], tmp_path: Path
+) -> None:
+    root = tmp_path / "contracts"
+    for folder in ("topics", "schemas", "dimensions"):
+        shutil.copytree(CONTRACTS / folder, root / folder)
+    edit(root)
+    found = changes(load_catalog(), load_catalog(root))
+    assert len(found) == len(expected), found
+    for weight, text, concerned in expected:
+        assert any(fits(change, weight, text, concerned) for change in found), found
+
+
+def fits(change: Change, weight: Weight, text: str, concerned: tuple[str, ...]) -> bool:
+    return (change.weight, change.concerned) == (weight, concerned) and text in change.what
