@@ -32,6 +32,7 @@ _CONFIG = {
     "enable.auto.offset.store": False,  # a position is stored when its record has been handled
     "queued.max.messages.kbytes": 16_384,
 }
+_ASSIGNING = {"partition.assignment.strategy", "group.protocol"}
 _POLL_SECONDS = 0.2
 _BROKER_SECONDS = 30.0
 _REGISTRY_SECONDS = 5.0
@@ -115,7 +116,7 @@ class Subscriber(Generic[E]):
     of derived events, which a repair counts up) only the first is given among the last `repeats_window` handled of a partition, as long as this object lives; `repeats` counts the
     others. Aborted and open transactions are not seen. While the registry is away the loop waits.
 
-    `consumer_config` are librdkafka properties besides, such as how long handling one record may take before the group
+    `consumer_config` are librdkafka properties besides, but for those of assignment, such as how long handling one record may take before the group
     gives the partitions to another member (`max.poll.interval.ms`, five minutes by default).
 
     A new group begins at `start` in every partition that there is then; one that is added later it reads from the first
@@ -140,6 +141,8 @@ class Subscriber(Generic[E]):
         repeats_window: int = 100_000,
         consumer_config: Mapping[str, str | int] | None = None,
     ) -> None:
+        if refused := _ASSIGNING & set(consumer_config or ()):
+            raise ValueError(f"leave {', '.join(refused)} out: a Subscriber takes its partitions all at once")
         contracts = catalog or load_catalog()
         schema = contracts.schema(topic.name)
         self._topic = topic
@@ -195,7 +198,7 @@ class Subscriber(Generic[E]):
             self._active_at = time.monotonic()
             if (error := message.error()) is not None:
                 if error.code() == KafkaError._AUTO_OFFSET_RESET:
-                    self._go_on_behind_loss(message.partition() or 0)
+                    self._find_place(message.partition() or 0)
                 else:
                     self._judge(error)
                 continue
@@ -275,20 +278,24 @@ class Subscriber(Generic[E]):
             _forgive_lost_partition(error)
 
     def _idle(self) -> bool:
-        if self._idle_seconds is None or self._active_at is None:
+        if self._idle_seconds is None or self._active_at is None or not self._is_begun:
             return False
         return time.monotonic() - self._active_at > self._idle_seconds
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         try:
             self._begin([each.partition for each in partitions])
-        except KafkaException as error:
-            # An outage, or a rebalance meanwhile.
-            _log.warning("%s: where to begin is not committed yet: %s", self._topic.name, error)
+        except (KafkaException, ConsumeError) as error:
             self._is_begun = False
             # What is committed may be an offset of a topic that is no more. Nothing is read from it.
             consumer.assign([])
-        self._active_at = time.monotonic()
+            if isinstance(error, ConsumeError):
+                raise
+            self._judge(error.args[0])
+            # An outage, or a rebalance meanwhile.
+            _log.warning("%s: where to begin is not committed yet, and is asked again", self._topic.name)
+        finally:
+            self._active_at = self._looked_at = time.monotonic()
 
     def _begin(self, assigned: Sequence[int]) -> None:
         """Commit where to begin in partitions of which the group has no offset yet: also one that stays idle has a place then."""
@@ -297,6 +304,8 @@ class Subscriber(Generic[E]):
         if found is None:
             raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
         every = partitions_of(self._consumer, name, _BROKER_SECONDS)
+        if not set(assigned) <= set(every):  # another broker answered, which has not heard of the topic yet
+            raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
         asked = [TopicPartition(name, partition) for partition in every]
         committed = retried(lambda: self._consumer.committed(asked, _BROKER_SECONDS), _BROKER_SECONDS)
         without = [at.partition for at in committed if at.offset < 0]
@@ -310,8 +319,11 @@ class Subscriber(Generic[E]):
             low, high = watermarks(self._consumer, name, partition, _BROKER_SECONDS)
             first = high if is_new and self._start == "latest" else low
             offsets.append(TopicPartition(name, partition, first, _metadata(found)))
-        if former or is_anew:
-            self._tell_made_anew()
+        made_anew = f"{name} was deleted and made anew, and the group {self._group} read the one before it"
+        if (former or is_anew) and self._on_data_loss == "fail":
+            raise ConsumeError(
+                f'{made_anew}. Subscribe with on_data_loss="continue" to begin the new one, or set the group\'s offsets by kafka-consumer-groups'
+            )
         if offsets:
             # Another member, which had the same to do, may have read on meanwhile.
             begun = {
@@ -321,9 +333,13 @@ class Subscriber(Generic[E]):
             }
             offsets = [each for each in offsets if each.partition not in begun]
         if offsets:
-            retried(lambda: self._consumer.commit(offsets=offsets, asynchronous=False), _BROKER_SECONDS)
+            done = retried(lambda: self._consumer.commit(offsets=offsets, asynchronous=False), _BROKER_SECONDS)
+            for failure in (each.error for each in done if each.error is not None):
+                raise KafkaException(failure)
             where = ", ".join(f"{each.partition} at {each.offset}" for each in offsets)
             _log.info("%s: the group %s begins with partition %s", name, self._group, where)
+        if former or is_anew:
+            _log.error("%s. Begins the new one", made_anew)
         self._topic_id, self._is_begun = found, True
 
     def _look(self) -> None:
@@ -331,30 +347,28 @@ class Subscriber(Generic[E]):
         pause = _LOOK_SECONDS if self._is_begun else _AGAIN_SECONDS
         if self._active_at is None or time.monotonic() - self._looked_at < pause:
             return
-        self._looked_at = time.monotonic()
-        if self._is_begun:
-            found = self._found()
-            if found in (None, self._topic_id):
-                return
-        self._consumer.unsubscribe()  # commits what is stored
-        self._consumer.subscribe([self._topic.name], on_assign=self._on_assign)
-
-    def _found(self) -> str | None:
-        """The identity of the topic that is there; None if there is none, or the broker does not say."""
         try:
-            return topic_ids(self._admin, [self._topic.name], _REGISTRY_SECONDS).get(self._topic.name)
+            if self._is_begun and self._found() in (None, self._topic_id):
+                return
         except KafkaException as error:
             _log.warning("%s: can't see whether it is the topic that it was: %s", self._topic.name, error)
-            return None
+            return
+        finally:
+            self._looked_at = time.monotonic()
+        self._consumer.unsubscribe()  # commits what is stored
+        self._consumer.subscribe([self._topic.name], on_assign=self._on_assign)
+        self._active_at = None  # until partitions are assigned, however long others take to join
 
-    def _tell_made_anew(self) -> None:
-        name = self._topic.name
-        what = f"{name} was deleted and made anew, and the group {self._group} has offsets of the one before it"
-        if self._on_data_loss == "fail":
-            raise ConsumeError(
-                f'{what}. Subscribe with on_data_loss="continue" to begin the new one, or set the group\'s offsets by kafka-consumer-groups'
-            )
-        _log.error("%s. Begins the new one", what)
+    def _found(self) -> str | None:
+        """The identity of the topic that is there, or None. Raises KafkaException."""
+        return topic_ids(self._admin, [self._topic.name], _REGISTRY_SECONDS).get(self._topic.name)
+
+    def _find_place(self, partition: int) -> None:
+        try:
+            self._go_on_behind_loss(partition)
+        except KafkaException as error:
+            _log.warning("%s/%s: where to go on is not known yet: %s", self._topic.name, partition, error)
+            self._is_begun = False
 
     def _go_on_behind_loss(self, partition: int) -> None:
         place = TopicPartition(self._topic.name, partition)
@@ -385,14 +399,29 @@ class Subscriber(Generic[E]):
 
     def _go_on_at(self, partition: int, offset: int) -> None:
         # A partition without a place to reset to is at rest, and a seek would not wake it.
+        # What is assigned with an offset is committed with it when it goes elsewhere, so it says which topic's it is.
         assigned = self._consumer.position(self._consumer.assignment())
-        for each in assigned:
-            each.offset = offset if each.partition == partition else each.offset
-        self._consumer.assign(assigned)
+        self._consumer.assign(
+            [
+                TopicPartition(
+                    each.topic,
+                    each.partition,
+                    offset if each.partition == partition else each.offset,
+                    _metadata(self._topic_id),
+                )
+                for each in assigned
+            ]
+        )
+
+    def _may_be_there(self) -> bool:
+        try:
+            return self._found() is not None
+        except KafkaException:
+            return True
 
     def _judge(self, error: KafkaError) -> None:
-        if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART and self._found():
-            _log.warning("%s: the kafka client has not seen yet that it was made anew", self._topic.name)
+        if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART and self._may_be_there():
+            _log.warning("%s: %s; it may have been made anew just now", self._topic.name, error.str())
             self._is_begun = False
             return
         if error.fatal() or error.code() in _HOPELESS:

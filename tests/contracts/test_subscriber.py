@@ -450,14 +450,21 @@ def test_a_topic_made_anew_is_not_taken_for_the_one_before(
             list(reader)
         with room.subscriber(on_data_loss="continue") as reader:
             assert [record.offset for record in reader] == [0, 1, 2, 3, 4]
-    assert "has offsets of the one before it. Begins the new one" in caplog.text
+    assert "read the one before it. Begins the new one" in caplog.text
     with room.subscriber() as reader:
         assert len(list(reader)) == is_running  # the last one was at hand
 
 
-@pytest.mark.parametrize("failures", [1, 2])
+UNKNOWN = KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
+
+
+@pytest.mark.parametrize(
+    ("call", "answers"),
+    [("watermarks", [UNKNOWN]), ("watermarks", [UNKNOWN, UNKNOWN]), ("partitions_of", [[]])],
+    ids=["a failure", "two failures", "a broker that has not heard of it"],
+)
 def test_nothing_is_read_of_a_topic_made_anew_before_it_is_known_where_it_begins(
-    failures: int, room: Room, monkeypatch: pytest.MonkeyPatch
+    call: str, answers: list[Any], room: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(subscriber, "_LOOK_SECONDS", 0.0)
     for _ in range(3):
@@ -466,17 +473,60 @@ def test_nothing_is_read_of_a_topic_made_anew_before_it_is_known_where_it_begins
         records = iter(reader)
         assert [next(records).offset for _ in range(3)] == [0, 1, 2]
         room.make_anew(b"new", count=5)
-        to_come = [KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))] * failures
-
-        def watermarks(*asked: Any) -> tuple[int, int]:
-            if to_come:
-                raise to_come.pop()
-            return brokers.watermarks(*asked)
-
-        monkeypatch.setattr(subscriber, "watermarks", watermarks)
+        left = answering_first(monkeypatch, call, answers)
         got = [record for _, record in zip(range(5), records, strict=False)]
-    assert not to_come
+    assert not left
     assert [(record.value, record.offset) for record in got] == [(b"new", offset) for offset in range(5)]
+
+
+def test_the_time_that_a_group_takes_to_begin_is_no_idle_time(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    room.publish("a")
+    left = answering_first(monkeypatch, "watermarks", [UNKNOWN, UNKNOWN])
+    with room.subscriber(idle_seconds=0.9) as reader:
+        assert len(list(reader)) == 1
+    assert not left
+
+
+def test_a_right_that_is_missing_to_begin_is_an_error(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    forbidden = KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+    answering_first(monkeypatch, "watermarks", [forbidden])
+    with room.subscriber() as reader, pytest.raises(ConsumeError, match="TOPIC_AUTHORIZATION_FAILED"):
+        list(reader)
+
+
+def test_a_reader_that_was_refused_reads_nothing_after_it(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscriber, "_LOOK_SECONDS", 0.0)
+    for _ in range(3):
+        room.send(b"old")
+    with room.subscriber(idle_seconds=3) as reader:
+        records = iter(reader)
+        assert next(records).offset == 0
+        room.make_anew(b"new", count=5)
+        for again in (records, iter(reader)):
+            with pytest.raises(ConsumeError, match="was deleted and made anew"):
+                assert [record.value for record in again if record.value == b"new"] == []
+
+
+def test_its_own_assignment_is_not_to_be_set(room: Room) -> None:
+    with pytest.raises(ValueError, match=r"leave group\.protocol out"):
+        room.subscriber(consumer_config={"group.protocol": "consumer"})
+
+
+def answering_first(monkeypatch: pytest.MonkeyPatch, call: str, answers: Sequence[Any]) -> list[Any]:
+    """A call to the broker has these answers, or failures, before its own; returns those that are left."""
+    left = list(answers)
+    own = getattr(brokers, call)
+
+    def ask(*asked: Any) -> Any:
+        if not left:
+            return own(*asked)
+        answer = left.pop()
+        if isinstance(answer, KafkaException):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(subscriber, call, ask)
+    return left
 
 
 def test_one_id_of_two_sources_is_two_events(room: Room) -> None:
