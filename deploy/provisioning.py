@@ -1,8 +1,10 @@
-"""The commands that make broker and registry agree with the contracts: `headrace contracts register`, `headrace topics create`."""
+"""Commands that take the contracts elsewhere: `headrace contracts register`, `headrace contracts package`, `headrace topics create`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -27,6 +29,26 @@ def register(directory: RunningStack = DEFAULT_DIRECTORY) -> None:
 
     with Registry(client_settings(directory).registry) as registry:
         _report(register_contracts(registry, load_catalog()), nothing="the registry has every schema already")
+
+
+@contracts_app.command("package")
+def package(
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC…", help="Whose events the package has.")],
+    directory: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Where the wheel goes.")] = Path("dist"),
+    version: Annotated[
+        str | None, typer.Option(metavar="VERSION", help="Of the package; Headrace's own by default.")
+    ] = None,
+) -> None:
+    """Build a wheel for a repository of its own: these events, typed, Publisher and Subscriber; no Spark.
+
+    It installs the package headrace_client, and nothing else: `from headrace_client import Subscriber, topics`.
+    """
+    from importlib.metadata import version as installed
+
+    from contracts.definitions.catalog import load_catalog
+    from deploy import package as packaged
+
+    typer.echo(f"wrote {packaged.package(load_catalog(), topics, directory, version or installed('headrace'))}")
 
 
 @topics_app.command("create")

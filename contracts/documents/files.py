@@ -29,9 +29,12 @@ def documents(catalog: Catalog) -> GeneratedFiles:
         raise ContractError(f"there is no {page} to hold the flow diagram: write it, with the lines {BEGIN} and {END}")
     texts = {_FLOW: with_diagram(page.read_text(encoding="utf-8"), catalog)}
     texts[Path("docs/asyncapi.yaml")] = _yaml(asyncapi(catalog))
-    for topic in catalog.topics.values():
-        texts[Path("docs/odcs") / f"{topic.name}.yaml"] = _yaml(odcs(catalog, topic))
-    return GeneratedFiles(project, texts, ("docs/odcs/*.yaml",))
+    return GeneratedFiles(project, texts | odcs_files(catalog), ("docs/odcs/*.yaml",))
+
+
+def odcs_files(catalog: Catalog) -> dict[Path, str]:
+    """One ODCS file per topic: what its fields mean, its owner and its promises."""
+    return {Path("docs/odcs") / f"{topic.name}.yaml": _yaml(odcs(catalog, topic)) for topic in catalog.topics.values()}
 
 
 class _Dumper(yaml.SafeDumper):
