@@ -215,7 +215,11 @@ def list_pipelines(
 @app.command()
 def plan(
     against: Annotated[
-        str, typer.Option(metavar="REVISION", help="The commit, branch or tag to compare with, e.g. origin/main.")
+        str,
+        typer.Option(
+            metavar="REVISION",
+            help="A commit, branch or tag, e.g. origin/main: compares with where this branch left it.",
+        ),
     ] = "HEAD",
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="As Markdown, for a pull request.")] = False,

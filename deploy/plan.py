@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import subprocess
 import tarfile
 import tempfile
@@ -25,7 +26,10 @@ def plan(revision: str) -> list[Change]:
     """
     after = load_catalog()
     with tempfile.TemporaryDirectory() as folder:
-        return changes(_catalog_of(revision, Path(folder)), after)
+        try:
+            return changes(_catalog_of(revision, Path(folder)), after)
+        except json.JSONDecodeError as error:
+            raise DeployError(f"A schema is no JSON ({error}): run headrace contracts check") from None
 
 
 def lines(found: Sequence[Change], revision: str) -> Iterator[str]:
@@ -63,6 +67,10 @@ def as_json(found: Sequence[Change], revision: str) -> dict[str, Any]:
     return {"against": revision, "changes": [asdict(change) for change in found]}
 
 
+def _git(*arguments: str) -> bytes:
+    return subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, check=True).stdout
+
+
 def _concerned(change: Change) -> str:
     return f" (for {', '.join(change.concerned)})" if change.concerned else ""
 
@@ -75,16 +83,17 @@ def _sum(found: Sequence[Change]) -> str:
 
 
 def _catalog_of(revision: str, folder: Path) -> Catalog:
-    """The contracts of a revision, unpacked into a folder."""
-    command = ["git", "-C", str(ROOT), "archive", "--format=tar", "--end-of-options", revision, "contracts"]
+    """The contracts where this branch left a revision, unpacked into a folder."""
     try:
-        done = subprocess.run(command, capture_output=True, check=True)
+        # What others have landed there since is not taken back by what is here.
+        base = _git("merge-base", "--end-of-options", "HEAD", revision).decode().strip()
+        archived = _git("archive", "--format=tar", base, "contracts")
     except FileNotFoundError:
         raise DeployError("There is no git on this machine, which knows the contracts before the change") from None
     except subprocess.CalledProcessError as error:
         said = " ".join(error.stderr.decode(errors="replace").split())
         raise DeployError(f"git has no contracts of {revision}: {said}. Name a commit, a branch or a tag") from None
-    with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
+    with tarfile.open(fileobj=io.BytesIO(archived)) as archive:
         archive.extractall(folder, filter="data")
     catalog, problems = read_catalog(folder / "contracts")
     if problems:

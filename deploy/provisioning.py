@@ -36,7 +36,7 @@ def package(
     topics: Annotated[list[str], typer.Argument(metavar="TOPIC…", help="Whose events the package has.")],
     directory: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Where the wheel goes.")] = Path("dist"),
     version: Annotated[
-        str | None, typer.Option(metavar="VERSION", help="Of the package; Headrace's own by default.")
+        str | None, typer.Option("--version", metavar="TEXT", help="Of the package; Headrace's own by default.")
     ] = None,
 ) -> None:
     """Build a wheel for a repository of its own: these events, typed, Publisher and Subscriber; no Spark.

@@ -20,7 +20,6 @@ WEIGHTS: tuple[Weight, ...] = ("breaking", "changed", "new")
 _MEANINGS = {
     "key": "records of one key may come to another partition, and out of order",
     "occurred_at": "the event time is another one",
-    "derived_from": "the events get other ids",
     "lake": "the table that is there does not fit",
     "location": "the versions that are there are not found",
 }
@@ -87,29 +86,40 @@ def _of_schema(before: Catalog, after: Catalog, old: TopicContract, new: TopicCo
     numbers = (old.schema_version, new.schema_version)
     # Of a file that was edited both states have one number.
     named = "its schema" if numbers[0] == numbers[1] else f"schema {numbers[0]} → {numbers[1]}"
-    for each in incompatibilities(texts, "BACKWARD"):
-        text = f"{named}: records that are there can't be read with it: field {each.field}: {each.text}"
+    # Records of every earlier version are there.
+    found = incompatibilities([*before.schemas(new.name), texts[1]], "BACKWARD_TRANSITIVE")
+    for field, why in dict.fromkeys((each.field, each.text) for each in found):
+        text = f"{named}: records that are there can't be read with it: field {field}: {why}"
         yield Change("breaking", new.name, new.owner, text, new.consumers)
     for each in incompatibilities(texts, "FORWARD"):
         text = f"{named}: readers by the schema before can't read new records: field {each.field}: {each.text}"
         yield Change("breaking", new.name, new.owner, text, new.consumers)
+    told = [
+        Change(weight, new.name, new.owner, f"{named}: {what}", new.consumers) for weight, what in _of_fields(was, now)
+    ]
+    yield from told or [
+        Change("changed", new.name, new.owner, f"{named}: default values, symbols or types inside", new.consumers)
+    ]
+
+
+def _of_fields(was: Any, now: Any) -> Iterator[tuple[Weight, str]]:
     fields, earlier = dict(_fields(now)), dict(_fields(was))
-    former = {path: name for path, field in fields.items() if (name := _former(path, field, earlier)) is not None}
+    former = {
+        path: name for path, field in fields.items() if (name := _former(path, field, earlier, fields)) is not None
+    }
     for path, field in fields.items():
         origin = earlier.get(former.get(path, path))
         if origin is None:
-            yield Change("new", new.name, new.owner, f"{named}: field {path}: {kind(field['type'])}", new.consumers)
+            yield "new", f"field {path}: {kind(field['type'])}"
             continue
         if path in former:
-            text = f"{named}: field {former[path]} is named {path}"
-            yield Change("changed", new.name, new.owner, text, new.consumers)
+            yield "changed", f"field {former[path]} is named {path}"
         if (a := kind(origin["type"])) != (b := kind(field["type"])):
-            yield Change("changed", new.name, new.owner, f"{named}: field {path}: {a} → {b}", new.consumers)
+            yield "changed", f"field {path}: {a} → {b}"
         if origin.get("doc") != field.get("doc"):
-            text = f"{named}: field {path} means: {field.get('doc')}"
-            yield Change("changed", new.name, new.owner, text, new.consumers)
-    for path in earlier.keys() - fields.keys() - set(former.values()):
-        yield Change("changed", new.name, new.owner, f"{named}: field {path} is gone", new.consumers)
+            yield "changed", f"field {path} means: {field.get('doc')}"
+    for path in sorted(earlier.keys() - fields.keys() - set(former.values())):
+        yield "changed", f"field {path} is gone"
 
 
 def _of_dimension(old: DimensionContract | None, new: DimensionContract | None) -> Iterator[Change]:
@@ -122,7 +132,7 @@ def _of_dimension(old: DimensionContract | None, new: DimensionContract | None) 
         return
     yield from _of_keys(old, new, ("columns", "consumers"))
     was, now = ({column.name: column for column in each.columns} for each in (old, new))
-    for name in was.keys() - now.keys():
+    for name in sorted(was.keys() - now.keys()):
         yield Change("breaking", new.name, new.owner, f"column {name} is gone", new.consumers)
     for name, column in now.items():
         if name not in was:
@@ -162,6 +172,9 @@ def _of_keys(
 def _meaning(key: str, was: Any, now: Any, of_dimension: bool) -> str | None:
     if of_dimension and key == "key":
         return "lookups find other rows, or none"
+    if key == "derived_from":
+        topics = [each["topic"] if isinstance(each, dict) else None for each in (was, now)]
+        return None if topics[0] == topics[1] else "the events get other ids"
     if key == "lake":
         kept = {name: part for name, part in was.items() if name != "history_days"} if isinstance(was, dict) else None
         is_kept = isinstance(now, dict) and kept is not None and kept.items() <= now.items()
@@ -185,8 +198,8 @@ def _fields(record: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]
             yield from _fields(inner, here)
 
 
-def _former(path: str, field: dict[str, Any], earlier: dict[str, Any]) -> str | None:
+def _former(path: str, field: dict[str, Any], earlier: dict[str, Any], fields: dict[str, Any]) -> str | None:
     """The path that a renamed field had."""
     folder = path.rpartition(".")[0]
     names = (f"{folder}.{alias}" if folder else alias for alias in field.get("aliases", ()))
-    return None if path in earlier else next((name for name in names if name in earlier), None)
+    return None if path in earlier else next((name for name in names if name in earlier and name not in fields), None)

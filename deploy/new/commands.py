@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from contracts.definitions.topic import FieldName, Party, Records, Slug, TopicName
+from contracts.definitions.topic import FieldName, Records, Slug, TopicName
 
 if TYPE_CHECKING:
     from deploy.new.files import NewFiles
@@ -35,10 +35,11 @@ def event(
 
     service = producer or topic.partition(".")[0]
     _valid(TopicName, topic, "TOPIC", "it is DOMAIN.PAST_TENSE.v1 in lower case, e.g. gates.assigned.v1")
-    _valid(Party, service, "--producer", "lower case, digits, - and _")
-    _valid_team(owner)
-    files = new_event(topic, owner, service)
     there = (ROOT / "services" / service).is_dir()
+    if not there:
+        _valid_name(service, "--producer")
+    _valid_team(owner)
+    files = new_event(topic, owner, service, _catalog())
     _write(
         files,
         "edit them, then run ./headrace contracts generate",
@@ -56,12 +57,12 @@ def service(
     """Write a service that publishes to a topic, and list it in deploy/deployables.yaml, so that `up` runs it."""
     from deploy.new.service import new_service
 
-    _valid(FieldName, name, "NAME", "it names a package of Python: lower case, digits and _, no keyword")
+    _valid_name(name, "NAME")
     _write(
         new_service(name, topic, _catalog()),
         f"write where the events come from: events() in services/{name}/__main__.py",
         "./headrace contracts check, contracts generate and contracts docs",
-        f"./headrace up, or while it runs .venv/bin/python -m services.{name}",
+        "./headrace up runs it",
     )
 
 
@@ -91,7 +92,7 @@ def pipeline(
     """Write a pipeline, and the contract of the topic that it writes, with the fields of the one that it reads."""
     from deploy.new.pipeline import new_pipeline
 
-    _valid(FieldName, name, "NAME", "it names a function of Python: lower case, digits and _, no keyword")
+    _valid_name(name, "NAME")
     _valid(
         TopicName, writes, "--writes", "it is DOMAIN.PAST_TENSE.STAGE.v1 in lower case, e.g. gates.assigned.enriched.v1"
     )
@@ -123,9 +124,31 @@ def rule(
 
 
 def _catalog() -> Any:
-    from contracts.definitions.catalog import load_catalog
+    """The contracts. Raises DeployError if a schema is no JSON, which the catalog leaves to `check`."""
+    import json
 
-    return load_catalog()
+    from contracts.definitions.catalog import load_catalog
+    from deploy.errors import DeployError
+
+    catalog = load_catalog()
+    for topic in catalog.topics:
+        try:
+            json.loads(catalog.schema(topic))
+        except json.JSONDecodeError as error:
+            raise DeployError(f"the schema of {topic} is no JSON ({error}): run headrace contracts check") from None
+    return catalog
+
+
+def _valid_name(text: str, option: str) -> None:
+    """Of a service or a pipeline: a name of Python's that nobody has."""
+    from contracts.definitions.pipelines import pipeline_files
+    from contracts.definitions.topic import COMMANDS, LAKE
+    from deploy.local.processes.deployable import ROOT, deployables
+
+    _valid(FieldName, text, option, "it is a name in Python: lower case, digits and _, no keyword")
+    taken = {LAKE, *COMMANDS, *pipeline_files(), *(each.name for each in deployables().deployables)}
+    if text in taken or (ROOT / "services" / text).is_dir():
+        raise typer.BadParameter(f"{text!r}: a service, a pipeline or a command has this name", param_hint=option)
 
 
 def _valid_team(text: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 
+from contracts.checks.schema_rules import type_names
 from contracts.definitions.catalog import Catalog
 from contracts.definitions.topic import Records, constant_of
 from deploy.errors import DeployError
@@ -19,14 +20,17 @@ def new_pipeline(name: str, reads: str, writes: str, records: Records, owner: st
     source = catalog.topic(reads)
     if source.derivation is not None:
         raise DeployError(f"{reads} is derived itself; a pipeline reads a topic whose events have ids of their own")
+    if len(type_names(json.loads(catalog.schema(reads)))) > 1:
+        raise DeployError(
+            f"the schema of {reads} has records or enums inside, whose names are taken; write the files by hand"
+        )
     schema = json.loads(catalog.schema(reads)) | {"name": record_name(writes)}
     key = source.key or source.occurred_at
-    frame = re.sub(r"\W", "_", reads.split(".")[0])
     texts = {
         f"spark/pipelines/{name}.py": rendered(
             f"pipeline_{records}.py.txt",
             name=name,
-            frame=frame,
+            frame="events",
             reads=reads,
             source=source.constant,
             target=constant_of(writes),
@@ -43,6 +47,7 @@ def new_pipeline(name: str, reads: str, writes: str, records: Records, owner: st
             key=source.key_field,
             occurred_at=source.occurred_at,
             partitions=source.partitions,
+            personal_data=", ".join(source.personal_data),
         ),
     }
     for example in sorted((catalog.root / "examples" / reads).glob("*.json")):
@@ -52,7 +57,7 @@ def new_pipeline(name: str, reads: str, writes: str, records: Records, owner: st
     line = _CONSUMERS.search((catalog.root / "topics" / f"{reads}.yaml").read_text(encoding="utf-8"))
     if line is None:
         raise DeployError(f"{path}: 'consumers: […]' does not stand there in one line; write it so, and try again")
-    files.replace(path, line[0], f"consumers: [{', '.join(filter(None, (line[1], name)))}]")
+    files.replace(path, line[0], f"consumers: [{', '.join(filter(None, (line[1].strip(' ,'), name)))}]")
     if records == "some":
         files.append("services/audit/filters.yaml", f"{writes}: {key} != null\n")
     return files

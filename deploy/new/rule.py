@@ -30,6 +30,8 @@ def new_rule(name: str, topic: str, field: str | None, threshold: float, catalog
         "group": contract.key or contract.occurred_at,
     }
     files = NewFiles()
+    if "\nrules: []\n" in files.now(_RULES):
+        files.replace(_RULES, "\nrules: []\n", "\nrules:\n")
     files.append(_RULES, rendered("rule.yaml", **names))
     with tempfile.TemporaryDirectory() as folder:
         trial = Path(folder, "rules.yaml")

@@ -28,6 +28,22 @@ EVENTS: dict[str, type[BaseModel]] = {
     each.name: each.model
     for each in (topics.FLIGHTS_DEPARTED_ENRICHED, topics.FLIGHTS_CANCELLED, topics.WEATHER_OBSERVED)
 }
+SHIPPED = frozenset(
+    [
+        "departure_very_late",
+        "wide_body_late",
+        "old_plane_late",
+        "mountain_airport_late",
+        "unregistered_plane_late",
+        "florida_cancelled",
+        "west_coast_cancelled",
+        "strong_gusts",
+        "fog",
+        "cloudburst",
+    ]
+)
+"""A rule of one's own may fire as seldom or as often as it likes."""
+
 CLOCK_STARTS_AT = datetime(2013, 1, 1, 5, tzinfo=UTC)
 DEFAULT_SPEED = 1_008
 """Seconds of event time per second of wall-clock time: a week in ten minutes."""
@@ -59,7 +75,7 @@ def evaluated() -> tuple[Counter[str], list[AlertRaised]]:
     for topic, occurred_at, fields in a_year():
         record = Record(topic, f"{topic}/0/{records[topic]}", occurred_at, fields)
         records[topic] += 1
-        alerts += evaluate(rules.by_topic[topic], record)
+        alerts += evaluate(rules.by_topic.get(topic, ()), record)
     return records, alerts
 
 
@@ -67,13 +83,15 @@ def test_each_fires_at_least_twenty_times_on_less_than_one_percent_of_its_record
     records, alerts = evaluated()
     assert records.total() == 328_521 + 8_255 + 26_115
     fired = Counter(alert.rule for alert in alerts)
-    for rule in rulebook.rules:
+    for rule in (each for each in rulebook.rules if each.name in SHIPPED):
         assert 20 <= fired[rule.name] < records[rule.topic] / 100, f"{rule.name} fires {fired[rule.name]} times"
 
 
 def test_none_fails_on_a_record_whose_nullable_fields_are_null(rulebook: Rulebook) -> None:
     catalog = load_catalog()
     for topic, compiled in rulebook.by_topic.items():
+        if topic not in EVENTS:
+            continue
         example = min((catalog.root / "examples" / topic).glob("*.json"))
         values = vars(EVENTS[topic].model_validate_json(example.read_text(encoding="utf-8")))
         schema = json.loads(catalog.schema(topic))

@@ -117,6 +117,14 @@ ONLY = "its schema: "
             [("breaking", "by the schema before can't read new records: field distance_miles", READERS)]
             + [("changed", f"{ONLY}field distance_miles is named miles", READERS)],
         ),
+        (
+            of_field("flight_id", default="none"),
+            [("changed", f"{ONLY}default values, symbols or types inside", READERS)],
+        ),
+        (
+            of_topic(derived_from={"topic": "weather.observed.v1", "records": "each"}),
+            [("breaking", "the events get other ids", READERS)],
+        ),
         (of_field("origin", doc="From."), [("changed", f"{ONLY}field origin means: From.", READERS)]),
         (
             lambda root: (root / "dimensions" / "airports.yaml").unlink(),
@@ -143,9 +151,7 @@ ONLY = "its schema: "
 def test_each_edit_is_told_for_whom_it_matters(
     edit: Edit, expected: list[tuple[Weight, str, tuple[str, ...]]], tmp_path: Path
 ) -> None:
-    root = tmp_path / "contracts"
-    for folder in ("topics", "schemas", "dimensions"):
-        shutil.copytree(CONTRACTS / folder, root / folder)
+    root = a_copy(tmp_path)
     edit(root)
     found = changes(load_catalog(), load_catalog(root))
     assert len(found) == len(expected), found
@@ -155,3 +161,36 @@ def test_each_edit_is_told_for_whom_it_matters(
 
 def fits(change: Change, weight: Weight, text: str, concerned: tuple[str, ...]) -> bool:
     return (change.weight, change.concerned) == (weight, concerned) and text in change.what
+
+
+def test_records_of_every_earlier_version_count(tmp_path: Path) -> None:
+    """A field that came with a default and loses it: records of the version before have it, those of the first have not."""
+    versions = [[], [NULLABLE], [{key: value for key, value in NULLABLE.items() if key != "default"}]]
+    states = []
+    for number in (1, 2, 3):
+        root = a_copy(tmp_path / str(number))
+        schemas = root / "schemas" / TOPIC
+        first = json.loads((schemas / "1.avsc").read_text())
+        for version, fields in enumerate(versions[:number], start=1):
+            text = json.dumps({**first, "fields": [*first["fields"], *fields]})
+            (schemas / f"{version}.avsc").write_text(text)
+        of_topic(schema=f"{TOPIC}/{number}.avsc")(root)
+        states.append(load_catalog(root))
+    (found,) = (change for change in changes(states[1], states[2]) if change.weight == "breaking")
+    assert "schema 2 → 3: records that are there can't be read with it: field gate" in found.what
+
+
+def test_of_a_filter_that_is_none_any_more_the_ids_stay(tmp_path: Path) -> None:
+    root = a_copy(tmp_path)
+    derived = {"topic": TOPIC, "records": "each"}
+    edited(root / "topics" / "flights.departed.longhaul.v1.yaml", lambda contract: contract | {"derived_from": derived})
+    (found,) = changes(load_catalog(), load_catalog(root))
+    assert found.weight == "changed"
+
+
+def a_copy(folder: Path) -> Path:
+    """The contracts, to be edited; returns their folder."""
+    root = folder / "contracts"
+    for each in ("topics", "schemas", "dimensions"):
+        shutil.copytree(CONTRACTS / each, root / each)
+    return root

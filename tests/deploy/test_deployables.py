@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
 from contracts.definitions.pipelines import pipeline_files
 from deploy.errors import DeployError
@@ -23,10 +24,16 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("each", deployables().deployables, ids=lambda each: each.name)
-def test_what_the_file_lists_can_be_run_and_installed(each: deployable.Deployable) -> None:
+def test_what_the_file_lists_can_be_run(each: deployable.Deployable) -> None:
     assert importlib.util.find_spec(f"{each.module}.__main__") is not None
+
+
+def test_what_compose_runs_can_be_installed() -> None:
+    composed = yaml.safe_load((ROOT / "deploy" / "compose.services.yaml").read_text())["services"]
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert each.module.rpartition(".")[2] in extras
+    there = [each for each in deployables().deployables if each.name in composed]
+    assert len(there) >= 7
+    assert {each.module.rpartition(".")[2] for each in there} <= extras.keys()
 
 
 def test_the_pipelines_that_run_by_default_are_there() -> None:

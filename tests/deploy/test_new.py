@@ -85,9 +85,18 @@ def test_nothing_is_overwritten(clone: Clone) -> None:
     before = {path: path.read_bytes() for path in clone.root.rglob("*.yaml")}
     said = clone.refusal("new", "event", "weather.observed.v1")
     assert "contracts/schemas/weather.observed.v1/1.avsc is there already; nothing was written" in said
-    assert "services/weather/__init__.py is there already" in clone.refusal(
-        "new", "service", "weather", "--topic", "weather.observed.v1"
+    said = clone.refusal("new", "dimension", "airports")
+    assert "contracts/dimensions/airports.yaml is there already; nothing was written" in said
+    (clone.root / "contracts" / "examples" / "gates.shut.v1").touch()
+    assert "nothing was written" in clone.refusal("new", "event", "gates.shut.v1")
+    assert not (clone.root / "contracts" / "topics" / "gates.shut.v1.yaml").exists()
+    filters = clone.root / "services" / "audit" / "filters.yaml"
+    filters.write_text("{}\n")
+    target = ("--reads", "weather.observed.v1", "--writes", "weather.observed.wet.v1", "--records", "some")
+    assert "filters.yaml has no place for an entry more; edit it by hand" in clone.refusal(
+        "new", "pipeline", "wet", *target
     )
+    before[filters] = b"{}\n"
     assert {path: path.read_bytes() for path in clone.root.rglob("*.yaml")} == before
 
 
@@ -95,9 +104,13 @@ def test_nothing_is_overwritten(clone: Clone) -> None:
     ("arguments", "why"),
     [
         (["event", "Gates"], "'Gates': it is DOMAIN.PAST_TENSE.v1"),
-        (["event", "gates.assigned.v1", "--producer", "A B"], "'A B': lower case"),
+        (["event", "gates.assigned.v1", "--producer", "A-B"], "'A-B': it is a name in Python"),
+        (["event", "flight.departed.v1"], "the events of flights.departed.v1 are called FlightDeparted already"),
+        (["event", "lake.filled.v1"], "'lake': a service, a pipeline or a command has this name"),
+        (["service", "live", "--topic", "weather.observed.v1"], "'live': a service, a pipeline or a command"),
+        (["pipeline", "audit", "--reads", "weather.observed.v1", "--writes", "a.sent.v1"], "'audit': a service"),
         (["event", "gates.assigned.v1", "--owner", "../x"], "'../x': lower case"),
-        (["service", "class", "--topic", "weather.observed.v1"], "'class': it names a package of Python"),
+        (["service", "class", "--topic", "weather.observed.v1"], "'class': it is a name in Python"),
         (["service", "gates", "--topic", "weather.observed.v1"], "name gates among its producers"),
         (["service", "gates", "--topic", "flights.arrived.enriched.v1"], "is derived by a pipeline"),
         (["dimension", "../../x"], "'../../x': lower case"),
