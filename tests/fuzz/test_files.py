@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from contracts.checks.check import check
-from contracts.definitions.catalog import load_catalog
+from contracts.definitions.catalog import CONTRACTS, load_catalog
 from services.alerting.notifying.receiver import ReceiversError, load_receivers
 from services.alerting.rules.rulebook import RulebookError, load_rulebook
 from services.alerting.settings import AlertingSettings
@@ -20,7 +20,6 @@ from services.dimensions.rejected import Rejected
 from services.replay.table import data_folder
 from tests.fuzz.files import mutations
 
-CONTRACTS = Path(load_catalog.__code__.co_filename).parent
 CATALOG = load_catalog()
 SEED = 1
 COUNT = 500
