@@ -59,14 +59,14 @@ def _files(catalog: Catalog, version: str) -> Iterator[tuple[Path, str]]:
     own, description = Path(_PACKAGE), f"Events of {', '.join(catalog.topics)}, typed, by Headrace's contracts."
     modules = _reached()
     for module in modules:
-        yield own / module, _renamed((CONTRACTS / module).read_text(encoding="utf-8"))
+        yield own / module, _renamed(_read(CONTRACTS / module))
     for path, text in generate(catalog).texts.items():
         yield own / path, _renamed(text)
     yield own / "__init__.py", _INIT.format(description=description, package=_PACKAGE)
     yield own / "py.typed", ""
     for name, topic in catalog.topics.items():
         yield own / "topics" / f"{name}.yaml", _read(catalog.root / "topics" / f"{name}.yaml")
-        folder = Path("schemas") / topic.schema_file.partition("/")[0]
+        folder = Path("schemas") / topic.schema_folder
         for number, schema in enumerate(catalog.schemas(name), start=1):
             yield own / folder / f"{number}.avsc", schema
     for path, text in odcs_files(catalog).items():

@@ -54,16 +54,13 @@ def _of_topic(before: Catalog, after: Catalog, name: str) -> Iterator[Change]:
             yield Change("breaking", name, old.owner, "the topic is gone", (*old.producers, *old.consumers))
         return
     if old is None:
-        count = len(json.loads(after.schema(name))["fields"])
+        count = len(after.parsed_schema(name)["fields"])
         parties = (*new.producers, *new.consumers)
         yield Change("new", name, new.owner, f"topic, {count} fields, {new.partitions} partitions", parties)
         return
     yield from _of_keys(old, new, ("schema", "consumers", "producers", "partitions", "retention_days"))
-    for role, was, now in (("consumer", old.consumers, new.consumers), ("producer", old.producers, new.producers)):
-        yield from (Change("new", name, new.owner, f"{role} {each}", (each,)) for each in now if each not in was)
-        for each in was:
-            if each not in now:
-                yield Change("changed", name, new.owner, f"{each} is no {role} any more", (each,))
+    yield from _of_parties(new, "consumer", old.consumers, new.consumers)
+    yield from _of_parties(new, "producer", old.producers, new.producers)
     if new.partitions != old.partitions:
         text = f"partitions: {old.partitions} → {new.partitions}"
         if new.partitions < old.partitions:
@@ -80,7 +77,7 @@ def _of_topic(before: Catalog, after: Catalog, name: str) -> Iterator[Change]:
 
 def _of_schema(before: Catalog, after: Catalog, old: TopicContract, new: TopicContract) -> Iterator[Change]:
     texts = [before.schema(new.name), after.schema(new.name)]
-    was, now = map(json.loads, texts)
+    was, now = before.parsed_schema(new.name), after.parsed_schema(new.name)
     if was == now:
         return
     numbers = (old.schema_version, new.schema_version)
@@ -144,12 +141,18 @@ def _of_dimension(old: DimensionContract | None, new: DimensionContract | None) 
             yield Change(
                 "changed", new.name, new.owner, f"column {name}: source, nullable or description", new.consumers
             )
-    for each in new.consumers:
-        if each not in old.consumers:
-            yield Change("new", new.name, new.owner, f"consumer {each}", (each,))
-    for each in old.consumers:
-        if each not in new.consumers:
-            yield Change("changed", new.name, new.owner, f"{each} is no consumer any more", (each,))
+    yield from _of_parties(new, "consumer", old.consumers, new.consumers)
+
+
+def _of_parties(
+    contract: TopicContract | DimensionContract, role: str, was: tuple[str, ...], now: tuple[str, ...]
+) -> Iterator[Change]:
+    for each in now:
+        if each not in was:
+            yield Change("new", contract.name, contract.owner, f"{role} {each}", (each,))
+    for each in was:
+        if each not in now:
+            yield Change("changed", contract.name, contract.owner, f"{each} is no {role} any more", (each,))
 
 
 def _of_keys(

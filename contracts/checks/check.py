@@ -87,7 +87,7 @@ class _Topic:
         topic = self.topic
         if not _PAST_TENSE.fullmatch(topic.name.split(".")[1]):
             yield self._at("topic", f"'{topic.name.split('.')[1]}' is not in the past tense", "say what happened")
-        if topic.schema_file.partition("/")[0] != topic.name:
+        if topic.schema_folder != topic.name:
             yield self._at("schema", f"'{topic.schema_file}' is not in the topic's own folder", f"use {topic.name}/")
         for key, names in (("producers", topic.producers), ("consumers", topic.consumers)):
             for name in names:
@@ -151,7 +151,7 @@ class _Topic:
         return problem_at(self.catalog.root, _file_of(self.catalog, self.topic), location, problem, cure)
 
     def _schema_file(self, version: int) -> str:
-        folder = self.topic.schema_file.partition("/")[0]
+        folder = self.topic.schema_folder
         return named(self.catalog.root, self.catalog.root / "schemas" / folder / f"{version}.avsc")
 
 
@@ -258,7 +258,7 @@ def _orphans(catalog: Catalog) -> Iterator[Problem]:
     root = catalog.root
     # What belongs to a topic file that cannot be read is no orphan.
     unread = _unread(catalog)
-    current = {topic.schema_file.partition("/")[0]: topic.schema_version for topic in catalog.topics.values()}
+    current = {topic.schema_folder: topic.schema_version for topic in catalog.topics.values()}
     orphans = []
     for path in (root / "schemas").glob("*/*"):
         if path.name not in {f"{number}.avsc" for number in range(1, current.get(path.parent.name, 0) + 1)}:

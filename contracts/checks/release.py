@@ -41,7 +41,7 @@ def check_successors(catalog: Catalog) -> list[Problem]:
     root, problems = catalog.root, []
     released = read_released(root)
     for topic in catalog.topics.values():
-        folder = topic.schema_file.partition("/")[0]
+        folder = topic.schema_folder
         for version in range(1, topic.schema_version):
             path = root / "schemas" / folder / f"{version}.avsc"
             if path.exists() and f"{folder}/{version}.avsc" not in released:
@@ -59,7 +59,7 @@ def release(catalog: Catalog, names: Collection[str] | None = None) -> list[str]
     released = read_released(root)
     new = []
     for topic in catalog.topics.values() if names is None else map(catalog.topic, names):
-        folder = topic.schema_file.partition("/")[0]
+        folder = topic.schema_folder
         new += [f"{folder}/{version}.avsc" for version in range(1, topic.schema_version + 1)]
     new = [file for file in new if file not in released]
     released |= {file: _digest(root / "schemas" / file) for file in new}

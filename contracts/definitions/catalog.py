@@ -6,6 +6,7 @@ import json
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from contracts.definitions.contract_file import Problem, named, problem_at, read_contract
 from contracts.definitions.dimension import DimensionContract
@@ -45,6 +46,13 @@ class Catalog:
     def schema(self, topic: str) -> str:
         """The topic's current Avro schema, as JSON text. Raises ContractError if there is no such topic."""
         return self.schemas(topic)[-1]
+
+    def parsed_schema(self, topic: str) -> Any:
+        """The topic's current Avro schema as JSON values. Raises ContractError, also if it is no JSON."""
+        try:
+            return json.loads(self.schema(topic))
+        except json.JSONDecodeError as error:
+            raise ContractError(f"the schema of {topic} is no JSON ({error}): run headrace contracts check") from None
 
     def schemas(self, topic: str) -> list[str]:
         """Every version of the topic's Avro schema up to the current one, oldest first, as JSON text."""
@@ -96,7 +104,7 @@ def read_catalog(root: Path) -> tuple[Catalog, list[Problem]]:
 def _read_schemas(topic: TopicContract, topic_file: Path, root: Path) -> tuple[tuple[str, ...], list[Problem]]:
     texts: list[str] = []
     problems: list[Problem] = []
-    folder = root / "schemas" / topic.schema_file.partition("/")[0]
+    folder = root / "schemas" / topic.schema_folder
     for version in range(1, topic.schema_version + 1):
         path = folder / f"{version}.avsc"
         if path.is_file():

@@ -141,6 +141,11 @@ class TopicContract(_Section):
         return f"{self.name}.dlq"
 
     @property
+    def schema_folder(self) -> str:
+        """The folder of the schema files, relative to `schemas/`."""
+        return self.schema_file.partition("/")[0]
+
+    @property
     def schema_version(self) -> int:
         """The number of the current schema file: 1, 2, …"""
         return int(self.schema_file.rpartition("/")[2].removesuffix(".avsc"))

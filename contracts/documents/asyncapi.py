@@ -126,7 +126,7 @@ def _operation(action: str, deployable: str, key: str) -> dict[str, Any]:
 
 
 def _message(catalog: Catalog, topic: TopicContract) -> dict[str, Any]:
-    schema = json.loads(catalog.schema(topic.name))
+    schema = catalog.parsed_schema(topic.name)
     kafka: dict[str, Any] = {"schemaIdLocation": "payload", "schemaIdPayloadEncoding": "confluent"}
     if topic.key is not None:
         kafka["key"] = {"type": "string", "description": f"The text of the field {topic.key}."}

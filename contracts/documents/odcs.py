@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from contracts.checks.schema_rules import kind, non_null
@@ -35,7 +34,7 @@ _LOGICAL = {
 
 def odcs(catalog: Catalog, topic: TopicContract) -> dict[str, Any]:
     """The document of one topic, as plain data."""
-    schema = json.loads(catalog.schema(topic.name))
+    schema = catalog.parsed_schema(topic.name)
     return {
         "apiVersion": "v3.1.0",
         "kind": "DataContract",

@@ -70,12 +70,12 @@ def _event_module(schema: str) -> str:
 
 
 def _record_name(catalog: Catalog, topic: TopicContract) -> str:
-    name: str = json.loads(catalog.schema(topic.name))["name"]
+    name: str = catalog.parsed_schema(topic.name)["name"]
     return name
 
 
 def _events_package(catalog: Catalog, topics: list[TopicContract]) -> str:
-    names = {_module(topic): sorted(type_names(json.loads(catalog.schema(topic.name)))) for topic in topics}
+    names = {_module(topic): sorted(type_names(catalog.parsed_schema(topic.name))) for topic in topics}
     imports = [f"from contracts.events.{module} import {', '.join(classes)}" for module, classes in names.items()]
     exported = [f'    "{name}",' for name in sorted(name for classes in names.values() for name in classes)]
     return "\n".join([_HEADER, "", *imports, "", "__all__ = [", *exported, "]", ""])

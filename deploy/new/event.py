@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 from contracts.checks.schema_rules import type_names
 from contracts.definitions.catalog import Catalog
 from contracts.definitions.topic import constant_of
@@ -14,7 +12,7 @@ from deploy.new.files import NewFiles, rendered
 def new_event(topic: str, owner: str, producer: str, catalog: Catalog) -> NewFiles:
     """The contract of events that have ids of their own. Raises DeployError if another topic's events have their name."""
     record = record_name(topic)
-    taken = {name: each for each in catalog.topics for name in type_names(json.loads(catalog.schema(each)))}
+    taken = {name: each for each in catalog.topics for name in type_names(catalog.parsed_schema(each))}
     if record in taken and taken[record] != topic:
         raise DeployError(f"the events of {taken[record]} are called {record} already; choose another topic name")
     names = {

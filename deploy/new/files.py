@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from string import Template
 
-import yaml
-
+from contracts.definitions.contract_file import NotYaml, load_yaml
 from deploy.errors import DeployError
 from deploy.local.processes.deployable import ROOT
 
@@ -68,9 +67,8 @@ class NewFiles:
 
 def _check_yaml(path: str, text: str) -> None:
     try:
-        yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        why = " ".join(str(error).split())
+        load_yaml(text.encode())
+    except NotYaml as error:
         raise DeployError(
-            f"{path} has no place for an entry more; edit it by hand. Nothing was written: {why}"
+            f"{path} has no place for an entry more; edit it by hand. Nothing was written: {error}"
         ) from error

@@ -7,6 +7,7 @@ import re
 
 from contracts.checks.schema_rules import type_names
 from contracts.definitions.catalog import Catalog
+from contracts.definitions.example import example_files
 from contracts.definitions.topic import Records, constant_of
 from deploy.errors import DeployError
 from deploy.new.event import record_name
@@ -20,23 +21,22 @@ def new_pipeline(name: str, reads: str, writes: str, records: Records, owner: st
     source = catalog.topic(reads)
     if source.derivation is not None:
         raise DeployError(f"{reads} is derived itself; a pipeline reads a topic whose events have ids of their own")
-    if len(type_names(json.loads(catalog.schema(reads)))) > 1:
+    schema = catalog.parsed_schema(reads)
+    if len(type_names(schema)) > 1:
         raise DeployError(
             f"the schema of {reads} has records or enums inside, whose names are taken; write the files by hand"
         )
-    schema = json.loads(catalog.schema(reads)) | {"name": record_name(writes)}
     key = source.key or source.occurred_at
     texts = {
         f"spark/pipelines/{name}.py": rendered(
             f"pipeline_{records}.py.txt",
             name=name,
-            frame="events",
             reads=reads,
             source=source.constant,
             target=constant_of(writes),
             key=key,
         ),
-        f"contracts/schemas/{writes}/1.avsc": json.dumps(schema, indent=2) + "\n",
+        f"contracts/schemas/{writes}/1.avsc": json.dumps(schema | {"name": record_name(writes)}, indent=2) + "\n",
         f"contracts/topics/{writes}.yaml": rendered(
             "derived.yaml",
             topic=writes,
@@ -50,7 +50,7 @@ def new_pipeline(name: str, reads: str, writes: str, records: Records, owner: st
             personal_data=", ".join(source.personal_data),
         ),
     }
-    for example in sorted((catalog.root / "examples" / reads).glob("*.json")):
+    for example in example_files(catalog.root, reads):
         texts[f"contracts/examples/{writes}/{example.name}"] = example.read_text(encoding="utf-8")
     files = NewFiles(texts)
     path = f"contracts/topics/{reads}.yaml"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from pathlib import Path
 
@@ -18,7 +17,7 @@ _NUMBERS = ("int", "long", "float", "double")
 
 def new_rule(name: str, topic: str, field: str | None, threshold: float, catalog: Catalog) -> NewFiles:
     """A threshold for `field`, by default the topic's first number. Raises DeployError if alerting would refuse it."""
-    contract, fields = catalog.topic(topic), json.loads(catalog.schema(topic))["fields"]
+    contract, fields = catalog.topic(topic), catalog.parsed_schema(topic)["fields"]
     numbers = [each["name"] for each in fields if kind(each["type"]).removesuffix("?") in _NUMBERS]
     if not numbers:
         raise DeployError(f"{topic} has no numeric field")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from contracts.definitions.catalog import Catalog
+from contracts.definitions.example import example_files
 from deploy.errors import DeployError
 from deploy.local.processes.deployable import FILE, ROOT, deployables
 from deploy.new.files import NewFiles, rendered
@@ -17,7 +18,7 @@ def new_service(name: str, topic: str, catalog: Catalog) -> NewFiles:
         raise DeployError(f"{topic} is derived by a pipeline: run headrace new pipeline")
     if name not in contract.producers:
         raise DeployError(f"{topic} is published by {', '.join(contract.producers)}; name {name} among its producers")
-    example = min((catalog.root / "examples" / topic).glob("*.json"), default=None)
+    example = next(example_files(catalog.root, topic), None)
     if example is None:
         raise DeployError(f"{topic} has no example; write contracts/examples/{topic}/first.json")
     port = max(each.port for each in deployables().deployables) + 1

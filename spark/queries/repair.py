@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
@@ -229,7 +228,7 @@ def fields_again(
     Raises PipelineUnfit if the pipeline needs such a one.
     """
     source, target = (
-        [field["name"] for field in json.loads(catalog.schema(name))["fields"]]
+        [field["name"] for field in catalog.parsed_schema(name)["fields"]]
         for name in (pipeline.source, pipeline.target)
     )
     needed = {*used, *(lookup.by for lookup in pipeline.lookups)}.intersection(source).difference(target)

@@ -10,9 +10,7 @@ import pytest
 
 from deploy import plan as planned
 from deploy.errors import DeployError
-from tests.deploy.test_new import Clone, clone
-
-__all__ = ["clone"]
+from tests.deploy.clone import Clone
 
 
 @pytest.fixture
