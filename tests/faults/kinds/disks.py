@@ -22,9 +22,13 @@ def broker_disk_full(stage: Stage, chance: random.Random) -> Shown:
 
 @fault("Spark's disk is full for 20 s, and live is started on it.")
 def spark_disk_full(stage: Stage, chance: random.Random) -> Shown:
+    def found() -> int:
+        return sum(stage.log_of(name).count("No space left on device") for name in ("live", "lake"))
+
+    before = found()
     with filled(stage.scratch):
         stage.kill("live")
+        stage.wait("Spark to fail for want of space", lambda: found() > before, 90)
         time.sleep(20)
     stage.forgive()
-    found = sum(stage.log_of(name).count("No space left on device") for name in ("live", "lake"))
-    return Shown(found, "times that Spark found no space")
+    return Shown(found() - before, "times that Spark found no space")
