@@ -21,8 +21,8 @@ class Pipeline:
     """Derives the events of the topic `target` from those of the topic `source`; both are names of contracts.
 
     The function receives a frame with the fields of the source and those that the lookups fill in. It returns one with the fields of the
-    target except `unmatched`, `dimension_versions` and `revision`, which the platform fills in. Further columns are dropped. A test may
-    call it with a frame of a few rows.
+    target except `unmatched`, `dimension_versions` and `revision`, which the platform fills in. Further columns are dropped. Where it
+    explodes an array, each element makes an event. A test may call it with a frame of a few rows.
     """
 
     name: str

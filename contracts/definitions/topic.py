@@ -29,8 +29,8 @@ Slug = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]*$")]
 Party = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]*$")]
 """Whoever publishes to a topic or reads it: a service, a pipeline, `lake`, or a command of `headrace`."""
 
-Records = Literal["each", "some"]
-"""How many records come of one: exactly one, or at most one."""
+Records = Literal["each", "some", "many"]
+"""How many records come of one: exactly one, at most one, or any number."""
 
 FieldName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
 
@@ -66,9 +66,10 @@ class Lake(_Section):
 
 
 class Derivation(_Section):
-    """Events that are made of the records of another topic: of `each` record one, or of `some` of them.
+    """Events that are made of the records of another topic: one of `each` record, one of `some` of them, or `many` of one.
 
-    The coordinate of a record of `topic` is the id (`ce_id`) of the event that is made of it.
+    The coordinate of a record of `topic` is the id (`ce_id`) of the event that is made of it; of many each has the number of its part
+    in its id, too.
     """
 
     topic: TopicName
@@ -118,7 +119,12 @@ class TopicContract(_Section):
     @property
     def is_filtered(self) -> bool:
         """Whether a record of the topic that it is derived from may have none here."""
-        return self.derivation is not None and self.derivation.records == "some"
+        return self.derivation is not None and self.derivation.records != "each"
+
+    @property
+    def has_parts(self) -> bool:
+        """Whether a record of the topic that it is derived from may have several here."""
+        return self.derivation is not None and self.derivation.records == "many"
 
     @property
     def most_record_bytes(self) -> int:

@@ -22,6 +22,10 @@ _EVENT_HEADERS = {
         "ce_specversion": {"type": "string", "const": "1.0"},
         "content-type": {"type": "string", "const": "application/avro"},
         "ce_causationid": {"type": "string", "description": "On a derived event: ce_id of the event it derives from."},
+        "ce_parts": {
+            "type": "string",
+            "description": "On one of several events that derive from one: how many these are. The last number in ce_id, from 0 on, tells which one it is.",
+        },
         "ce_redrivenfrom": {
             "type": "string",
             "description": "On a record that was sent back after a fix: topic/partition/offset of its dead letter.",

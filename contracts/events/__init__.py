@@ -1,5 +1,6 @@
 """Generated from the contracts by `headrace contracts generate`; do not edit."""
 
+from contracts.events.airports_served import AirportServed
 from contracts.events.alerts_raised import AlertRaised, Severity
 from contracts.events.deadletters_settled import DeadLetterSettled, Settlement
 from contracts.events.flights_arrived import FlightArrived
@@ -13,6 +14,7 @@ from contracts.events.rules_activated import RulesActivated
 from contracts.events.weather_observed import WeatherObserved
 
 __all__ = [
+    "AirportServed",
     "AlertRaised",
     "DeadLetterSettled",
     "FlightArrived",

@@ -5,6 +5,8 @@ from typing import Final
 from contracts import events
 from contracts.handle import Topic
 
+AIRPORTS_SERVED: Final[Topic[events.AirportServed]] = Topic("airports.served.v1", events.AirportServed)
+"""Airports that arrived flights have served, each flight's origin and destination."""
 ALERTS_RAISED: Final[Topic[events.AlertRaised]] = Topic("alerts.raised.v1", events.AlertRaised)
 """Every match of a threshold rule, once for each rule version and record."""
 DEADLETTERS_SETTLED: Final[Topic[events.DeadLetterSettled]] = Topic("deadletters.settled.v1", events.DeadLetterSettled)

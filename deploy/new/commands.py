@@ -86,7 +86,9 @@ def pipeline(
     name: Annotated[str, typer.Argument(help="The function's name, e.g. gates_enriched.")],
     reads: Annotated[str, typer.Option(metavar="TOPIC", help="Whose records it takes, e.g. gates.assigned.v1.")],
     writes: Annotated[str, typer.Option(metavar="TOPIC", help="A new topic, e.g. gates.assigned.enriched.v1.")],
-    records: Annotated[Records, typer.Option(help="How many come of one record: some is a filter.")] = "each",
+    records: Annotated[
+        Records, typer.Option(help="How many come of one record: each one, some (a filter), or many.")
+    ] = "each",
     owner: Owner = "my-team",
 ) -> None:
     """Write a pipeline, and the contract of the topic that it writes, with the fields of the one that it reads."""

@@ -58,6 +58,7 @@ def new_pipeline(name: str, reads: str, writes: str, records: Records, owner: st
     if line is None:
         raise DeployError(f"{path}: 'consumers: […]' does not stand there in one line; write it so, and try again")
     files.replace(path, line[0], f"consumers: [{', '.join(filter(None, (line[1].strip(' ,'), name)))}]")
-    if records == "some":
-        files.append("services/audit/filters.yaml", f"{writes}: {key} != null\n")
+    if records != "each":
+        condition = f"{key} != null" if records == "some" else '"true"'
+        files.append("services/audit/filters.yaml", f"{writes}: {condition}\n")
     return files

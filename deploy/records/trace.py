@@ -17,7 +17,7 @@ from contracts.definitions.catalog import Catalog
 from contracts.definitions.topic import TopicContract
 from contracts.errors import ConsumeError
 from contracts.records.codec import Codec
-from contracts.records.coordinates import is_coordinate
+from contracts.records.coordinates import is_coordinate, record_of
 from contracts.records.dead_letter_headers import ERRORS
 from contracts.records.headers import header_of, headers_of
 from contracts.servers.registry import Registry
@@ -51,12 +51,13 @@ class Trace:
 
     def steps(self, coordinate: str) -> list[Step]:
         """Of the raw record at a coordinate, or of the one that a derived record at it was made of. Raises DeployError, ConsumeError."""
+        coordinate = record_of(coordinate)
         topic, message = self._record(coordinate)
         if topic.derived_from is not None:
             raw = (header_of(headers_of(message), "ce_id") or b"").decode(errors="replace")
             if not is_coordinate(raw):
                 raise DeployError(f"{coordinate} names no raw record: its ce_id is {raw!r}.")
-            coordinate = raw
+            coordinate = record_of(raw)
             topic, message = self._record(coordinate)
         found = [self._step("raw record", message)]
         since = Start(since=max((found[0].at or _EPOCH) - _CLOCKS_DIFFER, _EPOCH))
@@ -82,7 +83,7 @@ class Trace:
         return [place for _, place in sorted(found)]
 
     def _record(self, coordinate: str) -> tuple[TopicContract, Message]:
-        name, partition, offset = coordinate.rsplit("/", 2)
+        name, partition, offset = coordinate.split("/")
         topic = next((each for each in self._catalog.topics.values() if each.name == name), None)
         if topic is None:
             raise DeployError(f"There is no contract of a topic {name}.")
@@ -102,14 +103,14 @@ class Trace:
     def _derived(self, topic: TopicContract, coordinate: str, since: Start) -> Iterator[Step]:
         self._say(f"reading {topic.name}")
         for message in self._of(topic.name, since):
-            if header_of(headers_of(message), "ce_id") == coordinate.encode():
+            if _is_of(coordinate, header_of(headers_of(message), "ce_id")):
                 yield self._step("derived record", message)
 
     def _letters(self, topic: TopicContract, coordinate: str, since: Start) -> Iterator[Step]:
         self._say(f"reading {topic.dead_letter_topic}")
         for message in self._of(topic.dead_letter_topic, since):
             headers = headers_of(message)
-            if header_of(headers, "ce_id") == coordinate.encode():
+            if _is_of(coordinate, header_of(headers, "ce_id")):
                 by, why = (header_of(headers, f"{ERRORS}{name}") for name in ("connector.name", "exception.message"))
                 said = f"by {(by or b'?').decode(errors='replace')}: {(why or b'').decode(errors='replace')}"
                 yield replace(self._step("dead letter", message), what=said)
@@ -119,7 +120,7 @@ class Trace:
         self._say(f"reading {name}")
         for message in self._of(name, since):
             line = decoded(self._codec, message)
-            if line.event is not None and line.event["coordinate"] == coordinate:
+            if line.event is not None and record_of(line.event["coordinate"]) == coordinate:
                 said = f"{line.event['severity']} {line.event['rule']}: {line.event['message']}"
                 yield Step("alert", line.coordinate, line.at, said)
 
@@ -132,7 +133,7 @@ class Trace:
         except TableNotFoundError:
             return
         # Letters, digits and points: see `is_coordinate`.
-        where = f"coordinate = '{coordinate}'"
+        where = f"(coordinate = '{coordinate}' OR coordinate LIKE '{coordinate}/%')"
         if "raw_offset" in {field.name for field in table.schema().fields}:
             # Files have statistics of it: most need not be read.
             where += f" AND raw_offset = {coordinate.rpartition('/')[2]}"
@@ -145,6 +146,12 @@ class Trace:
     def _step(self, hop: str, message: Message) -> Step:
         line = decoded(self._codec, message)
         return Step(hop, line.coordinate, line.at, line.said)
+
+
+def _is_of(coordinate: str, event_id: bytes | None) -> bool:
+    """Whether an event's id is a raw record's coordinate, or that of a part of it."""
+    own = (event_id or b"").decode(errors="replace")
+    return own == coordinate or (is_coordinate(own) and record_of(own) == coordinate)
 
 
 def lines(steps: list[Step], characters: int) -> Iterator[str]:

@@ -188,6 +188,7 @@ class Audit:
             self._cut.window(source.name),
             concatenated([part.at for part in records], np.int64),
             concatenated([part.source for part in records], np.int64),
+            concatenated([part.part for part in records], np.int64),
         )
         dead = self._intake.set_aside(raw, raw, str(source.by))
         set_aside = Made(
@@ -209,6 +210,7 @@ class Audit:
             redriven=self._intake.redriven(raw),
             at_least_once=self._at_least_once,
             is_filtered=source.contract.is_filtered,
+            has_parts=source.contract.has_parts,
         )
         yield from derivation.findings()
         for tally in derivation.tallies.values():
@@ -221,7 +223,7 @@ class Audit:
         window = self._cut.window(source.name)
         files = table.files({partition: span.audited for partition, span in window.spans.items()})
         readings = [
-            TableReading(self._s3, group, source.schema, source.coordinates_of.name)
+            TableReading(self._s3, group, source.schema, source.coordinates_of.name, source.contract.has_parts)
             for group in split(files, self._workers.processes)
         ]
         rows: list[Rows] = self._workers.run([(read_files, (each,)) for each in readings], sum(f.rows for f in files))

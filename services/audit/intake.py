@@ -141,6 +141,7 @@ class Intake:
             known_by=known_by,
             schema=source.schema,
             source=None if source.raw is None else source.raw.name,
+            parts=source.contract.has_parts,
             shared=source.shared,
             filters=source.filters,
             rules=uses,

@@ -7,7 +7,8 @@ import json
 import operator
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -38,7 +39,21 @@ from spark.pipeline import Pipeline
 from spark.records.decode import events
 from spark.records.schemas import WriterSchemas, never_null
 from spark.runtime.errors import PipelineUnfit
-from spark.runtime.internals.plans import FILTER, NotRowByRow, carrying, expressions, steps, unchanged, used
+from spark.runtime.internals.plans import (
+    ARRAY,
+    ELEMENT,
+    EXPLODE,
+    FILTER,
+    INLINE,
+    NotRowByRow,
+    carrying,
+    expressions,
+    items,
+    kind_of,
+    steps,
+    unchanged,
+    used,
+)
 from spark.runtime.lifecycle import in_a_line
 from spark.sinks.kafka.sink import Route, ToRows, outgoing
 
@@ -56,13 +71,21 @@ _COMPUTED = ("string", "boolean", "int", "long", "float", "double")
 _LOOKUP_NAME = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)*")
 _PLATFORM = (*STAMPED, "unmatched")
 _RAISING = ("RaiseError", "AssertTrue")
+_LENGTHS = {"Sequence": slice(None), "ArrayRepeat": slice(1, 2), "StringRepeat": slice(1, 2), "StringSpace": slice(1)}
+"""Expressions whose value is as long as these inputs of theirs say."""
+_TAKING_OUT = ("AttributeReference", "Alias", "GetStructField")
+_MOST_PARTS = 1_000
+"""Of one record: each is a row in memory and a record in one transaction."""
+_NOTHING: Mapping[str, str | None] = MappingProxyType({})
 _OF_THE_MOMENT = ("CurrentTimestamp", "CurrentDate", "CurrentTime", "LocalTimestamp", "Now", "CurrentBatchTimestamp")
 
 
 def route(pipeline: Pipeline, catalog: Catalog) -> Route:
     """From which topic to which."""
     source, target = catalog.topic(pipeline.source), catalog.topic(pipeline.target)
-    return Route(pipeline.name, source.name, target.name, source.dead_letter_topic, target.is_filtered)
+    return Route(
+        pipeline.name, source.name, target.name, source.dead_letter_topic, target.is_filtered, target.has_parts
+    )
 
 
 def target_schema(pipeline: Pipeline, catalog: Catalog, registry: Registry, producer: str | None = None) -> OwnSchema:
@@ -117,39 +140,81 @@ class Derivation:
 
         def rows(raw: DataFrame) -> DataFrame:
             looked_up = look_up(events(raw, schemas), self._pipeline.lookups, sides)
-            made = set_aside(derived(self._pipeline, looked_up), self._faults)
-            return outgoing(made, value, unmatched)
+            return outgoing(derived(self._pipeline, looked_up, self._faults), value, unmatched)
 
         return rows
 
 
-def derived(pipeline: Pipeline, looked_up: DataFrame) -> DataFrame:
+def derived(pipeline: Pipeline, looked_up: DataFrame, faults: Sequence[Fault] = ()) -> DataFrame:
     """What the pipeline makes of events with what was looked up, and beside it the platform's columns: `unmatched`, and those with two
-    underscores before their name, which the function does not see. Bad records, those with a `__reason`, pass its filters.
+    underscores before their name, which the function does not see. Bad records, those with a `__reason`, pass its filters, and a good
+    one with a fault becomes one. Where it makes several events of one, `__part` numbers them, from 0 on, and `__parts` says how many
+    there are; a bad record is one row.
     """
     given = looked_up.select(
         [name for name in looked_up.columns if name not in _PLATFORM and not name.startswith("__")]
     )
-    return carrying(pipeline(given), given, looked_up, "__reason")
+    made = pipeline(given)
+    if any(step.nodeName() == EXPLODE for step in steps(made, given)):
+        return carrying(made, given, looked_up, "__reason", functools.partial(_in_parts, faults))
+    return set_aside(carrying(made, given, looked_up, "__reason"), faults)
 
 
-def faults(pipeline: Pipeline, catalog: Catalog, unchanged: Collection[str]) -> list[Fault]:
-    """What can be wrong with that which the function has computed, and no record of the target's may have."""
+def _in_parts(faults: Sequence[Fault], whole: DataFrame) -> DataFrame:
+    """A row for each element of a record's array; one for a bad record, and none for a good one without elements."""
+    count = F.array_size(ARRAY)
+    error = F.concat(F.lit("the pipeline makes "), count, F.lit(f" records of it, at most {_MOST_PARTS} fit"))
+    checked = set_aside(whole, [*faults, Fault("TooMany", count > _MOST_PARTS, error)])
+    array = F.when(F.col("__reason").isNull(), F.col(ARRAY))
+    numbered = checked.withColumns({ARRAY: array, "__parts": F.array_size(array)})
+    rows = numbered.select("*", F.posexplode_outer(ARRAY).alias("__part", ELEMENT)).drop(ARRAY)
+    return rows.where(F.col("__reason").isNotNull() | F.col("__part").isNotNull())
+
+
+def faults(
+    pipeline: Pipeline, catalog: Catalog, unchanged: Collection[str], exploded: Mapping[str, str | None] = _NOTHING
+) -> list[Fault]:
+    """What can be wrong with that which the function has computed, and no record of the target's may have. Of the fields that come
+    of exploding an array, `exploded` says as which field of its elements; None: they are the elements.
+    """
     schema = catalog.schema(pipeline.target)
     found = []
     if required := sorted(set(never_null(schema)).difference(never_null(catalog.schema(pipeline.source)), _PLATFORM)):
-        lacking = F.concat_ws(", ", *[F.when(F.col(name).isNull(), name) for name in required])
+        lacking = F.concat_ws(", ", *[F.when(_is_null(name, exploded), name) for name in required])
         error = F.concat(F.lit("the schema has no null for what the pipeline makes of the record: "), lacking)
         found.append(Fault("NullField", lacking != "", error))
     if texts := [
         name for name, kind in _kinds(schema).items() if kind == "string" and name not in {*unchanged, *_PLATFORM}
     ]:
-        size = functools.reduce(operator.add, [F.coalesce(F.octet_length(name), F.lit(0)) for name in texts])
+        size = _bytes_of(texts, exploded)
         error = F.concat(
             F.lit("the pipeline computes texts of "), size, F.lit(f" bytes, at most {COMPUTED_TEXT_BYTES} fit")
         )
         found.append(Fault("TooLong", size > COMPUTED_TEXT_BYTES, error))
     return found
+
+
+def _is_null(name: str, exploded: Mapping[str, str | None]) -> Column:
+    if name not in exploded:
+        return F.col(name).isNull()
+    return F.exists(ARRAY, lambda element: _field(element, exploded[name]).isNull())
+
+
+def _bytes_of(names: Sequence[str], exploded: Mapping[str, str | None]) -> Column:
+    """Of these texts together; of an array's those of the element with the most."""
+
+    def together(texts: Sequence[Column]) -> Column:
+        return functools.reduce(operator.add, [F.coalesce(F.octet_length(text), F.lit(0)) for text in texts], F.lit(0))
+
+    size = together([F.col(name) for name in names if name not in exploded])
+    if inner := [exploded[name] for name in names if name in exploded]:
+        sizes = F.transform(ARRAY, lambda element: together([_field(element, each) for each in inner]))
+        size = size + F.coalesce(F.array_max(sizes), F.lit(0))
+    return size
+
+
+def _field(element: Column, name: str | None) -> Column:
+    return element if name is None else element[name]
 
 
 def set_aside(made: DataFrame, faults: Sequence[Fault]) -> DataFrame:
@@ -212,7 +277,8 @@ def check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> Checked:
         )
     _check_types(pipeline, catalog, kept)
     chosen = made.select([field.name for field in wanted])
-    return Checked(chosen, given, kept, used(chosen, given), faults(pipeline, catalog, kept))
+    found = faults(pipeline, catalog, kept, _exploded_fields(made, given))
+    return Checked(chosen, given, kept, used(chosen, given), found)
 
 
 def _looked_up(pipeline: Pipeline, catalog: Catalog, source: Mapping[str, DataType]) -> dict[str, DataType]:
@@ -233,6 +299,24 @@ def _looked_up(pipeline: Pipeline, catalog: Catalog, source: Mapping[str, DataTy
             raise PipelineUnfit(f"{pipeline.name}: lookup {lookup.name}: {'; '.join(wrong)}")
         found |= {field: of[column] for field, column in lookup.fields.items()}
     return found
+
+
+def _exploded_fields(made: DataFrame, given: DataFrame) -> dict[str, str | None]:
+    """Which columns come of an explode, and as which field of the elements."""
+    found: dict[str, str | None] = {}
+    for step in steps(made, given):
+        if step.nodeName() == EXPLODE:
+            is_inline = kind_of(step.generator()) == INLINE
+            own = [str(each.name()) for each in items(step.generatorOutput())]
+            return found | {name: name if is_inline else None for name in own}
+        found |= {name: name for name in _taken_out(step)}
+    return {}
+
+
+def _taken_out(step: Any) -> list[str]:
+    """The columns of a step that are fields of a struct."""
+    aliases = [each for each in items(step.expressions()) if kind_of(each) == "Alias"]
+    return [str(each.name()) for each in aliases if kind_of(each.child()) == "GetStructField"]
 
 
 def _check_types(pipeline: Pipeline, catalog: Catalog, unchanged: Collection[str]) -> None:
@@ -267,34 +351,87 @@ def _called(pipeline: Pipeline, given: DataFrame) -> DataFrame:
 
 def _check_steps(pipeline: Pipeline, made: DataFrame, given: DataFrame, target: TopicContract) -> None:
     try:
-        for step in steps(made, given):
+        found = list(steps(made, given))
+        explodes = [step.nodeName() for step in found].count(EXPLODE)
+        if target.has_parts and explodes != 1:
+            raise PipelineUnfit(
+                f"{pipeline.name} explodes {explodes} arrays, and the contract of {target.name} says records: many: explode one, or write "
+                "records: each or some there"
+            )
+        is_above = target.has_parts
+        for step in found:
             if step.nodeName() == FILTER and not target.is_filtered:
                 raise PipelineUnfit(
                     f"{pipeline.name} leaves records out, and the contract of {target.name} promises one for each: write records: some there, "
                     "or keep them all"
                 )
+            if step.nodeName() == EXPLODE:
+                is_above = False
+                _check_explode(pipeline, step, target)
+            elif is_above:
+                _check_above_explode(pipeline, step)
             for each in expressions(step):
-                kind = str(each.getClass().getSimpleName())
-                if kind.endswith("Subquery"):
-                    raise PipelineUnfit(f"{pipeline.name} reads another table by {each}: use a lookup")
-                if "Python" in kind:
-                    raise PipelineUnfit(
-                        f"{pipeline.name} calls a Python function for each row, {each}: write it as an expression"
-                    )
-                if kind in _RAISING:
-                    raise PipelineUnfit(
-                        f"{pipeline.name}: {each} stops the pipeline at a record, for good: leave a field null, which makes a dead letter where "
-                        "the schema has no null for it"
-                    )
-                if kind in _OF_THE_MOMENT or not each.deterministic():
-                    raise PipelineUnfit(
-                        f"{pipeline.name}: {each} is another value each time, and a record that is made again must be the same one: "
-                        "take it from the event"
-                    )
+                _check_expression(pipeline, each)
     except NotRowByRow as error:
         raise PipelineUnfit(
-            f"{pipeline.name} has a step that needs more than one row, {error}: it can only filter rows, and add, choose and rename columns"
+            f"{pipeline.name} has a step that needs more than one row, {error}: it can only filter rows, explode an array, and add, choose "
+            "and rename columns"
         ) from error
+
+
+def _check_explode(pipeline: Pipeline, step: Any, target: TopicContract) -> None:
+    if not target.has_parts:
+        raise PipelineUnfit(
+            f"{pipeline.name} makes several records of one, and the contract of {target.name} promises one at most: write records: many "
+            "there"
+        )
+    kind = kind_of(step.generator())
+    is_array = kind == INLINE or str(step.generator().children().head().dataType().typeName()) == "array"
+    if kind not in ("Explode", INLINE) or not is_array or step.outer():
+        raise PipelineUnfit(
+            f"{pipeline.name}: {step.generator()}: only explode and inline of an array number the records"
+        )
+
+
+def _check_above_explode(pipeline: Pipeline, step: Any) -> None:
+    """Whether a record is good is known before it becomes several: it is sent with all of them, or is one dead letter."""
+    is_other = step.nodeName() == FILTER or {kind_of(each) for each in expressions(step)} - set(_TAKING_OUT)
+    names = [] if is_other else [_names(each) for each in items(step.expressions()) if kind_of(each) == "Alias"]
+    renamed = [f"{before} to {after}" for before, after in names if before != after]
+    if is_other or renamed:
+        what = f"renames {', '.join(renamed)}" if renamed else "filters or computes"
+        raise PipelineUnfit(
+            f"{pipeline.name} {what} after it has exploded an array: filter, compute and name before, in the array's elements"
+        )
+
+
+def _names(alias: Any) -> tuple[str, str]:
+    """Of a column, or of a struct's field, and that which it gets."""
+    child = alias.child()
+    before = child.extractFieldName() if kind_of(child) == "GetStructField" else child.name()
+    return str(before), str(alias.name())
+
+
+def _check_expression(pipeline: Pipeline, each: Any) -> None:
+    kind = kind_of(each)
+    if kind.endswith("Subquery"):
+        raise PipelineUnfit(f"{pipeline.name} reads another table by {each}: use a lookup")
+    if "Python" in kind:
+        raise PipelineUnfit(f"{pipeline.name} calls a Python function for each row, {each}: write it as an expression")
+    if kind in _RAISING:
+        raise PipelineUnfit(
+            f"{pipeline.name}: {each} stops the pipeline at a record, for good: leave a field null, which makes a dead letter where "
+            "the schema has no null for it"
+        )
+    if kind in _LENGTHS and not all(child.foldable() for child in items(each.children())[_LENGTHS[kind]]):
+        raise PipelineUnfit(
+            f"{pipeline.name}: {each} is as long as a field says, and one record could fill the memory: give a length of its own"
+        )
+    if kind in _OF_THE_MOMENT or not each.deterministic():
+        raise PipelineUnfit(
+            f"{pipeline.name}: {each} is another value each time, and a record that is made again must be the same one: "
+            "take it from the event"
+        )
 
 
 def _event(spark: SparkSession, schema: str) -> StructType:

@@ -212,6 +212,7 @@ class LakeTable:
             self._prefix,
             self._topic.name,
             self._topic.derived_from,
+            self._topic.has_parts,
             self._raw_ends(),
             self._fields,
             self._lake.partition_by,

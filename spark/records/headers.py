@@ -10,9 +10,10 @@ from pyspark.sql import functions as F
 HEADERS_TYPE = "array<struct<key:string,value:binary>>"
 
 
-def coordinate(topic: Column, partition: Column, offset: Column) -> Column:
-    """`topic/partition/offset`, as the header `ce_id` of what comes of a record names it."""
-    return F.concat_ws("/", topic, partition.cast("string"), offset.cast("string"))
+def coordinate(topic: Column, partition: Column, offset: Column, part: Column | None = None) -> Column:
+    """`topic/partition/offset`, as the header `ce_id` of what comes of a record names it; with the number of a part, if there is one."""
+    numbers = [partition, offset] if part is None else [partition, offset, part]
+    return F.concat_ws("/", topic, *[number.cast("string") for number in numbers])
 
 
 def header(headers: Column, key: str) -> Column:

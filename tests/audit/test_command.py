@@ -63,7 +63,7 @@ def test_the_shipped_lookups_and_filters_are_those_of_the_pipelines() -> None:
     [
         (
             "flights.departed.enriched.v1: distance_miles > 0",
-            "has no filter: its contract does not say that it holds some",
+            "has no filter: its contract does not say that it is made of some",
         ),
         ("flights.departed.longhaul.v1: distance_miles >", "flights.departed.longhaul.v1: distance_miles >: "),
         ("flights.departed.longhaul.v1: distance > 0", "flights.departed.v1 has no field distance"),

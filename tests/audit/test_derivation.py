@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,23 +16,32 @@ from services.audit.hops.derived import Derivation, Made
 from services.audit.records.recompute import RIGHT
 from services.audit.records.records import Records
 from services.audit.records.window import Span, Window
-from services.audit.values.place import code, coordinate
+from services.audit.values.place import WHOLE, code, coordinate
 
 LOW, END, LATEST = 2, 12, 15
 """Of the raw topic's one partition: what is there begins at 2, the cut is at 12, and three more came since."""
 
 
 def records(
-    topic: str, sources: list[int], shared: list[int], revisions: list[int], at: list[int], redriven: list[bool]
+    topic: str,
+    sources: list[int],
+    shared: list[int],
+    revisions: list[int],
+    at: list[int],
+    redriven: list[bool],
+    parts: Sequence[tuple[int, int]] = (),
 ) -> Records:
-    """Of `shared` the digests of what the topics `raw` and `derived` share."""
+    """Of `shared` the digests of what the topics `raw` and `derived` share, of `parts` which part each is, and of how many."""
     count = len(at)
+    parts = parts or [(WHOLE, 0)] * count
     numbers: dict[str, Any] = {name: np.arange(count, dtype=np.uint64) for name in ("event", "payload", "row")}
     return Records(
         topic,
         0,
         at=np.array([code(0, offset) for offset in at], np.int64),
         source=np.array([code(0, offset) for offset in sources], np.int64),
+        part=np.array([part for part, _ in parts], np.int64),
+        parts=np.array([said for _, said in parts], np.int64),
         sent_ms=np.zeros(count, np.int64),
         revision=np.array(revisions, np.int64),
         key=np.array(sources, np.uint64),
@@ -173,3 +184,68 @@ def test_it_finds_what_counting_one_by_one_finds(
     assert notes["left out, and no filter tells whether rightly"] == left_out * (records_promised == "some")
     assert notes["came again, as at least once allows"] == repeats
     assert notes["sent again by a redrive"] == sum(redriven and source in raw for source, _, _, redriven in derived)
+
+
+@given(
+    offsets,
+    st.lists(st.tuples(st.integers(LOW, END - 1), st.integers(0, 3), st.integers(0, 3)), max_size=20),
+    st.lists(st.integers(LOW, END - 1), max_size=3),
+    st.booleans(),
+)
+def test_of_parts_it_finds_what_counting_one_by_one_finds(
+    raw: set[int], derived: list[tuple[int, int, int]], dead: list[int], at_least_once: bool
+) -> None:
+    """Derived records of a raw offset, part and of how many; none is of a record that there is not."""
+    derived = [each for each in derived if each[0] in raw]
+    dead = [each for each in dead if each in raw]
+    sources = [source for source, *_ in derived]
+    count = len(derived)
+    made = records(
+        "derived", sources, sources, [0] * count, list(range(count)), [False] * count, [each[1:] for each in derived]
+    )
+    of_raw = records("raw", sorted(raw), sorted(raw), [0] * len(raw), sorted(raw), [False] * len(raw))
+    of_raw.readable[:] = [offset not in dead for offset in sorted(raw)]
+    payload = {offset: number for number, offset in enumerate(sorted(raw))}
+    derivation = Derivation(
+        Window("raw", {0: Span(LOW, 0, END, 0)}),
+        [of_raw],
+        Made(Window("derived", {0: Span(0, 0, count, 0)}), made.at, made.source, made.part),
+        [made],
+        Made(
+            Window("raw.dlq", {0: Span(0, 0, len(dead), 0)}),
+            np.arange(len(dead), dtype=np.int64),
+            np.array([code(0, each) for each in dead], np.int64),
+        ),
+        np.array([payload[each] for each in dead], np.uint64),
+        np.zeros(0, np.int64),
+        {0: LATEST},
+        (),
+        0,
+        at_least_once=at_least_once,
+        is_filtered=True,
+        has_parts=True,
+    )
+    found = Counter((each.kind, each.coordinate) for each in derivation.findings())
+
+    def named(offset: int) -> str:
+        return coordinate("raw", code(0, offset))
+
+    expected: Counter[tuple[str, str]] = Counter()
+    for (source, part), times in Counter(each[:2] for each in derived).items():
+        expected["doubled", f"{named(source)}/{part}"] += times > 1 and not at_least_once
+    for offset, times in Counter(dead).items():
+        expected["doubled", named(offset)] += times > 1 and not at_least_once
+        expected["doubled", named(offset)] += offset in sources
+        expected["phantom", named(offset)] += offset in sources  # it can't be read
+    for offset in set(sources):
+        said = [each[2] for each in derived if each[0] == offset]
+        expected["changed", named(offset)] += sum(part >= of for source, part, of in derived if source == offset)
+        expected["changed", named(offset)] += sum(one != other for one, other in itertools.pairwise(said))
+        good = sorted({each[1:] for each in derived if each[0] == offset and each[1] < each[2]})
+        if good:
+            of = next(of for source, part, of in derived if (source, part) == (offset, good[0][0]) and part < of)
+            expected["lost", named(offset)] += len({part for part, _ in good}) < of
+        # Of what came again the first one: each that lies behind one with a greater part.
+        parts = list(dict.fromkeys(part for source, part, _ in derived if source == offset))
+        expected["out of order", named(offset)] += sum(b < a for a, b in itertools.pairwise(parts))
+    assert +found == +expected

@@ -22,7 +22,7 @@ from services.audit.errors import CouldNotAudit
 from services.audit.hops.hop import Hop
 from services.audit.report import Report
 from services.audit.sources import broker
-from tests.audit.way import ACTIVATIONS, ALERTS, DERIVED, LEDGER, LONG_HAUL, RAW, Sent, Way
+from tests.audit.way import ACTIVATIONS, ALERTS, ARRIVED, DERIVED, LEDGER, LONG_HAUL, RAW, SERVED, Sent, Way
 from tests.contracts.wire import register_protobuf
 
 VERSION_0 = {"airlines": 0, "airports": 0, "planes": 0}
@@ -91,6 +91,47 @@ def test_what_a_filter_leaves_out_is_no_loss_and_what_it_should_let_through_is(t
     report = two.audit(Hop.DERIVED)
     assert found(report) == {("lost", two.at(0, far[0].offset)), ("phantom", two.at(0, near[0].offset))}
     assert noted(report, "left out by the filter") == 3
+
+
+def test_faults_in_what_is_made_of_one_in_parts_are_found(
+    stack: LocalStack, registry: Registry, tmp_path: Path
+) -> None:
+    with Way(stack, registry, tmp_path, more=[ARRIVED, SERVED]) as way:
+        flights = way.arrive(8)
+        parts = way.served(flights)
+        way.derive(parts[:2], SERVED)
+        way.taken_in("airports_served", ARRIVED, *flights[:1])
+        way.taken_in("airports_served", ARRIVED, *flights)
+        rest = parts[2:]
+        planted = [
+            rest[0],  # its second part is lost
+            *rest[2:4],
+            rest[3],  # comes twice
+            replace(rest[4], parts=3),
+            rest[5],  # they say otherwise
+            replace(rest[6], fields={**rest[6].fields, "carrier": "XX"}),
+            rest[7],
+            rest[9],
+            rest[8],  # in the wrong order
+            replace(rest[10], ce_id=rest[10].ce_id.rpartition("/")[0]),  # without a part
+        ]
+        way.derive(planted, SERVED)
+        # Of the last one nothing was made, and the filter says that there is something of each.
+        report = way.audit(Hop.DERIVED)
+        at = [way.at(0, flight.offset, ARRIVED) for flight in flights]
+        own = f"{way.name(SERVED)}/0/"
+        assert {each for each in found(report) if not each[1].startswith(own)} == {
+            ("lost", at[1]),
+            ("doubled", f"{at[2]}/1"),
+            ("changed", at[3]),
+            ("lost", at[3]),
+            ("changed", at[4]),
+            ("out of order", at[5]),
+            ("lost", at[6]),
+            ("lost", at[7]),
+        }
+        assert [each[0] for each in found(report) if each[1].startswith(own)] == ["phantom"]
+        assert noted(report, "records of several parts, as many as they say themselves") == 6
 
 
 def test_of_a_pipeline_that_began_since_the_last_audit_everything_is_looked_at(two: Way) -> None:

@@ -24,6 +24,7 @@ from contracts.definitions.catalog import load_catalog
 from contracts.definitions.topic import TopicContract
 from contracts.events import AlertRaised, Severity
 from contracts.records.codec import Codec
+from contracts.records.coordinates import PARTS
 from contracts.records.dead_letter_headers import ERRORS, REDRIVEN_FROM, Header, dead_letter_headers, stump_headers
 from contracts.records.limits import record_size
 from contracts.servers.registry import Registry
@@ -43,6 +44,7 @@ RAW, DERIVED, ALERTS = (
     each.name for each in (topics.FLIGHTS_DEPARTED, topics.FLIGHTS_DEPARTED_ENRICHED, topics.ALERTS_RAISED)
 )
 LONG_HAUL = topics.FLIGHTS_DEPARTED_LONGHAUL.name
+ARRIVED, SERVED = topics.FLIGHTS_ARRIVED.name, topics.AIRPORTS_SERVED.name
 LEDGER, ACTIVATIONS = topics.DEADLETTERS_SETTLED.name, topics.RULES_ACTIVATED.name
 
 RULES = """\
@@ -95,7 +97,7 @@ _DIMENSIONS: dict[str, list[dict[str, Any]]] = {
 @dataclass(frozen=True, slots=True)
 class Sent:
     """A record on a topic; `ce_id` is its event id, the coordinate of the raw record if it is derived. With a `body`, that is
-    its value in place of the fields. `redriven_from`: the dead letter that it says it was sent back from. `timestamp_ms`: 0 is now.
+    its value in place of the fields. `parts`: how many of the raw record there are, by its own word. `redriven_from`: the dead letter that it says it was sent back from. `timestamp_ms`: 0 is now.
     """
 
     partition: int
@@ -107,6 +109,7 @@ class Sent:
     body: bytes | None = None
     redriven_from: str | None = None
     timestamp_ms: int = 0
+    parts: int | None = None
 
 
 class Way:
@@ -228,6 +231,8 @@ class Way:
             headers: list[tuple[str, str | bytes | None]] = [("ce_id", record.ce_id)]
             if record.redriven_from is not None:
                 headers.append((REDRIVEN_FROM, record.redriven_from))
+            if record.parts is not None:
+                headers.append((PARTS, str(record.parts)))
             producer.produce(
                 self.name(topic),
                 key=record.key,
@@ -275,6 +280,34 @@ class Way:
                 ce_id=self.at(flight.partition, flight.offset),
             )
             for flight in flights
+        ]
+
+    def arrive(self, count: int) -> list[Sent]:
+        """The arrivals service: so many flights."""
+        example = json.loads((load_catalog().root / "examples" / ARRIVED / "arrived_early.json").read_text())
+        flights = []
+        for number in range(count):
+            flight_id = f"UA{number}-EWR-{uuid.uuid4().hex[:6]}"
+            event = topics.FLIGHTS_ARRIVED.model.model_validate(example | {"flight_id": flight_id}).model_dump()
+            flights.append(Sent(0, flight_id, event, flight_id))
+        return self.send(ARRIVED, flights)
+
+    def served(self, flights: Iterable[Sent]) -> list[Sent]:
+        """What `airports_served` makes of arrivals, not yet sent: two of each."""
+        names = topics.AIRPORTS_SERVED.model.model_fields
+        return [
+            replace(
+                flight,
+                fields={
+                    **{n: v for n, v in flight.fields.items() if n in names},
+                    "served_as": role,
+                    "airport": flight.fields[role],
+                },
+                ce_id=f"{self.at(flight.partition, flight.offset, ARRIVED)}/{part}",
+                parts=2,
+            )
+            for flight in flights
+            for part, role in enumerate(("origin", "destination"))
         ]
 
     def set_aside(

@@ -43,7 +43,8 @@ def test_schemas_come_oldest_first_up_to_the_current_one(tmp_path: Path) -> None
 
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
     with pytest.raises(
-        ContractError, match=r"no contract for topic 'flights\.left\.v1'; there are: alerts\.raised\.v1,"
+        ContractError,
+        match=r"no contract for topic 'flights\.left\.v1'; there are: airports\.served\.v1, alerts\.raised\.v1,",
     ):
         load_catalog().topic("flights.left.v1")
     with pytest.raises(ContractError, match="no contract for dimension 'crews'; there are: airlines, airports, planes"):

@@ -96,7 +96,7 @@ def test_the_contracts_keep_every_rule_and_the_check_is_fast() -> None:
             DEPARTED,
             "[departures]",
             "[departure]",
-            "yaml:11: there is no deployable 'departure': use one of alerting, ",
+            "yaml:11: there is no deployable 'departure': use one of airports_served, alerting, ",
         ),
         (DEPARTED, "departures, lake]", "departures]", "yaml:12: consumers and lake section disagree"),
         (DEPARTED, "derived_from: none", "derived_from: no", "yaml:8: 'derived_from' is False: input should be"),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from contracts.records.coordinates import coordinate_of, is_coordinate, place_in, place_of
-from services.audit.values.place import NOWHERE, code, parsed
+from contracts.records.coordinates import coordinate_of, is_coordinate, part_in, place_in, place_of, record_of
+from services.audit.values.place import NOWHERE, WHOLE, code, parsed, parsed_parts
 
 RAW, DERIVED = "hires.started.v1", "hires.started.priced.v1"
 
@@ -58,7 +58,7 @@ def test_another_id_is_none_so_the_record_goes_by_its_own_place(event_id: bytes 
         ("0", "\u0661"),
         ("0", "1_0"),
         ("0", " 1"),
-        ("0/1", "2"),
+        ("0/x", "2"),
         ("0", "1\n"),
     ],
 )
@@ -70,3 +70,21 @@ def test_every_reader_takes_the_same_texts_for_numbers(partition: str, offset: s
 
 def test_a_producers_own_id_that_looks_like_a_coordinate_is_none_on_a_raw_topic() -> None:
     assert coordinate_of(None, RAW, 0, 9, f"{RAW}/1/42".encode()) == f"{RAW}/0/9"
+
+
+def test_a_part_of_many_goes_by_the_raw_coordinate_and_its_number() -> None:
+    event_id = f"{RAW}/1/42/7"
+    assert coordinate_of(RAW, DERIVED, 0, 9, event_id.encode(), parts=True) == event_id
+    assert part_in(RAW, event_id.encode()) == (1, 42, 7)
+    assert record_of(event_id) == record_of(f"{RAW}/1/42") == f"{RAW}/1/42"
+    assert is_coordinate(event_id)
+    assert [each.tolist() for each in parsed_parts(RAW, pa.array([event_id]))] == [[code(1, 42)], [7]]
+
+
+@pytest.mark.parametrize(
+    "event_id", [f"{RAW}/1/42", f"{RAW}/1/42/", f"{RAW}/1/42/07", f"{RAW}/1/42/-1", f"{RAW}/1/42/7/0"]
+)
+def test_where_one_becomes_many_an_id_without_a_part_is_none(event_id: str) -> None:
+    assert coordinate_of(RAW, DERIVED, 0, 9, event_id.encode(), parts=True) == f"{DERIVED}/0/9"
+    assert part_in(RAW, event_id.encode()) is None
+    assert [each.tolist() for each in parsed_parts(RAW, pa.array([event_id]))] == [[NOWHERE], [WHOLE]]

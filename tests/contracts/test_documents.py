@@ -115,6 +115,7 @@ def test_the_diagram_shows_every_topic_deployable_table_and_dimension() -> None:
 def test_the_diagram_draws_dead_letters_of_those_who_write_them() -> None:
     lines = [line.split() for line in diagram(CATALOG).splitlines() if line.endswith("-.-> dead_letters")]
     assert [line[0].removeprefix("run_") for line in lines] == [
+        "airports_served",
         "alerting",
         "arrivals",
         "arrivals_enriched",

@@ -18,7 +18,7 @@ def test_one_of_each_kind_keeps_every_rule(clone: Clone) -> None:
     clone.headrace("new", "event", "gates.assigned.v1", "--owner", "flight-operations")
     clone.headrace("contracts", "generate")
     clone.headrace("new", "service", "gates", "--topic", "gates.assigned.v1")
-    for kind, records in (("known", "some"), ("all", "each")):
+    for kind, records in (("known", "some"), ("all", "each"), ("twice", "many")):
         target = f"gates.assigned.{kind}.v1"
         clone.headrace(
             *("new", "pipeline", f"gates_{kind}", "--records", records),
@@ -27,12 +27,16 @@ def test_one_of_each_kind_keeps_every_rule(clone: Clone) -> None:
     clone.headrace("new", "dimension", "stands")
     clone.headrace("contracts", "generate")
     topic = clone.root / "contracts" / "topics" / "gates.assigned.v1.yaml"
-    topic.write_text(topic.read_text().replace("[gates_known, gates_all]", "[gates_known, gates_all, alerting]"))
+    topic.write_text(
+        topic.read_text().replace(
+            "[gates_known, gates_all, gates_twice]", "[gates_known, gates_all, gates_twice, alerting]"
+        )
+    )
     clone.headrace("new", "rule", "many_gates", "--topic", "gates.assigned.v1")
     clone.headrace("contracts", "docs")
-    assert clone.headrace("contracts", "check") == "14 topics and 4 dimensions keep every rule\n"
+    assert clone.headrace("contracts", "check") == "16 topics and 4 dimensions keep every rule\n"
     assert "1 about gates.assigned.v1" in clone.headrace("rules", "check", "services/alerting/rules.yaml")
-    assert {"gates_known", "gates_all"} <= set(clone.headrace("pipelines").split())
+    assert {"gates_known", "gates_all", "gates_twice"} <= set(clone.headrace("pipelines").split())
     linted = clone.run("-m", "ruff", "check", "services/gates", "spark/pipelines")
     assert linted.returncode == 0, linted.stdout
     formatted = clone.run("-m", "ruff", "format", "--check", "services/gates", "spark/pipelines")

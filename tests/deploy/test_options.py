@@ -32,7 +32,7 @@ DEPLOYABLES += [[f"services.{main.parent.name}"] for main in sorted(ROOT.glob("s
         (
             ["up", "--pipelines", "mine"],
             1,
-            "There is no pipeline mine; there are arrivals_enriched, departures_enriched",
+            "There is no pipeline mine; there are airports_served, arrivals_enriched, departures_enriched",
         ),
         (["audit"], 2, "no verdict: no stack runs in"),
         (["repair"], 2, "Missing argument 'PIPELINE'"),

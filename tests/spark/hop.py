@@ -51,6 +51,7 @@ class Hop:
     settings: SparkSettings
     topics: Topics
     route: Route
+    parts: int = 1
 
     @classmethod
     def of(cls, spark: SparkSession, settings: SparkSettings, topics: Topics) -> Self:
@@ -87,7 +88,12 @@ class Hop:
 
     def to_rows(self, raw: DataFrame) -> DataFrame:
         schemas = WriterSchemas(self.topics.departed.subject, SCHEMA, {self.topics.schema_ids[DEPARTED]: SCHEMA})
-        return outgoing(events(raw, schemas), F.col("__record.value"), F.lit("airlines,planes"))
+        made = events(raw, schemas)
+        if self.parts > 1:
+            is_good = F.col("__reason").isNull()
+            numbers = F.when(is_good, F.array(*map(F.lit, range(self.parts))))
+            made = made.select("*", F.explode_outer(numbers).alias("__part")).withColumn("__parts", F.lit(self.parts))
+        return outgoing(made, F.col("__record.value"), F.lit("airlines,planes"))
 
     def written(self) -> list[int]:
         """The raw offsets in the target topic, in order."""
@@ -100,6 +106,19 @@ class Hop:
             _, partition, offset = str(dict(message.headers() or [])["ce_id"]).strip("b'").split("/")
             found[int(partition)][int(offset)] += 1
         return found
+
+    def transaction_ends(self) -> list[int]:
+        """How many records lie before each end of a transaction in the target topic: each is an offset without a record."""
+        ends = []
+        for partition in range(2):
+            offsets = sorted(
+                message.offset() or 0
+                for message in self.topics.read(self.route.target)
+                if message.partition() == partition
+            )
+            holes = set(range(max(offsets, default=-1) + 2)) - set(offsets)
+            ends += [sum(offset < hole for offset in offsets) for hole in sorted(holes)]
+        return ends
 
     def position(self, partition: int = PARTITION) -> int | None:
         """The group's."""

@@ -185,7 +185,7 @@ def in_python(name):  # type: ignore[no-untyped-def]  # Spark would take types f
         (lambda departures: departures.orderBy("carrier"), "needs more than one row, Sort"),
         (lambda departures: departures.limit(3), "needs more than one row, GlobalLimit"),
         (lambda departures: departures.join(departures.sparkSession.range(1)), "needs more than one row, Join"),
-        (lambda departures: departures.withColumn("x", F.explode(F.array("carrier"))), "needs more than one row"),
+        (lambda departures: departures.withColumn("x", F.explode(F.array("carrier"))), "makes several records of one"),
         (
             lambda departures: departures.withColumn("x", F.max("distance_miles").over(Window.partitionBy("carrier"))),
             "needs more than one row",

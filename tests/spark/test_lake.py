@@ -52,10 +52,11 @@ def open_table(
         topic: TopicContract = topics.departed,
         schema: str = SCHEMA,
         derived_from: str = "flights.raw.v1",
+        records: str = "each",
     ) -> LakeTable:
         lake = LakeSettings(trigger_seconds=trigger_seconds, max_offsets_per_trigger=max_offsets_per_trigger)
         own = settings.model_copy(update={"lake": lake})
-        made_of = "none" if derived_from == "none" else Derivation.model_construct(topic=derived_from, records="each")
+        made_of = "none" if derived_from == "none" else Derivation.model_construct(topic=derived_from, records=records)
         derived = topic.model_copy(update={"derivation_section": made_of})
         return LakeTable(spark, own, derived, schema, registry, Lifecycle())
 
@@ -239,6 +240,27 @@ def test_repeats_of_a_raw_record_are_left_out_wherever_they_come(
     assert flights(settings, table) == Counter([*kept, f"{RAW}/6", f"{RAW}/8", "flights.raw.v1/1/4"])
     # The first occurrence is the one that is kept.
     assert {row["coordinate"]: row["record_offset"] for row in rows(settings, table)}[f"{RAW}/5"] == 0
+
+
+def test_parts_of_one_raw_record_are_rows_of_their_own_each_once(
+    settings: SparkSettings, topics: Topics, open_table: Callable[..., LakeTable]
+) -> None:
+    topics.send_departures(f"{RAW}/5/0", f"{RAW}/5/1", f"{RAW}/5/0", f"{RAW}/6/0", f"{RAW}/7")
+    table = open_table(records="many")
+    catch_up(table)
+    kept = [f"{RAW}/5/0", f"{RAW}/5/1", f"{RAW}/6/0", f"{RAW}/7"]
+    assert flights(settings, table) == Counter(kept)
+    # In a later batch the other part of the highest one, and one of before.
+    topics.send_departures(f"{RAW}/6/1", f"{RAW}/6/0", f"{RAW}/5/1", f"{RAW}/5/2")
+    table = open_table(records="many")
+    catch_up(table)
+    assert flights(settings, table) == Counter([*kept, f"{RAW}/6/1", f"{RAW}/5/2"])
+    found = {(row["coordinate"], row["raw_offset"]) for row in rows(settings, table)}
+    parts = [(5, 0), (5, 1), (5, 2), (6, 0), (6, 1)]
+    # An id without a part is none here: the record goes by its own place.
+    assert found == {(f"{RAW}/{offset}/{part}", offset) for offset, part in parts} | {
+        (f"{topics.departed.name}/0/4", 4)
+    }
 
 
 def test_ids_that_producers_chose_are_no_coordinates(

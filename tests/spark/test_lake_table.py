@@ -84,7 +84,15 @@ class Table:
         )
         batches = [batch.slice(start, at_once) for start in range(0, len(events), at_once)]
         plan = FilePlan(
-            self.s3, self.prefix, DEPARTED, "flights.raw.v1", None, ["origin", "at"], self.partition_by, STATISTICS
+            self.s3,
+            self.prefix,
+            DEPARTED,
+            "flights.raw.v1",
+            False,
+            None,
+            ["origin", "at"],
+            self.partition_by,
+            STATISTICS,
         )
         (result,) = write_files(plan, iter(batches))
         return [TableFile(**file) for file in json.loads(result.column("done")[0].as_py())["files"]]

@@ -8,6 +8,7 @@ import threading
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -93,10 +94,10 @@ class Takeover:
         with closing(position_reader(self._settings.kafka.client_config(), self.route)) as reader:
             return mark(reader, self.route)
 
-    def write_id(self, event_id: str) -> None:
+    def write_id(self, event_id: str, *headers: tuple[str, bytes]) -> None:
         """A record of the target topic with this id."""
         producer = Producer(self._settings.kafka.client_config())
-        producer.produce(self.route.target, b"written", headers=[("ce_id", event_id.encode())])
+        producer.produce(self.route.target, b"written", headers=[("ce_id", event_id.encode()), *headers])
         assert producer.flush(30) == 0
 
     def take_over(self, end: int, epoch: int = 0) -> ExactlyOnceSink:
@@ -352,6 +353,17 @@ def test_an_intervals_commit_keeps_the_mark_of_what_was_written_ahead(takeover: 
     takeover.write(3, 5)
     second.commit({0: 6}, takeover.ends())
     assert takeover.taken() == Taken(6)
+
+
+def test_a_record_some_parts_of_which_were_written_is_not_taken(takeover: Takeover, topics: Topics) -> None:
+    topics.send_departures(*"abcd")
+    takeover.route = replace(takeover.route, filters=True, parts=True)
+    takeover.commit(0)
+    for offset, part, count in ((0, 0, 2), (0, 1, 2), (1, 0, 2), (1, 0, 2), (2, 1, 2), (2, 0, 2), (3, 0, 0)):
+        takeover.write_id(f"{takeover.route.source}/0/{offset}/{part}", ("ce_parts", str(count).encode()))
+    takeover.write_id(f"{takeover.route.source}/0/3", ("ce_parts", b"1"))
+    taken = takeover.taken()
+    assert (taken.position, taken.beyond) == (1, frozenset({2}))
 
 
 @pytest.mark.parametrize("place", ["²/1", "0/²", f"0/{'9' * 5000}", "0/-1", "00/1", "0/+1", "0/9999999999999", "77/0"])

@@ -58,7 +58,7 @@ class Intake:
     ) -> None:
         self._topic = contract.name
         self._most_bytes = contract.most_record_bytes
-        self._derived_from = contract.derived_from
+        self._derived_from, self._parts = contract.derived_from, contract.has_parts
         self._occurred_at = contract.occurred_at
         self._codec = codec
         self._schema_by_id = schema_by_id
@@ -119,7 +119,9 @@ class Intake:
         values = await self._decode(assigned, record.value or b"")
         rules.screen.learn(record.value[:5])
         event_id = header_of(_headers(record), "ce_id")
-        coordinate = coordinate_of(self._derived_from, self._topic, record.partition, record.offset, event_id)
+        coordinate = coordinate_of(
+            self._derived_from, self._topic, record.partition, record.offset, event_id, parts=self._parts
+        )
         return evaluate(rules.rules, Record(self._topic, coordinate, values[self._occurred_at], values))
 
     async def _decode(self, assigned: Assigned, body: bytes) -> dict[str, Any]:

@@ -33,7 +33,7 @@ def _checked(catalog: Catalog, name: str, text: str) -> str:
     topic = catalog.topic(name)
     if not topic.is_filtered:
         raise ContractError(
-            f"{name} has no filter: its contract does not say that it holds some records of another topic"
+            f"{name} has no filter: its contract does not say that it is made of some records of another topic, or many of one"
         )
     try:
         fields = Condition(text).fields

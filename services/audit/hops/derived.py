@@ -1,5 +1,5 @@
 """The hop from a raw topic to one that derives from it: each raw record, or each that its filter lets through, is in exactly one of
-{derived, dead letters}.
+{derived, dead letters}; where it becomes many, with all its parts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from services.audit.records.records import Records
 from services.audit.records.window import Where, Window
 from services.audit.values.digest import NULL
 from services.audit.values.finding import Finding, Kind, Tally
-from services.audit.values.place import ENDLESS, Codes, concatenated, coordinate, offset_of, partition_of
+from services.audit.values.place import ENDLESS, WHOLE, Codes, Parts, concatenated, coordinate, offset_of, partition_of
 
 _NOT_COMPARED = {
     GONE: "names dimension versions that are gone, lookups not compared",
@@ -26,15 +26,17 @@ _CLOCKS_DIFFER_MS = 60_000
 """By so much a producer's clock may be ahead of the time at which its record was derived."""
 
 _NO_CODES: Codes = np.zeros(0, np.int64)
+_PART_BITS = 30
 
 Mask = npt.NDArray[np.bool_]
 
 
 class Made:
-    """Everything that names raw records: the derived ones, or the dead letters. One entry of each array for each."""
+    """Everything that names raw records, or a `part` of one: the derived ones, or the dead letters. One entry of each array for each."""
 
-    def __init__(self, window: Window, at: Codes, source: Codes) -> None:
+    def __init__(self, window: Window, at: Codes, source: Codes, part: Parts | None = None) -> None:
         self.window, self.at, self.source = window, at, source
+        self.part = np.full(len(at), WHOLE) if part is None else part
         # What is read again for its records ahead of the last cut was otherwise looked at then.
         self.fresh: Mask = np.isin(window.where(at), (Where.INSIDE, Where.GONE))
 
@@ -70,12 +72,14 @@ class Derivation:
         redriven: Codes = _NO_CODES,
         at_least_once: bool = False,
         is_filtered: bool = False,
+        has_parts: bool = False,
     ) -> None:
         """`records` in the order of partitions; `latest`: the raw topic's ends after everything else was read; `looked_up`: the
         fields that the records' verdicts are about; `kept_since_ms`: what was derived since is there still, by the contract; `redriven`:
         records that were sent back. With `at_least_once` a derived record or dead letter may come again, and that
         is noted; each one of a raw record in this window is compared all the same. So it always is of what a redrive sent again.
-        `is_filtered`: the derived topic may leave raw records out; which ones, the records' `wanted` tell, if they tell it.
+        `is_filtered`: the derived topic may leave raw records out; which ones, the records' `wanted` tell, if they tell it. `has_parts`: it
+        may have several of one, which say how many they are.
         """
         self.hop = f"{raw.topic} → {derived.window.topic}"
         self._raw, self._derived, self._dead = raw, derived, dead
@@ -89,7 +93,8 @@ class Derivation:
             "shared": concatenated([part.shared[topic] for part in records], np.uint64),
             "payload": concatenated([part.payload for part in records], np.uint64),
         }
-        self._is_filtered = is_filtered
+        self._is_filtered, self._has_parts = is_filtered, has_parts
+        self._parts = concatenated([part.parts for part in derived_records], np.int64)
         told = all(topic in part.wanted for part in records)
         self._wanted = concatenated([part.wanted[topic] for part in records], np.bool_) if told else None
         self._readable = concatenated([part.readable for part in records], np.bool_)
@@ -121,6 +126,10 @@ class Derivation:
         first = derived & (self._revision == 0)
         yield from self._losses(self._derived.source[first], self._dead.source[dead])
         yield from self._doubles(first, self._dead.source[dead])
+        if self._has_parts:
+            yield from self._wrong_parts(first)
+            yield from self._missing_parts(first)
+            yield from self._in_both(self._derived.source[first], self._dead.source[dead])
         # Of raw records audited before, repairs and what was redriven are new all the same.
         new = derived | (self._derived.fresh & (inside[0] == Where.BEFORE))
         repaired = new & (self._revision > 0)
@@ -222,8 +231,8 @@ class Derivation:
                 "phantom", source, coordinate(self._raw.topic, source), f"{own} is of it, which the filter leaves out"
             )
 
-    def _forgotten(self, missing: Codes) -> Mask:
-        """Raw records that outlive what was made of them.
+    def _forgotten(self, missing: Codes, *, begun: bool = False) -> Mask:
+        """Raw records that outlive what was made of them; with `begun` also those that outlive its beginning.
 
         Retention deletes what is older than the contract says. What a derived partition has deleted lay before all that it
         still has: so it can be gone from one that has deleted anything and has only later records of the same raw partition, or
@@ -240,28 +249,79 @@ class Derivation:
             oldest_ms = self._sent_ms[there].min(initial=_NEVER_MS) + _CLOCKS_DIFFER_MS
             for partition in self._raw.spans:
                 left = self._derived.source[there & (partition_of(self._derived.source) == partition)]
-                older = missing < left.min() if len(left) else sent_ms <= oldest_ms
+                older = missing < left.min() + begun if len(left) else sent_ms <= oldest_ms
                 forgotten |= (partition_of(missing) == partition) & older
         return forgotten & expired
 
     def _doubles(self, first: Mask, dead: Codes) -> Iterator[Finding]:
-        sent, redriven = (self._derived.source[first & mask] for mask in (~self._redriven, self._redriven))
+        ids, dead = self._ids(self._derived.source, self._derived.part), self._ids(dead, np.full(len(dead), WHOLE))
+        sent, redriven = (ids[first & mask] for mask in (~self._redriven, self._redriven))
         derived = np.concatenate([sent, np.setdiff1d(redriven, sent)])
         values, counts = np.unique(np.concatenate([derived, dead]), return_counts=True)
         doubled = values[counts > 1]
-        for source, count, is_derived, is_dead in zip(
+        for one, count, is_derived, is_dead in zip(
             doubled.tolist(),
             counts[counts > 1].tolist(),
             np.isin(doubled, derived),
             np.isin(doubled, dead),
             strict=True,
         ):
+            source, part = int(self._at[one >> _PART_BITS]), (one & (1 << _PART_BITS) - 1) - 1
             if self._at_least_once and not (is_derived and is_dead):
                 self._note_repeats(source, count - 1)
                 continue
             topics = [made.window.topic for made, has in ((self._derived, is_derived), (self._dead, is_dead)) if has]
             where = " and ".join(topics)
-            yield self._finding("doubled", source, coordinate(self._raw.topic, source), f"{count} times in {where}")
+            named = coordinate(self._raw.topic, source) + (f"/{part}" if part != WHOLE else "")
+            yield self._finding("doubled", source, named, f"{count} times in {where}")
+
+    def _ids(self, source: Codes, part: Parts) -> Codes:
+        """One number for each part of each raw record; of raw records outside of the window's any."""
+        return np.searchsorted(self._at, source).astype(np.int64) << _PART_BITS | (part + 1)
+
+    def _in_both(self, derived: Codes, dead: Codes) -> Iterator[Finding]:
+        """Raw records with parts and a dead letter: one that can't be derived whole is not derived at all."""
+        for source in np.intersect1d(derived, dead).tolist():
+            where = f"{self._derived.window.topic} and {self._dead.window.topic}"
+            yield self._finding("doubled", source, coordinate(self._raw.topic, source), f"parts of it are in {where}")
+
+    def _wrong_parts(self, first: Mask) -> Iterator[Finding]:
+        """Parts that are none of what they say there is, or say otherwise than the others of their raw record."""
+        for row in np.flatnonzero(first & (self._derived.part >= self._parts)).tolist():
+            yield self._of_parts("changed", row, f"is part {self._derived.part[row]} of {self._parts[row]}")
+        rows = np.flatnonzero(first)
+        rows = rows[np.argsort(self._derived.source[rows], kind="stable")]
+        source, said = self._derived.source[rows], self._parts[rows]
+        for index in (np.flatnonzero((source[1:] == source[:-1]) & (said[1:] != said[:-1])) + 1).tolist():
+            why = f"says that there are {said[index]} parts, another one says {said[index - 1]}"
+            yield self._of_parts("changed", int(rows[index]), why)
+
+    def _missing_parts(self, first: Mask) -> Iterator[Finding]:
+        """Raw records with fewer parts than these say; how many it should be, nobody else tells."""
+        rows = np.flatnonzero(first & (self._derived.part < self._parts))
+        _, firsts = np.unique(self._ids(self._derived.source[rows], self._derived.part[rows]), return_index=True)
+        rows = rows[firsts]
+        sources, starts, counts = np.unique(self._derived.source[rows], return_index=True, return_counts=True)
+        said = self._parts[rows][starts] if len(rows) else counts
+        # In order of parts, so the first row of each has its least one.
+        is_tail = self._derived.part[rows][starts] == said - counts if len(rows) else counts == 0
+        lacking = counts < said
+        forgotten = np.zeros(len(sources), np.bool_)
+        forgotten[lacking] = is_tail[lacking] & self._forgotten(sources[lacking], begun=True)
+        for partition, tally in self.tallies.items():
+            count = int(np.sum(forgotten & (partition_of(sources) == partition)))
+            tally.notes["whose first parts are deleted by now, not compared"] += count
+            count = int(np.sum(partition_of(sources) == partition))
+            tally.notes["records of several parts, as many as they say themselves"] += count
+        for index in np.flatnonzero(lacking & ~forgotten).tolist():
+            source = int(sources[index])
+            why = f"{said[index] - counts[index]} of its {said[index]} parts are not in {self._derived.window.topic}"
+            yield self._finding("lost", source, coordinate(self._raw.topic, source), why)
+
+    def _of_parts(self, kind: Kind, row: int, why: str) -> Finding:
+        source, own = int(self._derived.source[row]), int(self._derived.at[row])
+        named = coordinate(self._raw.topic, source)
+        return self._finding(kind, source, named, f"{coordinate(self._derived.window.topic, own)} {why}")
 
     def _note_repeats(self, source: int, count: int) -> None:
         self.tallies[partition_of(source)].notes["came again, as at least once allows"] += count
@@ -340,17 +400,22 @@ class Derivation:
     def _disorder(self, ordered: Mask) -> Iterator[Finding]:
         """Records of one key and one raw partition, whose derived ones lie in another order than they do."""
         rows = np.flatnonzero(ordered)
-        _, firsts = np.unique(self._derived.source[rows], return_index=True)
-        rows = rows[firsts]
+        # Of what came again the first one. A stable sort keeps it ahead of the others.
+        order = np.lexsort((self._derived.part[rows], self._derived.source[rows]))
+        source, part = self._derived.source[rows][order], self._derived.part[rows][order]
+        again = np.zeros(len(rows), np.bool_)
+        again[1:] = (source[1:] == source[:-1]) & (part[1:] == part[:-1])
+        rows = rows[order[~again]]
         at, source, key = self._derived.at[rows], self._derived.source[rows], self._found["key"][rows]
         order = np.lexsort((at, partition_of(source), key, partition_of(at)))
-        at, source, key = at[order], source[order], key[order]
+        at, source, key, part = at[order], source[order], key[order], self._derived.part[rows][order]
         same = (
             (key[1:] == key[:-1])
             & (partition_of(source[1:]) == partition_of(source[:-1]))
             & (partition_of(at[1:]) == partition_of(at[:-1]))
         )
-        for index in (np.flatnonzero(same & (source[1:] < source[:-1])) + 1).tolist():
+        before = (source[1:] < source[:-1]) | ((source[1:] == source[:-1]) & (part[1:] < part[:-1]))
+        for index in (np.flatnonzero(same & before) + 1).tolist():
             yield self._finding(
                 "out of order",
                 int(source[index]),

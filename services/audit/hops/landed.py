@@ -41,7 +41,7 @@ class Landing:
         self._derived = source != window.topic
         self._own_coordinate = own_coordinate
         self._latest = latest
-        names = ("at", "source", "revision")
+        names = ("at", "source", "part", "revision")
         self._records = {name: concatenated([getattr(part, name) for part in records], np.int64) for name in names}
         self._rows = {name: concatenated([getattr(part, name) for part in rows], np.int64) for name in names}
         self._redriven = concatenated([part.redriven for part in records], np.bool_)
@@ -106,7 +106,8 @@ class Landing:
         if not self._derived:
             return of["at"].astype(np.uint64)
         nowhere = of["source"] == NOWHERE
-        raw = mix(of["source"].astype(np.uint64)) + of["revision"].astype(np.uint64)
+        part = mix((of["part"] + 1).astype(np.uint64))
+        raw = mix(of["source"].astype(np.uint64)) + part + of["revision"].astype(np.uint64)
         return np.where(nowhere, ~mix(of["at"].astype(np.uint64)), raw)
 
     def _losses(

@@ -115,6 +115,7 @@ class Expectation:
             self._reading.partition,
             message.offset() or 0,
             header_of(headers_of(message), "ce_id"),
+            parts=self._reading.parts,
         )
         return Record(self._reading.topic, coordinate, values[self._reading.occurred_at], values)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import Message
 
+from contracts.records import coordinates
 from contracts.records.dead_letter_headers import REDRIVEN_FROM
 from contracts.records.headers import as_bytes, header_of, headers_of
 from contracts.records.limits import DERIVED_BYTES, RAW_BYTES, fits
@@ -27,7 +29,7 @@ from services.audit.records.writers import Writers
 from services.audit.sources.consume import consume
 from services.audit.sources.progress import advance
 from services.audit.values.digest import NULL, Digests, digests, mix
-from services.audit.values.place import Codes, codes, concatenated, parsed
+from services.audit.values.place import WHOLE, Codes, Parts, codes, concatenated, parsed, parsed_parts
 from services.audit.values.shape import Shape, in_calendar, row_digests
 
 _NONE = frozenset[str]()
@@ -41,7 +43,7 @@ class Reading:
 
     `kafka` are librdkafka properties, secrets in clear. `subject` has the versions that count, which the whole registry knows by
     `known_by` (of `time.monotonic`), `schema` is the topic's current one; None: only keys, ids and raw
-    bytes are looked at. `source`: the topic that the records derive from, None for a raw one. `shared`, by derived topic: fields that are to be
+    bytes are looked at. `source`: the topic that the records derive from, None for a raw one; `parts`: of one of its records there may be several. `shared`, by derived topic: fields that are to be
     equal in source and derived records; `filters`, by derived topic: which records it holds. `rules`: those whose alerts are to be recomputed, `occurred_at` the field with the event time. `recomputed`: fields to be
     looked up again, in dimensions in `s3`. `partition_by`: columns that the lake table is partitioned by.
     """
@@ -56,6 +58,7 @@ class Reading:
     known_by: float
     schema: str | None = None
     source: str | None = None
+    parts: bool = False
     shared: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     filters: Mapping[str, str] = field(default_factory=dict)
     rules: tuple[RuleUse, ...] = ()
@@ -69,7 +72,8 @@ class Reading:
 class Records:
     """One entry of each array for each record, in the topic's order.
 
-    `at` is the record's own place, `source` that of the raw record which it goes back to (NOWHERE if it names none).
+    `at` is the record's own place, `source` that of the raw record which it goes back to (NOWHERE if it names none), `part` which part of
+    that it is, and `parts` how many there are by its own word (0: it does not say).
     `sent_ms` is its timestamp. `event` is the digest of its ce_id, `payload` that of key and value as bytes, `row` that of all fields and the time of
     sending, `shared`, by derived topic, that of the key and the fields which source and derived records share; 0 where the value can't be decoded.
     `wanted`, by derived topic with a filter: whether it holds. `verdict` is about the fields that were looked up. `redriven`: it says that it was sent back.
@@ -79,6 +83,8 @@ class Records:
     partition: int
     at: Codes
     source: Codes
+    part: Parts
+    parts: Parts
     sent_ms: np.ndarray[Any, np.dtype[np.int64]]
     revision: np.ndarray[Any, np.dtype[np.int64]]
     event: Digests
@@ -115,6 +121,12 @@ def read(reading: Reading) -> Records:
     return reader.records()
 
 
+def _count(headers: Sequence[tuple[str, bytes | None]]) -> int:
+    """How many parts the raw record has, by the header that says so; 0: it does not say."""
+    told = header_of(headers, coordinates.PARTS)
+    return int(told) if told is not None and re.fullmatch(rb"[1-9][0-9]{0,8}", told) else 0
+
+
 class _Reader:
     def __init__(self, reading: Reading, registry: Registry) -> None:
         self._reading = reading
@@ -139,10 +151,17 @@ class _Reader:
         ids = pa.array([header_of(each, "ce_id") for each in headers], pa.binary())
         at = codes(np.full(len(batch), reading.partition), np.array([message.offset() for message in batch]))
         key = digests(pa.array(keys, pa.binary()))
+        source, numbers = at, np.full(len(batch), WHOLE)
+        if reading.source is not None and reading.parts:
+            source, numbers = parsed_parts(reading.source, ids)
+        elif reading.source is not None:
+            source = parsed(reading.source, ids)
         part = {
             "at": at,
             "sent_ms": np.array([message.timestamp()[1] for message in batch], np.int64),
-            "source": at if reading.source is None else parsed(reading.source, ids),
+            "source": source,
+            "part": numbers,
+            "parts": np.array([_count(each) for each in headers] if reading.parts else np.zeros(len(batch)), np.int64),
             "event": digests(ids),
             "key": key,
             "payload": payload_digests(keys, values),
@@ -154,7 +173,7 @@ class _Reader:
 
     def records(self) -> Records:
         kinds: dict[str, Any] = {"at": np.int64, "source": np.int64, "sent_ms": np.int64, "revision": np.int64}
-        kinds |= {"readable": np.bool_, "redriven": np.bool_, "verdict": np.int16}
+        kinds |= {"part": np.int64, "parts": np.int64, "readable": np.bool_, "redriven": np.bool_, "verdict": np.int16}
         names = (*kinds, "event", "key", "payload", "row")
         arrays = {
             name: concatenated([part[name] for part in self._parts], kinds.get(name, np.uint64)) for name in names

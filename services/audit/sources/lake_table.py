@@ -19,7 +19,7 @@ from services.audit.errors import CouldNotAudit
 from services.audit.sources.progress import advance
 from services.audit.sources.s3 import file_system
 from services.audit.values.digest import Digests, digests
-from services.audit.values.place import NOWHERE, Codes, codes, concatenated, parsed
+from services.audit.values.place import NOWHERE, WHOLE, Codes, Parts, codes, concatenated, parsed, parsed_parts
 from services.audit.values.shape import Shape, row_digests
 
 _BATCH_ROWS = 32_768
@@ -39,11 +39,12 @@ class File:
 @dataclass(frozen=True, slots=True)
 class Rows:
     """One entry of each array for each row: as in `Records`, `at` is the record's place in its topic, `source` that of
-    the raw record.
+    the raw record, `part` which part of that it is.
     """
 
     at: Codes
     source: Codes
+    part: Parts
     revision: np.ndarray[Any, np.dtype[np.int64]]
     row: Digests
 
@@ -53,12 +54,13 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class TableReading:
-    """Which files to read, and how. `source` is the topic that `coordinate` is of."""
+    """Which files to read, and how. `source` is the topic that `coordinate` is of, with `parts` where one of its records may have several."""
 
     s3: S3Settings
     files: tuple[File, ...]
     schema: str
     source: str
+    parts: bool = False
 
 
 class LakeTable:
@@ -130,13 +132,14 @@ def read_files(reading: TableReading) -> Rows:
         try:
             with pq.ParquetFile(system.open_input_file(f"{reading.s3.bucket}/{file.key}")) as content:
                 for batch in _batches(content, shape, file):
-                    parts.append(_rows(batch, shape, reading.source))
+                    parts.append(_rows(batch, shape, reading))
                     advance(len(parts[-1]))
         except OSError as error:
             raise CouldNotAudit(f"{file.key} can't be read: {error}") from error
     return Rows(
         concatenated([part.at for part in parts], np.int64),
         concatenated([part.source for part in parts], np.int64),
+        concatenated([part.part for part in parts], np.int64),
         concatenated([part.revision for part in parts], np.int64),
         concatenated([part.row for part in parts], np.uint64),
     )
@@ -154,7 +157,7 @@ def _batches(content: Any, shape: Shape, file: File) -> Iterator[dict[str, pa.Ar
         yield columns
 
 
-def _rows(columns: Mapping[str, pa.Array], shape: Shape, source: str) -> Rows:
+def _rows(columns: Mapping[str, pa.Array], shape: Shape, reading: TableReading) -> Rows:
     partition, offset = columns["record_partition"], columns["record_offset"]
     rows = len(offset)
     at = codes(pc.fill_null(partition, 0).to_numpy(), pc.fill_null(offset, 0).to_numpy())
@@ -162,10 +165,16 @@ def _rows(columns: Mapping[str, pa.Array], shape: Shape, source: str) -> Rows:
     fields = shape.field_digests(columns, rows)
     if "recorded_at" not in shape.columns:
         fields["recorded_at"] = digests(columns["recorded_at"])
-    revision = columns.get("revision")
+    revision, coordinates = columns.get("revision"), columns["coordinate"]
+    source, part = (
+        parsed_parts(reading.source, coordinates)
+        if reading.parts
+        else (parsed(reading.source, coordinates), np.full(rows, WHOLE))
+    )
     return Rows(
         at,
-        parsed(source, columns["coordinate"]),
+        source,
+        part,
         np.zeros(rows, np.int64) if revision is None else pc.fill_null(revision, 0).to_numpy().astype(np.int64),
         row_digests(fields, rows),
     )

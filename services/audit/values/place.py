@@ -15,6 +15,10 @@ from contracts.records.coordinates import pattern
 Codes = npt.NDArray[np.int64]
 """partition * 2**44 + offset: sorted as partition and offset are. -1: nowhere in the topic."""
 
+Parts = npt.NDArray[np.int64]
+"""Which part of a raw record each is, from 0 on; WHOLE where one record becomes one."""
+
+WHOLE = -1
 _OFFSET_BITS = 44
 NOWHERE = -1
 ENDLESS = 1 << _OFFSET_BITS
@@ -51,18 +55,26 @@ def coordinate(topic: str, code: int) -> str:
 
 def parsed(topic: str, coordinates: pa.Array) -> Codes:
     """The codes of `topic`'s coordinates among texts (string or binary); NOWHERE for all others."""
-    found = pc.extract_regex(coordinates, pattern(topic))
-    # Flattened, for the children of a null struct are not null themselves.
-    partitions, offsets = (
-        pc.fill_null(child.cast(pa.string()).cast(pa.int64()), 0).to_numpy() for child in found.flatten()
-    )
-    nowhere = found.is_null().to_numpy(zero_copy_only=False)
+    (partitions, offsets), nowhere = _numbers(topic, coordinates, parts=False)
     return np.where(nowhere, NOWHERE, codes(partitions, offsets))
+
+
+def parsed_parts(topic: str, coordinates: pa.Array) -> tuple[Codes, Parts]:
+    """`parsed` of coordinates with parts, and these; WHOLE where there is no such coordinate."""
+    (partitions, offsets, parts), nowhere = _numbers(topic, coordinates, parts=True)
+    return np.where(nowhere, NOWHERE, codes(partitions, offsets)), np.where(nowhere, WHOLE, parts)
 
 
 def places(topic: str, coordinates: Iterable[str]) -> Codes:
     """The codes of texts, as `parsed` has them."""
     return parsed(topic, pa.array(list(coordinates), pa.string()))
+
+
+def _numbers(topic: str, coordinates: pa.Array, *, parts: bool) -> tuple[list[Codes], npt.NDArray[np.bool_]]:
+    found = pc.extract_regex(coordinates, pattern(topic, parts=parts))
+    # Flattened, for the children of a null struct are not null themselves.
+    values = [pc.fill_null(child.cast(pa.string()).cast(pa.int64()), 0).to_numpy() for child in found.flatten()]
+    return values, found.is_null().to_numpy(zero_copy_only=False)
 
 
 def concatenated(parts: Sequence[npt.NDArray[Any]], kind: Any) -> npt.NDArray[Any]:

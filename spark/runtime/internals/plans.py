@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 _PASSING_ON = ("Project", "SubqueryAlias")
 """Steps that give one row for each that they get."""
 FILTER = "Filter"
 """The step that gives the row that it gets, or none."""
+EXPLODE = "Generate"
+"""The step that gives a row for each element of an array."""
+INLINE = "Inline"
+"""What explodes an array of structs into a column for each of their fields."""
+ARRAY, ELEMENT = "__array", "__element"
+"""Columns of a frame that is exploded, before and after."""
 
 
 class NotRowByRow(Exception):
@@ -28,6 +35,11 @@ def items(seq: Any) -> list[Any]:
     return [seq.apply(i) for i in range(seq.size())]
 
 
+def kind_of(expression: Any) -> str:
+    """The class of an expression in a plan."""
+    return str(expression.getClass().getSimpleName())
+
+
 def unchanged(made: DataFrame, source: DataFrame) -> frozenset[str]:
     """The columns of `made` that are those of `source` with the same name, as they were there."""
     there = _ids(source)
@@ -43,17 +55,17 @@ def used(made: DataFrame, source: DataFrame) -> frozenset[str]:
     while children := items(node.children()):
         is_filter = node.nodeName() == FILTER
         for each in items(node.expressions()):
-            if is_filter or each.getClass().getSimpleName() != "AttributeReference":
+            if is_filter or kind_of(each) != "AttributeReference":
                 found.update(attribute.exprId().id() for attribute in items(each.references().toSeq()))
         (node,) = children
     return frozenset(names[number] for number in found if number in names)
 
 
 def steps(made: DataFrame, source: DataFrame) -> Iterator[Any]:
-    """The plan's nodes from `made` down to `source`, that excluded. Raises NotRowByRow where one is neither projection nor filter."""
+    """The plan's nodes from `made` down to `source`, that excluded. Raises NotRowByRow where one is no projection, filter or explode."""
     end, node = _plan(source), _plan(made)
     while not node.fastEquals(end):
-        if node.nodeName() not in (*_PASSING_ON, FILTER):
+        if node.nodeName() not in (*_PASSING_ON, FILTER, EXPLODE):
             raise NotRowByRow(str(node.nodeName()))
         yield node
         (node,) = items(node.children())
@@ -68,10 +80,18 @@ def expressions(node: Any) -> Iterator[Any]:
         left += items(found.children())
 
 
-def carrying(made: DataFrame, source: DataFrame, whole: DataFrame, unfiltered: str | None = None) -> DataFrame:
+def carrying(
+    made: DataFrame,
+    source: DataFrame,
+    whole: DataFrame,
+    unfiltered: str | None = None,
+    exploded: Callable[[DataFrame], DataFrame] | None = None,
+) -> DataFrame:
     """`made`, which was made of `source`, with the columns that `whole` has beyond those; `source` is a selection of `whole`.
 
-    No filter takes away a row where the column `unfiltered` of `whole` is not null. Raises NotRowByRow.
+    No filter takes away a row where the column `unfiltered` of `whole` is not null. In place of an explode goes `exploded`: it is given a
+    frame with the array as `ARRAY`, returns one with an `ELEMENT` in each row, and its further columns with two underscores before their
+    name are carried, too. Raises NotRowByRow.
     """
     nodes = list(steps(made, source))
     if not nodes:
@@ -83,15 +103,46 @@ def carrying(made: DataFrame, source: DataFrame, whole: DataFrame, unfiltered: s
     catalyst = jvm.org.apache.spark.sql.catalyst
     kept = [each for each in attributes if each.name() == unfiltered]
     for node in reversed(nodes):
-        if node.nodeName() == "Project":
+        if node.nodeName() == EXPLODE and exploded is not None:
+            plan = _exploded(spark, node, plan, exploded)
+            names = {each.name() for each in attributes}
+            attributes = [each for each in items(plan.output()) if each.name() in names or each.name().startswith("__")]
+        elif node.nodeName() == "Project":
             columns = _seq(jvm, [*items(node.projectList()), *attributes])
             plan = catalyst.plans.logical.Project(columns, plan)
-        elif node.nodeName() == FILTER and kept:
+        elif node.nodeName() == FILTER and kept:  # below an explode: above, it is refused
             condition = catalyst.expressions.Or(catalyst.expressions.IsNotNull(kept[0]), node.condition())
             plan = catalyst.plans.logical.Filter(condition, plan)
         else:
             plan = node.withNewChildren(_seq(jvm, [plan]))
     return frame_of(spark, plan)
+
+
+def _exploded(spark: SparkSession, node: Any, plan: Any, exploded: Callable[[DataFrame], DataFrame]) -> Any:
+    """A plan in place of the explode `node` over `plan`, whose output has the columns of both under their ids."""
+    jvm: Any = spark.sparkContext._jvm
+    new_id = items(_plan(spark.range(0)).output())[0].exprId()
+    array = _alias(jvm, node.generator().child(), ARRAY, new_id)
+    before = jvm.org.apache.spark.sql.catalyst.plans.logical.Project(_seq(jvm, [*items(plan.output()), array]), plan)
+    after = exploded(frame_of(spark, before))
+    element = F.col(ELEMENT)
+    fields = [element]
+    if kind_of(node.generator()) == INLINE:
+        fields = [element[name] for name in after.select(f"{ELEMENT}.*").columns]
+    made = [f"{ELEMENT}_{number}" for number in range(len(fields))]
+    after = after.select("*", *[field.alias(name) for name, field in zip(made, fields, strict=True)])
+    outputs = items(_plan(after).output())
+    kept, found = outputs[: -len(made)], outputs[-len(made) :]
+    given = zip(found, items(node.generatorOutput()), strict=True)
+    own = [_alias(jvm, value, each.name(), each.exprId()) for value, each in given]
+    kept = [each for each in kept if each.name() != ELEMENT]
+    return jvm.org.apache.spark.sql.catalyst.plans.logical.Project(_seq(jvm, [*kept, *own]), _plan(after))
+
+
+def _alias(jvm: Any, expression: Any, name: str, number: Any) -> Any:
+    nothing = jvm.scala.Option.apply(None)
+    make = jvm.org.apache.spark.sql.catalyst.expressions.Alias
+    return make(expression, name, number, _seq(jvm, []), nothing, _seq(jvm, []))
 
 
 def _plan(frame: DataFrame) -> Any:

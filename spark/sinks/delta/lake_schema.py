@@ -13,7 +13,11 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 from contracts.definitions.topic import TopicContract
 
 OWN_COLUMNS = (
-    StructField("coordinate", StringType(), metadata={"comment": "topic/partition/offset of the raw record."}),
+    StructField(
+        "coordinate",
+        StringType(),
+        metadata={"comment": "topic/partition/offset of the raw record; /part, too, where it has several."},
+    ),
     StructField("record_partition", IntegerType(), metadata={"comment": "Partition of the record in this topic."}),
     StructField("record_offset", LongType(), metadata={"comment": "Offset of the record in its partition."}),
     StructField("recorded_at", TimestampType(), metadata={"comment": "Timestamp of the record: when it was sent."}),

@@ -12,7 +12,7 @@ import pyarrow as pa
 from spark.sinks.delta.lake_table import TableWriter
 from spark.sinks.delta.table_files import IDENTITY
 
-_RECORD = ["raw", "raw_offset", "revision"]
+_RECORD = ["raw", "raw_offset", "part", "revision"]
 
 
 def identities(streams: Sequence[bytes]) -> pd.DataFrame:
@@ -38,6 +38,7 @@ def repeats(found: pd.DataFrame, table: TableWriter) -> dict[int, npt.NDArray[np
         if below.empty:
             continue
         coordinates = below["raw"].astype(str) + "/" + below["raw_offset"].astype(str)
+        coordinates += ("/" + below["part"].astype(str)).where(below["part"] >= 0, "")
         wanted = list(zip(coordinates, below["revision"], strict=True))
         # One range for each: a partition that was added begins at 0, beside others at millions.
         by_raw = below.groupby("raw", observed=True)["raw_offset"]

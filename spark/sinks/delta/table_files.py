@@ -36,12 +36,13 @@ IDENTITY = pa.schema(
     [
         ("raw", pa.string()),
         ("raw_offset", pa.int64()),
+        ("part", pa.int32()),
         ("revision", pa.int32()),
         ("record_partition", pa.int32()),
         ("record_offset", pa.int64()),
     ]
 )
-"""One row for each record that was derived from a raw one; `raw` is "topic/partition"."""
+"""One row for each record that was derived from a raw one; `raw` is "topic/partition", `part` -1 where one record becomes one."""
 
 _ROWS_AT_ONCE = 25_000
 _BYTES_AT_ONCE = 16 << 20
@@ -62,7 +63,7 @@ _NOT_REPEATED = ("coordinate", "record_offset", "raw_offset")
 @dataclass(frozen=True, slots=True)
 class FilePlan:
     """What every task of a batch needs to know. `prefix` is the table's folder in the bucket; `derived_from` is the topic of the
-    raw records, if these are derived, and `raw_ends` its partitions, each with the offset after the last, None if there is no
+    raw records, if these are derived, of which one may have several `parts` here, and `raw_ends` its partitions, each with the offset after the last, None if there is no
     such topic by now; `left_out` are, by partition of the topic, the sorted offsets of records that the table has already.
     """
 
@@ -70,6 +71,7 @@ class FilePlan:
     prefix: str
     topic: str
     derived_from: str | None
+    parts: bool
     raw_ends: Mapping[int, int] | None
     event_fields: Sequence[str]
     partition_by: Sequence[str]
@@ -267,9 +269,7 @@ def rows_of(batch: pa.RecordBatch, plan: FilePlan) -> tuple[pa.RecordBatch, pa.R
     place = pc.binary_join_element_wise(text(plan.topic)[0], partition.cast(pa.string()), slash)
     derived = _derived(event_id, plan)
     coordinate = pc.if_else(derived, event_id, pc.binary_join_element_wise(place, offset.cast(pa.string()), slash))
-    parts = pc.split_pattern(coordinate, "/", max_splits=1, reverse=True).flatten()
-    places = np.arange(batch.num_rows) * 2
-    raw, raw_offset = parts.take(numbers(places)), parts.take(numbers(places + 1)).cast(pa.int64())
+    raw, raw_offset, part = _split(coordinate, derived, plan)
     own = {
         "coordinate": coordinate,
         "record_partition": partition,
@@ -281,19 +281,32 @@ def rows_of(batch: pa.RecordBatch, plan: FilePlan) -> tuple[pa.RecordBatch, pa.R
     columns = events | {name: values for name, values in own.items() if name not in events}
     rows = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
     revision = events["revision"] if "revision" in events else numbers(np.zeros(batch.num_rows, np.int32))
-    identity = pa.RecordBatch.from_arrays([raw, raw_offset, revision, partition, offset], schema=IDENTITY)
+    identity = pa.RecordBatch.from_arrays([raw, raw_offset, part, revision, partition, offset], schema=IDENTITY)
     return rows, identity.filter(derived)
+
+
+def _split(coordinate: pa.Array, derived: pa.Array, plan: FilePlan) -> tuple[pa.Array, pa.Array, pa.Array]:
+    """Of coordinates "topic/partition", offset and part, -1 where there is none."""
+    part = np.full(len(coordinate), -1, np.int32)
+    if plan.parts and derived.true_count:
+        there = derived.to_numpy(zero_copy_only=False)
+        found = pc.replace_substring_regex(coordinate.filter(derived), "^.*/", "")
+        part[there] = found.cast(pa.int32()).to_numpy()
+        coordinate = pc.if_else(derived, pc.replace_substring_regex(coordinate, "/[^/]*$", ""), coordinate)
+    texts = pc.split_pattern(coordinate, "/", max_splits=1, reverse=True).flatten()
+    places = np.arange(len(coordinate)) * 2
+    return texts.take(numbers(places)), texts.take(numbers(places + 1)).cast(pa.int64()), numbers(part)
 
 
 def _derived(event_id: pa.Array, plan: FilePlan) -> pa.Array:
     """Whether each event's id is the coordinate of a raw record that there is; an id of somebody else's may only look like one."""
     if plan.derived_from is None:
         return mask(np.zeros(len(event_id), np.bool_))
-    found = pc.fill_null(pc.match_substring_regex(event_id, pattern(plan.derived_from)), False)
+    found = pc.fill_null(pc.match_substring_regex(event_id, pattern(plan.derived_from, parts=plan.parts)), False)
     if plan.raw_ends is None or found.true_count == 0:
         return found
     parts = pc.split_pattern(event_id.filter(found), "/").flatten()
-    places = np.arange(found.true_count) * 3
+    places = np.arange(found.true_count) * (4 if plan.parts else 3)
     partition, offset = (parts.take(numbers(places + at)).cast(pa.int64()).to_numpy() for at in (1, 2))
     inside = np.zeros(len(event_id), np.bool_)
     ends = np.zeros(max(plan.raw_ends, default=0) + 1, np.int64)

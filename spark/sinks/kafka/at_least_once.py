@@ -10,6 +10,7 @@ from typing import Any
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
+from contracts.records.coordinates import PARTS
 from contracts.servers.brokers import partitions_of
 from contracts.settings import KafkaSettings
 from spark.lookups.lookup import Lookup
@@ -90,10 +91,12 @@ def kafka_records(rows: DataFrame, route: Route) -> DataFrame:
     source = F.lit(route.source)
     # Those that are the same for every record stand alone: one literal, which costs nothing per record.
     constant = header_array({name: F.lit(text) for name, text in route.constant_headers.items()})
+    part = F.col("part") if route.parts else None
     derived = F.concat(
-        header_array({"ce_id": coordinate(source, F.col("partition"), F.col("offset"))}),
+        header_array({"ce_id": coordinate(source, F.col("partition"), F.col("offset"), part)}),
         constant,
         *[header_if_any(name, F.col(name)) for name in PASSED_ON],
+        *([header_array({PARTS: F.col("parts")})] if route.parts else []),
     )
     timestamp = F.timestamp_millis("timestamp_ms").alias("timestamp")
     record = F.struct(source.alias("topic"), "partition", "offset", timestamp, "headers", "stump")

@@ -26,7 +26,7 @@ PASSED_ON = {"ce_time": "ce_time", "ce_causationid": "ce_id", "traceparent": "tr
 @dataclass(frozen=True, slots=True)
 class Route:
     """From which topic to which; `query` is who does it: consumer group, connector name and CloudEvents source. `filters`: not every
-    record of the source comes out.
+    record of the source comes out; `parts`: of one there may come several.
     """
 
     query: str
@@ -34,6 +34,7 @@ class Route:
     target: str
     dead_letters: str
     filters: bool = False
+    parts: bool = False
 
     @property
     def constant_headers(self) -> dict[str, str]:
@@ -96,8 +97,11 @@ def outgoing(made: DataFrame, value: Column, unmatched: Column) -> DataFrame:
     * `headers`: the original ones of a bad record, null for a good one
     * `stump`: that of `spark.records.dead_letters.kept`; null for a good record
     * `unmatched` string: the lookups that had no row, with commas between; null for a bad record. No sink writes it
+    * `part` int, `parts` string, if `made` has `__part` and `__parts`: the number of the record among those that come of the raw one, and
+      how many these are; null for a bad record
     """
     is_good, bad = F.expr("__reason IS NULL"), kept(F.col("__record"))
+    parts = ["__part AS part", "string(__parts) AS parts"] if "__part" in made.columns else []
     return made.select(
         "__record.partition",
         "__record.offset",
@@ -110,6 +114,7 @@ def outgoing(made: DataFrame, value: Column, unmatched: Column) -> DataFrame:
         F.when(~is_good, bad["headers"]).alias("headers"),
         F.when(is_good, unmatched).alias("unmatched"),
         F.when(~is_good, bad["stump"]).alias("stump"),
+        *map(F.expr, parts),
     )
 
 

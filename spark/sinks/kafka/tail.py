@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 
 from contracts.dead_letters.log import wait_for_open_transactions
 from contracts.errors import ConsumeError
-from contracts.records.coordinates import place_in
+from contracts.records.coordinates import PARTS, part_in, place_in
 from contracts.records.dead_letter_headers import ERRORS
 from contracts.records.headers import header_of, headers_of
 from contracts.servers.brokers import partitions_of, watermarks
@@ -189,7 +189,33 @@ def source_offset(message: Message, route: Route) -> tuple[int, int] | None:
     headers = headers_of(message)
     if message.topic() == route.dead_letters and header_of(headers, f"{ERRORS}connector.name") != route.query.encode():
         return None
-    return place_in(route.source, header_of(headers, "ce_id"))
+    event_id = header_of(headers, "ce_id")
+    if route.parts and message.topic() == route.target:
+        found = part_in(route.source, event_id)
+        return None if found is None else found[:2]
+    return place_in(route.source, event_id)
+
+
+class _Parts:
+    """Tells of each source record when all that came of it was seen: at least once may have written some parts of it only."""
+
+    def __init__(self, route: Route) -> None:
+        self._route = route
+        self._seen: dict[tuple[int, int], set[int]] = {}
+
+    def are_all_there(self, message: Message) -> bool:
+        """Whether a record of the target topics is the last missing one of its source record's."""
+        headers = headers_of(message)
+        found = part_in(self._route.source, header_of(headers, "ce_id"))
+        if not self._route.parts or message.topic() != self._route.target or found is None:
+            return True
+        partition, offset, part = found
+        seen = self._seen.setdefault((partition, offset), set())
+        seen.add(part)
+        if str(len(seen)).encode() != header_of(headers, PARTS):
+            return False
+        del self._seen[partition, offset]
+        return True
 
 
 def _taken(kafka: KafkaSettings, route: Route, at: TopicPartition, there: set[int]) -> Taken:
@@ -304,6 +330,7 @@ class _Tail:
                         left[topic, partition] = last
                         starts.append(TopicPartition(topic, partition, start))
             consumer.assign(starts)
+            parts = _Parts(self._route)
             deadline = time.monotonic() + _TIMEOUT_SECONDS
             while left:
                 self._pause(0)
@@ -324,7 +351,7 @@ class _Tail:
                         continue
                     if error is None and offset < left[where]:
                         coordinate = source_offset(message, self._route)
-                        if coordinate is not None:
+                        if coordinate is not None and parts.are_all_there(message):
                             yield coordinate
                     if offset + (error is None) >= left[where]:
                         del left[where]

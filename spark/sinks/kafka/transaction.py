@@ -13,7 +13,7 @@ import warnings
 from base64 import b64decode
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import astuple, dataclass
 from typing import Any
@@ -24,6 +24,7 @@ from pyspark import SparkContext, TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from contracts.records.coordinates import PARTS
 from contracts.records.dead_letter_headers import Header, dead_letter_headers, stump_headers
 from contracts.servers.brokers import retried, watermarks
 from contracts.servers.producer_config import PRODUCER_CONFIG
@@ -39,6 +40,7 @@ the timestamps and unmatched, counts by lookup; and refused, a sentence when it 
 else null."""
 
 _COLUMNS = ("offset", "timestamp_ms", "key", "value", "bad", *PASSED_ON)
+_PART_COLUMNS = ("part", "parts")
 _RANGES = "headrace.ranges"
 _TIMEOUT_SECONDS = 30.0
 _TRANSACTION_SECONDS = 60.0
@@ -95,7 +97,8 @@ def sending(rows: DataFrame, plan: Plan) -> DataFrame:
     row has, reason, error, headers and stump, goes as one JSON text.
     """
     bad = F.when(F.col("reason").isNotNull(), F.to_json(F.struct("reason", "error", "headers", "stump")))
-    columns = rows.withColumn("bad", bad).select("partition", *_COLUMNS, "unmatched")
+    parts = _PART_COLUMNS if plan.route.parts else ()
+    columns = rows.withColumn("bad", bad).select("partition", *_COLUMNS, "unmatched", *parts)
     return map_whole(columns, functools.partial(send, plan), RESULT)
 
 
@@ -249,16 +252,19 @@ class _Task:
 
     def _take_in(self, batches: Iterator[pa.RecordBatch], taken: int) -> None:
         self._begin(taken)
+        last = taken - 1
         try:
             for batch in batches:
-                if batch.num_rows and batch.column("partition")[0].as_py() != self.range.partition:
+                if not batch.num_rows:
+                    continue
+                if batch.column("partition")[0].as_py() != self.range.partition:
                     raise RuntimeError(f"rows of another partition in the task of {self.range}")
+                # Between two records, not between two parts of one.
+                if self._is_due() and batch.column("offset")[0].as_py() > last:
+                    self._commit(last + 1)
+                    self._begin(last + 1)
                 self._send(batch, taken)
-                open_rows = self._good + self._bad
-                if open_rows >= self._plan.transaction_records or (open_rows and self._is_long()):
-                    position = batch.column("offset")[-1].as_py() + 1
-                    self._commit(position)
-                    self._begin(position)
+                last = batch.column("offset")[-1].as_py()
             # All rows came, or `batches` had raised. The range's end, not the last row's: markers of transactions are offsets too.
             self._commit(self.range.end)
         except BaseException:
@@ -269,23 +275,33 @@ class _Task:
         """The rows of a batch from offset `taken` on. Every microsecond here is a second per million records."""
         target, constant, coordinate = self._route.target, self._constant, f"{self.range.topic}/{self.range.partition}/"
         produce = self._producer.produce
-        columns = [batch.column(name).to_pylist() for name in _COLUMNS]
+        names = (*_COLUMNS, *_PART_COLUMNS) if self._route.parts else _COLUMNS
+        columns = [batch.column(name).to_pylist() for name in names]
         if skipped := bisect_left(columns[0], taken):
             self.skipped += skipped
             columns = [column[skipped:] for column in columns]
         self._count(columns[1], batch.column("unmatched").to_pylist()[skipped:])
+        if self._route.parts:
+            *columns, numbers, parts = columns
+            ids: Iterable[str] = [f"{offset}/{number}" for offset, number in zip(columns[0], numbers, strict=True)]
+        else:
+            ids, parts = map(str, columns[0]), [None] * len(columns[0])
         first, second, third = PASSED_ON  # a loop over them would take half a microsecond
-        for offset, timestamp_ms, key, value, bad, of_first, of_second, of_third in zip(*columns, strict=True):
+        for offset, timestamp_ms, key, value, bad, of_first, of_second, of_third, own_id, of_parts in zip(
+            *columns, ids, parts, strict=True
+        ):
             sent: list[Header]
             if bad is None:
                 topic, timestamp_ms = target, 0
-                sent = [("ce_id", coordinate + str(offset)), *constant]
+                sent = [("ce_id", coordinate + own_id), *constant]
                 if of_first is not None:
                     sent.append((first, of_first))
                 if of_second is not None:
                     sent.append((second, of_second))
                 if of_third is not None:
                     sent.append((third, of_third))
+                if of_parts is not None:
+                    sent.append((PARTS, of_parts))
                 self._good += 1
             else:
                 topic, sent = self._route.dead_letters, self._dead_letter_headers(bad, coordinate + str(offset))
@@ -349,8 +365,11 @@ class _Task:
         self._began, self._start = time.monotonic(), start
         self._good = self._bad = 0
 
-    def _is_long(self) -> bool:
-        return time.monotonic() - self._began > self._plan.transaction_seconds
+    def _is_due(self) -> bool:
+        """Whether what is open is to be committed."""
+        open_rows = self._good + self._bad
+        is_long = time.monotonic() - self._began > self._plan.transaction_seconds
+        return open_rows >= self._plan.transaction_records or (open_rows > 0 and is_long)
 
     def _commit(self, position: int) -> None:
         """Everything since `_begin` and the position, or nothing."""

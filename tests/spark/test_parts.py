@@ -1,0 +1,181 @@
+"""Pipelines that make several records of one: their parts are numbered, and a record that can't be made whole is one dead letter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.avro.functions import from_avro
+
+from contracts.definitions.catalog import Catalog
+from spark.pipeline import Pipeline
+from spark.pipelines.airports_served import airports_served
+from spark.queries.derivation import Derivation, check, derived
+from spark.records.decode import events
+from spark.records.schemas import WriterSchemas
+from spark.runtime.errors import PipelineUnfit
+from tests.spark.records import body, framed, raw_frame
+from tests.spark.test_pipelines import an_arrival
+
+ARRIVED, SERVED = airports_served.source, airports_served.target
+Function = Callable[[DataFrame], DataFrame]
+
+
+def made_by(function: Function) -> Pipeline:
+    return Pipeline("airports_served", ARRIVED, SERVED, (), function)
+
+
+def served(role: str, airport: Column) -> Column:
+    return F.struct(F.lit(role).alias("served_as"), airport.alias("airport"))
+
+
+def both() -> Column:
+    return F.array(served("origin", F.col("origin")), served("destination", F.col("destination")))
+
+
+def inlined(arrivals: DataFrame) -> DataFrame:
+    return arrivals.select("*", F.inline(both()))
+
+
+def of_structs(arrivals: DataFrame) -> DataFrame:
+    return arrivals.withColumn("x", F.explode(both())).select("*", "x.served_as", "x.airport").drop("x")
+
+
+def of_texts(arrivals: DataFrame) -> DataFrame:
+    texts = F.array("origin", "destination")
+    return arrivals.withColumn("served_as", F.lit("either")).withColumn("airport", F.explode(texts))
+
+
+def of_the_far(arrivals: DataFrame) -> DataFrame:
+    """A filter before, and none of a record whose array is empty."""
+    some = F.when(F.col("carrier") == "UA", both()).otherwise(
+        F.array().cast("array<struct<served_as: string, airport: string>>")
+    )
+    return arrivals.where("distance_miles > 1000").select("*", F.inline(some))
+
+
+def rows(spark: SparkSession, catalog: Catalog, function: Function, *flights: dict[str, Any]) -> list[Any]:
+    schema = catalog.schema(ARRIVED)
+    raw = raw_frame(spark, *[framed(7, body(flight, schema)) for flight in flights], b"no event")
+    schemas = WriterSchemas(f"{ARRIVED}-value", schema, {7: schema})
+    derivation = Derivation(spark, made_by(function), catalog, 300)
+    made = derivation.to_rows(schemas, derivation.sides({}), {})(raw)
+    event = from_avro(F.substring("value", 6, 1 << 20), catalog.schema(SERVED), {"mode": "PERMISSIVE"})
+    good = F.when(F.col("reason").isNull(), event)
+    return (
+        made.select("offset", "part", "parts", "reason", "error", good["served_as"], good["airport"])
+        .orderBy("offset", "part")
+        .collect()
+    )
+
+
+@pytest.mark.parametrize("function", [inlined, of_structs, of_texts, airports_served.function])
+def test_each_element_is_an_event_with_its_number(spark: SparkSession, catalog: Catalog, function: Function) -> None:
+    roles = ["either", "either"] if function is of_texts else ["origin", "destination"]
+    found = [tuple(row) for row in rows(spark, catalog, function, an_arrival(), an_arrival(origin="JFK"))]
+    assert found == [
+        (0, 0, "2", None, None, roles[0], "EWR"),
+        (0, 1, "2", None, None, roles[1], "IAH"),
+        (1, 0, "2", None, None, roles[0], "JFK"),
+        (1, 1, "2", None, None, roles[1], "IAH"),
+        (2, None, None, "WrongMagic", "the value does not begin with the byte 0x00", None, None),
+    ]
+
+
+def test_a_filter_or_an_empty_array_makes_none_and_a_bad_record_stays(spark: SparkSession, catalog: Catalog) -> None:
+    flights = (an_arrival(), an_arrival(distance_miles=1000), an_arrival(carrier="AA"))
+    assert [(row.offset, row.part) for row in rows(spark, catalog, of_the_far, *flights)] == [(0, 0), (0, 1), (3, None)]
+
+
+def lacking(arrivals: DataFrame) -> DataFrame:
+    name = F.nullif(F.col("destination"), F.lit("XXX"))
+    return arrivals.select("*", F.inline(F.array(served("origin", F.col("origin")), served("destination", name))))
+
+
+def wordy(arrivals: DataFrame) -> DataFrame:
+    long = F.when(F.col("destination") == "XXX", F.repeat(F.lit("x"), 16_385)).otherwise(F.col("destination"))
+    return arrivals.select("*", F.inline(F.array(served("origin", F.col("origin")), served("destination", long))))
+
+
+def thousands(arrivals: DataFrame) -> DataFrame:
+    many = F.array_repeat(served("origin", F.col("origin")), 1_001)
+    return arrivals.select("*", F.inline(F.when(F.col("destination") == "XXX", many).otherwise(both())))
+
+
+@pytest.mark.parametrize(
+    ("function", "reason", "error"),
+    [
+        (lacking, "NullField", "the schema has no null for what the pipeline makes of the record: airport"),
+        (wordy, "TooLong", "the pipeline computes texts of 16396 bytes, at most 16384 fit"),
+        (thousands, "TooMany", "the pipeline makes 1001 records of it, at most 1000 fit"),
+    ],
+)
+def test_a_record_with_one_bad_part_is_one_dead_letter(
+    spark: SparkSession, catalog: Catalog, function: Function, reason: str, error: str
+) -> None:
+    found = rows(spark, catalog, function, an_arrival(destination="XXX"), an_arrival())
+    assert [(row.offset, row.part, row.reason) for row in found] == [
+        (0, None, reason),
+        (1, 0, None),
+        (1, 1, None),
+        (2, None, "WrongMagic"),
+    ]
+    assert found[0].error == error
+
+
+@pytest.mark.parametrize(
+    ("function", "why"),
+    [
+        (lambda arrivals: inlined(arrivals).where("airport != 'XXX'"), "filters or computes after it has exploded"),
+        (lambda arrivals: inlined(arrivals).withColumn("x", F.upper("airport")), "filters or computes after"),
+        (
+            lambda arrivals: arrivals.select("*", F.inline(both())).withColumnsRenamed(
+                {"airport": "x", "origin": "airport"}
+            ),
+            "renames origin to airport, airport to x",
+        ),
+        (
+            lambda arrivals: arrivals.withColumn("x", F.explode(both())).select(
+                "*", F.col("x.airport").alias("served_as"), "x.airport"
+            ),
+            "renames airport to served_as",
+        ),
+        (lambda arrivals: arrivals.select("*", F.inline_outer(both())), "only explode and inline of an array"),
+        (lambda arrivals: arrivals.select("*", F.posexplode(F.array("origin"))), "only explode and inline of an array"),
+        (lambda arrivals: arrivals.select("*", F.explode(F.create_map("origin", "origin"))), "only explode and inline"),
+        (lambda arrivals: inlined(arrivals.withColumn("y", F.explode(F.array("origin")))), "explodes 2 arrays"),
+        (lambda arrivals: arrivals.withColumn("airport", F.col("origin")), "explodes 0 arrays"),
+        (
+            lambda arrivals: arrivals.select("*", F.explode(F.sequence(F.lit(0), F.col("distance_miles"))).alias("x")),
+            "is as long as a field says",
+        ),
+        (
+            lambda arrivals: arrivals.select(
+                "*", F.explode(F.array_repeat("origin", F.col("distance_miles"))).alias("x")
+            ),
+            "is as long as a field says",
+        ),
+    ],
+    ids=range(11),
+)
+def test_what_would_leave_parts_without_number_is_refused(
+    spark: SparkSession, catalog: Catalog, function: Function, why: str
+) -> None:
+    with pytest.raises(PipelineUnfit, match=why):
+        check(spark, made_by(function), catalog)
+
+
+def test_the_function_gets_what_it_would_in_a_test_of_its_own(spark: SparkSession, catalog: Catalog) -> None:
+    schema = catalog.schema(ARRIVED)
+    decoded = events(
+        raw_frame(spark, framed(7, body(an_arrival(), schema))), WriterSchemas(f"{ARRIVED}-value", schema, {7: schema})
+    )
+    decoded = decoded.withColumn("unmatched", F.array().cast("array<string>"))
+    own = [
+        row.asDict() for row in airports_served(decoded.drop("__reason", "__error", "__record", "unmatched")).collect()
+    ]
+    platform = derived(airports_served, decoded).orderBy("__part").collect()
+    assert [{name: row[name] for name in own[0]} for row in platform] == own
