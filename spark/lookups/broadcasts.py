@@ -32,23 +32,22 @@ class Broadcasts:
         """For `spark.lookups.join.look_up`; sent again only when one of the dimensions was read anew."""
         if dimensions != self._of:
             planned = self._make(dimensions)
-            self._sides = [kept(side, lookup.found) for side, lookup in zip(planned, self._lookups, strict=True)]
+            self._sides = [kept(side, lookup.keys) for side, lookup in zip(planned, self._lookups, strict=True)]
             self._of = dimensions
         return self._sides
 
 
-def kept(side: DataFrame, key: str) -> DataFrame:
-    """The rows of `side`, as the right side of a broadcast join on its text column `key`, which must not be nullable.
+def kept(side: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """The rows of `side`, as the right side of a broadcast join on its columns `keys`, in this order; they must not be nullable.
 
     They are sent when they are first joined, and never again. Only a join right on them takes them so: Spark plans one with
     a projection or filter in between as if there were no broadcast, and fails.
     """
     spark = side.sparkSession
-    planned = (
-        spark.range(1)
-        .select(F.col("id").cast("string").alias("probe"))
-        .join(F.broadcast(side), F.col("probe") == side[key], "left")
-    )
+    # Of the keys' own types: a cast of theirs would make it another broadcast than the one that a batch's join looks for.
+    probes = [F.concat("id", F.lit(key)).cast(side.schema[key].dataType).alias(f"probe{key}") for key in keys]
+    matches = [F.col(f"probe{key}") == side[key] for key in keys]
+    planned = spark.range(1).select(probes).join(F.broadcast(side), matches, "left")
     broadcast = _find(planned._jdf.queryExecution().executedPlan())
     jvm: Any = spark.sparkContext._jvm
     adaptive = jvm.org.apache.spark.sql.execution.adaptive

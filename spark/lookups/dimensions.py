@@ -39,11 +39,11 @@ _UNFIT = (DeltaError, ClientError, OSError, pa.ArrowException, ValueError, Analy
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """One version of a dimension table; `frame` is in memory, with the columns of the contract, `key` the one that tells its rows apart."""
+    """One version of a dimension table; `frame` is in memory, with the columns of the contract, `key` those that tell its rows apart."""
 
     version: int
     frame: DataFrame
-    key: str
+    key: tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -173,7 +173,7 @@ class Dimensions:
         columns = [F.col(column.name).cast(column.type) for column in contract.columns]
         frame = self._spark.createDataFrame(rows.cast(_never_null(rows.schema, contract.key))).select(columns)
         _log.info("dimension read", dimension=contract.name, version=table.version(), rows=rows.num_rows)
-        return Dimension(table.version(), frame, *contract.key)
+        return Dimension(table.version(), frame, contract.key)
 
     def _rows(self, uri: str) -> pa.Table:
         key = uri.removeprefix(f"s3://{self._bucket}/")

@@ -70,7 +70,7 @@ class EnrichedValue:
         """
         return [
             side.select(
-                lookup.found,
+                *lookup.keys,
                 *[field for field in lookup.fields if field in self._used],
                 *[encoded(self._schema, run.fields).alias(run.column) for run in self._runs if run.lookup is lookup],
             )

@@ -18,15 +18,15 @@ def dimensions_of(lookups: Sequence[Lookup]) -> list[str]:
 
 
 def sides(lookups: Sequence[Lookup], dimensions: Mapping[str, Dimension]) -> list[DataFrame]:
-    """Of each lookup the dimension's key, called `found`, and the fields that it fills in; no column more."""
+    """Of each lookup the dimension's key, called `keys`, and the fields that it fills in; no column more."""
     return [_side(lookup, dimensions[lookup.dimension]) for lookup in lookups]
 
 
 def look_up(events: DataFrame, lookups: Sequence[Lookup], looked_up: Sequence[DataFrame]) -> DataFrame:
     """Fill in what the `lookups` find in their sides; rows out = rows in, since a dimension's keys are unique.
 
-    Columns out: those of `events`, those of the sides but `found`, nulls for fields that a side leaves out, and `unmatched`, the names
-    of the lookups without a row. A null in the field that is looked up has none.
+    Columns out: those of `events`, those of the sides but `keys`, nulls for fields that a side leaves out, and `unmatched`, the names
+    of the lookups without a row. A null in a field that is looked up has none.
     """
     carried = [f"event.{name}" for name in events.columns]
     filled_in: list[str | Column] = []
@@ -34,20 +34,22 @@ def look_up(events: DataFrame, lookups: Sequence[Lookup], looked_up: Sequence[Da
     for lookup, side in zip(lookups, looked_up, strict=True):
         joined = joined.join(F.broadcast(side), _matches(lookup), how="left")
         there = side.columns
-        filled_in += [name for name in there if name != lookup.found]
+        filled_in += [name for name in there if name not in lookup.keys]
         filled_in += [F.lit(None).alias(name) for name in lookup.fields if name not in there]
     return joined.select(*carried, *filled_in, _unmatched(tuple(lookups)))
 
 
 def _side(lookup: Lookup, dimension: Dimension) -> DataFrame:
     filled_in = [F.col(column).alias(field) for field, column in lookup.fields.items()]
-    return dimension.frame.select(F.col(dimension.key).alias(lookup.found), *filled_in)
+    key = [F.col(column).alias(name) for column, name in zip(dimension.key, lookup.keys, strict=True)]
+    return dimension.frame.select(*key, *filled_in)
 
 
 @functools.cache
 def _matches(lookup: Lookup) -> Column:
     """Kept, like the names: parsing them would be a tenth of a small batch."""
-    return F.expr(f"event.{lookup.by} = {lookup.found}")
+    pairs = zip(lookup.by_fields, lookup.keys, strict=True)
+    return F.expr(" AND ".join(f"event.{field} = {key}" for field, key in pairs))
 
 
 @functools.cache

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lookup:
-    """A left join: the event's field `by` is looked up in the key of a `dimension`.
+    """A left join: the event's field `by` is looked up in the key of a `dimension`. If the key has several columns, `by` has as many
+    fields, in their order.
 
     `fields` are those that it fills in, each with the dimension's column that it comes from. `name` is what `unmatched` says where
     no row was found.
@@ -16,8 +17,18 @@ class Lookup:
 
     name: str
     dimension: str
-    by: str
+    by: str | tuple[str, ...]
     fields: Mapping[str, str]
+
+    @property
+    def by_fields(self) -> tuple[str, ...]:
+        """What `by` says, one field for each column of the key."""
+        return (self.by,) if isinstance(self.by, str) else self.by
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The columns of a side that hold the dimension's key, `found` first."""
+        return (self.found, *(f"{self.found}_{number}" for number in range(2, len(self.by_fields) + 1)))
 
     @property
     def found(self) -> str:

@@ -289,10 +289,20 @@ def _looked_up(pipeline: Pipeline, catalog: Catalog, source: Mapping[str, DataTy
         of = {column.name: _KINDS[column.type] for column in contract.columns}
         wrong = [f"{lookup.dimension} has no column {each}" for each in lookup.fields.values() if each not in of]
         wrong += [f"{each} is filled in already" for each in lookup.fields if each in found or each in source]
-        if len(contract.key) != 1:
-            wrong.append(f"{lookup.dimension} has a key of several columns, which no lookup can name yet")
-        elif lookup.by not in source or source[lookup.by] != of[contract.key[0]]:
-            wrong.append(f"{lookup.by} is no field of {pipeline.source} with the type of {contract.key[0]}")
+        by, key = lookup.by_fields, contract.key
+        if len(by) != len(key):
+            wrong.append(
+                f"{lookup.dimension} has the key {', '.join(key)}, it looks up by {', '.join(by)}: name one field for each"
+            )
+        elif len({*by}) < len(by):
+            # Spark would filter the dimension's rows by it, and a kept broadcast bears no filter.
+            wrong.append(f"it looks up by {', '.join(by)}: name each field once")
+        for field, column in zip(by, key, strict=False):
+            if field not in source:
+                wrong.append(f"{pipeline.source} has no field {field}")
+            elif source[field] != of[column]:
+                kinds = source[field].simpleString(), of[column].simpleString()
+                wrong.append(f"{field} is {kinds[0]}, the key column {column} of {lookup.dimension} is {kinds[1]}")
         if not _LOOKUP_NAME.fullmatch(lookup.name) or [each.found for each in pipeline.lookups].count(lookup.found) > 1:
             wrong.append("its name is not one of its own, of lower-case words with points between")
         if wrong:

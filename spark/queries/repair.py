@@ -231,7 +231,8 @@ def fields_again(
         [field["name"] for field in catalog.parsed_schema(name)["fields"]]
         for name in (pipeline.source, pipeline.target)
     )
-    needed = {*used, *(lookup.by for lookup in pipeline.lookups)}.intersection(source).difference(target)
+    looked_up = (field for lookup in pipeline.lookups for field in lookup.by_fields)
+    needed = {*used, *looked_up}.intersection(source).difference(target)
     if needed:
         raise PipelineUnfit(
             f"{pipeline.name} needs {', '.join(sorted(needed))}, which {pipeline.target} does not have: no row of its table can be repaired. "

@@ -30,7 +30,7 @@ def test_a_kept_side_is_computed_once(spark: SparkSession) -> None:
 
     key = F.coalesce(F.col("id").cast("string"), F.lit("")).alias("key")
     halves = spark.range(2).select(key, F.udf(counted, "double")("id").alias("value"))
-    side = kept(halves, "key")
+    side = kept(halves, ["key"])
     for _ in range(3):
         assert joined(spark, side) == [("0", 0.0), ("1", 0.5), ("2", None)]
     assert computed.value == 2
@@ -41,12 +41,12 @@ def test_a_kept_side_is_computed_once(spark: SparkSession) -> None:
 def test_sides_are_sent_again_when_a_dimension_was_read_anew(spark: SparkSession, catalog: Catalog) -> None:
     broadcasts = Broadcasts(departures_enriched.lookups, partial(sides, departures_enriched.lookups))
     held = {
-        name: Dimension(0, keyed(dimension(spark, catalog, name), name, catalog), *catalog.dimension(name).key)
+        name: Dimension(0, keyed(dimension(spark, catalog, name), name, catalog), catalog.dimension(name).key)
         for name in departures_enriched.dimensions
     }
     first = broadcasts.sides(held)
     assert broadcasts.sides(dict(held)) is first
-    assert broadcasts.sides({**held, "planes": Dimension(1, held["planes"].frame, "tail_number")}) is not first
+    assert broadcasts.sides({**held, "planes": Dimension(1, held["planes"].frame, ("tail_number",))}) is not first
 
 
 def keyed(frame: DataFrame, name: str, catalog: Catalog) -> DataFrame:

@@ -258,9 +258,9 @@ def _fields(catalog: Catalog) -> set[str]:
         (Lookup("mine", "airlines", "carrier", {"airline_name": "name"}), "airline_name is filled in already"),
         (
             Lookup("mine", "airlines", "flight_number", {"x": "name"}),
-            "flight_number is no field of flights.departed.v1 with",
+            "flight_number is int, the key column carrier of airlines is string",
         ),
-        (Lookup("mine", "airlines", "caria", {"x": "name"}), "caria is no field of flights.departed.v1 with"),
+        (Lookup("mine", "airlines", "caria", {"x": "name"}), "flights.departed.v1 has no field caria"),
         (Lookup("planes", "airlines", "carrier", {"x": "name"}), "its name is not one of its own"),
         (Lookup("it's", "airlines", "carrier", {"x": "name"}), "its name is not one of its own"),
     ],

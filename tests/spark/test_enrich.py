@@ -33,7 +33,7 @@ def dimension(spark: SparkSession, catalog: Catalog, name: str) -> DataFrame:
 
 def held(spark: SparkSession, catalog: Catalog) -> dict[str, Dimension]:
     return {
-        name: Dimension(at, dimension(spark, catalog, name), *catalog.dimension(name).key)
+        name: Dimension(at, dimension(spark, catalog, name), catalog.dimension(name).key)
         for at, name in enumerate(departures_enriched.dimensions, 5)
     }
 
