@@ -86,12 +86,27 @@ def test_a_filter_does_not_hold_for_a_null_or_where_it_has_no_answer() -> None:
     assert wanted(Condition("1 > 0"), columns, 3).tolist() == [True, True, True]
 
 
+def _by(by: str) -> str:
+    join = f"{{name: mine, dimension: airlines, by: {by}, fields: {{airline_name: name}}}}"
+    return f"flights.departed.enriched.v1: {{versions: dimension_versions, unmatched: unmatched, joins: [{join}]}}"
+
+
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
         ("flights.departed.v1: {joins: []}", "versions: Field required"),
         ("nothing.known.v1: {versions: a, unmatched: b, joins: []}", "no contract for topic"),
         ("flights.departed.v1: {versions: a, unmatched: b, joins: []}", "flights.departed.v1 has no field b"),
+        (
+            _by("[carrier, origin]"),
+            "airlines has the key carrier, mine looks up by carrier, origin: name one field for",
+        ),
+        (_by("[gate]"), "flights.departed.enriched.v1 has no field gate"),
+        (
+            _by("distance_miles"),
+            "distance_miles of flights.departed.enriched.v1 is int64, the key column carrier of air",
+        ),
+        (_by("{a: b}"), "joins.0.by.str: Input should be a valid string"),
         ("[}", ":1: not readable as YAML: did not find expected"),
         ("a: 1\nb: 2013-02-30", ":2: not readable as YAML: a value that is no timestamp"),
     ],

@@ -22,7 +22,7 @@ from services.audit.errors import CouldNotAudit
 from services.audit.hops.hop import Hop
 from services.audit.report import Report
 from services.audit.sources import broker
-from tests.audit.way import ACTIVATIONS, ALERTS, ARRIVED, DERIVED, LEDGER, LONG_HAUL, RAW, SERVED, Sent, Way
+from tests.audit.way import ACTIVATIONS, ALERTS, ARRIVED, DERIVED, DIMENSIONS, LEDGER, LONG_HAUL, RAW, SERVED, Sent, Way
 from tests.contracts.wire import register_protobuf
 
 VERSION_0 = {"airlines": 0, "airports": 0, "planes": 0}
@@ -260,6 +260,41 @@ def test_a_record_beyond_its_topics_limit_is_not_to_be_read(way: Way) -> None:
     way.set_aside(*beyond)
     way.taken_in("departures_enriched", RAW, fits, *others, *beyond)
     assert found(way.audit(Hop.DERIVED)) == set()
+
+
+def test_a_wrong_value_of_a_lookup_by_two_fields_is_found(way: Way) -> None:
+    (plane,) = DIMENSIONS["planes"]
+    way.key_by(
+        "planes",
+        {"carrier": "carrier", "tail_number": "tail_number"},
+        {**plane, "carrier": "UA"},
+        {**plane, "carrier": "B6", "seats": 2},
+        {**plane, "carrier": "UA", "tail_number": "N0", "seats": 1},
+    )
+    of_nobody = {name: None for name in way.enriched(way.depart(1))[0].fields if name.startswith("plane_")}
+    flights = [*way.depart(3), *way.depart(3, tail_number="N0"), *way.depart(3, tail_number=None)]
+    right, of_b6, none = way.enriched(flights[:3])
+    small, of_other, _ = way.enriched(flights[3:6])
+    found_none, found_one, unsaid = way.enriched(flights[6:])
+
+    def but(record: Sent, **fields: Any) -> Sent:
+        return replace(record, fields={**record.fields, **fields})
+
+    records = [
+        right,
+        but(of_b6, plane_seats=2),  # of the other carrier's plane with this tail number
+        but(none, **of_nobody, unmatched=["planes"]),  # there is one
+        but(small, plane_seats=1),
+        of_other,  # of the carrier's other plane
+        but(found_none, **of_nobody, unmatched=["planes"]),
+        found_one,  # nothing is found by a null
+        but(unsaid, **of_nobody),
+    ]
+    way.derive(records)
+    way.taken_in("departures_enriched", RAW, *flights)
+    report = way.audit(Hop.DERIVED)
+    wrong = [("changed", each.ce_id) for each in (of_b6, none, of_other, found_one, unsaid)]
+    assert found(report) == {*wrong, ("lost", way.at(0, 0)), ("lost", way.at(0, flights[5].offset))}
 
 
 def test_faults_between_raw_and_derived_are_found(way: Way) -> None:

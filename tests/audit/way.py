@@ -21,6 +21,7 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from contracts import topics
 from contracts.definitions.catalog import load_catalog
+from contracts.definitions.dimension import Column
 from contracts.definitions.topic import TopicContract
 from contracts.events import AlertRaised, Severity
 from contracts.records.codec import Codec
@@ -59,7 +60,7 @@ rules:
     message: "{flight_id} is late"
 """
 
-_DIMENSIONS: dict[str, list[dict[str, Any]]] = {
+DIMENSIONS: dict[str, list[dict[str, Any]]] = {
     "airlines": [{"carrier": "UA", "name": "United Air Lines Inc."}],
     "airports": [
         {
@@ -153,7 +154,7 @@ class Way:
             [NewTopic(name, 2, config={"retention.ms": "-1"}) for name in self._names]
         ).values():
             future.result()
-        for name, rows in _DIMENSIONS.items():
+        for name, rows in DIMENSIONS.items():
             write_deltalake(
                 f"s3://{self.settings.s3.bucket}/{self.catalog.dimension(name).location}",
                 pa.Table.from_pylist(rows),
@@ -186,6 +187,31 @@ class Way:
         )
 
     # What the deployables do
+
+    def key_by(self, dimension: str, key: Mapping[str, str], *rows: Mapping[str, Any]) -> None:
+        """The dimension has another `key`, each text column with the event's field that is looked up in it, and these rows as its
+        version 0. Those of its columns that it had not are added.
+        """
+        contract = self.catalog.dimension(dimension)
+        told = {column.name: column for column in contract.columns}
+        told |= {
+            name: Column(name=name, source=name, type="string", nullable=False, description="Planted.")
+            for name in key
+            if name not in told
+        }
+        changed = {"key": tuple(key), "columns": tuple(told.values()), "location": f"{contract.location}_keyed"}
+        contract = contract.model_copy(update=changed)
+        self.catalog = dataclasses.replace(self.catalog, dimensions={**self.catalog.dimensions, dimension: contract})
+        write_deltalake(
+            f"s3://{self.settings.s3.bucket}/{contract.location}",
+            pa.Table.from_pylist([dict(row) for row in rows]),
+            storage_options=self.settings.s3.delta_options(),
+        )
+        said = yaml.safe_load(self.settings.lookups_file.read_text())
+        for join in said[DERIVED]["joins"]:
+            if join["dimension"] == dimension:
+                join["by"] = list(key.values())
+        self.settings.lookups_file.write_text(yaml.safe_dump(said))
 
     def widen(self, topic: str, field: str, kind: str) -> None:
         """Producers of a topic have a newer version than its contract: this number is of a wider type."""

@@ -7,11 +7,23 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
 from contracts.definitions.catalog import Catalog
 from contracts.errors import ContractError
 from services.audit.declared.told_files import load
+from services.audit.values.shape import Shape
+
+_TYPES = {
+    "string": pa.string(),
+    "int": pa.int64(),
+    "long": pa.int64(),
+    "double": pa.float64(),
+    "boolean": pa.bool_(),
+    "date": pa.date32(),
+}
+"""Types of a dimension's columns, as those of an event's fields in a `Shape`."""
 
 
 class _Part(BaseModel):
@@ -19,14 +31,19 @@ class _Part(BaseModel):
 
 
 class Join(_Part):
-    """One lookup: `by` is the field with the dimension's key, `fields` those that are filled in, with their columns; `name`
-    stands in the list of unmatched lookups.
+    """One lookup: `by` is the field with the dimension's key, or those with its columns, in their order; `fields` are those that are
+    filled in, with their columns; `name` stands in the list of unmatched lookups.
     """
 
     name: str
     dimension: str
-    by: str
+    by: str | tuple[str, ...]
     fields: dict[str, str]
+
+    @property
+    def by_fields(self) -> tuple[str, ...]:
+        """What `by` says, one field for each column of the key."""
+        return (self.by,) if isinstance(self.by, str) else self.by
 
 
 class Lookups(_Part):
@@ -46,10 +63,10 @@ class Lookups(_Part):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a dimension is: its table's prefix in the bucket, and its key column."""
+    """Where a dimension is: its table's prefix in the bucket, and the columns of its key."""
 
     location: str
-    key: str
+    key: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +84,8 @@ def load_lookups(path: Path, catalog: Catalog) -> dict[str, Recomputed]:
 
 def _placed(catalog: Catalog, topic: str, lookups: Lookups) -> Recomputed:
     schema = catalog.schema(topic)
-    for field in (*lookups.fields, lookups.versions, *(join.by for join in lookups.joins)):
+    fields = Shape(schema).columns
+    for field in (*lookups.fields, lookups.versions, *(field for join in lookups.joins for field in join.by_fields)):
         if f'"{field}"' not in schema:
             raise ContractError(f"{topic} has no field {field}")
     places = {}
@@ -75,7 +93,16 @@ def _placed(catalog: Catalog, topic: str, lookups: Lookups) -> Recomputed:
         contract = catalog.dimension(join.dimension)
         if missing := set(join.fields.values()) - {column.name for column in contract.columns}:
             raise ContractError(f"{join.dimension} has no column {', '.join(sorted(missing))}")
-        if len(contract.key) != 1:
-            raise ContractError(f"{join.dimension} has a key of several columns, which no lookup can name yet")
-        places[join.dimension] = Place(contract.location, contract.key[0])
+        if len(join.by_fields) != len(contract.key):
+            by, key = ", ".join(join.by_fields), ", ".join(contract.key)
+            raise ContractError(
+                f"{join.dimension} has the key {key}, {join.name} looks up by {by}: name one field for each"
+            )
+        types = {column.name: _TYPES[column.type] for column in contract.columns}
+        for field, name in zip(join.by_fields, contract.key, strict=True):
+            if fields.get(field) != types[name]:
+                raise ContractError(
+                    f"{field} of {topic} is {fields.get(field)}, the key column {name} of {join.dimension} is {types[name]}"
+                )
+        places[join.dimension] = Place(contract.location, contract.key)
     return Recomputed(lookups, places)

@@ -78,7 +78,8 @@ class Recomputation:
             table = self._dimension(join, versions.get(join.dimension))
             if isinstance(table, int):
                 return np.full(len(rows), table, np.int16)
-            places = pc.index_in(columns[join.by].take(pa.array(rows)), table.column(self._places[join.dimension].key))
+            looked_up = [columns[field].take(pa.array(rows)) for field in join.by_fields]
+            places = places_of(looked_up, [table.column(name) for name in self._places[join.dimension].key])
             unmatched |= places.is_null().to_numpy(zero_copy_only=False).astype(np.int64) << number
             for field in join.fields.keys() - absent:
                 column = join.fields[field]
@@ -135,3 +136,18 @@ class Recomputation:
             return int(DeltaTable(where, storage_options=self._s3.delta_options()).version())
         except TableNotFoundError:
             return None
+
+
+def places_of(looked_up: Sequence[pa.Array], key: Sequence[pa.Array]) -> pa.Array:
+    """For each record the number of the row with its key, null if there is none; one array for each column of the key.
+
+    Of several columns the first two become one of numbers, and so on: each pair of values that the table has is a number of its own.
+    """
+    (values, *others), (known, *columns) = looked_up, key
+    for value, column in zip(others, columns, strict=True):
+        left, right = pc.unique(known), pc.unique(column)
+        values, known = (
+            pc.add(pc.multiply(pc.index_in(one, left).cast(pa.int64()), len(right)), pc.index_in(other, right))
+            for one, other in ((values, value), (known, column))
+        )
+    return pc.index_in(values, known)

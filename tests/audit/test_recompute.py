@@ -1,0 +1,41 @@
+"""The audit's own lookup in a dimension, by columns, against one in plain Python."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.audit.records.recompute import places_of
+
+# Of a dimension's column, and of the event's field that is looked up in it.
+KINDS = [
+    (pa.string(), pa.string(), st.sampled_from(["", "a", "b", "ab"])),
+    (pa.int32(), pa.int64(), st.sampled_from([-1, 0, 1, 2**31 - 1])),
+    (pa.int64(), pa.int64(), st.sampled_from([0, 1, 2**40])),
+    (pa.bool_(), pa.bool_(), st.booleans()),
+]
+
+
+@given(st.data(), st.lists(st.sampled_from(KINDS), min_size=1, max_size=3), st.integers(1, 3))
+def test_a_record_finds_the_row_that_has_all_of_its_values(data: st.DataObject, kinds: list[Any], files: int) -> None:
+    values = [each for _, _, each in kinds]
+    keys = data.draw(st.lists(st.tuples(*values), min_size=files, max_size=12, unique=True))
+    looked_up = data.draw(st.lists(st.tuples(*[st.none() | each for each in values]), max_size=12))
+    size = len(keys) // files
+    starts = [*range(0, size * files, size)]
+    ends = [*starts[1:], len(keys)]
+    known = [
+        pa.chunked_array([pa.array([key[at] for key in keys[a:b]], kind) for a, b in zip(starts, ends, strict=True)])
+        for at, (kind, _, _) in enumerate(kinds)
+    ]
+    records = [pa.array([record[at] for record in looked_up], kind) for at, (_, kind, _) in enumerate(kinds)]
+    expected = [keys.index(record) if record in keys else None for record in looked_up]
+    assert places_of(records, known).to_pylist() == expected
+
+
+def test_a_key_of_many_columns_and_rows_is_told_apart() -> None:
+    columns = [pa.array([(number >> 2 * at) % 4 for number in range(4**6)]) for at in range(6)]
+    assert places_of(columns, columns).to_pylist() == list(range(4**6))
