@@ -174,7 +174,9 @@ def _of_keys(
 
 def _meaning(key: str, was: Any, now: Any, of_dimension: bool) -> str | None:
     if of_dimension and key == "key":
-        return "lookups find other rows, or none"
+        return (
+            "lookups find other rows, or none" if len(was) == len(now) else "pipelines that look up in it do not start"
+        )
     if key == "derived_from":
         topics = [each["topic"] if isinstance(each, dict) else None for each in (was, now)]
         return None if topics[0] == topics[1] else "the events get other ids"

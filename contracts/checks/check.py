@@ -214,7 +214,9 @@ def _check_dimension(root: Path, dimension: DimensionContract, known: frozenset[
         if name not in known:
             yield problem_at(root, path, ("consumers",), *_unknown(name, known))
     columns = {column.name: column for column in dimension.columns}
-    for name in dimension.key:
+    for name, times in Counter(dimension.key).items():
+        if times > 1:
+            yield problem_at(root, path, ("key",), f"key column '{name}' stands {times} times", "keep one")
         if name not in columns:
             yield problem_at(root, path, ("key",), f"there is no column '{name}'", f"use one of: {', '.join(columns)}")
         elif columns[name].nullable:

@@ -24,7 +24,7 @@ class Column(_Section):
 
 
 class DimensionContract(_Section):
-    """One dimension table: its source file, its place in the bucket, its columns and its unique key.
+    """One dimension table: its source file, its place in the bucket, its columns and its unique key, of one column or several.
 
     `consumers` are the pipelines and commands that look up in the table. `location` is a folder of its own under `dimensions/`: elsewhere lie the lake's
     tables, checkpoints and leases. `null_values` are the texts that mean "no value" in the source file; a publication with more than

@@ -131,6 +131,16 @@ ONLY = "its schema: "
             [("breaking", "the dimension is gone", ENRICHED)],
         ),
         (of_dimension(key=["name"]), [("breaking", "lookups find other rows, or none", ENRICHED)]),
+        (
+            of_dimension(key=["airport", "name"]),
+            [
+                (
+                    "breaking",
+                    'key: ["airport"] → ["airport", "name"]: pipelines that look up in it do not start',
+                    ENRICHED,
+                )
+            ],
+        ),
         (of_dimension(location="dimensions/fields"), [("breaking", "versions that are there are not found", ENRICHED)]),
         (of_dimension(max_shrink_percent=20), [("changed", "max_shrink_percent: 10.0 → 20.0", ENRICHED)]),
         (of_columns(lambda columns: columns.pop()), [("breaking", "column timezone is gone", ENRICHED)]),

@@ -120,6 +120,12 @@ def test_the_contracts_keep_every_rule_and_the_check_is_fast() -> None:
             "planes.yaml:7: there is no column 'tailnum'",
         ),
         ("dimensions/planes.yaml", "key: [tail_number]", "key: [built_year]", "key column 'built_year' is nullable"),
+        (
+            "dimensions/planes.yaml",
+            "key: [tail_number]",
+            "key: [model, tail_number, model]",
+            "planes.yaml:7: key column 'model' stands 2 times",
+        ),
         ("dimensions/planes.yaml", "name: model", "name: seats", "planes.yaml:10: name 'seats' stands 2 times"),
         ("dimensions/planes.yaml", "planes.csv", "airlines.csv", "source 'airlines.csv' belongs to airlines: choose"),
         (

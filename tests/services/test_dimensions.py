@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import uuid4
 
@@ -15,7 +15,7 @@ import pytest
 from deltalake import DeltaTable
 from prometheus_client import REGISTRY
 
-from contracts.definitions.catalog import load_catalog
+from contracts.definitions.catalog import Catalog, load_catalog
 from contracts.servers.s3 import s3_client
 from contracts.settings import S3Settings
 from deploy.local.servers.stack import LocalStack
@@ -39,8 +39,10 @@ class Place:
         self.client.create_bucket(Bucket=s3.bucket)
         self.reception = self.new_reception()
 
-    def new_reception(self, *, max_file_bytes: int = 1_000_000) -> Reception:
-        return Reception(load_catalog(), Landing(self.s3), Publications(self.s3), max_file_bytes=max_file_bytes)
+    def new_reception(self, *, max_file_bytes: int = 1_000_000, catalog: Catalog | None = None) -> Reception:
+        return Reception(
+            catalog or load_catalog(), Landing(self.s3), Publications(self.s3), max_file_bytes=max_file_bytes
+        )
 
     def frozen(self, behind: str, meanwhile: Callable[[], object]) -> Rounds:
         """Another process, see `FrozenLanding`."""
@@ -116,6 +118,21 @@ def test_another_content_is_another_version(place: Place) -> None:
 
     assert place.reception.look() == Look(published=1, rejected=0)
     assert (place.table().version(), place.table().count()) == (1, 11)
+
+
+def test_a_key_of_two_columns_is_another_contract_and_so_another_version(place: Place) -> None:
+    place.upload("planes.csv", planes(10))
+    place.reception.look()
+    catalog = load_catalog()
+    contract = catalog.dimension("planes").model_copy(update={"key": ("tail_number", "model")})
+    reception = place.new_reception(catalog=replace(catalog, dimensions={**catalog.dimensions, "planes": contract}))
+    assert reception.look() == Look(published=1, rejected=0)
+    place.upload("planes.csv", planes(10) + b"\n" + a_plane(tail_number="N3", model="A319").encode())
+    assert reception.look() == Look(published=1, rejected=0)
+    assert (place.table().version(), place.table().count()) == (2, 11)
+    place.upload("planes.csv", planes(10) + b"\n" + a_plane(tail_number="N3").encode())
+    assert reception.look() == Look(published=0, rejected=1)
+    assert place.table().version() == 2
 
 
 def test_a_file_that_is_deleted_or_comes_again_changes_nothing(place: Place) -> None:

@@ -51,6 +51,16 @@ def test_columns_get_the_contract_s_names_types_and_nulls() -> None:
     ]
 
 
+def test_of_a_key_of_several_columns_all_must_be_the_same_to_stand_twice() -> None:
+    contract = PLANES.model_copy(update={"key": ("tail_number", "model")})
+    rows = [a_plane(), a_plane(model="A319"), a_plane(tail_number="N2"), a_plane(model="A319", seats="1")]
+    table = parse(contract, a_file(*rows[:3]))
+    assert not isinstance(table, Rejected)
+    assert [table.column(name).to_pylist() for name in contract.key] == [["N1", "N1", "N2"], ["A320", "A319", "A320"]]
+    expected = Rejected("DuplicateKey", "lines 3 and 5 have the same key: N1, A319")
+    assert parse(contract, a_file(*rows)) == expected
+
+
 NONSENSE = {
     "a text longer than a record has room for": (
         a_file(a_plane(model="é" * 501)),
