@@ -215,7 +215,7 @@ def test_a_repair_needs_every_field_that_is_looked_up(spark: SparkSession, with_
 
 
 @pytest.mark.parametrize("mode", ["exactly-once", "real-time"])
-def test_every_mode_looks_up_by_two_fields_and_takes_in_new_versions(
+def test_every_mode_looks_up_by_two_fields(
     spark: SparkSession,
     settings: SparkSettings,
     registry: Registry,
