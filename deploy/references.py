@@ -34,7 +34,7 @@ _SECTIONS: tuple[tuple[str, str, type[BaseModel]], ...] = (
     ("alerting", "", AlertingSettings),
     ("audit", "", AuditSettings),
     ("dimensions", "", DimensionsSettings),
-    ("departures, arrivals, weather", "", ReplayingSettings),
+    ("services that replay", "", ReplayingSettings),
     ("replay", "", ClockSettings),
 )
 _KINDS = {"Counter": "counter", "Gauge": "gauge", "Histogram": "histogram", "Delays": "histogram"}

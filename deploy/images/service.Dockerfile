@@ -13,16 +13,12 @@ RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf --mount=type=cache,targ
     /opt/pip/bin/pip --python /opt/headrace/bin/python install --no-deps --require-hashes --requirement lock.txt
 COPY contracts contracts
 COPY services services
-# The three services that replay flights share the clock in services/replay; an audit recomputes alerts by alerting's rules.
+# A service may import others' folders, as those that replay do with services/replay, and the audit with alerting's rules.
 RUN set -eu; \
     mkdir -p /app/services; \
     cp -r contracts /app/; \
     cp services/__init__.py /app/services/; \
-    case "${EXTRA}" in \
-        departures | arrivals | weather) rooms="${EXTRA} replay" ;; \
-        audit) rooms="audit alerting" ;; \
-        *) rooms="${EXTRA}" ;; \
-    esac; \
+    rooms="$({ echo "${EXTRA}"; grep -rhoE 'from services\.[a-z0-9_]+' "services/${EXTRA}" | sed 's/.*\.//'; } | sort -u)"; \
     for room in ${rooms}; do cp -r "services/${room}" /app/services/; done; \
     printf '#!/bin/sh\nexec python -m services.%s "$@"\n' "${EXTRA}" > /opt/headrace/bin/service; \
     chmod 755 /opt/headrace/bin/service

@@ -133,7 +133,8 @@ class _Run:
         for deployable in self._deployables.of("reader"):
             self._start(deployable)
         if self._options.producers:
-            self._set_clock(settings)
+            if self._deployables.clock is not None:
+                self._set_clock(self._deployables.clock, settings)
             for deployable in self._deployables.of("producer"):
                 self._start(deployable)
         self._voice.say("everything is started")
@@ -174,8 +175,7 @@ class _Run:
         process = deployable.process(self._folder.path, self._stack.ports.of(deployable.name), settings)
         self._supervisor.start(process, ends=deployable.ends)
 
-    def _set_clock(self, settings: dict[str, str]) -> None:
-        clock = Deployable(name="replay", module="services.replay", role="producer")
+    def _set_clock(self, clock: Deployable, settings: dict[str, str]) -> None:
         if self._options.speed is not None:
             clock = clock.with_arguments("--speed", str(self._options.speed))
         if self._options.until is not None:

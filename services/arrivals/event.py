@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from contracts.events import FlightArrived
-from services.replay.flight import required, scheduled_flight
-from services.replay.table import Row, Table
+from services.nycflights.flight import scheduled_flight
+from services.replay.table import Row, Table, required
 from services.replay.unfit import Unfit
 
 # The four destinations of 2013 that the table `airports` lacks: Aguadilla, Ponce and San Juan in Puerto Rico, and

@@ -8,8 +8,8 @@ from operator import attrgetter
 from contracts import topics
 from contracts.command_line import command_line
 from services.departures.event import event_of
+from services.nycflights.tables import read_table
 from services.replay.service import run_service
-from services.replay.table import read_table
 
 
 def main() -> int:

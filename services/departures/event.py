@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 from contracts.events import FlightCancelled, FlightDeparted
-from services.replay.flight import required, scheduled_flight
-from services.replay.table import Row
+from services.nycflights.flight import scheduled_flight
+from services.replay.table import Row, required
 from services.replay.unfit import Unfit
 
 

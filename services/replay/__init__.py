@@ -1,1 +1,1 @@
-"""The replay of a recorded year: what the replaying services share, and the one-shot that sets their clock."""
+"""The replay of recorded events: what the replaying services share, and the one-shot that sets their clock."""

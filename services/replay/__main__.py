@@ -23,8 +23,6 @@ from services.replay.tails import Tails
 _log = structlog.get_logger(__name__)
 
 SERVICE = "replay"
-DATA_START = datetime(2013, 1, 1, 5, tzinfo=UTC)
-"""The year 2013 begins in New York."""
 
 
 def main() -> int:
@@ -40,7 +38,12 @@ def main() -> int:
             ) as publisher,
         ):
             with Tails(settings.kafka) as tails:
-                event_at = settings.from_at or furthest(catalog, tails) or DATA_START
+                event_at = settings.from_at or furthest(catalog, tails) or settings.data_start_at
+            if event_at is None:
+                _log.error(
+                    "nothing is replayed yet: say where the data begin by --data-start, or where to begin by --from"
+                )
+                return 1
             clock = ReplayStarted(
                 event_at=event_at, wall_at=datetime.now(UTC), speed=settings.speed, until_at=settings.until_at
             )
@@ -72,7 +75,8 @@ def furthest(catalog: Catalog, tails: Tails) -> datetime | None:
 def _arguments() -> dict[str, str]:
     parser = command_line("services.replay", __doc__)
     parser.add_argument("--speed", help="seconds of event time per second (default: a week in ten minutes)")
-    parser.add_argument("--from", dest="from_at", help="event time to begin at, e.g. 2013-06-01T00:00Z")
+    parser.add_argument("--from", dest="from_at", help="event time to begin at, e.g. 2026-06-01T00:00Z")
+    parser.add_argument("--data-start", dest="data_start_at", help="event time to begin at if nothing is replayed yet")
     parser.add_argument("--until", dest="until_at", help="event time to end at (default: the end of the data)")
     return {name: value for name, value in vars(parser.parse_args()).items() if value is not None}
 

@@ -19,7 +19,7 @@ from services.replay.table import Row, Table
 from services.replay.unfit import Unfit
 
 LEAD = timedelta(hours=2)
-"""No row happens earlier than this before its own `time_hour`; the earliest departure of 2013 was 43 minutes early."""
+"""No row may happen earlier than this before its own `time_hour`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ import sys
 
 from contracts import topics
 from contracts.command_line import command_line
+from services.nycflights.tables import read_table
 from services.replay.service import run_service
-from services.replay.table import read_table
 from services.weather.event import event_id, event_of
 
 

@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 
 from contracts.events import WeatherObserved
-from services.replay.flight import required
-from services.replay.table import Row
+from services.replay.table import Row, required
 from services.replay.unfit import Unfit
 
 

@@ -20,7 +20,7 @@ from services.alerting.rules.record import Record
 from services.alerting.rules.rulebook import Rulebook, load_rulebook
 from services.alerting.settings import AlertingSettings
 from services.departures import event as departures
-from services.replay.table import read_table
+from services.nycflights.tables import read_table
 from services.weather import event as weather
 from tests.system.oracle import enriched_flights
 

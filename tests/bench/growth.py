@@ -27,7 +27,7 @@ from contracts.settings import Settings
 from deploy.errors import ProcessFailed
 from deploy.local.servers.landing import LANDING
 from deploy.local.servers.stack import LocalStack
-from services.replay.table import data_folder
+from services.nycflights.tables import data_folder
 from tests.bench.alerting import alerting_process
 from tests.bench.backlog import publish
 from tests.bench.filled import bare_stack, publish_dimensions

@@ -17,7 +17,7 @@ from contracts.publisher import Publisher
 from contracts.servers.registry import Registry
 from contracts.settings import Settings, read_settings
 from services.departures.event import event_of
-from services.replay.table import read_table
+from services.nycflights.tables import read_table
 
 TOPIC = topics.FLIGHTS_DEPARTED
 SERVICE = "departures"

@@ -17,7 +17,7 @@ from contracts.records.codec import Codec
 from contracts.servers.registry import Registry
 from contracts.settings import Settings
 from services.departures.event import event_of
-from services.replay.table import read_table
+from services.nycflights.tables import read_table
 from tests.system.oracle import enriched_flights
 
 RAW = topics.FLIGHTS_DEPARTED.name

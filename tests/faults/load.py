@@ -25,7 +25,7 @@ from contracts.publisher import Delivered, Publisher
 from contracts.servers.registry import Registry
 from contracts.settings import Settings, read_settings
 from services.departures.event import event_of
-from services.replay.table import read_table
+from services.nycflights.tables import read_table
 from tests.faults.ledger import LedgerWriter
 
 FLIGHTS = 20_000

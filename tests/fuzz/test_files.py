@@ -17,7 +17,7 @@ from services.alerting.rules.rulebook import RulebookError, load_rulebook
 from services.alerting.settings import AlertingSettings
 from services.dimensions.parse import parse
 from services.dimensions.rejected import Rejected
-from services.replay.table import data_folder
+from services.nycflights.tables import data_folder
 from tests.fuzz.files import mutations
 
 CATALOG = load_catalog()

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.images, pytest.mark.timeout(1800)]
 
 PROBE = Path(__file__).with_name("probe.py").read_text()
 DEPLOYABLES = (*SERVICES, "spark")
-SHARED = {name: ["replay"] for name in ("departures", "arrivals", "weather")} | {"audit": ["alerting"]}
+SHARED = {name: ["nycflights", "replay"] for name in ("departures", "arrivals", "weather")} | {"audit": ["alerting"]}
 """The rooms that a deployable has beside its own."""
 
 

@@ -23,7 +23,7 @@ from services.dimensions.__main__ import Rounds
 from services.dimensions.landing import PREFIX, REJECTED_PREFIX, Landing, SourceFile
 from services.dimensions.publication import Publications
 from services.dimensions.reception import Look, Reception
-from services.replay.table import data_folder
+from services.nycflights.tables import data_folder
 from tests.services.test_parse import a_file, a_plane
 
 pytestmark = pytest.mark.system

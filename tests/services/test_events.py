@@ -22,8 +22,9 @@ from contracts.handle import Topic
 from services.arrivals.event import event_of as arrival_of
 from services.arrivals.event import timezones
 from services.departures.event import event_of as departure_of
+from services.nycflights.tables import read_table
 from services.replay.position import START
-from services.replay.table import Row, Table, read_table
+from services.replay.table import Row, Table
 from services.replay.timeline import Timeline
 from services.replay.unfit import Unfit
 from services.weather.event import event_id as weather_id

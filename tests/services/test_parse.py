@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from contracts.definitions.catalog import load_catalog
 from services.dimensions.parse import parse
 from services.dimensions.rejected import Rejected
-from services.replay.table import data_folder
+from services.nycflights.tables import data_folder
 
 CATALOG = load_catalog()
 PLANES = CATALOG.dimension("planes")

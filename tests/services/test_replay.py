@@ -33,8 +33,8 @@ from deploy.local.servers.stack import LocalStack
 from services.arrivals.event import event_of as arrival_of
 from services.arrivals.event import timezones
 from services.departures.event import event_of as departure_of
+from services.nycflights.tables import read_table
 from services.replay.clock import ReplayClock
-from services.replay.table import read_table
 from services.replay.timeline import Timeline
 from services.weather.event import event_id as weather_id
 from services.weather.event import event_of as weather_of
@@ -74,7 +74,7 @@ class Airport:
         create_topics(self.stack.settings(), CATALOG)
 
     def set_clock(self, *, speed: str = AT_ONCE, from_at: str | None = None, until: str | None = None) -> None:
-        arguments = ["--speed", speed]
+        arguments = ["--speed", speed, "--data-start", "2013-01-01T05:00Z"]
         arguments += [] if from_at is None else ["--from", from_at]
         arguments += [] if until is None else ["--until", until]
         with self.running("replay", *arguments) as clock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -66,6 +67,8 @@ class Deployable(_Part):
 class Deployables(_Part):
     """All, in the order in which they are stopped: senders before receivers."""
 
+    tables: Annotated[str, Field(pattern=r"^\w+(/\w+)*$")]
+    clock: Deployable | None = None
     pipelines: tuple[Party, ...] = Field(min_length=1)
     deployables: tuple[Deployable, ...]
 
@@ -78,6 +81,15 @@ class Deployables(_Part):
         if [each.role for each in self.deployables].count("pipelines") != 1:
             raise ValueError("one deployable has the role pipelines")
         return self
+
+    @property
+    def tables_folder(self) -> Path:
+        """Where the dimensions' source files lie. The package itself is not imported. Raises DeployError if it is not there."""
+        package, _, folder = self.tables.partition("/")
+        spec = importlib.util.find_spec(package)
+        if spec is None or spec.origin is None:
+            raise DeployError(f"{FILE}: tables: there is no package {package}")
+        return Path(spec.origin).parent / folder
 
     def of(self, role: Role) -> tuple[Deployable, ...]:
         """Those with a role."""

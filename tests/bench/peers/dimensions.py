@@ -8,7 +8,7 @@ from pathlib import Path
 from contracts.definitions.catalog import load_catalog
 from services.dimensions.parse import parse
 from services.dimensions.rejected import Rejected
-from services.replay.table import data_folder
+from services.nycflights.tables import data_folder
 from tests.bench.peers.task import dimension_file
 
 

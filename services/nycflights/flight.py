@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
-from services.replay.table import Row
+from services.replay.table import Row, required
 
 
 def scheduled_flight(row: Row) -> dict[str, Any]:
@@ -27,14 +27,6 @@ def scheduled_flight(row: Row) -> dict[str, Any]:
         "scheduled_departure_at": scheduled_at,
         "distance_miles": int(required(row, "distance")),
     }
-
-
-def required(row: Row, column: str) -> str:
-    """The value. Raises ValueError when it is missing."""
-    value = row[column]
-    if value is None:
-        raise ValueError(f"{column} is missing")
-    return value
 
 
 # Neighbouring rows share their day and their minute.
