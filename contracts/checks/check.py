@@ -14,7 +14,7 @@ import fastavro
 
 from contracts.checks import schema_rules
 from contracts.checks.compatibility import incompatibilities
-from contracts.checks.release import check_released, check_successors
+from contracts.checks.release import LIST, check_released, check_successors
 from contracts.definitions.catalog import CONTRACTS, Catalog, read_catalog
 from contracts.definitions.contract_file import Problem, named, problem_at
 from contracts.definitions.dimension import DimensionContract
@@ -263,7 +263,8 @@ def _orphans(catalog: Catalog) -> Iterator[Problem]:
     current = {topic.schema_folder: topic.schema_version for topic in catalog.topics.values()}
     orphans = []
     for path in (root / "schemas").glob("*/*"):
-        if path.name not in {f"{number}.avsc" for number in range(1, current.get(path.parent.name, 0) + 1)}:
+        versions = current.get(path.parent.name, 0)
+        if path.name not in {LIST if versions else "", *(f"{number}.avsc" for number in range(1, versions + 1))}:
             orphans.append(path)
     for path in (root / "examples").glob("*/*"):
         if path.parent.name not in catalog.topics or path.suffix != ".json":

@@ -1,6 +1,6 @@
-"""Released schemas: frozen files, listed with their SHA-256 in `schemas/released.sha256`.
+"""Released schemas: frozen files, listed with their SHA-256 in `schemas/TOPIC/released.sha256`.
 
-The list is in `sha256sum` format: `cd contracts/schemas && sha256sum -c released.sha256` reads it too.
+The list is in `sha256sum` format: `cd contracts/schemas/TOPIC && sha256sum -c released.sha256` reads it too.
 """
 
 from __future__ import annotations
@@ -12,14 +12,17 @@ from pathlib import Path
 from contracts.definitions.catalog import Catalog
 from contracts.definitions.contract_file import Problem, named
 
+LIST = "released.sha256"
+
 
 def read_released(root: Path) -> dict[str, str]:
     """SHA-256 by schema file (relative to `schemas/`), of every released schema."""
-    path = _list(root)
-    if not path.exists():
-        return {}
-    lines = path.read_text(encoding="utf-8").splitlines()
-    return {file: digest for digest, _, file in (line.partition("  ") for line in lines)}
+    released = {}
+    for path in sorted((root / "schemas").glob(f"*/{LIST}")):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            digest, _, file = line.partition("  ")
+            released[f"{path.parent.name}/{file}"] = digest
+    return released
 
 
 def check_released(catalog: Catalog) -> list[Problem]:
@@ -58,19 +61,14 @@ def release(catalog: Catalog, names: Collection[str] | None = None) -> list[str]
     root = catalog.root
     released = read_released(root)
     new = []
-    for topic in catalog.topics.values() if names is None else map(catalog.topic, names):
+    for topic in catalog.topics.values() if names is None else [catalog.topic(name) for name in dict.fromkeys(names)]:
         folder = topic.schema_folder
-        new += [f"{folder}/{version}.avsc" for version in range(1, topic.schema_version + 1)]
-    new = [file for file in new if file not in released]
-    released |= {file: _digest(root / "schemas" / file) for file in new}
-    _list(root).write_text(
-        "".join(f"{digest}  {file}\n" for file, digest in sorted(released.items())), encoding="utf-8"
-    )
+        files = [f"{folder}/{version}.avsc" for version in range(1, topic.schema_version + 1)]
+        added = [file for file in files if file not in released]
+        with (root / "schemas" / folder / LIST).open("a", encoding="utf-8") as listed:
+            listed.writelines(f"{_digest(root / 'schemas' / file)}  {Path(file).name}\n" for file in added)
+        new += added
     return new
-
-
-def _list(root: Path) -> Path:
-    return root / "schemas" / "released.sha256"
 
 
 def _digest(path: Path) -> str:
