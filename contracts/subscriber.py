@@ -104,8 +104,8 @@ class Undecodable(_Raw):
 class Subscriber(Generic[E]):
     """Iterates over a topic's records, decoded with the current schema of its contract, whichever version wrote them.
 
-        with Subscriber(topics.FLIGHTS_DEPARTED_ENRICHED, group="my-team", settings=Settings()) as departures:
-            for record in departures:
+        with Subscriber(topics.ALERTS_RAISED, group="my-team", settings=Settings()) as alerts:
+            for record in alerts:
                 if isinstance(record, Undecodable):
                     ...
                 else:

@@ -44,17 +44,18 @@ def up(
     fresh: Annotated[bool, typer.Option("--fresh", help="Delete the stack's data first.")] = False,
     speed: Annotated[
         float | None,
-        typer.Option(min=0.001, help="Seconds of flights per second; 1008 (default) is a week in ten minutes."),
+        typer.Option(min=0.001, help="Seconds of event time per second; 1008 (default) is a week in ten minutes."),
     ] = None,
     until: Annotated[
-        str | None, typer.Option(help="End the replay at this event time, e.g. 2013-01-08T00:00Z.")
+        str | None, typer.Option(help="End the replay at this event time, e.g. 2026-01-08T00:00Z.")
     ] = None,
     limit: Annotated[
         int | None, typer.Option(min=0, help="End the replay after so many events of each producer.")
     ] = None,
-    producers: Annotated[bool, typer.Option("--producers/--no-producers", help="Replay the flights.")] = True,
+    producers: Annotated[bool, typer.Option("--producers/--no-producers", help="Start the producers.")] = True,
     pipelines: Annotated[
-        str | None, typer.Option(metavar="NAME,…|all", help="The pipelines that run; departures_enriched by default.")
+        str | None,
+        typer.Option(metavar="NAME,…|all", help="The pipelines that run; those of deploy/deployables.yaml by default."),
     ] = None,
     port_offset: PortOffset = 0,
     kafka_port: Annotated[int | None, _port("The broker's port (default 19092).")] = None,
@@ -155,10 +156,10 @@ def audit(
 
 @app.command()
 def repair(
-    pipeline: Annotated[str, typer.Argument(metavar="PIPELINE", help="Whose rows, e.g. departures_enriched.")],
+    pipeline: Annotated[str, typer.Argument(metavar="PIPELINE", help="Whose rows: a file of spark/pipelines.")],
     directory: RunningStack = DEFAULT_DIRECTORY,
     since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Only rows of this event time or later, e.g. 2013-01-08T00:00Z.")
+        str | None, typer.Option(metavar="TIME", help="Only rows of this event time or later, e.g. 2026-01-08T00:00Z.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be sent.")] = False,
     wait: Annotated[
@@ -241,7 +242,7 @@ def plan(
 
 @app.command()
 def tail(
-    topic: Annotated[str, typer.Argument(help="A topic, also one of dead letters, e.g. flights.departed.v1.dlq.")],
+    topic: Annotated[str, typer.Argument(help="A topic, also one of dead letters, e.g. alerts.raised.v1.dlq.")],
     start: Annotated[
         str,
         typer.Option(
@@ -249,7 +250,7 @@ def tail(
         ),
     ] = "10",
     where: Annotated[
-        str | None, typer.Option(metavar="CEL", help="Only events for which this holds, e.g. 'distance_miles > 2000'.")
+        str | None, typer.Option(metavar="CEL", help="Only events for which this holds, e.g. 'amount > 2000'.")
     ] = None,
     limit: Annotated[int | None, typer.Option("-n", min=1, help="End after so many records.")] = None,
     follow: Annotated[
@@ -328,7 +329,7 @@ def trace(
 
 @app.command()
 def send(
-    topic: Annotated[str, typer.Argument(help="A topic that is not derived, e.g. flights.departed.v1.")],
+    topic: Annotated[str, typer.Argument(help="A topic that is not derived.")],
     file: Annotated[typer.FileText, typer.Argument(help="One event in JSON a line; - for standard input.")],
     service: Annotated[
         str | None, typer.Option("--as", metavar="SERVICE", help="One of the topic's producers; the first by default.")
@@ -395,7 +396,7 @@ def test(
 
 @bench_app.command("audit")
 def bench_audit(
-    events: Annotated[int, typer.Option(min=1000, help="How many departures there are.")] = 1_000_000,
+    events: Annotated[int, typer.Option(min=1000, help="How many records there are.")] = 1_000_000,
 ) -> None:
     """Time to audit raw, derived and lake records, on a stack of its own; about four minutes, most of them to make the records."""
     from tests.bench.audit import report, run
@@ -405,7 +406,7 @@ def bench_audit(
 
 @bench_app.command("enrich")
 def bench_enrich(
-    events: Annotated[int, typer.Option(min=1000, help="How many departures the backlog holds.")] = 1_000_000,
+    events: Annotated[int, typer.Option(min=1000, help="How many records the backlog holds.")] = 1_000_000,
 ) -> None:
     """Backlog throughput of raw → enriched and of enriched → Delta, on a stack of its own; about three minutes."""
     from tests.bench.enrich import run
@@ -418,7 +419,7 @@ def bench_enrich(
 def bench_throughput(
     events: Annotated[
         list[int] | None,
-        typer.Option(min=1000, help="How many departures the backlog holds; 1,000,000 and 5,000,000 by default."),
+        typer.Option(min=1000, help="How many records the backlog holds; 1,000,000 and 5,000,000 by default."),
     ] = None,
 ) -> None:
     """Every hop alone over backlogs, one publisher process and alerting included; about ten minutes."""
@@ -449,7 +450,7 @@ def bench_growth(
 
 @bench_app.command("sinks")
 def bench_sinks(
-    events: Annotated[int, typer.Option(min=1000, help="How many departures the backlog holds.")] = 1_000_000,
+    events: Annotated[int, typer.Option(min=1000, help="How many records the backlog holds.")] = 1_000_000,
 ) -> None:
     """The exactly-once sink beside Spark's own Kafka writer, on one backlog; about three minutes."""
     from tests.bench.hop import report
@@ -491,9 +492,7 @@ def bench_soak(
 
 @bench_app.command("peers")
 def bench_peers(
-    events: Annotated[
-        int, typer.Option(min=0, help="How many departures the backlog holds; 0: no backlog.")
-    ] = 1_000_000,
+    events: Annotated[int, typer.Option(min=0, help="How many records the backlog holds; 0: no backlog.")] = 1_000_000,
     rate: Annotated[int, typer.Option(min=100, help="Events per second of the paced load.")] = 1_000,
     seconds: Annotated[
         float, typer.Option(min=0, help="How long each paced load lasts; 20 s of it are left out; 0: no latencies.")
@@ -524,7 +523,7 @@ def bench_peers(
 
 @bench_app.command("alerting")
 def bench_alerting(
-    events: Annotated[int, typer.Option(min=1000, help="How many enriched departures the backlog holds.")] = 2_000_000,
+    events: Annotated[int, typer.Option(min=1000, help="How many enriched records the backlog holds.")] = 2_000_000,
     rate: Annotated[int, typer.Option(min=100, help="Events per second of the paced load.")] = 5_000,
     seconds: Annotated[
         float, typer.Option(min=30, help="How long the paced load lasts; 20 s of it are left out.")

@@ -227,7 +227,7 @@ def _coordinate(text: str) -> str:
     from contracts.records.coordinates import is_coordinate
 
     if not is_coordinate(text):
-        raise typer.BadParameter("a coordinate is TOPIC/PARTITION/OFFSET, such as flights.departed.v1/0/17")
+        raise typer.BadParameter("a coordinate is TOPIC/PARTITION/OFFSET, such as alerts.raised.v1/0/17")
     return text
 
 

@@ -26,7 +26,7 @@ from contracts.records.codec import NOT_AVRO
 _SERVICES = CONTRACTS.parent / "services"
 _PARTITION_TYPES = ("string", "enum", "uuid", "boolean", "int", "long", "date")
 """Types of which a table may be partitioned: their values have few texts, which every reader of Delta understands alike."""
-# Almost every past participle ends so: departed, sent, taken, sold. It catches `departure`, `create` and `update`.
+# Almost every past participle ends so: ordered, sent, taken, sold. It catches `order`, `create` and `update`.
 _PAST_TENSE = re.compile(r"[a-z0-9]*[dtn]|made|done|gone")
 
 

@@ -18,7 +18,7 @@ def faults(schema: Any) -> Iterator[tuple[str, str]]:
         return
     for name in type_names(schema):
         if not _CLASS.fullmatch(name):
-            yield f"the type {name} is to be a class of Python", "name it like Flight or GateAssigned"
+            yield f"the type {name} is to be a class of Python", "name it like Order or OrderPlaced"
     yield from _record_faults(schema, "")
 
 

@@ -67,7 +67,7 @@ class _Loader(yaml.CSafeLoader):
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         try:
             value = super().construct_object(node, deep)
-        # What Python says to 2013-02-30, !!int x or !!bool x: the loader lets it through.
+        # What Python says to 2026-02-30, !!int x or !!bool x: the loader lets it through.
         except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError):
             kind = node.tag.rpartition(":")[2]
             raise _Unreadable(problem=f"a value that is no {kind}", problem_mark=node.start_mark) from None

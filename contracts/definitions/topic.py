@@ -158,7 +158,7 @@ class TopicContract(_Section):
 
     @property
     def constant(self) -> str:
-        """The handle's name in `contracts.topics`: `FLIGHTS_DEPARTED`, and for later majors `FLIGHTS_DEPARTED_V2`."""
+        """The handle's name in `contracts.topics`: `ORDERS_PLACED`, and for later majors `ORDERS_PLACED_V2`."""
         return constant_of(self.name)
 
 

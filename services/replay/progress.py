@@ -21,7 +21,7 @@ class Progress:
     one of the digests `settled`, which were there.
 
     An idempotent producer keeps the order within a partition, so each partition holds a beginning of its share of the
-    stream, also after a kill in mid-flight. Which share is the partitioner's secret: the partition that is furthest
+    stream, also after a kill at any moment. Which share is the partitioner's secret: the partition that is furthest
     behind says what is surely there, and the others are read back to that position.
     """
 

@@ -69,7 +69,7 @@ def _instant(text: str) -> datetime:
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time: write it as 2013-01-08T00:00Z") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is no time: write it as 2026-01-08T00:00Z") from None
     if at.tzinfo is None:
-        raise argparse.ArgumentTypeError(f"{text!r} has no zone: write it as 2013-01-08T00:00Z")
+        raise argparse.ArgumentTypeError(f"{text!r} has no zone: write it as 2026-01-08T00:00Z")
     return at

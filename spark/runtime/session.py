@@ -107,7 +107,7 @@ def start_session(settings: SparkSettings, name: str, *, delta: bool = False, li
         "spark.sql.ui.retainedExecutions": "20",
         # Dimensions are collected by a job each, of so many tasks.
         "spark.sql.leafNodeDefaultParallelism": "1",
-        # Each broadcast dimension takes at least a page, and waits for the collector: by default 4 MiB for 16 airlines.
+        # Each broadcast dimension takes at least a page, and waits for the collector: by default 4 MiB for 16 rows.
         "spark.buffer.pageSize": "256k",
         "spark.python.daemon.module": "spark.runtime.python_daemon",
         "spark.sql.session.timeZone": "UTC",

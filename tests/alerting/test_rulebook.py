@@ -135,7 +135,7 @@ def test_the_operators_of_the_shipped_file_stand_in_quotes() -> None:
 
 
 def test_the_example_names_its_rule_by_the_hash_of_its_content() -> None:
-    path = Path("contracts/examples/rules.activated.v1/strong_gusts.json")
+    path = Path("contracts/examples/rules.activated.v1/store_too_warm.json")
     [(version, text)] = json.loads(path.read_text(encoding="utf-8"))["rules"].items()
     content = json.loads(text)
     del content["description"]

@@ -36,7 +36,7 @@ DEPLOYABLES += [[f"services.{main.parent.name}"] for main in sorted(ROOT.glob("s
         ),
         (["audit"], 2, "no verdict: no stack runs in"),
         (["repair"], 2, "Missing argument 'PIPELINE'"),
-        (["dlq", "show", "17"], 2, "a coordinate is TOPIC/PARTITION/OFFSET, such as flights.departed.v1/0/17"),
+        (["dlq", "show", "17"], 2, "a coordinate is TOPIC/PARTITION/OFFSET, such as alerts.raised.v1/0/17"),
         (["dlq", "redrive", "--coordinate", "x/y/z"], 2, "a coordinate is TOPIC/PARTITION/OFFSET"),
         (["dlq", "list", "--since", "2013-01-01"], 2, "--since has no zone: write 2013-01-01T00:00Z for UTC"),
         (["test", "--faults", "--mode", "at-least-once"], 2, "is not one of 'exactly-once', 'real-time'"),

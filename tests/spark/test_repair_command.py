@@ -21,12 +21,12 @@ def parser() -> argparse.ArgumentParser:
 
 
 def test_a_time_has_a_zone(parser: argparse.ArgumentParser) -> None:
-    assert parser.parse_args(["--since", "2013-01-08T00:00Z"]).since == datetime(2013, 1, 8, tzinfo=UTC)
+    assert parser.parse_args(["--since", "2026-01-08T00:00Z"]).since == datetime(2026, 1, 8, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
-    [("2013-01-08", "has no zone: write it as 2013-01-08T00:00Z"), ("yesterday", "is no time: write it as")],
+    [("2013-01-08", "has no zone: write it as 2026-01-08T00:00Z"), ("yesterday", "is no time: write it as")],
 )
 def test_a_wrong_time_is_refused_with_the_right_form(
     parser: argparse.ArgumentParser, capsys: pytest.CaptureFixture[str], text: str, says: str

@@ -22,9 +22,9 @@ _SAMPLES: dict[str, Any] = {
     "map": {},
     "record": {},
     "decimal": Decimal(1),
-    "date": date(2013, 1, 1),
-    "timestamp-millis": datetime(2013, 1, 1, tzinfo=UTC),
-    "timestamp-micros": datetime(2013, 1, 1, tzinfo=UTC),
+    "date": date(2026, 1, 1),
+    "timestamp-millis": datetime(2026, 1, 1, tzinfo=UTC),
+    "timestamp-micros": datetime(2026, 1, 1, tzinfo=UTC),
 }
 
 

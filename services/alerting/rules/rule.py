@@ -33,7 +33,7 @@ class Rule(BaseModel):
     `when` is a filter in CEL (the Common Expression Language) over the record's fields, asked only after the threshold
     matched. `cooldown` holds back notifications of the same rule and group for that many seconds of event time; the
     alert itself is always raised. `message` is text with `{field}`s of the record, each with an optional format:
-    `{wind_gust_mph:.0f}`.
+    `{temperature_celsius:.1f}`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

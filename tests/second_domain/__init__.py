@@ -1,0 +1,1 @@
+"""A fork with another domain: bicycle hires in place of flights, over the machinery as it is."""

@@ -1,0 +1,35 @@
+"""Which files are the domain, by `deploy/domain.yaml`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from deploy.local.processes.deployable import ROOT
+
+ROOMS = ("contracts", "services", "spark", "deploy")
+PATTERNS: list[str] = yaml.safe_load((ROOT / "deploy" / "domain.yaml").read_text(encoding="utf-8"))["domain"]
+
+
+def is_domain(path: str) -> bool:
+    """Whether a fork replaces this file; `path` is relative to the project's folder."""
+    matching = [pattern for pattern in PATTERNS if fnmatchcase(path, pattern.removeprefix("!"))]
+    return bool(matching) and not matching[-1].startswith("!")
+
+
+def product_files(root: Path) -> Iterator[str]:
+    """Every file of the product under a project's folder, relative to it."""
+    for room in ROOMS:
+        for path in sorted((root / room).rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                yield path.relative_to(root).as_posix()
+
+
+def ignored(folder: str, names: list[str]) -> list[Any]:
+    """For `shutil.copytree`: the domain's files, and what Python compiled."""
+    inside = Path(folder).relative_to(ROOT)
+    return [name for name in names if name == "__pycache__" or is_domain((inside / name).as_posix())]
