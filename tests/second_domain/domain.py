@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -29,7 +28,6 @@ def product_files(root: Path) -> Iterator[str]:
                 yield path.relative_to(root).as_posix()
 
 
-def ignored(folder: str, names: list[str]) -> list[Any]:
-    """For `shutil.copytree`: the domain's files, and what Python compiled."""
-    inside = Path(folder).relative_to(ROOT)
-    return [name for name in names if name == "__pycache__" or is_domain((inside / name).as_posix())]
+def machinery_files() -> list[str]:
+    """Those of the product that a fork takes as they are."""
+    return [path for path in product_files(ROOT) if not is_domain(path)]

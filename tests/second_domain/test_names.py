@@ -6,7 +6,7 @@ import re
 from fnmatch import fnmatchcase
 
 from deploy.local.processes.deployable import ROOT
-from tests.second_domain.domain import PATTERNS, is_domain, product_files
+from tests.second_domain.domain import PATTERNS, is_domain, machinery_files, product_files
 
 WORDS = (
     *("flight", "departure", "departed", "arrivals", "airline", "airport", "plane", "aircraft", "carrier"),
@@ -21,8 +21,7 @@ _KAFKAS = re.compile(r"in.?flight", re.IGNORECASE)
 def test_machinery_names_nothing_of_the_reference_domain() -> None:
     named = [
         f"{path}:{number}: {line.strip()}"
-        for path in product_files(ROOT)
-        if not is_domain(path)
+        for path in machinery_files()
         for number, line in enumerate((ROOT / path).read_text(encoding="utf-8").splitlines(), 1)
         if _NAMED.search(_KAFKAS.sub("", line))
     ]

@@ -1,0 +1,1 @@
+"""Publishes every hire of a bicycle, when it starts and when it ends."""
