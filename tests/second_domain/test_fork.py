@@ -37,6 +37,10 @@ def test_every_module_can_be_imported(forked: Clone) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_what_sets_a_clock_is_refused_where_none_is(forked: Clone) -> None:
+    assert "deploy/deployables.yaml has none: leave them out" in forked.refusal("up", "--speed", "2")
+
+
 def test_it_passes_the_linter(forked: Clone) -> None:
     for arguments in (["check"], ["format", "--check"]):
         done = forked.run("-m", "ruff", *arguments, ".")
