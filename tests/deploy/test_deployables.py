@@ -30,7 +30,8 @@ def test_what_the_file_lists_can_be_run(each: deployable.Deployable) -> None:
 
 
 def test_what_compose_runs_can_be_installed() -> None:
-    composed = yaml.safe_load((ROOT / "deploy" / "compose.services.yaml").read_text())["services"]
+    files = (ROOT / "deploy" / f"compose.{name}.yaml" for name in ("services", "domain"))
+    composed = {name for file in files for name in yaml.safe_load(file.read_text())["services"]}
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     there = [each for each in deployables().deployables if each.name in composed]
     assert len(there) >= 7

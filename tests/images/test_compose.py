@@ -19,10 +19,11 @@ from services.replay.settings import ClockSettings, ReplayingSettings
 from spark.runtime.settings import SparkSettings
 from tests.images.builder import ROOT
 
-FILES = ("compose.yaml", "compose.services.yaml")
+FILES = ("compose.yaml", "compose.services.yaml", "compose.domain.yaml")
 SERVICES: dict[str, dict[str, Any]] = {}
 for _file in FILES:
-    SERVICES |= yaml.safe_load((ROOT / "deploy" / _file).read_text())["services"]
+    for _name, _service in yaml.safe_load((ROOT / "deploy" / _file).read_text())["services"].items():
+        SERVICES[_name] = SERVICES.get(_name, {}) | _service
 VERSIONS = dotenv_values(ROOT / "deploy/versions.env")
 OWN = {name: service for name, service in SERVICES.items() if service["image"].startswith("${HEADRACE_IMAGES}")}
 
