@@ -9,11 +9,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from contracts.definitions.catalog import Catalog
 from contracts.servers.registry import Registry
+from spark.derivation.derivation import Derivation, target_schema
 from spark.lookups.broadcasts import Broadcasts
 from spark.lookups.dimensions import Dimension, Dimensions
 from spark.pipeline import Pipeline
 from spark.queries.counts import count_batch
-from spark.queries.derivation import Derivation, target_schema
 from spark.records.schemas import WriterSchemas
 from spark.records.topic_schemas import TopicSchemas
 from spark.runtime.lifecycle import Lifecycle

@@ -22,11 +22,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from contracts.definitions.catalog import Catalog
 from contracts.servers.registry import Registry
+from spark.derivation.derivation import Derivation, route, target_schema
 from spark.lookups.broadcasts import Broadcasts
 from spark.lookups.dimensions import Dimension, Dimensions
 from spark.pipeline import Pipeline
 from spark.queries.counts import count_rows
-from spark.queries.derivation import Derivation, route, target_schema
 from spark.queries.live import checkpoint_folder
 from spark.queries.real_time_meter import Meter
 from spark.queries.real_time_positions import RealTimePositions

@@ -21,10 +21,11 @@ from contracts.definitions.catalog import Catalog
 from contracts.errors import ContractError
 from contracts.servers.brokers import partitions_of, watermarks
 from contracts.servers.registry import Registry
+from spark.derivation.derivation import derived, target_schema
+from spark.derivation.fitness import check
 from spark.lookups.dimensions import Dimensions, stamped_versions
 from spark.lookups.join import look_up, sides
 from spark.pipeline import Pipeline
-from spark.queries.derivation import check, derived, target_schema
 from spark.records.wire import wire_value
 from spark.runtime.errors import PipelineUnfit, RepairFailed
 from spark.runtime.settings import SparkSettings

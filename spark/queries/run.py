@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 from contracts.definitions.catalog import Catalog
 from contracts.servers.provision import check_limits
 from contracts.servers.registry import Registry
+from spark.derivation.derivation import route
 from spark.pipeline import Pipeline
-from spark.queries.derivation import route
 from spark.queries.live import Live
 from spark.queries.real_time import RealTime
 from spark.runtime.errors import StopRequested

@@ -32,6 +32,7 @@ ROOMS = {
         "spark",
         "spark.pipelines",
         "spark.queries",
+        "spark.derivation",
         "spark.sinks.kafka",
         "spark.sinks.delta",
         "spark.pipeline",

@@ -22,9 +22,9 @@ from contracts.definitions.catalog import Catalog
 from contracts.definitions.dimension import DimensionContract
 from contracts.servers.registry import Registry
 from contracts.servers.s3 import s3_client
+from spark.derivation.derivation import route
 from spark.pipeline import Pipeline
 from spark.pipelines.departures_enriched import departures_enriched
-from spark.queries.derivation import route
 from spark.queries.live import Live
 from spark.runtime.lifecycle import Lifecycle
 from spark.runtime.settings import SparkSettings

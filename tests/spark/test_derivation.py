@@ -13,11 +13,13 @@ from pyspark.sql.avro.functions import from_avro
 
 from contracts import topics
 from contracts.definitions.catalog import Catalog
+from spark.derivation.derivation import Derivation, derived
+from spark.derivation.faults import Fault, faults, set_aside
+from spark.derivation.fitness import check
 from spark.lookups.dimensions import stamped_versions
 from spark.lookups.join import look_up, sides
 from spark.pipeline import Lookup, Pipeline, pipeline
 from spark.pipelines.departures_enriched import LOOKUPS, departures_enriched
-from spark.queries.derivation import Derivation, Fault, check, derived, faults, set_aside
 from spark.queries.repair import fields_again
 from spark.records.decode import events
 from spark.records.schemas import WriterSchemas

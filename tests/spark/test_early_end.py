@@ -25,8 +25,8 @@ from pyspark.sql import functions as F
 
 from contracts.servers.registry import Registry
 from deploy.local.servers.stack import LocalStack
+from spark.derivation.derivation import route
 from spark.pipelines.departures_enriched import departures_enriched
-from spark.queries.derivation import route
 from spark.queries.live import Live
 from spark.runtime.lifecycle import Lifecycle
 from spark.runtime.settings import SparkSettings

@@ -8,10 +8,10 @@ from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.types import StructType
 
 from contracts.definitions.catalog import Catalog
+from spark.derivation.derivation import derived
 from spark.lookups.dimensions import Dimension
 from spark.lookups.join import look_up, sides
 from spark.pipelines.departures_enriched import departures_enriched
-from spark.queries.derivation import derived
 from spark.records.decode import events
 from spark.records.schemas import WriterSchemas
 from tests.spark.records import DEPARTED, ENRICHED, SCHEMA, a_departure, body, framed, raw_frame

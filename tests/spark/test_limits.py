@@ -20,8 +20,8 @@ from contracts.records.limits import (
 )
 from contracts.servers.provision import set_config
 from deploy.local.servers.stack import LocalStack
+from spark.derivation.derivation import route
 from spark.pipelines.departures_enriched import departures_enriched
-from spark.queries.derivation import route
 from spark.records.wire import encoding
 
 _ANY_FIELD_BYTES = DIMENSION_TEXT_BYTES + 4

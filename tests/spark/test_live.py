@@ -16,8 +16,8 @@ from contracts.records.dead_letter_headers import TIMESTAMP
 from contracts.records.limits import record_size
 from contracts.servers.registry import Registry
 from contracts.servers.s3 import s3_client
+from spark.derivation.derivation import route
 from spark.pipelines.departures_enriched import departures_enriched
-from spark.queries.derivation import route
 from spark.queries.live import Live, checkpoint_folder
 from spark.runtime.lifecycle import Lifecycle
 from spark.runtime.settings import SparkSettings

@@ -21,13 +21,13 @@ from pyspark.sql.types import StructField, StructType, _parse_datatype_string
 from contracts.definitions.catalog import Catalog
 from contracts.definitions.dimension import Column
 from contracts.servers.registry import Registry
+from spark.derivation.fitness import check
 from spark.lookups.broadcasts import Broadcasts
 from spark.lookups.dimensions import Dimension
 from spark.lookups.join import look_up, sides
 from spark.lookups.lookup import Lookup
 from spark.pipeline import Pipeline
 from spark.pipelines.departures_enriched import LOOKUPS, departures_enriched
-from spark.queries.derivation import check
 from spark.queries.repair import fields_again
 from spark.runtime.errors import PipelineUnfit
 from spark.runtime.internals.prepared import Prepared

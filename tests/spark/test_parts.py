@@ -11,9 +11,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
 from contracts.definitions.catalog import Catalog
+from spark.derivation.derivation import Derivation, derived
+from spark.derivation.fitness import check
 from spark.pipeline import Pipeline
 from spark.pipelines.airports_served import airports_served
-from spark.queries.derivation import Derivation, check, derived
 from spark.records.decode import events
 from spark.records.schemas import WriterSchemas
 from spark.runtime.errors import PipelineUnfit

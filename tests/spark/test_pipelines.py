@@ -16,10 +16,11 @@ from pyspark.sql import functions as F
 from contracts.definitions.catalog import Catalog
 from contracts.definitions.pipelines import pipeline_files
 from contracts.servers.registry import Registry
+from spark.derivation.derivation import Derivation
+from spark.derivation.fitness import check
 from spark.pipeline import Pipeline
 from spark.pipelines import load
 from spark.pipelines.departures_enriched import LOOKUPS
-from spark.queries.derivation import Derivation, check
 from spark.records.schemas import WriterSchemas
 from spark.runtime.errors import PipelineUnfit, SinkRefused
 from spark.runtime.internals.plans import FILTER, expressions, items

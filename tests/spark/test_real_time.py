@@ -19,9 +19,9 @@ from contracts.errors import HeadraceError
 from contracts.servers.registry import Registry
 from contracts.settings import RegistrySettings
 from deploy.local.servers.stack import LocalStack
+from spark.derivation.derivation import route
 from spark.pipeline import Pipeline
 from spark.pipelines.departures_enriched import departures_enriched
-from spark.queries.derivation import route
 from spark.queries.real_time import RealTime
 from spark.queries.real_time_query import CHECKPOINT_ON_DISK, check_slots, configured
 from spark.runtime.errors import SinkRefused, TooFewSlots

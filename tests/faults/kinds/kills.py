@@ -9,8 +9,8 @@ import psutil
 
 from contracts.definitions.catalog import load_catalog
 from deploy.local.servers.ports import HOST
+from spark.derivation.derivation import route
 from spark.pipelines.departures_enriched import departures_enriched
-from spark.queries.derivation import route
 from spark.runtime.mode import Mode
 from spark.sinks.kafka.transaction import close, transactional_producer
 from tests.faults.fault import Shown, fault

@@ -1,0 +1,1 @@
+"""What a pipeline makes of raw records, and whether its function is fit for that."""

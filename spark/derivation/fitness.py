@@ -1,0 +1,182 @@
+"""Whether a pipeline's function is fit for its contracts: `check`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.avro.functions import from_avro
+from pyspark.sql.types import (
+    BooleanType,
+    DataType,
+    DateType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from contracts.definitions.catalog import Catalog
+from contracts.definitions.pipelines import pipeline_files
+from spark.derivation.faults import PLATFORM, Fault, faults, kinds_of
+from spark.derivation.steps import check_steps
+from spark.pipeline import Pipeline
+from spark.runtime.errors import PipelineUnfit
+from spark.runtime.internals.plans import EXPLODE, INLINE, items, kind_of, steps, unchanged, used
+from spark.runtime.lifecycle import in_a_line
+
+_KINDS: dict[str, DataType] = {
+    "string": StringType(),
+    "int": IntegerType(),
+    "long": LongType(),
+    "double": DoubleType(),
+    "boolean": BooleanType(),
+    "date": DateType(),
+}
+"""Types of a dimension's columns. `DataType.fromDDL` knows them as well, at 30 ms each."""
+
+_COMPUTED = ("string", "boolean", "int", "long", "float", "double")
+_LOOKUP_NAME = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)*")
+
+
+class Checked(NamedTuple):
+    """What is known of a pipeline's function: the target's fields as it makes them of `given`, a frame without rows; the columns of `given`
+    that come out `unchanged`, those that it has `used` for more, and the faults of what it computes.
+    """
+
+    made: DataFrame
+    given: DataFrame
+    unchanged: frozenset[str]
+    used: frozenset[str]
+    faults: list[Fault]
+
+
+def check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> Checked:
+    """Raises PipelineUnfit, which says what to change, if the function can't be run record by record or makes no event of its target."""
+    source = {field.name: field.dataType for field in _event(spark, catalog.schema(pipeline.source))}
+    kinds = source | _looked_up(pipeline, catalog, source)
+    given = spark.createDataFrame(
+        spark.sparkContext.emptyRDD(), StructType([StructField(name, kind) for name, kind in kinds.items()])
+    )
+    made = _called(pipeline, given)
+    check_steps(pipeline, made, given, catalog.topic(pipeline.target))
+    there = {field.name: field.dataType.simpleString() for field in made.schema}
+    if len(there) < len(made.columns) or there.keys() & set(PLATFORM):
+        twice = sorted({name for name in made.columns if made.columns.count(name) > 1 or name in PLATFORM})
+        raise PipelineUnfit(
+            f"{pipeline.name} makes {', '.join(twice)} twice, or in place of the platform: name them otherwise"
+        )
+    wanted = [field for field in _event(spark, catalog.schema(pipeline.target)) if field.name not in PLATFORM]
+    for field in wanted:
+        kind = field.dataType.simpleString()
+        if field.name not in there:
+            raise PipelineUnfit(
+                f"{pipeline.name} makes no {field.name}, which {pipeline.target} has: add it to what the function returns"
+            )
+        if there[field.name] != kind:
+            raise PipelineUnfit(
+                f"{pipeline.name} makes {field.name} a {there[field.name]}, in {pipeline.target} it is {kind}: cast it"
+            )
+    writers = set(pipeline_files()).intersection(catalog.topic(pipeline.target).producers)
+    if pipeline.name in writers and len(writers) > 1:
+        raise PipelineUnfit(f"{' and '.join(sorted(writers))} write {pipeline.target}: a topic has one pipeline")
+    if catalog.topic(pipeline.target).derived_from != catalog.topic(pipeline.source).name:
+        raise PipelineUnfit(
+            f"{pipeline.name} reads {pipeline.source}, and {pipeline.target} is not derived from it by its contract: headrace contracts check"
+        )
+    key, of_source = catalog.topic(pipeline.target).key, catalog.topic(pipeline.source).key
+    if key not in (None, of_source):
+        raise PipelineUnfit(
+            f"{pipeline.target} has the key {key}, {pipeline.source} has {of_source}: a record keeps its key, and its order"
+        )
+    kept = unchanged(made, given)
+    if lost := {field.name for field in wanted} & source.keys() - kept:
+        # The audit compares them with the raw record, and a repair calls the function with those of the derived one.
+        raise PipelineUnfit(
+            f"{pipeline.name} changes {', '.join(sorted(lost))}: an event's own fields are carried on as they are; give what is computed a "
+            "name of its own"
+        )
+    _check_types(pipeline, catalog, kept)
+    chosen = made.select([field.name for field in wanted])
+    found = faults(pipeline, catalog, kept, _exploded_fields(made, given))
+    return Checked(chosen, given, kept, used(chosen, given), found)
+
+
+def _looked_up(pipeline: Pipeline, catalog: Catalog, source: Mapping[str, DataType]) -> dict[str, DataType]:
+    """The fields that lookups fill in, and their types."""
+    found: dict[str, DataType] = {}
+    for lookup in pipeline.lookups:
+        contract = catalog.dimension(lookup.dimension)
+        of = {column.name: _KINDS[column.type] for column in contract.columns}
+        wrong = [f"{lookup.dimension} has no column {each}" for each in lookup.fields.values() if each not in of]
+        wrong += [f"{each} is filled in already" for each in lookup.fields if each in found or each in source]
+        by, key = lookup.by_fields, contract.key
+        if len(by) != len(key):
+            wrong.append(
+                f"{lookup.dimension} has the key {', '.join(key)}, it looks up by {', '.join(by)}: name one field for each"
+            )
+        elif len({*by}) < len(by):
+            # Spark would filter the dimension's rows by it, and a kept broadcast bears no filter.
+            wrong.append(f"it looks up by {', '.join(by)}: name each field once")
+        for field, column in zip(by, key, strict=False):
+            if field not in source:
+                wrong.append(f"{pipeline.source} has no field {field}")
+            elif source[field] != of[column]:
+                kinds = source[field].simpleString(), of[column].simpleString()
+                wrong.append(f"{field} is {kinds[0]}, the key column {column} of {lookup.dimension} is {kinds[1]}")
+        if not _LOOKUP_NAME.fullmatch(lookup.name) or [each.found for each in pipeline.lookups].count(lookup.found) > 1:
+            wrong.append("its name is not one of its own, of lower-case words with points between")
+        if wrong:
+            raise PipelineUnfit(f"{pipeline.name}: lookup {lookup.name}: {'; '.join(wrong)}")
+        found |= {field: of[column] for field, column in lookup.fields.items()}
+    return found
+
+
+def _exploded_fields(made: DataFrame, given: DataFrame) -> dict[str, str | None]:
+    """Which columns come of an explode, and as which field of the elements."""
+    found: dict[str, str | None] = {}
+    for step in steps(made, given):
+        if step.nodeName() == EXPLODE:
+            is_inline = kind_of(step.generator()) == INLINE
+            own = [str(each.name()) for each in items(step.generatorOutput())]
+            return found | {name: name if is_inline else None for name in own}
+        found |= {name: name for name in _taken_out(step)}
+    return {}
+
+
+def _taken_out(step: Any) -> list[str]:
+    """The columns of a step that are fields of a struct."""
+    aliases = [each for each in items(step.expressions()) if kind_of(each) == "Alias"]
+    return [str(each.name()) for each in aliases if kind_of(each.child()) == "GetStructField"]
+
+
+def _check_types(pipeline: Pipeline, catalog: Catalog, unchanged: Collection[str]) -> None:
+    """What is computed must be of a type whose every value can be encoded, and of a bounded size."""
+    for name, kind in kinds_of(catalog.schema(pipeline.target)).items():
+        if name not in {*unchanged, *PLATFORM} and kind not in _COMPUTED:
+            raise PipelineUnfit(
+                f"{pipeline.name} computes {name}, a {kind}: what is computed can be {', '.join(_COMPUTED)}, since not every value of "
+                "another type can be encoded, or its size is not bounded"
+            )
+
+
+def _called(pipeline: Pipeline, given: DataFrame) -> DataFrame:
+    try:
+        made = pipeline(given)
+    except Exception as error:
+        raise PipelineUnfit(f"{pipeline.name} fails with the fields that it gets: {in_a_line(error)}") from error
+    if not isinstance(made, DataFrame):
+        raise PipelineUnfit(f"{pipeline.name} returns {made!r:.100}, and not a frame")
+    return made
+
+
+def _event(spark: SparkSession, schema: str) -> StructType:
+    """An Avro schema as Spark has it."""
+    event = spark.range(0).select(from_avro(F.lit(None).cast("binary"), schema).alias("event")).schema["event"].dataType
+    assert isinstance(event, StructType)
+    return event

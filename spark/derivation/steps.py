@@ -1,0 +1,103 @@
+"""Whether the steps of a pipeline's function can be run record by record: `check_steps`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from contracts.definitions.topic import TopicContract
+from spark.pipeline import Pipeline
+from spark.runtime.errors import PipelineUnfit
+from spark.runtime.internals.plans import EXPLODE, FILTER, INLINE, NotRowByRow, expressions, items, kind_of, steps
+
+_RAISING = ("RaiseError", "AssertTrue")
+_LENGTHS = {"Sequence": slice(None), "ArrayRepeat": slice(1, 2), "StringRepeat": slice(1, 2), "StringSpace": slice(1)}
+"""Expressions whose value is as long as these inputs of theirs say."""
+_TAKING_OUT = ("AttributeReference", "Alias", "GetStructField")
+_OF_THE_MOMENT = ("CurrentTimestamp", "CurrentDate", "CurrentTime", "LocalTimestamp", "Now", "CurrentBatchTimestamp")
+
+
+def check_steps(pipeline: Pipeline, made: DataFrame, given: DataFrame, target: TopicContract) -> None:
+    try:
+        found = list(steps(made, given))
+        explodes = [step.nodeName() for step in found].count(EXPLODE)
+        if target.has_parts and explodes != 1:
+            raise PipelineUnfit(
+                f"{pipeline.name} explodes {explodes} arrays, and the contract of {target.name} says records: many: explode one, or write "
+                "records: each or some there"
+            )
+        is_above = target.has_parts
+        for step in found:
+            if step.nodeName() == FILTER and not target.is_filtered:
+                raise PipelineUnfit(
+                    f"{pipeline.name} leaves records out, and the contract of {target.name} promises one for each: write records: some there, "
+                    "or keep them all"
+                )
+            if step.nodeName() == EXPLODE:
+                is_above = False
+                _check_explode(pipeline, step, target)
+            elif is_above:
+                _check_above_explode(pipeline, step)
+            for each in expressions(step):
+                _check_expression(pipeline, each)
+    except NotRowByRow as error:
+        raise PipelineUnfit(
+            f"{pipeline.name} has a step that needs more than one row, {error}: it can only filter rows, explode an array, and add, choose "
+            "and rename columns"
+        ) from error
+
+
+def _check_explode(pipeline: Pipeline, step: Any, target: TopicContract) -> None:
+    if not target.has_parts:
+        raise PipelineUnfit(
+            f"{pipeline.name} makes several records of one, and the contract of {target.name} promises one at most: write records: many "
+            "there"
+        )
+    kind = kind_of(step.generator())
+    is_array = kind == INLINE or str(step.generator().children().head().dataType().typeName()) == "array"
+    if kind not in ("Explode", INLINE) or not is_array or step.outer():
+        raise PipelineUnfit(
+            f"{pipeline.name}: {step.generator()}: only explode and inline of an array number the records"
+        )
+
+
+def _check_above_explode(pipeline: Pipeline, step: Any) -> None:
+    """Whether a record is good is known before it becomes several: it is sent with all of them, or is one dead letter."""
+    is_other = step.nodeName() == FILTER or {kind_of(each) for each in expressions(step)} - set(_TAKING_OUT)
+    names = [] if is_other else [_names(each) for each in items(step.expressions()) if kind_of(each) == "Alias"]
+    renamed = [f"{before} to {after}" for before, after in names if before != after]
+    if is_other or renamed:
+        what = f"renames {', '.join(renamed)}" if renamed else "filters or computes"
+        raise PipelineUnfit(
+            f"{pipeline.name} {what} after it has exploded an array: filter, compute and name before, in the array's elements"
+        )
+
+
+def _names(alias: Any) -> tuple[str, str]:
+    """Of a column, or of a struct's field, and that which it gets."""
+    child = alias.child()
+    before = child.extractFieldName() if kind_of(child) == "GetStructField" else child.name()
+    return str(before), str(alias.name())
+
+
+def _check_expression(pipeline: Pipeline, each: Any) -> None:
+    kind = kind_of(each)
+    if kind.endswith("Subquery"):
+        raise PipelineUnfit(f"{pipeline.name} reads another table by {each}: use a lookup")
+    if "Python" in kind:
+        raise PipelineUnfit(f"{pipeline.name} calls a Python function for each row, {each}: write it as an expression")
+    if kind in _RAISING:
+        raise PipelineUnfit(
+            f"{pipeline.name}: {each} stops the pipeline at a record, for good: leave a field null, which makes a dead letter where "
+            "the schema has no null for it"
+        )
+    if kind in _LENGTHS and not all(child.foldable() for child in items(each.children())[_LENGTHS[kind]]):
+        raise PipelineUnfit(
+            f"{pipeline.name}: {each} is as long as a field says, and one record could fill the memory: give a length of its own"
+        )
+    if kind in _OF_THE_MOMENT or not each.deterministic():
+        raise PipelineUnfit(
+            f"{pipeline.name}: {each} is another value each time, and a record that is made again must be the same one: "
+            "take it from the event"
+        )
