@@ -66,8 +66,9 @@ def check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> Checked:
     made = _called(pipeline, given)
     check_steps(pipeline, made, given, catalog.topic(pipeline.target))
     there = {field.name: field.dataType.simpleString() for field in made.schema}
-    if len(there) < len(made.columns) or there.keys() & set(PLATFORM):
-        twice = sorted({name for name in made.columns if made.columns.count(name) > 1 or name in PLATFORM})
+    own = {name for name in there if name in PLATFORM or name.startswith("__")}
+    if len(there) < len(made.columns) or own:
+        twice = sorted({name for name in made.columns if made.columns.count(name) > 1 or name in own})
         raise PipelineUnfit(
             f"{pipeline.name} makes {', '.join(twice)} twice, or in place of the platform: name them otherwise"
         )

@@ -55,7 +55,7 @@ def _check_explode(pipeline: Pipeline, step: Any, target: TopicContract) -> None
             "there"
         )
     kind = kind_of(step.generator())
-    is_array = kind == INLINE or str(step.generator().children().head().dataType().typeName()) == "array"
+    is_array = kind == INLINE or str(items(step.generator().children())[0].dataType().typeName()) == "array"
     if kind not in ("Explode", INLINE) or not is_array or step.outer():
         raise PipelineUnfit(
             f"{pipeline.name}: {step.generator()}: only explode and inline of an array number the records"
