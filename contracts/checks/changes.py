@@ -178,8 +178,8 @@ def _meaning(key: str, was: Any, now: Any, of_dimension: bool) -> str | None:
             "lookups find other rows, or none" if len(was) == len(now) else "pipelines that look up in it do not start"
         )
     if key == "derived_from":
-        topics = [each["topic"] if isinstance(each, dict) else None for each in (was, now)]
-        return None if topics[0] == topics[1] else "the events get other ids"
+        ids = [(each["topic"], each["records"] == "many") if isinstance(each, dict) else None for each in (was, now)]
+        return None if ids[0] == ids[1] else "the events get other ids"
     if key == "lake":
         kept = {name: part for name, part in was.items() if name != "history_days"} if isinstance(was, dict) else None
         is_kept = isinstance(now, dict) and kept is not None and kept.items() <= now.items()

@@ -275,6 +275,7 @@ class Audit:
                 found.pop(source.name, []),
                 self._rules,
                 self._broker.ends(raw, stable=False),
+                has_parts=source.contract.has_parts,
             )
             of = source, self._plan.alerts, ALERTING
             settled = {*self._intake.purged(*of).tolist(), *self._intake.redriven(source).tolist()}

@@ -24,7 +24,8 @@ from spark.runtime.internals.plans import ARRAY, ELEMENT, EXPLODE, carrying, ste
 from spark.sinks.kafka.sink import Route, ToRows, outgoing
 
 _MOST_PARTS = 1_000
-"""Of one record: each is a row in memory and a record in one transaction."""
+_MOST_PARTS_BYTES = 64 << 20
+"""Of one record, which lie in one transaction. The bytes are counted as if each part were as long as the raw record."""
 
 
 def route(pipeline: Pipeline, catalog: Catalog) -> Route:
@@ -87,9 +88,15 @@ def derived(pipeline: Pipeline, looked_up: DataFrame, faults: Sequence[Fault] = 
 
 def _in_parts(faults: Sequence[Fault], whole: DataFrame) -> DataFrame:
     """A row for each element of a record's array; one for a bad record, and none for a good one without elements."""
-    count = F.array_size(ARRAY)
-    error = F.concat(F.lit("the pipeline makes "), count, F.lit(f" records of it, at most {_MOST_PARTS} fit"))
-    checked = set_aside(whole, [*faults, Fault("TooMany", count > _MOST_PARTS, error)])
+    count, size = F.coalesce(F.array_size(ARRAY), F.lit(0)), F.octet_length("__record.value")
+    # A record that nothing is made of has no faults.
+    own = [Fault(each.reason, (count > 0) & each.is_so, each.error) for each in faults]
+    for is_so, most in (
+        (count > _MOST_PARTS, f" records of it, at most {_MOST_PARTS} fit"),
+        (count * size > _MOST_PARTS_BYTES, f" records of it, which may have {_MOST_PARTS_BYTES} bytes together"),
+    ):
+        own.append(Fault("TooMany", is_so, F.concat(F.lit("the pipeline makes "), count, F.lit(most))))
+    checked = set_aside(whole, own)
     array = F.when(F.col("__reason").isNull(), F.col(ARRAY))
     numbered = checked.withColumns({ARRAY: array, "__parts": F.array_size(array)})
     rows = numbered.select("*", F.posexplode_outer(ARRAY).alias("__part", ELEMENT)).drop(ARRAY)

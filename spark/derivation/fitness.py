@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -27,7 +27,7 @@ from spark.derivation.faults import PLATFORM, Fault, faults, kinds_of
 from spark.derivation.steps import check_steps
 from spark.pipeline import Pipeline
 from spark.runtime.errors import PipelineUnfit
-from spark.runtime.internals.plans import EXPLODE, INLINE, items, kind_of, steps, unchanged, used
+from spark.runtime.internals.plans import exploded_fields, unchanged, used
 from spark.runtime.lifecycle import in_a_line
 
 _KINDS: dict[str, DataType] = {
@@ -66,12 +66,8 @@ def check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> Checked:
     made = _called(pipeline, given)
     check_steps(pipeline, made, given, catalog.topic(pipeline.target))
     there = {field.name: field.dataType.simpleString() for field in made.schema}
-    own = {name for name in there if name in PLATFORM or name.startswith("__")}
-    if len(there) < len(made.columns) or own:
-        twice = sorted({name for name in made.columns if made.columns.count(name) > 1 or name in own})
-        raise PipelineUnfit(
-            f"{pipeline.name} makes {', '.join(twice)} twice, or in place of the platform: name them otherwise"
-        )
+    if twice := sorted({name for name in made.columns if made.columns.count(name) > 1}):
+        raise PipelineUnfit(f"{pipeline.name} makes {', '.join(twice)} twice: name them otherwise")
     wanted = [field for field in _event(spark, catalog.schema(pipeline.target)) if field.name not in PLATFORM]
     for field in wanted:
         kind = field.dataType.simpleString()
@@ -104,7 +100,7 @@ def check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> Checked:
         )
     _check_types(pipeline, catalog, kept)
     chosen = made.select([field.name for field in wanted])
-    found = faults(pipeline, catalog, kept, _exploded_fields(made, given))
+    found = faults(pipeline, catalog, kept, exploded_fields(made, given))
     return Checked(chosen, given, kept, used(chosen, given), found)
 
 
@@ -136,24 +132,6 @@ def _looked_up(pipeline: Pipeline, catalog: Catalog, source: Mapping[str, DataTy
             raise PipelineUnfit(f"{pipeline.name}: lookup {lookup.name}: {'; '.join(wrong)}")
         found |= {field: of[column] for field, column in lookup.fields.items()}
     return found
-
-
-def _exploded_fields(made: DataFrame, given: DataFrame) -> dict[str, str | None]:
-    """Which columns come of an explode, and as which field of the elements."""
-    found: dict[str, str | None] = {}
-    for step in steps(made, given):
-        if step.nodeName() == EXPLODE:
-            is_inline = kind_of(step.generator()) == INLINE
-            own = [str(each.name()) for each in items(step.generatorOutput())]
-            return found | {name: name if is_inline else None for name in own}
-        found |= {name: name for name in _taken_out(step)}
-    return {}
-
-
-def _taken_out(step: Any) -> list[str]:
-    """The columns of a step that are fields of a struct."""
-    aliases = [each for each in items(step.expressions()) if kind_of(each) == "Alias"]
-    return [str(each.name()) for each in aliases if kind_of(each.child()) == "GetStructField"]
 
 
 def _check_types(pipeline: Pipeline, catalog: Catalog, unchanged: Collection[str]) -> None:

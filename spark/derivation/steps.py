@@ -7,18 +7,36 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from contracts.definitions.topic import TopicContract
+from spark.derivation.faults import PLATFORM
 from spark.pipeline import Pipeline
 from spark.runtime.errors import PipelineUnfit
-from spark.runtime.internals.plans import EXPLODE, FILTER, INLINE, NotRowByRow, expressions, items, kind_of, steps
+from spark.runtime.internals.plans import (
+    EXPLODE,
+    FILTER,
+    INLINE,
+    NotRowByRow,
+    element_ids,
+    expressions,
+    items,
+    kind_of,
+    steps,
+    taken_out,
+)
 
 _RAISING = ("RaiseError", "AssertTrue")
-_LENGTHS = {"Sequence": slice(None), "ArrayRepeat": slice(1, 2), "StringRepeat": slice(1, 2), "StringSpace": slice(1)}
+_SECOND = slice(1, 2)
+_LENGTHS = {
+    "Sequence": slice(None),
+    "StringSpace": slice(None),
+    **dict.fromkeys(("ArrayRepeat", "ArrayInsert", "StringRepeat", "StringLPad", "StringRPad"), _SECOND),
+}
 """Expressions whose value is as long as these inputs of theirs say."""
 _TAKING_OUT = ("AttributeReference", "Alias", "GetStructField")
 _OF_THE_MOMENT = ("CurrentTimestamp", "CurrentDate", "CurrentTime", "LocalTimestamp", "Now", "CurrentBatchTimestamp")
 
 
 def check_steps(pipeline: Pipeline, made: DataFrame, given: DataFrame, target: TopicContract) -> None:
+    """Raises PipelineUnfit, which says what to change."""
     try:
         found = list(steps(made, given))
         explodes = [step.nodeName() for step in found].count(EXPLODE)
@@ -27,8 +45,10 @@ def check_steps(pipeline: Pipeline, made: DataFrame, given: DataFrame, target: T
                 f"{pipeline.name} explodes {explodes} arrays, and the contract of {target.name} says records: many: explode one, or write "
                 "records: each or some there"
             )
+        elements = next((element_ids(step) for step in found if step.nodeName() == EXPLODE), set[int]())
         is_above = target.has_parts
         for step in found:
+            _check_names(pipeline, step)
             if step.nodeName() == FILTER and not target.is_filtered:
                 raise PipelineUnfit(
                     f"{pipeline.name} leaves records out, and the contract of {target.name} promises one for each: write records: some there, "
@@ -38,7 +58,7 @@ def check_steps(pipeline: Pipeline, made: DataFrame, given: DataFrame, target: T
                 is_above = False
                 _check_explode(pipeline, step, target)
             elif is_above:
-                _check_above_explode(pipeline, step)
+                _check_above_explode(pipeline, step, elements)
             for each in expressions(step):
                 _check_expression(pipeline, each)
     except NotRowByRow as error:
@@ -62,15 +82,20 @@ def _check_explode(pipeline: Pipeline, step: Any, target: TopicContract) -> None
         )
 
 
-def _check_above_explode(pipeline: Pipeline, step: Any) -> None:
-    """Whether a record is good is known before it becomes several: it is sent with all of them, or is one dead letter."""
+def _check_above_explode(pipeline: Pipeline, step: Any, elements: set[int]) -> None:
+    """Whether a record is good is known before it becomes several: it is sent with all of them, or is one dead letter. `elements` are the
+    ids of columns that fields may be taken out of.
+    """
     is_other = step.nodeName() == FILTER or {kind_of(each) for each in expressions(step)} - set(_TAKING_OUT)
+    taken = [kind_of(each) == "GetStructField" for each in expressions(step)].count(True)
+    is_other = is_other or taken != len([each for each in items(step.expressions()) if taken_out(each) in elements])
     names = [] if is_other else [_names(each) for each in items(step.expressions()) if kind_of(each) == "Alias"]
     renamed = [f"{before} to {after}" for before, after in names if before != after]
     if is_other or renamed:
         what = f"renames {', '.join(renamed)}" if renamed else "filters or computes"
         raise PipelineUnfit(
-            f"{pipeline.name} {what} after it has exploded an array: filter, compute and name before, in the array's elements"
+            f"{pipeline.name} {what} after or beside exploding an array: filter, compute and name in a step of its own before, or in the "
+            "array's elements"
         )
 
 
@@ -79,6 +104,15 @@ def _names(alias: Any) -> tuple[str, str]:
     child = alias.child()
     before = child.extractFieldName() if kind_of(child) == "GetStructField" else child.name()
     return str(before), str(alias.name())
+
+
+def _check_names(pipeline: Pipeline, step: Any) -> None:
+    for each in items(step.output()):
+        name = str(each.name())
+        if name in PLATFORM or name.startswith("__"):
+            raise PipelineUnfit(
+                f"{pipeline.name} makes {name}, and such columns are the platform's: give it a name of its own"
+            )
 
 
 def _check_expression(pipeline: Pipeline, each: Any) -> None:

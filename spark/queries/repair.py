@@ -69,6 +69,10 @@ class Repair:
         checked = check(spark, pipeline, catalog)
         source, target = catalog.topic(pipeline.source), catalog.topic(pipeline.target)
         own = target_schema(pipeline, catalog, registry, "repair")
+        if target.has_parts:
+            raise PipelineUnfit(
+                f"{pipeline.name} makes several records of one, which are not made again one by one: no repair of {target.name}"
+            )
         self._pipeline = pipeline
         self._faults = checked.faults
         self._given = fields_again(pipeline, catalog, checked.given, checked.used)

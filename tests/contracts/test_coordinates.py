@@ -78,7 +78,7 @@ def test_a_part_of_many_goes_by_the_raw_coordinate_and_its_number() -> None:
     assert part_in(RAW, event_id.encode()) == (1, 42, 7)
     assert record_of(event_id) == record_of(f"{RAW}/1/42") == f"{RAW}/1/42"
     assert is_coordinate(event_id)
-    assert [each.tolist() for each in parsed_parts(RAW, pa.array([event_id]))] == [[code(1, 42)], [7]]
+    assert [each.tolist() for each in parsed_parts(RAW, pa.array([event_id]), parts=True)] == [[code(1, 42)], [7]]
 
 
 @pytest.mark.parametrize(
@@ -87,4 +87,4 @@ def test_a_part_of_many_goes_by_the_raw_coordinate_and_its_number() -> None:
 def test_where_one_becomes_many_an_id_without_a_part_is_none(event_id: str) -> None:
     assert coordinate_of(RAW, DERIVED, 0, 9, event_id.encode(), parts=True) == f"{DERIVED}/0/9"
     assert part_in(RAW, event_id.encode()) is None
-    assert [each.tolist() for each in parsed_parts(RAW, pa.array([event_id]))] == [[NOWHERE], [WHOLE]]
+    assert [each.tolist() for each in parsed_parts(RAW, pa.array([event_id]), parts=True)] == [[NOWHERE], [WHOLE]]

@@ -173,11 +173,11 @@ def in_python(name):  # type: ignore[no-untyped-def]  # Spark would take types f
         ),
         (
             lambda departures: departures.withColumn("unmatched", F.array()),
-            "makes unmatched twice, or in place of the pl",
+            "makes unmatched, and such columns are the platform's",
         ),
         (
             lambda departures: departures.select("*", F.lit(1).alias("origin")),
-            "makes origin twice, or in place of the pl",
+            "makes origin twice",
         ),
         (
             lambda departures: departures.where("distance_miles > 2000"),

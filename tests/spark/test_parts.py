@@ -130,7 +130,7 @@ def test_a_record_with_one_bad_part_is_one_dead_letter(
 @pytest.mark.parametrize(
     ("function", "why"),
     [
-        (lambda arrivals: inlined(arrivals).where("airport != 'XXX'"), "filters or computes after it has exploded"),
+        (lambda arrivals: inlined(arrivals).where("airport != 'XXX'"), "filters or computes after or beside"),
         (lambda arrivals: inlined(arrivals).withColumn("x", F.upper("airport")), "filters or computes after"),
         (
             lambda arrivals: arrivals.select("*", F.inline(both())).withColumnsRenamed(

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 from pydantic import ValidationError
 
 from contracts.errors import DecodeError
@@ -19,8 +20,9 @@ from services.audit.records.records import Records
 from services.audit.records.rules_history import RulesHistory
 from services.audit.records.window import Where, Window
 from services.audit.sources.consume import consume
+from services.audit.values.digest import Digests, identity
 from services.audit.values.finding import Finding, Kind, Tally
-from services.audit.values.place import Codes, code, concatenated, coordinate, partition_of, places
+from services.audit.values.place import Codes, code, concatenated, coordinate, parsed_parts, partition_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +63,13 @@ class Alarm:
         raised: Sequence[Raised],
         history: RulesHistory,
         latest: Mapping[int, int],
+        *,
+        has_parts: bool = False,
     ) -> None:
         """`raw` is the window of the topic that coordinates are of (of a raw topic its own), `latest` that topic's ends now;
-        `raised` the alerts of this topic's records.
+        `raised` the alerts of this topic's records, of which `has_parts` may come several of one raw record.
         """
+        self._has_parts = has_parts
         self.hop = f"{window.topic} → alerts"
         self._window, self._raw, self._raised, self._latest = window, raw, raised, latest
         self._expected: dict[str, list[Expected]] = defaultdict(list)
@@ -89,9 +94,10 @@ class Alarm:
         }
         self._unasked = frozenset[str]().union(*unasked.values())
         parts = [self._take(part) for part in records]
-        at, source, before = (concatenated([part[index] for part in parts], np.int64) for index in range(3))
-        order = np.argsort(source, kind="stable")
-        self._at, self._source, self._before = at[order], source[order], np.sort(before)
+        at = concatenated([part[0] for part in parts], np.int64)
+        ids, before = (concatenated([part[index] for part in parts], np.uint64) for index in (1, 2))
+        order = np.argsort(ids, kind="stable")
+        self._at, self._ids, self._before = at[order], ids[order], np.sort(before)
         for partition, versions in unasked.items():
             for version in versions:
                 text = f"that rule version {version} is not asked about: today it is no rule, or its fields are gone"
@@ -105,12 +111,14 @@ class Alarm:
         """
         found: dict[str, list[Raised]] = defaultdict(list)
         alerts = [(raised, raised.alert) for raised in self._raised if raised.alert is not None]
-        sources = places(self._raw.topic, (alert.coordinate for _, alert in alerts)).tolist()
-        for (raised, alert), source in zip(alerts, sources, strict=True):
-            verdict = self._judge(raised, source)
+        named = pa.array([alert.coordinate for _, alert in alerts], pa.string())
+        sources, numbers = parsed_parts(self._raw.topic, named, parts=self._has_parts)
+        ids = identity(sources, numbers)
+        for (raised, alert), source, own_id in zip(alerts, sources.tolist(), ids, strict=True):
+            verdict = self._judge(raised, source, own_id)
             if verdict is not None:
                 yield verdict
-            at = self._place_of(source)
+            at = self._place_of(own_id)
             if at is None:
                 continue
             if str(alert.alert_id) in self._expected:
@@ -130,8 +138,8 @@ class Alarm:
                     "lost", at, "a rule gives no answer for it, and it is not among alerting's dead letters"
                 )
 
-    def _take(self, part: Records) -> tuple[Codes, Codes, Codes]:
-        """Places and raw places of the records inside the window, raw places of those before."""
+    def _take(self, part: Records) -> tuple[Codes, Digests, Digests]:
+        """Places of the records inside the window, and which part of which raw record they are; the same of those before."""
         inside = self._window.where(part.at) == Where.INSIDE
         tally = self.tallies[part.partition]
         tally.records += int(inside.sum())
@@ -142,11 +150,12 @@ class Alarm:
         for expected in part.expected:
             if inside.any() and expected.at >= first:
                 self._expected[str(expected.alert.alert_id)].append(expected)
-        return part.at[inside], part.source[inside], part.source[~inside]
+        ids = identity(part.source, part.part)
+        return part.at[inside], ids[inside], ids[~inside]
 
-    def _judge(self, raised: Raised, source: int) -> Finding | None:
+    def _judge(self, raised: Raised, source: int, own_id: np.uint64) -> Finding | None:
         """What is wrong with an alert whose record is not inside the window; None if it is, or nothing is wrong."""
-        if self._place_of(source) is not None or _holds(self._before, source):
+        if self._place_of(own_id) is not None or _holds(self._before, own_id):
             return None
         assert raised.alert is not None
         where = self._raw.where(np.array([source]), self._latest)[0]
@@ -194,10 +203,10 @@ class Alarm:
             else:
                 yield self._finding("lost", left[0], f"no alert {alert_id} of {rule}")
 
-    def _place_of(self, source: int) -> int | None:
-        """The record inside the window that goes back to a raw one."""
-        index = int(np.searchsorted(self._source, source))
-        return int(self._at[index]) if index < len(self._source) and self._source[index] == source else None
+    def _place_of(self, own_id: np.uint64) -> int | None:
+        """The record inside the window that is this part of this raw one."""
+        index = int(np.searchsorted(self._ids, own_id))
+        return int(self._at[index]) if index < len(self._ids) and self._ids[index] == own_id else None
 
     def _note(self, at: int, text: str, count: int = 1) -> None:
         self.tallies[partition_of(at)].notes[text] += count
@@ -208,7 +217,7 @@ class Alarm:
         )
 
 
-def _holds(values: Codes, value: int) -> bool:
+def _holds(values: Digests, value: np.uint64) -> bool:
     """Whether a sorted array has it."""
     index = int(np.searchsorted(values, value))
     return index < len(values) and bool(values[index] == value)

@@ -289,6 +289,8 @@ class Derivation:
         """Parts that are none of what they say there is, or say otherwise than the others of their raw record."""
         for row in np.flatnonzero(first & (self._derived.part >= self._parts)).tolist():
             yield self._of_parts("changed", row, f"is part {self._derived.part[row]} of {self._parts[row]}")
+        if self._at_least_once:
+            return  # made again with another dimension version, a record may have another number of parts
         rows = np.flatnonzero(first)
         rows = rows[np.argsort(self._derived.source[rows], kind="stable")]
         source, said = self._derived.source[rows], self._parts[rows]
@@ -299,24 +301,27 @@ class Derivation:
     def _missing_parts(self, first: Mask) -> Iterator[Finding]:
         """Raw records with fewer parts than these say; how many it should be, nobody else tells."""
         rows = np.flatnonzero(first & (self._derived.part < self._parts))
-        _, firsts = np.unique(self._ids(self._derived.source[rows], self._derived.part[rows]), return_index=True)
-        rows = rows[firsts]
-        sources, starts, counts = np.unique(self._derived.source[rows], return_index=True, return_counts=True)
-        said = self._parts[rows][starts] if len(rows) else counts
-        # In order of parts, so the first row of each has its least one.
-        is_tail = self._derived.part[rows][starts] == said - counts if len(rows) else counts == 0
-        lacking = counts < said
-        forgotten = np.zeros(len(sources), np.bool_)
-        forgotten[lacking] = is_tail[lacking] & self._forgotten(sources[lacking], begun=True)
+        # Each part once, by raw record and by how many there are to be.
+        names = np.stack([self._derived.source[rows], self._parts[rows], self._derived.part[rows]], axis=1)
+        names, firsts = np.unique(names, axis=0, return_index=True)
+        has_key = self._found["key"][rows[firsts]] != NULL
+        _, starts, counts = np.unique(names[:, :2], axis=0, return_index=True, return_counts=True)
+        source, said, least = names[starts].T
+        # Without a key parts lie in several partitions, and any of them may be deleted first.
+        may_be_forgotten = (least == said - counts) | ~has_key[starts]
+        whole = np.unique(source[counts == said])
+        sources, of = np.unique(source[~np.isin(source, whole)], return_index=True)
+        of = np.flatnonzero(~np.isin(source, whole))[of]
+        forgotten = may_be_forgotten[of] & self._forgotten(sources, begun=True)
         for partition, tally in self.tallies.items():
             count = int(np.sum(forgotten & (partition_of(sources) == partition)))
             tally.notes["whose first parts are deleted by now, not compared"] += count
-            count = int(np.sum(partition_of(sources) == partition))
+            count = int(np.sum(partition_of(np.unique(source)) == partition))
             tally.notes["records of several parts, as many as they say themselves"] += count
-        for index in np.flatnonzero(lacking & ~forgotten).tolist():
-            source = int(sources[index])
-            why = f"{said[index] - counts[index]} of its {said[index]} parts are not in {self._derived.window.topic}"
-            yield self._finding("lost", source, coordinate(self._raw.topic, source), why)
+        for index in np.flatnonzero(~forgotten).tolist():
+            lacking, all_of = int(said[of[index]] - counts[of[index]]), int(said[of[index]])
+            why = f"{lacking} of its {all_of} parts are not in {self._derived.window.topic}"
+            yield self._finding("lost", int(sources[index]), coordinate(self._raw.topic, int(sources[index])), why)
 
     def _of_parts(self, kind: Kind, row: int, why: str) -> Finding:
         source, own = int(self._derived.source[row]), int(self._derived.at[row])
@@ -332,9 +337,9 @@ class Derivation:
             tally.notes["sent again by a redrive"] += count
 
     def _doubled_revisions(self, later: Mask) -> Iterator[Finding]:
-        pairs = np.stack([self._derived.source[later], self._revision[later]], axis=1)
-        values, counts = np.unique(pairs, axis=0, return_counts=True)
-        for (source, revision), count in zip(values[counts > 1].tolist(), counts[counts > 1].tolist(), strict=True):
+        names = np.stack([self._derived.source[later], self._revision[later], self._derived.part[later]], axis=1)
+        values, counts = np.unique(names, axis=0, return_counts=True)
+        for (source, revision, _), count in zip(values[counts > 1].tolist(), counts[counts > 1].tolist(), strict=True):
             yield self._finding(
                 "doubled", source, coordinate(self._raw.topic, source), f"revision {revision} is there {count} times"
             )

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from services.audit.records.records import Records
 from services.audit.records.window import Where, Window
 from services.audit.sources.lake_table import Rows
-from services.audit.values.digest import Digests, mix
+from services.audit.values.digest import Digests, identity, mix
 from services.audit.values.finding import Finding, Kind, Tally
 from services.audit.values.place import NOWHERE, Codes, concatenated, coordinate, offset_of, partition_of
 
@@ -106,8 +106,7 @@ class Landing:
         if not self._derived:
             return of["at"].astype(np.uint64)
         nowhere = of["source"] == NOWHERE
-        part = mix((of["part"] + 1).astype(np.uint64))
-        raw = mix(of["source"].astype(np.uint64)) + part + of["revision"].astype(np.uint64)
+        raw = identity(of["source"], of["part"]) + of["revision"].astype(np.uint64)
         return np.where(nowhere, ~mix(of["at"].astype(np.uint64)), raw)
 
     def _losses(

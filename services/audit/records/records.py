@@ -29,7 +29,7 @@ from services.audit.records.writers import Writers
 from services.audit.sources.consume import consume
 from services.audit.sources.progress import advance
 from services.audit.values.digest import NULL, Digests, digests, mix
-from services.audit.values.place import WHOLE, Codes, Parts, codes, concatenated, parsed, parsed_parts
+from services.audit.values.place import WHOLE, Codes, Parts, codes, concatenated, parsed_parts
 from services.audit.values.shape import Shape, in_calendar, row_digests
 
 _NONE = frozenset[str]()
@@ -152,10 +152,8 @@ class _Reader:
         at = codes(np.full(len(batch), reading.partition), np.array([message.offset() for message in batch]))
         key = digests(pa.array(keys, pa.binary()))
         source, numbers = at, np.full(len(batch), WHOLE)
-        if reading.source is not None and reading.parts:
-            source, numbers = parsed_parts(reading.source, ids)
-        elif reading.source is not None:
-            source = parsed(reading.source, ids)
+        if reading.source is not None:
+            source, numbers = parsed_parts(reading.source, ids, parts=reading.parts)
         part = {
             "at": at,
             "sent_ms": np.array([message.timestamp()[1] for message in batch], np.int64),

@@ -19,7 +19,7 @@ from services.audit.errors import CouldNotAudit
 from services.audit.sources.progress import advance
 from services.audit.sources.s3 import file_system
 from services.audit.values.digest import Digests, digests
-from services.audit.values.place import NOWHERE, WHOLE, Codes, Parts, codes, concatenated, parsed, parsed_parts
+from services.audit.values.place import NOWHERE, Codes, Parts, codes, concatenated, parsed_parts
 from services.audit.values.shape import Shape, row_digests
 
 _BATCH_ROWS = 32_768
@@ -165,12 +165,8 @@ def _rows(columns: Mapping[str, pa.Array], shape: Shape, reading: TableReading) 
     fields = shape.field_digests(columns, rows)
     if "recorded_at" not in shape.columns:
         fields["recorded_at"] = digests(columns["recorded_at"])
-    revision, coordinates = columns.get("revision"), columns["coordinate"]
-    source, part = (
-        parsed_parts(reading.source, coordinates)
-        if reading.parts
-        else (parsed(reading.source, coordinates), np.full(rows, WHOLE))
-    )
+    revision = columns.get("revision")
+    source, part = parsed_parts(reading.source, columns["coordinate"], parts=reading.parts)
     return Rows(
         at,
         source,

@@ -59,10 +59,12 @@ def parsed(topic: str, coordinates: pa.Array) -> Codes:
     return np.where(nowhere, NOWHERE, codes(partitions, offsets))
 
 
-def parsed_parts(topic: str, coordinates: pa.Array) -> tuple[Codes, Parts]:
-    """`parsed` of coordinates with parts, and these; WHOLE where there is no such coordinate."""
-    (partitions, offsets, parts), nowhere = _numbers(topic, coordinates, parts=True)
-    return np.where(nowhere, NOWHERE, codes(partitions, offsets)), np.where(nowhere, WHOLE, parts)
+def parsed_parts(topic: str, coordinates: pa.Array, *, parts: bool) -> tuple[Codes, Parts]:
+    """`parsed` of coordinates that all have `parts`, or none, and these; WHOLE where there is none."""
+    if not parts:
+        return parsed(topic, coordinates), np.full(len(coordinates), WHOLE)
+    (partitions, offsets, numbers), nowhere = _numbers(topic, coordinates, parts=True)
+    return np.where(nowhere, NOWHERE, codes(partitions, offsets)), np.where(nowhere, WHOLE, numbers)
 
 
 def places(topic: str, coordinates: Iterable[str]) -> Codes:

@@ -80,6 +80,41 @@ def expressions(node: Any) -> Iterator[Any]:
         left += items(found.children())
 
 
+def exploded_fields(made: DataFrame, source: DataFrame) -> dict[str, str | None]:
+    """The columns of `made` that come of an explode, and as which field of its elements; None: they are the elements."""
+    fields: dict[int | None, str | None] = {}
+    for step in reversed(list(steps(made, source))):
+        if step.nodeName() == EXPLODE:
+            of = zip(items(step.generatorOutput()), _element_fields(step), strict=True)
+            fields = {each.exprId().id(): name for each, name in of}
+            continue
+        for each in items(step.expressions()):
+            if fields.get(taken_out(each), "") is None:
+                fields[each.exprId().id()] = str(each.child().extractFieldName())
+    return {name: fields[number] for name, number in _ids(made).items() if number in fields}
+
+
+def taken_out(expression: Any) -> int | None:
+    """The id of the column that an expression takes a field out of; None if it is another one."""
+    is_field = kind_of(expression) == "Alias" and kind_of(expression.child()) == "GetStructField"
+    of = expression.child().child() if is_field else None
+    return of.exprId().id() if of is not None and kind_of(of) == "AttributeReference" else None
+
+
+def element_ids(step: Any) -> set[int]:
+    """The ids of the columns of an explode that are its elements."""
+    return (
+        {each.exprId().id() for each in items(step.generatorOutput())} if kind_of(step.generator()) != INLINE else set()
+    )
+
+
+def _element_fields(step: Any) -> list[str | None]:
+    """As which field of the elements each column of an explode comes."""
+    if kind_of(step.generator()) != INLINE:
+        return [None]
+    return [str(each.name()) for each in step.generator().child().dataType().elementType().fields()]
+
+
 def carrying(
     made: DataFrame,
     source: DataFrame,

@@ -201,7 +201,7 @@ class _Parts:
 
     def __init__(self, route: Route) -> None:
         self._route = route
-        self._seen: dict[tuple[int, int], set[int]] = {}
+        self._seen: dict[tuple[int, int, bytes], set[int]] = {}
 
     def are_all_there(self, message: Message) -> bool:
         """Whether a record of the target topics is the last missing one of its source record's."""
@@ -210,11 +210,13 @@ class _Parts:
         if not self._route.parts or message.topic() != self._route.target or found is None:
             return True
         partition, offset, part = found
-        seen = self._seen.setdefault((partition, offset), set())
+        # Made with another dimension version, a record may have had another number of parts.
+        count = header_of(headers, PARTS) or b""
+        seen = self._seen.setdefault((partition, offset, count), set())
         seen.add(part)
-        if str(len(seen)).encode() != header_of(headers, PARTS):
+        if str(len(seen)).encode() != count:
             return False
-        del self._seen[partition, offset]
+        del self._seen[partition, offset, count]
         return True
 
 
@@ -274,7 +276,7 @@ class _Tail:
             until = end if before is None else min(before.end(topic, partition), end)
             return max(until - _NEWEST, low), until
 
-        return {partition for partition, _ in self._coordinates(span)}
+        return {partition for partition, _ in self._coordinates(span, whole=False)}
 
     def read(self, committed: Mapping[int, TopicPartition], oldest: Mark, ends: Mapping[int, int]) -> dict[int, Taken]:
         """How far each source partition is taken, by its offset and by the records since its mark. `ends` are the source partitions'."""
@@ -309,9 +311,11 @@ class _Tail:
         _log.error("records lost", lost=lost, goes_on_at=0)
         return 0
 
-    def _coordinates(self, span: Callable[[str, int, int, int], tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    def _coordinates(
+        self, span: Callable[[str, int, int, int], tuple[int, int]], *, whole: bool = True
+    ) -> Iterator[tuple[int, int]]:
         """Of all that the target topics have in a span, from its first offset up to, not including, its last; `span` is given topic,
-        partition, its first offset and the one after its last.
+        partition, its first offset and the one after its last. With `whole` of what has all its parts there.
         """
         # What lay at a mark may have been purged: then all that is left is to be read.
         consumer = reader(self._kafka, self._route, {**_TO_THE_END, "auto.offset.reset": "earliest"})
@@ -351,7 +355,7 @@ class _Tail:
                         continue
                     if error is None and offset < left[where]:
                         coordinate = source_offset(message, self._route)
-                        if coordinate is not None and parts.are_all_there(message):
+                        if coordinate is not None and (not whole or parts.are_all_there(message)):
                             yield coordinate
                     if offset + (error is None) >= left[where]:
                         del left[where]

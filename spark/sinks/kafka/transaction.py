@@ -11,7 +11,7 @@ import json
 import time
 import warnings
 from base64 import b64decode
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -259,12 +259,17 @@ class _Task:
                     continue
                 if batch.column("partition")[0].as_py() != self.range.partition:
                     raise RuntimeError(f"rows of another partition in the task of {self.range}")
-                # Between two records, not between two parts of one.
-                if self._is_due() and batch.column("offset")[0].as_py() > last:
-                    self._commit(last + 1)
-                    self._begin(last + 1)
+                if self._route.parts and self._is_due():
+                    # Not between two parts of a record: the rest of the last one goes with the others.
+                    rest = bisect_right(batch.column("offset").to_pylist(), last)
+                    if rest < batch.num_rows:
+                        self._send(batch.slice(0, rest), taken)
+                        self._cut(last + 1)
+                        batch = batch.slice(rest)
                 self._send(batch, taken)
                 last = batch.column("offset")[-1].as_py()
+                if not self._route.parts and self._is_due():
+                    self._cut(last + 1)
             # All rows came, or `batches` had raised. The range's end, not the last row's: markers of transactions are offsets too.
             self._commit(self.range.end)
         except BaseException:
@@ -364,6 +369,10 @@ class _Task:
         self._producer.begin_transaction()
         self._began, self._start = time.monotonic(), start
         self._good = self._bad = 0
+
+    def _cut(self, position: int) -> None:
+        self._commit(position)
+        self._begin(position)
 
     def _is_due(self) -> bool:
         """Whether what is open is to be committed."""
