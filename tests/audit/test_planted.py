@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka import Producer
 from deltalake import DeltaTable
 
+from contracts.definitions.topic import Lake
 from contracts.servers.registry import Registry
 from deploy.local.servers.stack import LocalStack
 from services.audit.__main__ import run
@@ -132,6 +133,60 @@ def test_faults_in_what_is_made_of_one_in_parts_are_found(
         }
         assert [each[0] for each in found(report) if each[1].startswith(own)] == ["phantom"]
         assert noted(report, "records of several parts, as many as they say themselves") == 6
+
+
+RULE_OF_PARTS = """\
+rules:
+  - name: served
+    description: Planted.
+    topic: airports.served.v1
+    field: arrival_delay_minutes
+    operator: ">="
+    threshold: -1000
+    severity: info
+    message: "{airport} was served"
+"""
+
+
+def test_rows_and_alerts_of_parts_are_told_apart(stack: LocalStack, registry: Registry, tmp_path: Path) -> None:
+    with Way(stack, registry, tmp_path, more=[ARRIVED, SERVED]) as way:
+        table = Lake(table=f"parts_{uuid4().hex[:8]}", format="delta", partition_by=(), history_days=7)
+        with_table = way.catalog.topic(SERVED).model_copy(
+            update={"lake_section": table, "consumers": ("alerting", "lake")}
+        )
+        way.catalog = replace(way.catalog, topics={**way.catalog.topics, SERVED: with_table})
+        way.settings.rules_file.write_text(RULE_OF_PARTS)
+        rule = way.rule(
+            -1000,
+            name="served",
+            topic=SERVED,
+            field="arrival_delay_minutes",
+            message="{airport} was served",
+            severity="info",
+        )
+        # Enough of them for a part of one to be as far along as another part of the next.
+        flights = way.arrive(20)
+        way.taken_in("airports_served", ARRIVED, *flights)
+        parts = way.derive(way.served(flights), SERVED)
+        way.land(SERVED, way.rows(SERVED, parts), *parts)
+        raised = way.alarm(way.alerts(parts, rule, SERVED))
+        way.taken_in("alerting", SERVED, *parts)
+        way.land(ALERTS, way.rows(ALERTS, raised), *raised)
+        assert way.audit().findings == []
+
+        (flight,) = way.arrive(1)
+        way.taken_in("airports_served", ARRIVED, flight)
+        first, second = way.derive(way.served([flight]), SERVED)
+        way.land(SERVED, way.rows(SERVED, [first]), first, second)
+        alerts = way.alerts([second], rule, SERVED)
+        raised = way.alarm(alerts)
+        way.taken_in("alerting", SERVED, first, second)
+        way.land(ALERTS, way.rows(ALERTS, raised), *raised)
+        own = way.name(SERVED)
+        assert found(way.audit()) == {
+            ("lost", f"{own}/0/{second.offset}"),
+            ("lost", f"{own}/0/{first.offset}"),
+        }
 
 
 def test_of_a_pipeline_that_began_since_the_last_audit_everything_is_looked_at(two: Way) -> None:

@@ -449,14 +449,15 @@ class Way:
         }
         return Rule.model_validate(settings | others)
 
-    def alerts(self, records: Iterable[Sent], rule: Rule | None = None) -> list[AlertRaised]:
-        """What alerting makes of derived records, not yet sent."""
+    def alerts(self, records: Iterable[Sent], rule: Rule | None = None, topic: str = DERIVED) -> list[AlertRaised]:
+        """What alerting makes of records of a derived topic, not yet sent."""
         compiled = [compile_rule(rule or self.rule())]
         return [
             alert
             for each in records
             for alert in evaluate(
-                compiled, Record(self.name(DERIVED), each.ce_id, each.fields["departed_at"], each.fields)
+                compiled,
+                Record(self.name(topic), each.ce_id, each.fields[self.catalog.topic(topic).occurred_at], each.fields),
             )
         ]
 
@@ -501,7 +502,9 @@ class Way:
         """The lake's rows of records, not yet written."""
         return [
             {
-                "coordinate": each.ce_id if each.ce_id.count("/") == 2 else self.at(each.partition, each.offset, topic),
+                "coordinate": each.ce_id
+                if each.ce_id.count("/") in (2, 3)
+                else self.at(each.partition, each.offset, topic),
                 "record_partition": each.partition,
                 "record_offset": each.offset,
                 "recorded_at": each.sent_at,

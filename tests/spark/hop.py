@@ -116,7 +116,7 @@ class Hop:
                 for message in self.topics.read(self.route.target)
                 if message.partition() == partition
             )
-            holes = set(range(max(offsets, default=-1) + 2)) - set(offsets)
+            holes = set(range(offsets[-1] + 2)) - set(offsets) if offsets else set[int]()
             ends += [sum(offset < hole for offset in offsets) for hole in sorted(holes)]
         return ends
 

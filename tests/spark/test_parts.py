@@ -91,6 +91,39 @@ def test_a_filter_or_an_empty_array_makes_none_and_a_bad_record_stays(spark: Spa
     assert [(row.offset, row.part) for row in rows(spark, catalog, of_the_far, *flights)] == [(0, 0), (0, 1), (3, None)]
 
 
+def nothing_of_the_slow(arrivals: DataFrame) -> DataFrame:
+    """What is required has no value where nothing is made of the record."""
+    made = F.when(F.col("air_time_minutes").isNotNull(), both())
+    known = F.when(F.col("air_time_minutes").isNotNull(), F.lit("known"))
+    structs = F.transform(made, lambda each: each.dropFields("served_as"))
+    return arrivals.select("*", known.alias("served_as")).select("*", F.inline(structs))
+
+
+def test_a_record_that_nothing_is_made_of_has_no_faults(spark: SparkSession, catalog: Catalog) -> None:
+    flights = (an_arrival(), an_arrival(air_time_minutes=None))
+    found = rows(spark, catalog, nothing_of_the_slow, *flights)
+    assert [(row.offset, row.part, row.reason) for row in found] == [
+        (0, 0, None),
+        (0, 1, None),
+        (2, None, "WrongMagic"),
+    ]
+
+
+def test_a_record_whose_parts_are_large_together_is_a_dead_letter(spark: SparkSession, catalog: Catalog) -> None:
+    def hundreds(arrivals: DataFrame) -> DataFrame:
+        return arrivals.select("*", F.inline(F.array_repeat(served("origin", F.col("origin")), 200)))
+
+    found = rows(spark, catalog, hundreds, an_arrival(flight_id="x" * 400_000), an_arrival())
+    assert [(row.offset, row.part, row.reason) for row in found][:2] == [(0, None, "TooMany"), (1, 0, None)]
+
+
+def renamed_in_inline(arrivals: DataFrame) -> DataFrame:
+    """The names of the structs' fields are others."""
+    names = (F.col("origin"), F.nullif(F.col("destination"), F.lit("XXX")))
+    structs = F.array(*[F.struct(F.lit("x").alias("a"), name.alias("b")) for name in names])
+    return arrivals.select("*", F.inline(structs).alias("served_as", "airport"))
+
+
 def lacking(arrivals: DataFrame) -> DataFrame:
     name = F.nullif(F.col("destination"), F.lit("XXX"))
     return arrivals.select("*", F.inline(F.array(served("origin", F.col("origin")), served("destination", name))))
@@ -109,6 +142,7 @@ def thousands(arrivals: DataFrame) -> DataFrame:
 @pytest.mark.parametrize(
     ("function", "reason", "error"),
     [
+        (renamed_in_inline, "NullField", "the schema has no null for what the pipeline makes of the record: airport"),
         (lacking, "NullField", "the schema has no null for what the pipeline makes of the record: airport"),
         (wordy, "TooLong", "the pipeline computes texts of 16396 bytes, at most 16384 fit"),
         (thousands, "TooMany", "the pipeline makes 1001 records of it, at most 1000 fit"),
@@ -132,6 +166,22 @@ def test_a_record_with_one_bad_part_is_one_dead_letter(
     [
         (lambda arrivals: inlined(arrivals).where("airport != 'XXX'"), "filters or computes after or beside"),
         (lambda arrivals: inlined(arrivals).withColumn("x", F.upper("airport")), "filters or computes after"),
+        (
+            lambda arrivals: inlined(arrivals.withColumn("y", F.struct("carrier"))).select(
+                "*", F.col("y.carrier").alias("x")
+            ),
+            "renames carrier to x|filters or computes after",
+        ),
+        (
+            lambda arrivals: inlined(arrivals.withColumn("unmatched", F.lit(1))).drop("unmatched"),
+            "makes unmatched, and such columns are the platform's",
+        ),
+        (
+            lambda arrivals: arrivals.select("*", F.lpad("origin", F.col("flight_number"), "x").alias("x")).select(
+                "*", F.inline(both())
+            ),
+            "is as long as",
+        ),
         (
             lambda arrivals: arrivals.select("*", F.inline(both())).withColumnsRenamed(
                 {"airport": "x", "origin": "airport"}
@@ -160,7 +210,7 @@ def test_a_record_with_one_bad_part_is_one_dead_letter(
             "is as long as a field says",
         ),
     ],
-    ids=range(11),
+    ids=range(14),
 )
 def test_what_would_leave_parts_without_number_is_refused(
     spark: SparkSession, catalog: Catalog, function: Function, why: str

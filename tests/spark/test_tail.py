@@ -356,10 +356,21 @@ def test_an_intervals_commit_keeps_the_mark_of_what_was_written_ahead(takeover: 
 
 
 def test_a_record_some_parts_of_which_were_written_is_not_taken(takeover: Takeover, topics: Topics) -> None:
-    topics.send_departures(*"abcd")
+    topics.send_departures(*"abcde")
     takeover.route = replace(takeover.route, filters=True, parts=True)
     takeover.commit(0)
-    for offset, part, count in ((0, 0, 2), (0, 1, 2), (1, 0, 2), (1, 0, 2), (2, 1, 2), (2, 0, 2), (3, 0, 0)):
+    for offset, part, count in (
+        (0, 0, 2),
+        (0, 1, 2),
+        (1, 0, 2),
+        (1, 0, 2),
+        (2, 1, 2),
+        (2, 0, 2),
+        (3, 0, 0),
+        (4, 0, 3),
+        (4, 1, 3),
+        (4, 0, 2),
+    ):
         takeover.write_id(f"{takeover.route.source}/0/{offset}/{part}", ("ce_parts", str(count).encode()))
     takeover.write_id(f"{takeover.route.source}/0/3", ("ce_parts", b"1"))
     taken = takeover.taken()
