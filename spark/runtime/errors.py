@@ -51,5 +51,9 @@ class RepairFailed(HeadraceError):
     """Rows can't be repaired now, or not all of them were; what was sent and committed before holds."""
 
 
+class TrialFailed(HeadraceError):
+    """What a pipeline would make of the records that are there can't be found out now."""
+
+
 class DimensionUnreadable(HeadraceError):
     """A dimension's table is not there, or its files are missing or damaged."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 
 from contracts.records.limits import LARGEST_BATCH_BYTES
 from contracts.settings import KafkaSettings
+from spark.sources.offsets import OffsetRange
 
 PRODUCER = {
     "kafka.acks": "all",
@@ -57,6 +59,22 @@ def read_topic(
             "kafka.isolation.level": "read_committed",
             # The default of 500 makes Spark ask the client four times as often; 10,000 at once outlive the young heap.
             "kafka.max.poll.records": "2000",
+        }
+    ).load()
+
+
+def read_ranges(spark: SparkSession, kafka: KafkaSettings, ranges: Sequence[OffsetRange]) -> DataFrame:
+    """The committed records of one topic's ranges, headers included, for one job; what is deleted meanwhile is left out."""
+    (topic,) = {each.topic for each in ranges}
+    reading = spark.read.format("kafka").options(**kafka_options(kafka))
+    return reading.options(
+        **{
+            "assign": json.dumps({topic: [each.partition for each in ranges]}),
+            "startingOffsets": json.dumps({topic: {each.partition: each.start for each in ranges}}),
+            "endingOffsets": json.dumps({topic: {each.partition: each.end for each in ranges}}),
+            "includeHeaders": "true",
+            "failOnDataLoss": "false",
+            "kafka.isolation.level": "read_committed",
         }
     ).load()
 

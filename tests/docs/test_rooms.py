@@ -31,6 +31,7 @@ ROOMS = {
     "spark": (
         "spark",
         "spark.pipelines",
+        "spark.trial",
         "spark.queries",
         "spark.derivation",
         "spark.sinks.kafka",

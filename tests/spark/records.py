@@ -102,15 +102,15 @@ class Topics:
         self.schema_ids = {name: registry.register(topic.subject, catalog.schema(name)) for name, topic in own.items()}
         limits = {topic.name: topic.most_record_bytes for topic in own.values()}
         limits |= {topic.dead_letter_topic: DEAD_LETTER_BYTES for topic in own.values()}
-        self._names = list(limits)
+        self.names = list(limits)
         self._config = {name: {"max.message.bytes": str(batch_limit(limit))} for name, limit in limits.items()}
 
     def __enter__(self) -> Self:
-        self._create(self._names)
+        self._create(self.names)
         return self
 
     def __exit__(self, *_: object) -> None:
-        for future in self._admin.delete_topics(self._names).values():
+        for future in self._admin.delete_topics(self.names).values():
             future.result()
 
     def add_partitions(self, count: int) -> None:

@@ -1,0 +1,1 @@
+"""A pipeline over the records that are there, to see what it would make of them; nothing is written."""

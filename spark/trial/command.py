@@ -1,0 +1,59 @@
+"""`python -m spark trial`: options, and what it prints."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from confluent_kafka import KafkaException
+from pyspark.errors import PySparkException
+
+from contracts.checks.retained import Retained
+from contracts.definitions.catalog import load_catalog
+from contracts.errors import ContractError
+from contracts.servers.registry import Registry
+from spark.pipeline import Pipeline
+from spark.runtime.errors import DimensionUnreadable, PipelineUnfit, TrialFailed
+from spark.runtime.lifecycle import in_a_line
+from spark.runtime.session import start_session, stop_session
+from spark.runtime.settings import SparkSettings
+from spark.trial.trial import Trial
+
+_UNFIT = (PipelineUnfit, ContractError, DimensionUnreadable)
+"""What says that a pipeline would not start."""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Those of `run`."""
+    parser.add_argument(
+        "--most", type=int, default=25_000, metavar="N", help="the newest records of each partition (default 25,000)"
+    )
+
+
+def run(pipelines: Sequence[Pipeline], settings: SparkSettings, options: argparse.Namespace) -> None:
+    """Print a `Retained` of each pipeline, one JSON object a line. Raises RegistryError or TrialFailed."""
+    catalog = load_catalog()
+    _tell("starting Spark")
+    spark = start_session(settings, "headrace-trial")
+    done = False
+    try:
+        with Registry(settings.registry, retry_seconds=2.0) as registry:
+            for pipeline in pipelines:
+                try:
+                    found = Trial(spark, pipeline, settings, catalog, registry).run(options.most, _tell)
+                except _UNFIT as error:
+                    found = Retained(topic=pipeline.target, pipeline=pipeline.name, problem=str(error))
+                print(found.model_dump_json(), flush=True)
+        done = True
+    except KafkaException as failure:
+        raise TrialFailed(f"the brokers do not answer: {failure.args[0].str()}") from failure
+    except PySparkException as failure:
+        raise TrialFailed(in_a_line(failure)) from failure
+    finally:
+        stop_session(spark, settings, has_worked=done)
+
+
+def _tell(text: str) -> None:
+    """What takes a while; stdout is for what was found."""
+    print(text, file=sys.stderr, flush=True)
