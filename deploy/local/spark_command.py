@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from deploy.errors import DeployError
 from deploy.local.client import client_environment
 from deploy.local.downloads.spark_env import spark_env
 
@@ -17,14 +18,26 @@ def run(name: str, options: Sequence[str], directory: Path) -> int:
 
     Raises DeployError when there is neither.
     """
-    command = [sys.executable, "-m", "spark", name, *options]
-    with subprocess.Popen(command, env=_environment(client_environment(directory))) as process:
+    with subprocess.Popen(_command(name, options), env=_environment(client_environment(directory))) as process:
         while True:
             try:
                 return process.wait()
             except KeyboardInterrupt:
                 # The terminal has told it, too; what it has open must be ended first.
                 continue
+
+
+def output(name: str, options: Sequence[str], directory: Path) -> str:
+    """What the same command prints. Raises DeployError too if it fails: it has said why by then, on stderr."""
+    env = _environment(client_environment(directory))
+    done = subprocess.run(_command(name, options), env=env, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        raise DeployError(f"python -m spark {name} failed (status {done.returncode}): why stands above")
+    return done.stdout
+
+
+def _command(name: str, options: Sequence[str]) -> list[str]:
+    return [sys.executable, "-m", "spark", name, *options]
 
 
 def _environment(stack: Mapping[str, str]) -> dict[str, str]:

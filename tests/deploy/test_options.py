@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent.parent
 DEPLOYABLES = [
     ["contracts"],
     ["spark", "lake"],
-    *(["spark", name, "departures_enriched"] for name in ("run", "repair")),
+    *(["spark", name, "departures_enriched"] for name in ("run", "repair", "trial")),
 ]
 DEPLOYABLES += [[f"services.{main.parent.name}"] for main in sorted(ROOT.glob("services/*/__main__.py"))]
 
@@ -36,6 +36,8 @@ DEPLOYABLES += [[f"services.{main.parent.name}"] for main in sorted(ROOT.glob("s
         ),
         (["audit"], 2, "no verdict: no stack runs in"),
         (["repair"], 2, "Missing argument 'PIPELINE'"),
+        (["plan", "--most", "7"], 2, "--most: it is of the records: say --records"),
+        (["plan", "--records"], 1, "headrace: no stack runs in"),
         (["dlq", "show", "17"], 2, "a coordinate is TOPIC/PARTITION/OFFSET, such as alerts.raised.v1/0/17"),
         (["dlq", "redrive", "--coordinate", "x/y/z"], 2, "a coordinate is TOPIC/PARTITION/OFFSET"),
         (["dlq", "list", "--since", "2013-01-01"], 2, "--since has no zone: write 2013-01-01T00:00Z for UTC"),
