@@ -224,7 +224,9 @@ def plan(
     ] = "HEAD",
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="As Markdown, for a pull request.")] = False,
-    exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit 1 if something breaks.")] = False,
+    exit_code: Annotated[
+        bool, typer.Option("--exit-code", help="Exit 1 if a contract breaks, whatever --records finds.")
+    ] = False,
     records: Annotated[
         bool,
         typer.Option("--records", help="Also count what becomes of the records that the running stack retains."),

@@ -62,9 +62,9 @@ def with_records(found: Plan, directory: Path, most: int, say: Callable[[str], N
     if names := _changed_pipelines(found, changed):
         said = spark_command.output("trial", [*names, "--most", str(most)], directory)
         # A JVM may say something there too.
-        retained += [Retained.model_validate_json(line) for line in said.splitlines() if line.startswith("{")]
+        retained += [Retained.model_validate_json(line) for line in said.splitlines() if line.startswith('{"topic"')]
     # A pull request is no place for personal data.
-    shown = [each.without_values(found.after.topic(each.topic).personal_data) for each in retained]
+    shown = [each.without_values(_personal(found, each.topic)) for each in retained]
     return replace(found, most=most, retained=shown)
 
 
@@ -126,6 +126,23 @@ def _changed_pipelines(found: Plan, contracts: set[str]) -> list[str]:
         for each in pipelines(found.after)
         if each.name in stems | of_dimensions or contracts & {each.reads, each.writes}
     ]
+
+
+def _personal(found: Plan, topic: str) -> set[str]:
+    """The fields of a topic, by all of their names, that its contract lists as personal data, there or here, or that of its source."""
+    names = set[str]()
+    for catalog in (found.before, found.after):
+        for each in (topic, catalog.topics[topic].derived_from if topic in catalog.topics else None):
+            if each in catalog.topics:
+                own = catalog.topic(each).personal_data
+                of = [field for field in catalog.parsed_schema(each)["fields"] if field["name"] in own]
+                names.update(*[(field["name"], *field.get("aliases", ())) for field in of])
+    renamed = {
+        field["name"]
+        for field in found.after.parsed_schema(topic)["fields"]
+        if names.intersection(field.get("aliases", ()))
+    }
+    return names | renamed
 
 
 def _git(*arguments: str) -> bytes:

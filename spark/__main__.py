@@ -47,7 +47,7 @@ def main() -> int:
         if command == "repair":
             repair_command.run(load(options.name), settings, options)
         elif command == "trial":
-            trial_command.run([load(name) for name in dict.fromkeys(options.names)], settings, options)
+            trial_command.run(list(dict.fromkeys(options.names)), settings, options)
         elif command == "lake":
             run_lake(settings, load_catalog())
         else:

@@ -66,10 +66,13 @@ class Retained(_Part):
         return sum(each.count for each in self.outcomes if each.what != "field")
 
     def without_values(self, fields: Collection[str]) -> Self:
-        """The same, without the values of these fields."""
+        """The same, without the values of these fields. If there are any, errors go, too: they may tell a value of whatever field."""
         hidden = {"before": HIDDEN, "after": HIDDEN}
+        errors = ("dead letter", "still a dead letter") if fields else ()
         kept = (
-            each.model_copy(update=hidden) if each.what == "field" and each.name in fields else each
+            each.model_copy(update=hidden)
+            if each.what in errors or (each.what == "field" and each.name in fields)
+            else each
             for each in self.outcomes
         )
         return self.model_copy(update={"outcomes": tuple(kept)})

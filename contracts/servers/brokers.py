@@ -37,8 +37,11 @@ def retried(ask: Callable[[], T], seconds: float) -> T:
 
 
 def partitions_of(client: Consumer | AdminClient, topic: str, seconds: float) -> list[int]:
-    """The topic's partitions, in order; none if there is no such topic. Raises KafkaException."""
-    return sorted(client.list_topics(topic, timeout=seconds).topics[topic].partitions)
+    """The topic's partitions, in order; none if there is no such topic. Raises KafkaException, also where it may not be read."""
+    found = client.list_topics(topic, timeout=seconds).topics[topic]
+    if found.error is not None and found.error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+        raise KafkaException(found.error)
+    return sorted(found.partitions)
 
 
 def topic_ids(admin: AdminClient, topics: Iterable[str], seconds: float) -> dict[str, str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from contracts.checks.retained import Outcome, Retained
@@ -22,7 +23,7 @@ def retained_lines(found: Sequence[Retained], most: int) -> Iterator[str]:
         yield f"{_heading(each)}: {_looked_at(each)}"
         for outcome in each.outcomes:
             what = f"  {outcome.name}" if outcome.what == "field" else outcome.what
-            yield f"  {what:<20} {outcome.count:>9,}  {_detail(outcome)}".rstrip()
+            yield f"  {what:<20} {outcome.count:>9,}  {_detail(outcome, str)}".rstrip()
 
 
 def retained_markdown(found: Sequence[Retained], most: int) -> Iterator[str]:
@@ -36,11 +37,11 @@ def retained_markdown(found: Sequence[Retained], most: int) -> Iterator[str]:
     yield "|---|---|---:|---|"
     for each in found:
         heading = f"`{_heading(each)}`"
-        yield markdown_row(heading, _looked_at(each), "", "")
+        yield markdown_row(heading, _looked_at(each) if each.problem is None else _code(_looked_at(each)), "", "")
         for outcome in each.outcomes:
             loud = outcome.what in ("dead letter", "vanishes")
             what = f"field `{outcome.name}`" if outcome.what == "field" else outcome.what
-            yield markdown_row("", f"**{what}**" if loud else what, f"{outcome.count:,}", _detail(outcome))
+            yield markdown_row("", f"**{what}**" if loud else what, f"{outcome.count:,}", _detail(outcome, _code))
 
 
 def markdown_row(*cells: str) -> str:
@@ -60,13 +61,20 @@ def _looked_at(found: Retained) -> str:
     return f"{found.records:,} records {how}{older}"
 
 
-def _detail(outcome: Outcome) -> str:
-    place = f"in {printable(outcome.coordinate)}" if outcome.coordinate else ""
+def _detail(outcome: Outcome, shown: Callable[[str], str]) -> str:
+    """What records hold is `shown` as it is, or as code, which Markdown takes for no link, no mention and no markup."""
+    place = f"in {shown(_cut(outcome.coordinate, _ERROR_CHARACTERS))}" if outcome.coordinate else ""
     if outcome.what == "field":
-        return f"{_value(outcome.before)} → {_value(outcome.after)} {place}"
+        return f"{shown(_value(outcome.before))} → {shown(_value(outcome.after))} {place}"
     if outcome.what in ("dead letter", "still a dead letter"):
-        return f"{printable(outcome.name)}: {_cut(str(outcome.after), _ERROR_CHARACTERS)} {place}"
+        return f"{printable(outcome.name)}: {shown(_cut(str(outcome.after), _ERROR_CHARACTERS))} {place}"
     return "" if outcome.what == "same" else place
+
+
+def _code(text: str) -> str:
+    """A code span, whatever is in it."""
+    fence = "`" * (max((len(run) for run in re.findall("`+", text)), default=0) + 1)
+    return f"{fence} {text} {fence}" if "`" in text else f"{fence}{text}{fence}"
 
 
 def _value(value: Any) -> str:

@@ -93,7 +93,7 @@ def _in_parts(faults: Sequence[Fault], whole: DataFrame) -> DataFrame:
     own = [Fault(each.reason, (count > 0) & each.is_so, each.error) for each in faults]
     for is_so, most in (
         (count > _MOST_PARTS, f" records of it, at most {_MOST_PARTS} fit"),
-        (count * size > _MOST_PARTS_BYTES, f" records of it, which may have {_MOST_PARTS_BYTES} bytes together"),
+        (count * size > _MOST_PARTS_BYTES, f" records of it, and its own bytes times that may be {_MOST_PARTS_BYTES}"),
     ):
         own.append(Fault("TooMany", is_so, F.concat(F.lit("the pipeline makes "), count, F.lit(most))))
     checked = set_aside(whole, own)

@@ -68,11 +68,11 @@ class Repair:
         """Raises NotAProducer if the topic's contract does not list `repair`, ContractError if it asks for no table, PipelineUnfit."""
         checked = check(spark, pipeline, catalog)
         source, target = catalog.topic(pipeline.source), catalog.topic(pipeline.target)
-        own = target_schema(pipeline, catalog, registry, "repair")
         if target.has_parts:
             raise PipelineUnfit(
                 f"{pipeline.name} makes several records of one, which are not made again one by one: no repair of {target.name}"
             )
+        own = target_schema(pipeline, catalog, registry, "repair")
         self._pipeline = pipeline
         self._faults = checked.faults
         self._given = fields_again(pipeline, catalog, checked.given, checked.used)

@@ -11,12 +11,13 @@ from pyspark.errors import PySparkException
 
 from contracts.checks.retained import Retained
 from contracts.definitions.catalog import load_catalog
+from contracts.definitions.pipelines import declared_pipelines
 from contracts.errors import ContractError
 from contracts.servers.registry import Registry
-from spark.pipeline import Pipeline
+from spark.pipelines import load
 from spark.runtime.errors import DimensionUnreadable, PipelineUnfit, TrialFailed
 from spark.runtime.lifecycle import in_a_line
-from spark.runtime.session import start_session, stop_session
+from spark.runtime.session import start_session, stop_session, while_java_lives
 from spark.runtime.settings import SparkSettings
 from spark.trial.trial import Trial
 
@@ -27,23 +28,32 @@ _UNFIT = (PipelineUnfit, ContractError, DimensionUnreadable)
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Those of `run`."""
     parser.add_argument(
-        "--most", type=int, default=25_000, metavar="N", help="the newest records of each partition (default 25,000)"
+        "--most",
+        type=_positive,
+        default=25_000,
+        metavar="N",
+        help="the newest records of each partition (default 25,000)",
     )
 
 
-def run(pipelines: Sequence[Pipeline], settings: SparkSettings, options: argparse.Namespace) -> None:
-    """Print a `Retained` of each pipeline, one JSON object a line. Raises RegistryError or TrialFailed."""
+def run(names: Sequence[str], settings: SparkSettings, options: argparse.Namespace) -> None:
+    """Print a `Retained` of each of these pipelines, one JSON object a line. Raises RegistryError, QueryFailed or TrialFailed."""
     catalog = load_catalog()
+    declared, _ = declared_pipelines()
+    targets = {
+        each.name: topic.name for each in declared for topic in catalog.topics.values() if topic.constant == each.writes
+    }
     _tell("starting Spark")
     spark = start_session(settings, "headrace-trial")
     done = False
     try:
-        with Registry(settings.registry, retry_seconds=2.0) as registry:
-            for pipeline in pipelines:
+        with Registry(settings.registry, retry_seconds=2.0) as registry, while_java_lives(spark):
+            for name in names:
                 try:
+                    pipeline = load(name)
                     found = Trial(spark, pipeline, settings, catalog, registry).run(options.most, _tell)
                 except _UNFIT as error:
-                    found = Retained(topic=pipeline.target, pipeline=pipeline.name, problem=str(error))
+                    found = Retained(topic=targets.get(name, name), pipeline=name, problem=str(error))
                 print(found.model_dump_json(), flush=True)
         done = True
     except KafkaException as failure:
@@ -52,6 +62,13 @@ def run(pipelines: Sequence[Pipeline], settings: SparkSettings, options: argpars
         raise TrialFailed(in_a_line(failure)) from failure
     finally:
         stop_session(spark, settings, has_worked=done)
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is less than 1")
+    return number
 
 
 def _tell(text: str) -> None:

@@ -7,7 +7,7 @@ import json
 import operator
 from collections.abc import Callable, Sequence
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
@@ -16,6 +16,7 @@ from contracts.checks.retained import WHATS, Outcome, Retained
 from contracts.definitions.catalog import Catalog
 from contracts.definitions.topic import TopicContract
 from contracts.errors import UnknownSubject
+from contracts.records.coordinates import pattern
 from contracts.records.dead_letter_headers import ERRORS
 from contracts.records.wire import FRAME_BYTES
 from contracts.servers.brokers import partitions_of, retried, watermarks
@@ -73,11 +74,13 @@ class Trial:
                 OffsetRange(each.topic, each.partition, max(each.start, each.end - most), each.end) for each in whole
             ]
             raw = self._read(window)
-            first = raw.agg(F.count("*").alias("records"), F.min(F.unix_millis("timestamp")).alias("since")).head()
-            assert first is not None
+            seen = raw.agg(F.count("*").alias("records"), F.min(F.unix_millis("timestamp")).alias("since"))
+            (first,) = seen.toArrow().to_pylist()
             say(f"{self._pipeline.name}: making {first['records']:,} records of {self._source.name} anew")
             older = sum(new.start - old.start for new, old in zip(window, whole, strict=True))
-            since_ms = first["since"] - _CLOCKS_DIFFER_MS if older and first["since"] is not None else None
+            if first["since"] is None:
+                return Retained(topic=self._target.name, pipeline=self._pipeline.name, older=older)
+            since_ms = first["since"] - _CLOCKS_DIFFER_MS
             handled = committed_offsets(reader, self._source.name, [each.partition for each in window])
             was = self._was(_ranges(reader, self._target.name, since_ms), window)
             letters = self._letters(_ranges(reader, self._route.dead_letters, since_ms))
@@ -118,7 +121,8 @@ class Trial:
     def _was(self, ranges: Sequence[OffsetRange], window: Sequence[OffsetRange]) -> DataFrame:
         """By coordinate the newest revision of what is there of raw records in the window, as the new schema has it: `was`."""
         raw = self._read(ranges)
-        raw = raw.where(_in(window, header(F.col("headers"), "ce_id").cast("string")))
+        place = header(F.col("headers"), "ce_id").cast("string")
+        raw = raw.where(place.rlike(pattern(self._source.name, parts=self._target.has_parts)) & _in(window, place))
         decoded = decode(raw, self._writers(self._target, self._pipeline.target))
         has_revisions = "revision" in decoded.select("event.*").columns
         revision = F.coalesce("event.revision", F.lit(0)) if has_revisions else F.lit(0)
@@ -146,13 +150,16 @@ class Trial:
 
 
 def _ranges(reader: Consumer, topic: str, since_ms: int | None = None) -> list[OffsetRange]:
-    """What a topic's partitions hold, or what they hold since a time; none of a topic that is not there."""
+    """What a topic's partitions hold, or what they hold since a time; none of a topic that is not there. Raises KafkaException."""
     partitions = partitions_of(reader, topic, _TIMEOUT_SECONDS)
     held = [OffsetRange(topic, each, *watermarks(reader, topic, each, _TIMEOUT_SECONDS)) for each in partitions]
     if since_ms is None:
         return held
     asked = [TopicPartition(topic, each, max(since_ms, 0)) for each in partitions]
     found = retried(lambda: reader.offsets_for_times(asked, timeout=_TIMEOUT_SECONDS), _TIMEOUT_SECONDS)
+    for each in found:
+        if each.error is not None:
+            raise KafkaException(each.error)
     starts = {each.partition: each.offset for each in found if each.offset >= 0}
     return [
         OffsetRange(topic, each.partition, min(starts.get(each.partition, each.end), each.end), each.end)
@@ -161,12 +168,10 @@ def _ranges(reader: Consumer, topic: str, since_ms: int | None = None) -> list[O
 
 
 def _in(window: Sequence[OffsetRange], place: Column) -> Column:
-    """Whether a coordinate is one of a record there."""
-    topic, partition, offset = (F.get(F.split(place, "/"), F.lit(part)) for part in range(3))
+    """Whether a coordinate of the topic is one of a record there."""
+    partition, offset = (F.get(F.split(place, "/"), F.lit(part)) for part in (1, 2))
     within = [
-        (topic == each.topic)
-        & (partition == str(each.partition))
-        & offset.try_cast("bigint").between(each.start, each.end - 1)
+        (partition == str(each.partition)) & offset.try_cast("bigint").between(each.start, each.end - 1)
         for each in window
     ]
     return functools.reduce(operator.or_, within, F.lit(False))

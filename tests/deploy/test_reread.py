@@ -121,8 +121,9 @@ def test_the_markdown_keeps_its_cells_apart() -> None:
         rows[0]
         == "| `gates.assigned.v1` | 1,201 records decoded with the new schema; 70 older offsets not looked at |  |  |"
     )
-    assert rows[3].startswith('|  | field `gate` | 1 | "A\\|1" → ')
-    assert rows[5].startswith("|  | **dead letter** | 2 | NullField: no")
+    # Code, which is no mention, link or markup.
+    assert rows[3].startswith('|  | field `gate` | 1 | `"A\\|1"` → ')
+    assert rows[5].startswith("|  | **dead letter** | 2 | NullField: `no")
 
 
 def test_where_nothing_is_to_be_looked_at_it_is_said() -> None:
@@ -136,3 +137,6 @@ def test_personal_data_are_counted_and_not_shown() -> None:
     assert [each.before for each in hidden.outcomes] == [None, None, "(personal data)"]
     assert hidden.records == FOUND[0].records
     assert FOUND[0].without_values(["id"]) == FOUND[0]
+    # An error may tell a value of any field.
+    letters = [each for each in FOUND[1].without_values(["id"]).outcomes if each.what == "dead letter"]
+    assert {each.after for each in letters} == {"(personal data)"}

@@ -30,8 +30,8 @@ ROOMS = {
     ),
     "spark": (
         "spark",
-        "spark.pipelines",
         "spark.trial",
+        "spark.pipelines",
         "spark.queries",
         "spark.derivation",
         "spark.sinks.kafka",

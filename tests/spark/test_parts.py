@@ -73,7 +73,13 @@ def rows(spark: SparkSession, catalog: Catalog, function: Function, *flights: di
     )
 
 
-@pytest.mark.parametrize("function", [inlined, of_structs, of_texts, airports_served.function])
+def aliased(arrivals: DataFrame) -> DataFrame:
+    """Names that change nothing."""
+    made = inlined(arrivals)
+    return made.select(*[F.col(name).alias(name) for name in ("served_as", "airport")], *arrivals.columns)
+
+
+@pytest.mark.parametrize("function", [inlined, of_structs, of_texts, aliased, airports_served.function])
 def test_each_element_is_an_event_with_its_number(spark: SparkSession, catalog: Catalog, function: Function) -> None:
     roles = ["either", "either"] if function is of_texts else ["origin", "destination"]
     found = [tuple(row) for row in rows(spark, catalog, function, an_arrival(), an_arrival(origin="JFK"))]
@@ -129,6 +135,10 @@ def lacking(arrivals: DataFrame) -> DataFrame:
     return arrivals.select("*", F.inline(F.array(served("origin", F.col("origin")), served("destination", name))))
 
 
+def lacking_aliased(arrivals: DataFrame) -> DataFrame:
+    return lacking(arrivals).select("served_as", F.col("airport").alias("airport"), *arrivals.columns)
+
+
 def wordy(arrivals: DataFrame) -> DataFrame:
     long = F.when(F.col("destination") == "XXX", F.repeat(F.lit("x"), 16_385)).otherwise(F.col("destination"))
     return arrivals.select("*", F.inline(F.array(served("origin", F.col("origin")), served("destination", long))))
@@ -144,6 +154,7 @@ def thousands(arrivals: DataFrame) -> DataFrame:
     [
         (renamed_in_inline, "NullField", "the schema has no null for what the pipeline makes of the record: airport"),
         (lacking, "NullField", "the schema has no null for what the pipeline makes of the record: airport"),
+        (lacking_aliased, "NullField", "the schema has no null for what the pipeline makes of the record: airport"),
         (wordy, "TooLong", "the pipeline computes texts of 16396 bytes, at most 16384 fit"),
         (thousands, "TooMany", "the pipeline makes 1001 records of it, at most 1000 fit"),
     ],

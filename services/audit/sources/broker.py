@@ -8,7 +8,9 @@ from typing import TypeVar
 from confluent_kafka import (
     ConsumerGroupTopicPartitions,
     IsolationLevel,
+    KafkaError,
     KafkaException,
+    TopicCollection,
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
@@ -64,10 +66,19 @@ class Broker:
         return self._answer(lambda: list_offsets(self._admin, topic, partitions, spec, isolation, _TIMEOUT_SECONDS))
 
     def _partitions(self, topic: str) -> list[int]:
-        found = self._answer(lambda: self._admin.list_topics(topic, timeout=_TIMEOUT_SECONDS).topics[topic])
-        if found.error is not None:
-            raise CouldNotAudit(f"{topic}: {found.error.str()}: `headrace topics create` makes the contracts' topics")
-        return sorted(found.partitions)
+        def described() -> list[int]:
+            # Not `list_topics`, which makes a topic where the brokers let it.
+            asked = self._admin.describe_topics(TopicCollection([topic]), request_timeout=_TIMEOUT_SECONDS)[topic]
+            try:
+                return sorted(each.id for each in asked.result().partitions)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise
+                return []
+
+        if found := self._answer(described):
+            return found
+        raise CouldNotAudit(f"{topic}: there is no such topic: `headrace topics create` makes the contracts' topics")
 
     def _answer(self, ask: Callable[[], T]) -> T:
         try:

@@ -64,7 +64,7 @@ def _ends(error: KafkaError, topic: str, partition: int) -> bool:
     if error.code() == KafkaError._PARTITION_EOF:
         return True
     if error.code() == KafkaError._AUTO_OFFSET_RESET:
-        raise CouldNotAudit(f"{topic}/{partition}: records were deleted while they were read: run the audit again")
+        raise CouldNotAudit(f"{topic}/{partition}: records were deleted while they were read: run it again")
     if error.fatal() or not error.retriable():
         raise CouldNotAudit(f"{topic}/{partition}: {error.str()}")
     return False

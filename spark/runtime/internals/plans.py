@@ -91,6 +91,9 @@ def exploded_fields(made: DataFrame, source: DataFrame) -> dict[str, str | None]
         for each in items(step.expressions()):
             if fields.get(taken_out(each), "") is None:
                 fields[each.exprId().id()] = str(each.child().extractFieldName())
+            elif kind_of(each) == "Alias" and kind_of(each.child()) == "AttributeReference":
+                before = each.child().exprId().id()
+                fields |= {each.exprId().id(): fields[before]} if before in fields else {}
     return {name: fields[number] for name, number in _ids(made).items() if number in fields}
 
 

@@ -274,7 +274,8 @@ class _Tail:
 
         def span(topic: str, partition: int, low: int, end: int) -> tuple[int, int]:
             until = end if before is None else min(before.end(topic, partition), end)
-            return max(until - _NEWEST, low), until
+            # One source record may have a thousand parts.
+            return max(until - _NEWEST * (_NEWEST if self._route.parts else 1), low), until
 
         return {partition for partition, _ in self._coordinates(span, whole=False)}
 
