@@ -173,7 +173,7 @@ def in_python(name):  # type: ignore[no-untyped-def]  # Spark would take types f
         ),
         (
             lambda departures: departures.withColumn("unmatched", F.array()),
-            "makes unmatched, and such columns are the platform's",
+            "has a column unmatched, and such names are the platform's",
         ),
         (
             lambda departures: departures.select("*", F.lit(1).alias("origin")),

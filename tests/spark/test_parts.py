@@ -185,7 +185,7 @@ def test_a_record_with_one_bad_part_is_one_dead_letter(
         ),
         (
             lambda arrivals: inlined(arrivals.withColumn("unmatched", F.lit(1))).drop("unmatched"),
-            "makes unmatched, and such columns are the platform's",
+            "has a column unmatched, and such names are the platform's",
         ),
         (
             lambda arrivals: arrivals.select("*", F.lpad("origin", F.col("flight_number"), "x").alias("x")).select(
