@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from confluent_kafka import KafkaException
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from contracts.checks.retained import Retained
@@ -60,6 +61,8 @@ def run(names: Sequence[str], settings: SparkSettings, options: argparse.Namespa
         raise TrialFailed(f"the brokers do not answer: {failure.args[0].str()}") from failure
     except PySparkException as failure:
         raise TrialFailed(in_a_line(failure)) from failure
+    except Py4JJavaError as failure:
+        raise TrialFailed("a job of Spark's failed: why stands above") from failure
     finally:
         stop_session(spark, settings, has_worked=done)
 

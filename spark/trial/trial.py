@@ -122,7 +122,9 @@ class Trial:
         """By coordinate the newest revision of what is there of raw records in the window, as the new schema has it: `was`."""
         raw = self._read(ranges)
         place = header(F.col("headers"), "ce_id").cast("string")
-        raw = raw.where(place.rlike(pattern(self._source.name, parts=self._target.has_parts)) & _in(window, place))
+        # Java names groups otherwise.
+        form = pattern(self._source.name, parts=self._target.has_parts).replace("(?P<", "(?<")
+        raw = raw.where(place.rlike(form) & _in(window, place))
         decoded = decode(raw, self._writers(self._target, self._pipeline.target))
         has_revisions = "revision" in decoded.select("event.*").columns
         revision = F.coalesce("event.revision", F.lit(0)) if has_revisions else F.lit(0)
