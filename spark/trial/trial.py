@@ -155,7 +155,7 @@ def _ranges(reader: Consumer, topic: str, since_ms: int | None = None) -> list[O
     """What a topic's partitions hold, or what they hold since a time; none of a topic that is not there. Raises KafkaException."""
     partitions = partitions_of(reader, topic, _TIMEOUT_SECONDS)
     held = [OffsetRange(topic, each, *watermarks(reader, topic, each, _TIMEOUT_SECONDS)) for each in partitions]
-    if since_ms is None:
+    if since_ms is None or not held:
         return held
     asked = [TopicPartition(topic, each, max(since_ms, 0)) for each in partitions]
     found = retried(lambda: reader.offsets_for_times(asked, timeout=_TIMEOUT_SECONDS), _TIMEOUT_SECONDS)
