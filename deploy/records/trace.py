@@ -151,7 +151,7 @@ class Trace:
 def _is_of(coordinate: str, event_id: bytes | None) -> bool:
     """Whether an event's id is a raw record's coordinate, or that of a part of it."""
     own = (event_id or b"").decode(errors="replace")
-    return own == coordinate or (is_coordinate(own) and record_of(own) == coordinate)
+    return is_coordinate(own) and record_of(own) == coordinate
 
 
 def lines(steps: list[Step], characters: int) -> Iterator[str]:

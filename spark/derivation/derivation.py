@@ -20,12 +20,11 @@ from spark.lookups.join import look_up
 from spark.pipeline import Pipeline
 from spark.records.decode import events
 from spark.records.schemas import WriterSchemas
-from spark.runtime.internals.plans import ARRAY, ELEMENT, EXPLODE, carrying, steps
-from spark.sinks.kafka.sink import Route, ToRows, outgoing
+from spark.runtime.internals.plans import ARRAY, ELEMENT, carrying
+from spark.sinks.kafka.sink import MOST_PARTS, Route, ToRows, outgoing
 
-_MOST_PARTS = 1_000
 _MOST_PARTS_BYTES = 64 << 20
-"""Of one record, which lie in one transaction. The bytes are counted as if each part were as long as the raw record."""
+"""Of one record, which lie in one transaction; counted as if each part were as long as the raw record."""
 
 
 def route(pipeline: Pipeline, catalog: Catalog) -> Route:
@@ -55,6 +54,7 @@ class Derivation:
         self._pipeline = pipeline
         self._value = EnrichedValue(schema, schema_id, pipeline.lookups, checked.unchanged, checked.used)
         self._faults = checked.faults
+        self._parts = catalog.topic(pipeline.target).has_parts
 
     def sides(self, dimensions: Mapping[str, Dimension]) -> list[DataFrame]:
         """What `to_rows` joins."""
@@ -68,20 +68,23 @@ class Derivation:
 
         def rows(raw: DataFrame) -> DataFrame:
             looked_up = look_up(events(raw, schemas), self._pipeline.lookups, sides)
-            return outgoing(derived(self._pipeline, looked_up, self._faults), value, unmatched)
+            made = derived(self._pipeline, looked_up, self._faults, parts=self._parts)
+            return outgoing(made, value, unmatched, parts=self._parts)
 
         return rows
 
 
-def derived(pipeline: Pipeline, looked_up: DataFrame, faults: Sequence[Fault] = ()) -> DataFrame:
+def derived(
+    pipeline: Pipeline, looked_up: DataFrame, faults: Sequence[Fault] = (), *, parts: bool = False
+) -> DataFrame:
     """What the pipeline makes of events with what was looked up, and beside it the platform's columns: `unmatched`, and those with two
     underscores before their name, which the function does not see. Bad records, those with a `__reason`, pass its filters, and a good
-    one with a fault becomes one. Where it makes several events of one, `__part` numbers them, from 0 on, and `__parts` says how many
-    there are; a bad record is one row.
+    one with a fault becomes one. Where it makes `parts`, several events of one, `__part` numbers them, from 0 on, and `__parts` says how
+    many there are; a bad record is one row.
     """
     given = looked_up.select([name for name in looked_up.columns if name not in PLATFORM and not name.startswith("__")])
     made = pipeline(given)
-    if any(step.nodeName() == EXPLODE for step in steps(made, given)):
+    if parts:
         return carrying(made, given, looked_up, "__reason", functools.partial(_in_parts, faults))
     return set_aside(carrying(made, given, looked_up, "__reason"), faults)
 
@@ -92,7 +95,7 @@ def _in_parts(faults: Sequence[Fault], whole: DataFrame) -> DataFrame:
     # A record that nothing is made of has no faults.
     own = [Fault(each.reason, (count > 0) & each.is_so, each.error) for each in faults]
     for is_so, most in (
-        (count > _MOST_PARTS, f" records of it, at most {_MOST_PARTS} fit"),
+        (count > MOST_PARTS, f" records of it, at most {MOST_PARTS} fit"),
         (count * size > _MOST_PARTS_BYTES, f" records of it, and its own bytes times that may be {_MOST_PARTS_BYTES}"),
     ):
         own.append(Fault("TooMany", is_so, F.concat(F.lit("the pipeline makes "), count, F.lit(most))))

@@ -93,7 +93,7 @@ class Hop:
             is_good = F.col("__reason").isNull()
             numbers = F.when(is_good, F.array(*map(F.lit, range(self.parts))))
             made = made.select("*", F.explode_outer(numbers).alias("__part")).withColumn("__parts", F.lit(self.parts))
-        return outgoing(made, F.col("__record.value"), F.lit("airlines,planes"))
+        return outgoing(made, F.col("__record.value"), F.lit("airlines,planes"), parts=self.parts > 1)
 
     def written(self) -> list[int]:
         """The raw offsets in the target topic, in order."""

@@ -239,5 +239,5 @@ def test_the_function_gets_what_it_would_in_a_test_of_its_own(spark: SparkSessio
     own = [
         row.asDict() for row in airports_served(decoded.drop("__reason", "__error", "__record", "unmatched")).collect()
     ]
-    platform = derived(airports_served, decoded).orderBy("__part").collect()
+    platform = derived(airports_served, decoded, parts=True).orderBy("__part").collect()
     assert [{name: row[name] for name in own[0]} for row in platform] == own

@@ -22,6 +22,9 @@ if TYPE_CHECKING:  # Spark's Python workers import this file, and would import b
 PASSED_ON = {"ce_time": "ce_time", "ce_causationid": "ce_id", "traceparent": "traceparent"}
 """Headers of a derived record, and those of the raw record that they come from."""
 
+MOST_PARTS = 1_000
+"""So many records may come of one, where several do: they lie in one transaction."""
+
 
 @dataclass(frozen=True, slots=True)
 class Route:
@@ -86,7 +89,7 @@ class Sink(Protocol):
         """
 
 
-def outgoing(made: DataFrame, value: Column, unmatched: Column) -> DataFrame:
+def outgoing(made: DataFrame, value: Column, unmatched: Column, *, parts: bool = False) -> DataFrame:
     """Flat rows, cheap to hand to Python: what `value` and `unmatched` are made of in, and `__reason`, `__error` and `__record`, which are
     those of `spark.records.decode`; these out.
 
@@ -97,11 +100,10 @@ def outgoing(made: DataFrame, value: Column, unmatched: Column) -> DataFrame:
     * `headers`: the original ones of a bad record, null for a good one
     * `stump`: that of `spark.records.dead_letters.kept`; null for a good record
     * `unmatched` string: the lookups that had no row, with commas between; null for a bad record. No sink writes it
-    * `part` int, `parts` string, if `made` has `__part` and `__parts`: the number of the record among those that come of the raw one, and
+    * with `parts`, by `__part` and `__parts`, `part` int, `parts` string: the number of the record among those that come of the raw one, and
       how many these are; null for a bad record
     """
     is_good, bad = F.expr("__reason IS NULL"), kept(F.col("__record"))
-    parts = ["__part AS part", "string(__parts) AS parts"] if "__part" in made.columns else []
     return made.select(
         "__record.partition",
         "__record.offset",
@@ -114,7 +116,7 @@ def outgoing(made: DataFrame, value: Column, unmatched: Column) -> DataFrame:
         F.when(~is_good, bad["headers"]).alias("headers"),
         F.when(is_good, unmatched).alias("unmatched"),
         F.when(~is_good, bad["stump"]).alias("stump"),
-        *map(F.expr, parts),
+        *map(F.expr, ["__part AS part", "string(__parts) AS parts"] if parts else []),
     )
 
 

@@ -33,7 +33,7 @@ from spark.runtime.errors import PositionsDisagree, StopRequested
 from spark.runtime.settings import OnDataLoss
 from spark.sinks.kafka.offset_note import Mark, OffsetNote
 from spark.sinks.kafka.resume import Found
-from spark.sinks.kafka.sink import Route
+from spark.sinks.kafka.sink import MOST_PARTS, Route
 from spark.sinks.kafka.transaction import committed_positions, note_of
 from spark.sources.source_topic import topic_id
 
@@ -205,9 +205,11 @@ class _Parts:
 
     def are_all_there(self, message: Message) -> bool:
         """Whether a record of the target topics is the last missing one of its source record's."""
+        if not self._route.parts or message.topic() != self._route.target:
+            return True
         headers = headers_of(message)
         found = part_in(self._route.source, header_of(headers, "ce_id"))
-        if not self._route.parts or message.topic() != self._route.target or found is None:
+        if found is None:
             return True
         partition, offset, part = found
         # Made with another dimension version, a record may have had another number of parts.
@@ -274,8 +276,7 @@ class _Tail:
 
         def span(topic: str, partition: int, low: int, end: int) -> tuple[int, int]:
             until = end if before is None else min(before.end(topic, partition), end)
-            # One source record may have a thousand parts.
-            return max(until - _NEWEST * (_NEWEST if self._route.parts else 1), low), until
+            return max(until - _NEWEST * (MOST_PARTS if self._route.parts else 1), low), until
 
         return {partition for partition, _ in self._coordinates(span, whole=False)}
 
