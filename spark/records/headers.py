@@ -18,9 +18,9 @@ def coordinate(topic: Column, partition: Column, offset: Column, part: Column | 
 
 def header(headers: Column, key: str) -> Column:
     """The value, as bytes, of the last header with this key, as `contracts.records.headers` has it; null if there is none."""
-    from_the_end = F.array_position(F.reverse(headers["key"]), F.lit(key))
-    # Element -1 is the last one, and 0 there is none.
-    return F.try_element_at(headers["value"], F.nullif(-from_the_end, F.lit(0)).cast("int"))
+    from_the_end = F.array_position(F.reverse(headers["key"]), F.lit(key)).cast("int")
+    # Where there is none, this is one beyond the last. Whatever asked whether it is there would make Spark look for it twice.
+    return F.get(headers, F.array_size(headers) - from_the_end)["value"]
 
 
 def header_array(values: Mapping[str, Column]) -> Column:
