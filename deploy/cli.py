@@ -426,12 +426,26 @@ def bench_audit(
 @bench_app.command("enrich")
 def bench_enrich(
     events: Annotated[int, typer.Option(min=1000, help="How many records the backlog holds.")] = 1_000_000,
+    beside: Annotated[
+        str | None, typer.Option(metavar="COMMIT", help="Compare with this commit: runs of both in turn, and medians.")
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="With --beside: runs of each.")] = 5,
 ) -> None:
     """Backlog throughput of raw → enriched and of enriched → Delta, on a stack of its own; about three minutes."""
-    from tests.bench.enrich import run
+    from tests.bench import beside as comparison
+    from tests.bench import enrich
     from tests.bench.hop import report
 
-    report("enrich", run(events, typer.echo), typer.echo)
+    if beside is None:
+        report("enrich", enrich.run(events, typer.echo), typer.echo)
+        return
+    try:
+        hops = comparison.run(beside, events, rounds, typer.echo)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--beside") from error
+    report("enrich-beside", hops, typer.echo)
+    for line in comparison.medians(hops):
+        typer.echo(line)
 
 
 @bench_app.command("throughput")
