@@ -209,6 +209,11 @@ class Consumer(driver.Consumer):
             # The assignment that the rebalance ends with begins at the committed offsets anyway.
             _log.warning("no way back to the committed offsets during a rebalance", error=repr(error))
 
+    def verify_event_path(self, now: float, tp: TP) -> None:
+        """Nothing: `Watchdog` looks. faust looks at streams, of which there is none here, and after five minutes under load calls every
+        partition one that "has not started processing".
+        """
+
     async def _hand_over(self, batches: Mapping[TP, Records]) -> None:
         for tp, records in batches.items():
             assigned = self.assigned.get(tp)
