@@ -13,10 +13,12 @@ from pathlib import Path
 from deploy.local.processes.deployable import ROOT
 from spark.runtime.mode import Mode
 from tests.faults.fault import Fault, Shown
+from tests.faults.own_topics import odd_records_in_own_topics
 from tests.faults.stage import Stage
 from tests.faults.witness import Found, Witness
 
 AFTERWARDS = "afterwards"
+OWN_TOPICS = "own_topics"
 
 _WARM_UP_SECONDS = 3.0
 """Load between two faults, so that each meets a system at work."""
@@ -79,6 +81,37 @@ class Campaign:
             full=True,
         )
 
+    def end(self, count: int) -> Outcome:
+        """Send `count` odd records to each topic where Headrace alone should write. The audit names them from then on: nothing comes after it."""
+        sentence = "Odd records in the topics where Headrace alone should write."
+        self._say(f"{OWN_TOPICS}: {sentence}")
+        self._stage.peaks.clear()
+        time.sleep(_WARM_UP_SECONDS)
+        began, restarts, taken, trouble = time.monotonic(), self._stage.restarts(), 0, list[str]()
+        try:
+            taken, trouble = odd_records_in_own_topics(self._stage, self._seed, count)
+        except Exception as error:  # noqa: BLE001  it is told as what any fault meets
+            trouble.append(_told(error))
+        outcome = Outcome(
+            fault=OWN_TOPICS,
+            sentence=sentence,
+            shown=f"{taken} odd records",
+            events=taken,
+            sent_again=0,
+            written_again=0,
+            restarts=self._stage.restarts() - restarts,
+            lost=0,
+            doubled=0,
+            wrong=len(trouble),
+            lasted_seconds=round(time.monotonic() - began, 1),
+            recovered_seconds=0.0,
+            peak_mb=self._peaks_mb(),
+            trouble=trouble,
+            commit=self._commit,
+        )
+        self._tell(outcome)
+        return outcome
+
     def _nothing(self, stage: Stage, chance: random.Random) -> Shown:
         return Shown(stage.acknowledged(), "events acknowledged in all")
 
@@ -118,16 +151,21 @@ class Campaign:
             wrong=len(found.wrong),
             lasted_seconds=round(healed - began, 1),
             recovered_seconds=round(recovered - healed, 1),
-            peak_mb={name: peak // 1_000_000 for name, peak in sorted(stage.peaks.items())},
+            peak_mb=self._peaks_mb(),
             trouble=trouble,
             commit=self._commit,
         )
-        self._say(
-            f"{fault.name}: {'passed' if outcome.passed else 'FAILED'}: {shown}; {recovered - healed:.0f} s to recover"
-        )
-        for each in trouble[:5]:
-            self._say(f"    {each[:400]}")
+        self._tell(outcome)
         return outcome
+
+    def _peaks_mb(self) -> dict[str, int]:
+        return {name: peak // 1_000_000 for name, peak in sorted(self._stage.peaks.items())}
+
+    def _tell(self, outcome: Outcome) -> None:
+        verdict = "passed" if outcome.passed else "FAILED"
+        self._say(f"{outcome.fault}: {verdict}: {outcome.shown}; {outcome.recovered_seconds:.0f} s to recover")
+        for each in outcome.trouble[:5]:
+            self._say(f"    {each[:400]}")
 
     def _audit(self, *options: str) -> list[str]:
         done = self._stage.audit("--json", "--wait", "60", *self._audited, *options)

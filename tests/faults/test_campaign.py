@@ -75,9 +75,11 @@ def test_nothing_is_lost_or_doubled_under_a_few_faults_and_what_is_would_be_foun
         assert [outcome.fault for outcome in outcomes] == [*[fault.name for fault in SHORT], AFTERWARDS]
         assert all(outcome.passed for outcome in outcomes), "\n".join(report(_SEED, outcomes))
         inert, planted, _ = campaign.run([nothing, doubled_by_hand])
+        odd = campaign.end(500)
     assert inert.trouble == ["the fault was not shown to act: 0 things that happened"]
     assert planted.doubled == 1
     assert any(each.startswith("audit: doubled") for each in planted.trouble)
+    assert {each[:14] for each in odd.trouble} == {"audit: doubled"}, odd.trouble
 
 
 @pytest.mark.campaign

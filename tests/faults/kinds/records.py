@@ -29,8 +29,10 @@ _MAX_BYTES = 1_000_000
 """A little less than Kafka lets a record be by default."""
 
 _A_STRIKE = 25_000
-_SHARES = {_RAW: 0.5, "flights.cancelled.v1": 0.2, "weather.observed.v1": 0.2, "flights.arrived.v1": 0.1}
-_MORE_MEMORY = 1.5
+ODD_SHARES = {_RAW: 0.5, "flights.cancelled.v1": 0.2, "weather.observed.v1": 0.2, "flights.arrived.v1": 0.1}
+"""How many of the odd records go to each topic where producers send."""
+MORE_MEMORY = 1.5
+"""Than under ordinary load, at most."""
 _LARGEST_BATCH = 1_048_588
 """Bytes that Kafka lets a batch have by default."""
 
@@ -48,15 +50,15 @@ def poison_records(stage: Stage, chance: random.Random) -> Shown:
     kinds = _kinds(stage, chance)
     for value in kinds.values():
         _send(stage, [value], headers=[])
-    for topic, share in _SHARES.items():
-        sent.update(_send_odd(stage, topic, round(share * stage.strikes * _A_STRIKE), chance))
+    for topic, share in ODD_SHARES.items():
+        sent.update(send_odd(stage, topic, round(share * stage.strikes * _A_STRIKE), chance)[1])
     ends = stage.positions.broker.ends(_RAW)
     stage.wait("live to have taken them in", lambda: stage.positions.reached(ends, PIPELINE, _RAW), 600)
     stage.wait("a dead letter of each kind", lambda: _dead_letters(stage) >= before + len(kinds), 60)
     if stage.restarts() > restarts:
         raise AssertionError("a process has ended")
     for name in ("lake", "alerting"):
-        if stage.peaks[name] > _MORE_MEMORY * usual[name]:
+        if stage.peaks[name] > MORE_MEMORY * usual[name]:
             raise AssertionError(f"{name} took {stage.peaks[name]:,} bytes, where {usual[name]:,} are usual")
     taken = sent.pop("", 0)
     refused = ", ".join(f"{count} {name}" for name, count in sent.most_common())
@@ -76,8 +78,8 @@ def send_unknown_schema_id(stage: Stage, *, count: int) -> int:
     return _send(stage, [_NOBODYS_ID.to_bytes(5, "big") + b"\x02x"] * count, headers=[])
 
 
-def _send_odd(stage: Stage, topic: str, count: int, chance: random.Random) -> Counter[str]:
-    """Send so many odd records; how many the brokers refused, by reason, "" for none."""
+def send_odd(stage: Stage, topic: str, count: int, chance: random.Random) -> tuple[set[str], Counter[str]]:
+    """Send so many odd records. The coordinates of those that the brokers took, and how many they refused, by reason, "" for none."""
     settings, catalog = stage.stack.settings(), load_catalog()
     with Registry(settings.registry) as registry:
         own = {each.id: each.schema for each in registry.versions(catalog.topic(topic).subject)}
@@ -86,8 +88,12 @@ def _send_odd(stage: Stage, topic: str, count: int, chance: random.Random) -> Co
     by_partition: dict[int, list[RawRecord]] = {}
     for record in itertools.islice(records, count):
         by_partition.setdefault(chance.randrange(catalog.topic(topic).partitions), []).append(record)
-    outcomes = [send_raw(settings.kafka, topic, partition, some) for partition, some in by_partition.items()]
-    return Counter(outcome if isinstance(outcome, Refusal) else "" for some in outcomes for outcome in some)
+    outcomes = {partition: send_raw(settings.kafka, topic, partition, some) for partition, some in by_partition.items()}
+    each = [(partition, outcome) for partition, some in outcomes.items() for outcome in some]
+    return (
+        {f"{topic}/{partition}/{outcome}" for partition, outcome in each if not isinstance(outcome, Refusal)},
+        Counter(outcome if isinstance(outcome, Refusal) else "" for _, outcome in each),
+    )
 
 
 def _dead_letters(stage: Stage) -> int:

@@ -1,0 +1,69 @@
+"""The end of a campaign: odd records in the topics where Headrace alone should write.
+
+The audit has to name each of them, so no later audit would be clean: nothing comes after this.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Mapping
+
+from contracts import topics
+from contracts.definitions.catalog import load_catalog
+from spark.pipelines.departures_enriched import departures_enriched
+from spark.runtime.mode import Mode
+from tests.faults.kinds.records import MORE_MEMORY, ODD_SHARES, send_odd
+from tests.faults.positions import TABLE
+from tests.faults.stage import Stage
+
+_ONE_BY_ONE = {departures_enriched.target, topics.ALERTS_RAISED.name}
+"""Topics whose records the audit compares with those that they come of; of the others it counts what it can't read."""
+_SECONDS = 300.0
+_PLACE = re.compile(r"[\w.-]+/\d+/\d+")
+
+
+def odd_records_in_own_topics(stage: Stage, seed: int, count: int) -> tuple[int, list[str]]:
+    """Send `count` records to each topic that `poison_records` leaves out. How many the brokers took, and all that is wrong, in words.
+
+    The load must have ended.
+    """
+    usual, restarts = dict(stage.peaks), stage.restarts()
+    sent: dict[str, set[str]] = {}
+    for topic in load_catalog().topics.keys() - ODD_SHARES.keys():
+        places, _ = send_odd(stage, topic, count, random.Random(f"{seed}/{topic}"))
+        sent[topic] = places
+    target = departures_enriched.target
+    ends = stage.positions.broker.ends(target)
+    stage.wait("alerting to have read them", lambda: stage.positions.reached(ends, "alerting", target), _SECONDS)
+    stage.wait("lake to have read them", lambda: _landed(stage, target, ends), _SECONDS)
+    trouble = _audited(stage, sent)
+    if stage.restarts() > restarts:
+        trouble.append("a process has ended")
+    for name in ("lake", "alerting"):
+        if stage.peaks[name] > MORE_MEMORY * usual.get(name, stage.peaks[name]):
+            trouble.append(f"{name} took {stage.peaks[name]:,} bytes, where {usual[name]:,} are usual")
+    return sum(map(len, sent.values())), trouble
+
+
+def _landed(stage: Stage, topic: str, ends: Mapping[int, int]) -> bool:
+    taken = stage.positions.landed(TABLE, topic, ends)
+    return all(taken.get(partition, 0) >= end for partition, end in ends.items())
+
+
+def _audited(stage: Stage, sent: Mapping[str, set[str]]) -> list[str]:
+    """Whether the audit names what was sent, and nothing else."""
+    options = ["--at-least-once"] if stage.mode is Mode.REAL_TIME else []
+    done = stage.audit("--json", "--full", "--wait", "120", *options)
+    if done.returncode not in (0, 1):
+        return [f"audit: no verdict: {done.stderr.strip()[-500:]}"]
+    places, named = set().union(*sent.values()), set[str]()
+    trouble = []
+    for finding in json.loads(done.stdout)["findings"]:
+        told = {*_PLACE.findall(f"{finding['coordinate']} {finding['detail']}")}
+        named |= told
+        if not told & places:
+            trouble.append(f"audit: {finding['kind']}: {finding['coordinate']}: {finding['detail']}")
+    unnamed = sorted(set().union(*(sent[topic] for topic in _ONE_BY_ONE)) - named)
+    return trouble + [f"the audit does not name {place}" for place in unnamed]
