@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,14 +12,19 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
 from contracts.definitions.catalog import Catalog
+from contracts.definitions.topic import TopicContract
 from spark.derivation.derivation import Derivation, derived
 from spark.derivation.fitness import check
+from spark.lookups.broadcasts import Broadcasts
 from spark.pipeline import Pipeline
 from spark.pipelines.airports_served import airports_served
+from spark.pipelines.departures_enriched import LOOKUPS
 from spark.records.decode import events
 from spark.records.schemas import WriterSchemas
 from spark.runtime.errors import PipelineUnfit
-from tests.spark.records import body, framed, raw_frame
+from tests.spark.records import DEPARTED, ENRICHED, SCHEMA, a_departure, body, framed, raw_frame
+from tests.spark.test_broadcasts import keyed
+from tests.spark.test_enrich import held
 from tests.spark.test_pipelines import an_arrival
 
 ARRIVED, SERVED = airports_served.source, airports_served.target
@@ -241,3 +247,33 @@ def test_the_function_gets_what_it_would_in_a_test_of_its_own(spark: SparkSessio
     ]
     platform = derived(airports_served, decoded, parts=True).orderBy("__part").collect()
     assert [{name: row[name] for name in own[0]} for row in platform] == own
+
+
+def twice(departures: DataFrame) -> DataFrame:
+    zones = F.array(*[F.struct(F.lit(zone).alias("origin_timezone")) for zone in ("here", "there")])
+    return departures.drop("origin_timezone").select("*", F.inline(zones))
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_what_is_looked_up_stands_in_each_part(spark: SparkSession, catalog: Catalog, *, is_kept: bool) -> None:
+    topic = catalog.topic(ENRICHED)
+    section = {"topic": DEPARTED, "records": "many"}
+    many = TopicContract.model_validate(topic.model_dump(by_alias=True) | {"derived_from": section})
+    catalog = replace(catalog, topics={**catalog.topics, ENRICHED: many})
+    several = Pipeline("departures_enriched", DEPARTED, ENRICHED, LOOKUPS, twice)
+    dimensions = {
+        name: replace(each, frame=keyed(each.frame, name, catalog)) for name, each in held(spark, catalog).items()
+    }
+    derivation = Derivation(spark, several, catalog, 300)
+    sides = Broadcasts(LOOKUPS, derivation.sides).sides(dimensions) if is_kept else derivation.sides(dimensions)
+    raw = raw_frame(spark, framed(7, body(a_departure())), framed(7, body(a_departure(carrier="??"))), b"no event")
+    made = derivation.to_rows(WriterSchemas(f"{DEPARTED}-value", SCHEMA, {7: SCHEMA}), sides, dimensions)(raw)
+    event = F.when(F.col("reason").isNull(), from_avro(F.substring("value", 6, 1 << 20), catalog.schema(ENRICHED)))
+    found = made.select("offset", "part", "parts", event["airline_name"], event["origin_timezone"], "unmatched")
+    assert [tuple(row) for row in found.orderBy("offset", "part").collect()] == [
+        (0, 0, "2", "United Air Lines Inc.", "here", ""),
+        (0, 1, "2", "United Air Lines Inc.", "there", ""),
+        (1, 0, "2", None, "here", "airlines"),
+        (1, 1, "2", None, "there", "airlines"),
+        (2, None, None, None, None, None),
+    ]
