@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 
+import structlog
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -22,6 +23,8 @@ from spark.records.decode import events
 from spark.records.schemas import WriterSchemas
 from spark.runtime.internals.plans import ARRAY, ELEMENT, carrying
 from spark.sinks.kafka.sink import MOST_PARTS, Route, ToRows, outgoing
+
+_log = structlog.get_logger(__name__)
 
 _MOST_PARTS_BYTES = 64 << 20
 """Of one record, which lie in one transaction; counted as if each part were as long as the raw record."""
@@ -46,13 +49,20 @@ def target_schema(pipeline: Pipeline, catalog: Catalog, registry: Registry, prod
 class Derivation:
     """Decodes raw records, looks up, calls the pipeline's function and encodes what it made."""
 
-    def __init__(self, spark: SparkSession, pipeline: Pipeline, catalog: Catalog, schema_id: int) -> None:
-        """`schema_id` is that of the target's schema. Raises PipelineUnfit, and ContractError if that has no null for a field that a
-        lookup fills in.
+    def __init__(
+        self, spark: SparkSession, pipeline: Pipeline, catalog: Catalog, schema_id: int, *, encode_once: bool = True
+    ) -> None:
+        """`schema_id` is that of the target's schema. With `encode_once`, what a lookup fills in is encoded with the row of the dimension.
+
+        Raises PipelineUnfit, and ContractError if the schema has no null for a field that a lookup fills in.
         """
         checked, schema = check(spark, pipeline, catalog), catalog.schema(pipeline.target)
+        looked_up = {field for lookup in pipeline.lookups for field in lookup.fields}
+        if encode_once and (changed := sorted(looked_up & set(checked.made.columns) - checked.unchanged)):
+            _log.info("encoded record by record", query=pipeline.name, fields=changed, why="the function changes them")
+        unchanged, used = (checked.unchanged, checked.used) if encode_once else (frozenset[str](), looked_up)
         self._pipeline = pipeline
-        self._value = EnrichedValue(schema, schema_id, pipeline.lookups, checked.unchanged, checked.used)
+        self._value = EnrichedValue(schema, schema_id, pipeline.lookups, unchanged, used)
         self._faults = checked.faults
         self._parts = catalog.topic(pipeline.target).has_parts
 

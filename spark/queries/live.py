@@ -53,8 +53,9 @@ class Live:
         self._schemas = TopicSchemas(registry, source, catalog.schema(pipeline.source))
         self._dimensions = Dimensions(spark, settings.s3, [catalog.dimension(name) for name in pipeline.dimensions])
         self._own = target_schema(pipeline, catalog, registry)
-        self._derivation = Derivation(spark, pipeline, catalog, self._own.id)
-        self._broadcasts = Broadcasts(pipeline.lookups, self._derivation.sides)
+        self._derivation = Derivation(spark, pipeline, catalog, self._own.id, encode_once=settings.live.encode_once)
+        kept = settings.live.keep_broadcasts
+        self._sides = Broadcasts(pipeline.lookups, self._derivation.sides).sides if kept else self._derivation.sides
         self._made: ToRows | None = None
         self._made_of: tuple[WriterSchemas, Mapping[str, Dimension]] | None = None
         self._source, self._target = source, target
@@ -107,7 +108,7 @@ class Live:
     def _to_rows(self, schemas: WriterSchemas, dimensions: Mapping[str, Dimension]) -> ToRows:
         """The same function as before while there is neither a schema nor a dimension version that is new."""
         if self._made is None or self._made_of != (schemas, dimensions):
-            sides = self._broadcasts.sides(dimensions)
+            sides = self._sides(dimensions)
             self._made_of = (schemas, dimensions)
             self._made = self._derivation.to_rows(schemas, sides, dimensions)
         return self._made

@@ -91,7 +91,7 @@ class RealTime:
         self._dimensions = Dimensions(spark, settings.s3, [catalog.dimension(name) for name in self._held])
         self._own = target_schema(pipeline, catalog, registry)
         self._source = SourceTopic(settings.kafka, source.name)
-        self._derivation = Derivation(spark, pipeline, catalog, self._own.id)
+        self._derivation = Derivation(spark, pipeline, catalog, self._own.id, encode_once=settings.live.encode_once)
         self._positions = RealTimePositions(
             settings,
             self._route,
@@ -162,7 +162,9 @@ class RealTime:
             self._spark, self._settings.kafka, self._route.source, {p: each.position for p, each in taken.items()}
         )
         # Of this query alone: a broadcast that was interrupted with the one before stays failed.
-        sides = Broadcasts(self._lookups, self._derivation.sides).sides(dimensions)
+        kept = self._settings.live.keep_broadcasts
+        make = Broadcasts(self._lookups, self._derivation.sides).sides if kept else self._derivation.sides
+        sides = make(dimensions)
         rows = self._derivation.to_rows(self._schemas.current, sides, dimensions)(not_taken(raw, taken))
         return kafka_records(observed(rows, self._route.query, self._lookups), self._route)
 

@@ -26,6 +26,7 @@ from spark.runtime.lifecycle import Lifecycle
 from spark.runtime.mode import Mode
 from spark.runtime.process import process
 from spark.runtime.settings import SparkSettings
+from spark.runtime.shortcuts import usable
 from spark.sinks.kafka.at_least_once import AtLeastOnceSink
 from spark.sinks.kafka.exactly_once import ExactlyOnceSink
 from spark.sinks.kafka.sink import Sink
@@ -36,7 +37,7 @@ _log = structlog.get_logger(__name__)
 
 def run_pipelines(pipelines: Sequence[Pipeline], settings: SparkSettings, catalog: Catalog) -> None:
     """Run them until asked to stop; one that fails stops all. Raises what ends it: TopicUnfit, TakenOver, QueryFailed, PositionsDisagree,
-    PipelineUnfit and others.
+    PipelineUnfit, SparkMoved and others.
     """
     lifecycle = Lifecycle()
     runs = [_Run(pipeline, settings, catalog, lifecycle) for pipeline in pipelines]
@@ -50,11 +51,12 @@ def run_pipelines(pipelines: Sequence[Pipeline], settings: SparkSettings, catalo
             ending.callback(run.lease.release)
         acquired = [leases.submit(run.lease.acquire) for run in runs]
         spark, registry = ending.enter_context(process("live", settings, lifecycle, live=settings.live.mode))
+        settings = settings.model_copy(update={"live": usable(spark, settings.live)})
         # The first foreachBatch starts it, and two at once would do it twice.
         ensure_callback_server_started(spark.sparkContext._gateway)  # type: ignore[no-untyped-call]  # PySpark's own
         with ThreadPoolExecutor(len(pipelines), "pipeline") as pool:
             running = {
-                pool.submit(run.run, spark, registry, held): run.pipeline.name
+                pool.submit(run.run, spark, registry, held, settings): run.pipeline.name
                 for run, held in zip(runs, acquired, strict=True)
             }
             _wait(running, lifecycle)
@@ -79,29 +81,29 @@ class _Run:
         # Whoever starts fences the one before: the lease only says which of two may run.
         prefix = f"leases/{pipeline.name}/{self.route.target}"
         self.lease = Lease(settings.s3, prefix, settings.live.lease_seconds, resumes=True)
-        self._settings, self._catalog = settings, catalog
+        self._catalog = catalog
         self._lifecycle = of_process.holding(self.lease)
 
-    def run(self, spark: SparkSession, registry: Registry, acquired: Future[None]) -> None:
+    def run(self, spark: SparkSession, registry: Registry, acquired: Future[None], settings: SparkSettings) -> None:
         """Until asked to stop; `acquired` is the lease's."""
         acquired.result()
-        mode = self._settings.live.mode
+        mode = settings.live.mode
         with ExitStack() as ending:
             if mode != Mode.EXACTLY_ONCE:
                 # Whoever writes exactly once is fenced.
-                succession = Succession(self._settings.kafka, self.route, self.lease)
+                succession = Succession(settings.kafka, self.route, self.lease)
                 ending.enter_context(succession.watched(lambda: _end_at_once(spark)))
             if mode == Mode.REAL_TIME:
-                RealTime(spark, self.pipeline, self._settings, self._catalog, registry, self._lifecycle).run()
+                RealTime(spark, self.pipeline, settings, self._catalog, registry, self._lifecycle).run()
                 return
             with suppress(StopRequested):
-                sink = self._sink()
-                live = Live(spark, self.pipeline, self._settings, self._catalog, registry, sink, self._lifecycle)
+                sink = self._sink(settings)
+                live = Live(spark, self.pipeline, settings, self._catalog, registry, sink, self._lifecycle)
                 query = live.start()
                 self._lifecycle.run([query] if query is not None else [])
 
-    def _sink(self) -> Sink:
-        kafka, live = self._settings.kafka, self._settings.live
+    def _sink(self, settings: SparkSettings) -> Sink:
+        kafka, live = settings.kafka, settings.live
         epoch, notice_seconds = self._lifecycle.epoch, self._lifecycle.notice_seconds
         if live.mode == Mode.AT_LEAST_ONCE:
             at_least_once = AtLeastOnceSink(kafka, self.route, live, epoch, notice_seconds, self.pipeline.lookups)

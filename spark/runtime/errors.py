@@ -13,6 +13,10 @@ class PipelineUnfit(HeadraceError):
     """A pipeline's function can't be run as its contracts say; the text says what to change in it."""
 
 
+class SparkMoved(HeadraceError):
+    """This version of Spark lacks what pipelines need of its private classes; the text names it."""
+
+
 class PositionsDisagree(HeadraceError):
     """The checkpoint and the table contradict each other about what has been consumed."""
 

@@ -45,6 +45,7 @@ class LiveSettings(_Part):
     does. `resume_from` chooses when checkpoint and consumer group contradict each other, `on_data_loss` when records are
     gone from the topic unread.
     One process runs the query, which holds a lease: after `lease_seconds` of silence another one may take over.
+    `keep_broadcasts`, `encode_once` and `plan_once` make a pipeline fast. Without them it writes the same, by Spark's public ways alone.
     """
 
     trigger_seconds: float = Field(default=0.0, ge=0, description="how long a batch lasts at least")
@@ -61,6 +62,17 @@ class LiveSettings(_Part):
     )
     on_data_loss: OnDataLoss = Field(default="stop", description="what to do where records are gone unread")
     lease_seconds: float = Field(default=6.0, gt=0, description="a successor takes over after so much silence")
+    keep_broadcasts: bool = Field(
+        default=True, description="rows of a dimension go to the tasks once for each version; false: for each batch"
+    )
+    encode_once: bool = Field(
+        default=True,
+        description="what a lookup fills in is encoded once for each row of the dimension; false: for each record",
+    )
+    plan_once: bool = Field(
+        default=True,
+        description="a batch's query is planned once for each version of schemas and dimensions; false: each time",
+    )
 
     def fault_of_several(self) -> str | None:
         """Why a process can't run several pipelines with these settings; None if it can."""

@@ -19,7 +19,7 @@ from tests.faults.report import report
 from tests.faults.stage import Stage
 
 _PIPELINES = {
-    Mode.EXACTLY_ONCE: ("departures_enriched", "long_haul_departures"),
+    Mode.EXACTLY_ONCE: ("departures_enriched", "long_haul_departures", "airports_served"),
     # Where one holds the slots of its process.
     Mode.REAL_TIME: ("departures_enriched",),
 }

@@ -91,7 +91,8 @@ def running(
     else:
         sink = AtLeastOnceSink(settings.kafka, route(pipeline, own), chosen, lookups=pipeline.lookups)
     lifecycle = Lifecycle()
-    query = Live(spark, pipeline, settings, own, registry, sink, lifecycle).start()
+    of_query = settings.model_copy(update={"live": chosen})
+    query = Live(spark, pipeline, of_query, own, registry, sink, lifecycle).start()
     assert query is not None
     try:
         yield query

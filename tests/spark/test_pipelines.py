@@ -140,6 +140,10 @@ ORACLES = {
 }
 
 
+_PLAIN = dict.fromkeys(("keep_broadcasts", "encode_once", "plan_once"), False)
+"""By Spark's public ways alone."""
+
+
 @contextmanager
 def topics_of(pipeline: Pipeline, settings: SparkSettings, catalog: Catalog, registry: Registry) -> Iterator[Topics]:
     with Topics(settings, catalog, registry, names=(pipeline.source, pipeline.target)) as made:
@@ -155,7 +159,7 @@ def test_what_a_pipeline_makes_is_what_its_contract_says(spark: SparkSession, ca
     check(spark, load(name), catalog)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", [*MODES, "plain"])
 @pytest.mark.parametrize("name", ORACLES)
 def test_every_record_comes_out_as_the_oracle_says_or_as_a_dead_letter(
     spark: SparkSession,
@@ -191,8 +195,9 @@ def test_every_record_comes_out_as_the_oracle_says_or_as_a_dead_letter(
             )
             wait_for("every record", is_through)
         else:
+            live: dict[str, object] = {"mode": "exactly-once", **_PLAIN} if mode == "plain" else {"mode": mode}
             query = ending.enter_context(
-                running(spark, settings, registry, topics.catalog, published, pipeline, mode=mode)
+                running(spark, settings, registry, topics.catalog, published, pipeline, **live)
             )
             query.processAllAvailable()
         assert {

@@ -1,4 +1,4 @@
-"""A batch's query, planned once and run on batch after batch: `Prepared`."""
+"""A batch's query, planned once and run on batch after batch: `Prepared`; and, for comparison, planned each time: `Unprepared`."""
 
 from __future__ import annotations
 
@@ -35,6 +35,18 @@ class Prepared:
             for step in self._steps:
                 rows = step(rows)
         return [str(row.getUTF8String(0)) for row in rows.collect()]
+
+
+class Unprepared:
+    """The same by Spark's public ways: any query, planned for each batch."""
+
+    def __init__(self, query: Callable[[DataFrame], DataFrame]) -> None:
+        self._query = query
+
+    def collect(self, batch: DataFrame) -> list[str]:
+        """What the tasks have to say, in no particular order."""
+        # Not `collect`: a result that is cut short would be taken for the whole.
+        return [str(each) for each in self._query(batch).toArrow().column(0).to_pylist()]
 
 
 def _steps(batch: DataFrame, rows: Any) -> list[Callable[[Any], Any]]:

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame
 from contracts.servers.brokers import partitions_of
 from contracts.settings import KafkaSettings
 from spark.runtime.errors import SinkRefused, TakenOver
-from spark.runtime.internals.prepared import Prepared
+from spark.runtime.internals.prepared import Prepared, Unprepared
 from spark.runtime.lifecycle import Lifecycle
 from spark.runtime.settings import LiveSettings
 from spark.sinks.kafka.offset_note import Mark, OffsetNote
@@ -136,13 +136,13 @@ class ExactlyOnceSink:
             raise SinkRefused("; ".join(refusals))
         return _together(results)
 
-    def _prepare(self, to_rows: ToRows, late: Mapping[int, Taken] | None = None) -> Prepared:
+    def _prepare(self, to_rows: ToRows, late: Mapping[int, Taken] | None = None) -> Prepared | Unprepared:
         plan = Plan(self._kafka, self._route, self._epoch, self._live.dead_letter_limit)
 
         def query(batch: DataFrame) -> DataFrame:
             return sending(not_taken(to_rows(batch), late or {}), plan)
 
-        return Prepared(query)
+        return Prepared(query) if self._live.plan_once else Unprepared(query)
 
     def _note(self, mark: Mark | None) -> OffsetNote:
         return OffsetNote(self._epoch, mark, self._topic_id)

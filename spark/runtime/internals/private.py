@@ -1,0 +1,48 @@
+"""What pipelines use of Spark's private classes, and whether it is there: `PRIVATE`, `moved`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+PRIVATE: Mapping[str, Sequence[tuple[str, str, int]]] = {
+    "keep_broadcasts": [
+        ("org.apache.spark.sql.execution.adaptive.BroadcastQueryStageExec", "", 3),
+        ("org.apache.spark.sql.execution.adaptive.LogicalQueryStage", "", 2),
+    ],
+    "plan_once": [("org.apache.spark.rdd.MapPartitionsRDD", "", 7), ("org.apache.spark.rdd.MapPartitionsRDD", "f", 0)],
+    "": [
+        ("org.apache.spark.sql.classic.Dataset", "ofRows", 2),
+        ("org.apache.spark.sql.catalyst.plans.logical.Project", "", 2),
+        ("org.apache.spark.sql.catalyst.plans.logical.Filter", "", 2),
+        ("org.apache.spark.sql.catalyst.expressions.Or", "", 2),
+        ("org.apache.spark.sql.catalyst.expressions.IsNotNull", "", 1),
+        ("org.apache.spark.sql.catalyst.expressions.Alias", "", 6),
+        ("org.apache.spark.api.python.PythonUtils", "toSeq", 1),
+    ],
+}
+"""What this package uses of Spark's private classes: class, member and its number of parameters; without a member a constructor. By the
+setting that leaves it out; without one, no pipeline runs without it.
+"""
+
+
+def moved(spark: SparkSession, members: Sequence[tuple[str, str, int]]) -> list[str]:
+    """Those that are not there: classes, or members with so many parameters."""
+    return [
+        f"{name}{member and f'.{member}'}" for name, member, count in members if not _has(spark, name, member, count)
+    ]
+
+
+def _has(spark: SparkSession, name: str, member: str, count: int) -> bool:
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    try:
+        found = jvm.java.lang.Class.forName(name)
+    except Py4JJavaError:
+        return False
+    if not member:
+        return any(each.getParameterCount() == count for each in found.getConstructors())
+    methods = [each.getParameterCount() for each in found.getMethods() if each.getName() == member]
+    return count in methods or any(each.getName() == member for each in found.getDeclaredFields())
