@@ -37,12 +37,12 @@ from spark.queries.real_time_query import (
     drain,
     failure_of,
     read,
-    rehearse,
     start,
 )
 from spark.records.decode import unknown_id
 from spark.records.topic_schemas import TopicSchemas
 from spark.runtime.errors import QueryFailed, StopRequested
+from spark.runtime.internals.real_time import rehearse
 from spark.runtime.lifecycle import Lifecycle
 from spark.runtime.metrics import RESTARTS, sources_of
 from spark.runtime.settings import SparkSettings

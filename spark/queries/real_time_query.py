@@ -6,20 +6,25 @@ told of others while it runs.
 
 from __future__ import annotations
 
-import functools
 import json
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from contracts.settings import KafkaSettings
 from spark.runtime.errors import QueryFailed, TooFewSlots
-from spark.runtime.internals.plans import frame_of, items
+from spark.runtime.internals.real_time import (
+    close_producers,
+    excludable_rules,
+    in_real_time,
+    messages_of,
+    optimized,
+    running_tasks,
+)
 from spark.sources.kafka import PRODUCER, kafka_options, read_topic
 
 _TASKS_END_SECONDS = 60.0
@@ -82,13 +87,7 @@ def read(spark: SparkSession, kafka: KafkaSettings, topic: str, positions: Mappi
 
 def failure_of(query: StreamingQuery) -> str:
     """Why a query ended: the message of each exception, the innermost, which is the task's own, first."""
-    found = query._jsq.exception()
-    messages = []
-    error = found.get() if found.isDefined() else None
-    while error is not None:
-        messages.append(str(error.getMessage()))
-        error = error.getCause()
-    return "\n".join(reversed(messages)) or "it ended without an error"
+    return "\n".join(reversed(messages_of(query))) or "it ended without an error"
 
 
 def start(
@@ -97,18 +96,15 @@ def start(
     """Start writing `records` (topic, key, value, headers) as they come; `checkpoint` is a folder of the driver's own."""
     spark = records.sparkSession
     writer = (
-        _optimized(records)
+        optimized(records)
         .writeStream.queryName(name)
         .format("kafka")
         .outputMode("update")
         .options(**kafka_options(kafka), **_SINK, includeHeaders="true", checkpointLocation=checkpoint.as_uri())
     )
-    # Spark 4.1 has this trigger, but its Python API doesn't.
-    jvm = spark._jvm
-    assert jvm is not None
-    trigger = jvm.org.apache.spark.sql.streaming.Trigger
-    writer._jwrite.trigger(trigger.RealTime(round(interval_seconds * 1000)))
-    with configured(spark, {"spark.sql.optimizer.excludedRules": ",".join(_excludable_rules(spark))}):
+    in_real_time(writer, interval_seconds)
+    # What is optimised already needs none of them.
+    with configured(spark, {"spark.sql.optimizer.excludedRules": ",".join(excludable_rules(spark))}):
         return writer.start()
 
 
@@ -118,52 +114,9 @@ def drain(spark: SparkSession) -> None:
     Stopping a query waits neither for the one nor for the other, and producers outlive their tasks. Holds for what runs in the driver's
     own process (`local[N]`). Raises QueryFailed if a task doesn't end.
     """
-    jvm = spark._jvm
-    assert jvm is not None
-    scheduler = spark._jsparkSession.sparkContext().taskScheduler()
     until = time.monotonic() + _TASKS_END_SECONDS
-    while running := sum(items(scheduler.runningTasksByExecutors().values().toSeq())):
+    while running := running_tasks(spark):
         if time.monotonic() > until:
             raise QueryFailed(f"{running} tasks of a query that was stopped still run after {_TASKS_END_SECONDS:.0f} s")
         time.sleep(_LOOK_SECONDS)
-    # Closes each producer, which first sends what it has, or gives it up after its delivery timeout.
-    getattr(jvm.org.apache.spark.sql.kafka010.producer, "InternalKafkaProducerPool$").__getattr__("MODULE$").reset()
-
-
-def rehearse(query: StreamingQuery) -> None:
-    """Plan and generate once more what runs, for nothing but practice: while an interval's end does it, no record is read.
-
-    There is one end in minutes, so left alone the planner would meet the first ones uncompiled.
-    """
-    execution = query._jsq.streamingQuery().lastExecution()
-    if execution is None:
-        return
-    jvm = SparkSession.active()._jvm
-    assert jvm is not None
-    # Planned anew for the text, as for the event that Spark sends when it begins an interval.
-    execution.explainString(jvm.org.apache.spark.sql.execution.ExplainMode.fromString("simple"))
-    for stage in _stages(execution.executedPlan()):
-        stage.doCodeGen()
-
-
-def _optimized(frame: DataFrame) -> DataFrame:
-    """The same rows by a plan that is optimised already: Spark does that three times at each interval's end."""
-    spark = frame.sparkSession
-    plan = spark._jsparkSession.sessionState().optimizer().execute(frame._jdf.queryExecution().analyzed())
-    return frame_of(spark, plan)
-
-
-@functools.cache
-def _excludable_rules(spark: SparkSession) -> list[str]:
-    """The optimizer's rules that Spark can do without: what is optimised already needs none of them. Hundreds of calls into the JVM."""
-    optimizer = spark._jsparkSession.sessionState().optimizer()
-    rules = {str(rule.ruleName()) for batch in items(optimizer.batches()) for rule in items(batch.rules())}
-    return sorted(rules.difference(items(optimizer.nonExcludableRules())))
-
-
-def _stages(plan: Any) -> Iterator[Any]:
-    """The parts of a physical plan that code is generated for."""
-    if plan.nodeName().startswith("WholeStageCodegen"):
-        yield plan
-    for child in items(plan.children()):
-        yield from _stages(child)
+    close_producers(spark)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, suppress
 
 import structlog
-from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 from contracts.definitions.catalog import Catalog
@@ -21,6 +19,7 @@ from spark.pipeline import Pipeline
 from spark.queries.live import Live
 from spark.queries.real_time import RealTime
 from spark.runtime.errors import StopRequested
+from spark.runtime.internals.java import java_process, serve_callbacks
 from spark.runtime.lease import Lease
 from spark.runtime.lifecycle import Lifecycle
 from spark.runtime.mode import Mode
@@ -52,8 +51,7 @@ def run_pipelines(pipelines: Sequence[Pipeline], settings: SparkSettings, catalo
         acquired = [leases.submit(run.lease.acquire) for run in runs]
         spark, registry = ending.enter_context(process("live", settings, lifecycle, live=settings.live.mode))
         settings = settings.model_copy(update={"live": usable(spark, settings.live)})
-        # The first foreachBatch starts it, and two at once would do it twice.
-        ensure_callback_server_started(spark.sparkContext._gateway)  # type: ignore[no-untyped-call]  # PySpark's own
+        serve_callbacks(spark.sparkContext)
         with ThreadPoolExecutor(len(pipelines), "pipeline") as pool:
             running = {
                 pool.submit(run.run, spark, registry, held, settings): run.pipeline.name
@@ -116,7 +114,7 @@ class _Run:
 
 def _end_at_once(spark: SparkSession) -> None:
     """Without an orderly end, in which Spark's producers would still send: what they have left, a successor writes."""
-    jvm: subprocess.Popen[bytes] | None = getattr(spark.sparkContext._gateway, "proc", None)
+    jvm = java_process(spark.sparkContext)
     if jvm is not None:
         jvm.kill()
     os._exit(1)

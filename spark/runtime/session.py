@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from contracts.records.avro_walk import JAVA_ITEMS
 from contracts.settings import S3Settings
 from spark.runtime.errors import QueryFailed
+from spark.runtime.internals.java import java_process, set_hadoop_options
 from spark.runtime.mode import Mode
 from spark.runtime.settings import SparkSettings
 
@@ -157,10 +158,8 @@ def start_session(settings: SparkSettings, name: str, *, delta: bool = False, li
     spark: SparkSession = (
         SparkSession.builder.master(settings.spark.master).appName(name).config(map=conf).getOrCreate()
     )
-    # Not in `conf`, which goes to the JVM by its command line, for every user of the machine to read: there are keys.
-    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
-    for option, value in _s3a(settings.s3).items():
-        hadoop.set(option, value)
+    # Not in `conf`, which goes to the JVM by its command line: there are keys.
+    set_hadoop_options(spark.sparkContext, _s3a(settings.s3))
     return spark
 
 
@@ -170,11 +169,10 @@ def stop_session(spark: SparkSession, settings: SparkSettings, *, has_worked: bo
     Of one that was stopped before its first rows the archive would lack most classes, and stay.
     """
     context = spark.sparkContext
-    gateway, name = context._gateway, str(context.appName)
+    jvm, name = java_process(context), str(context.appName)
     # Whatever ended the process may have ended the JVM first.
     with suppress(Py4JError, OSError):
         spark.stop()
-    jvm: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
     if jvm is not None and jvm.stdin is not None:
         jvm.stdin.close()
         with suppress(subprocess.TimeoutExpired):
@@ -191,7 +189,7 @@ def while_java_lives(spark: SparkSession) -> Iterator[None]:
     try:
         yield
     except (Py4JError, ConnectionError) as error:
-        jvm: subprocess.Popen[bytes] | None = getattr(spark.sparkContext._gateway, "proc", None)
+        jvm = java_process(spark.sparkContext)
         with suppress(subprocess.TimeoutExpired):
             if jvm is not None and jvm.wait(_NOTICE_SECONDS) is not None:
                 raise QueryFailed("Spark's Java process ended; what it said last stands above") from error

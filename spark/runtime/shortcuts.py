@@ -11,18 +11,21 @@ from spark.runtime.settings import LiveSettings
 
 _log = structlog.get_logger(__name__)
 
+SHORTCUTS = ("keep_broadcasts", "encode_once", "plan_once")
+"""The settings, each of which has a plain way beside it."""
+
 
 def usable(spark: SparkSession, live: LiveSettings) -> LiveSettings:
     """`live` without the ways that this Spark has not; each that is not taken is told. Raises SparkMoved if no pipeline can run on it."""
     gone = {name: moved(spark, members) for name, members in PRIVATE.items()}
-    if gone[""]:
+    if needed := gone[""] + gone.get(live.mode, []):
         raise SparkMoved(
-            f"Spark {spark.version} has no {', '.join(gone[''])}, which pipelines need: install the version in deploy/locks"
+            f"Spark {spark.version} has no {', '.join(needed)}, which pipelines need: install the version in deploy/locks"
         )
-    for name in ("keep_broadcasts", "encode_once", "plan_once"):
+    for name in SHORTCUTS:
         if not getattr(live, name):
             _log.info("the plain way is taken", setting=name, why="the setting is false")
         elif gone.get(name):
             why = f"Spark {spark.version} has no {', '.join(gone[name])}"
             _log.warning("the plain way is taken", setting=name, why=why)
-    return live.model_copy(update={name: False for name, missing in gone.items() if missing})
+    return live.model_copy(update={name: False for name in SHORTCUTS if gone.get(name)})

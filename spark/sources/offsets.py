@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 
+from spark.runtime.internals.sources import ranges_of
+
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
@@ -22,10 +24,4 @@ def offset_ranges(batch: DataFrame) -> list[OffsetRange]:
 
     Taken from the very objects that the tasks get, so it needs neither a job nor the checkpoint.
     """
-    ranges = []
-    for split in batch._jdf.queryExecution().analyzed().rdd().partitions():
-        inputs = split.inputPartitions()
-        for index in range(inputs.size()):
-            found = inputs.apply(index).offsetRange()
-            ranges.append(OffsetRange(found.topic(), found.partition(), found.fromOffset(), found.untilOffset()))
-    return ranges
+    return [OffsetRange(*found) for found in ranges_of(batch)]

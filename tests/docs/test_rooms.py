@@ -73,6 +73,7 @@ ROOMS = {
 """A name of a module, not of a package, is a room of one file."""
 _MOST_FILES = 12
 _GENERATED = ("events", "topics")
+_PRIVATE_TO_SPARK = {"_jvm", "_jdf", "_jsc", "_jsq", "_jwrite", "_jsparkSession", "_gateway"}
 
 
 @pytest.mark.parametrize("package", ROOMS)
@@ -94,6 +95,17 @@ def test_no_room_is_a_heap(package: str) -> None:
     assert {
         room: rooms.count(room) for room in rooms if rooms.count(room) > _MOST_FILES and not room.endswith(_GENERATED)
     } == {}
+
+
+def test_only_one_room_knows_what_is_private_to_spark() -> None:
+    elsewhere = [
+        f"{module}: {node.attr}"
+        for module, file in _modules("spark")
+        if _room("spark", module) != "spark.runtime.internals"
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute) and node.attr in _PRIVATE_TO_SPARK
+    ]
+    assert elsewhere == []
 
 
 def _modules(package: str) -> Iterator[tuple[str, Path]]:

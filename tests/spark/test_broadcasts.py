@@ -8,10 +8,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from contracts.definitions.catalog import Catalog
-from spark.lookups.broadcasts import Broadcasts, kept
+from spark.lookups.broadcasts import Broadcasts
 from spark.lookups.dimensions import Dimension
 from spark.lookups.join import sides
 from spark.pipelines.departures_enriched import departures_enriched
+from spark.runtime.internals.broadcasts import kept
 from tests.spark.test_enrich import dimension
 
 

@@ -16,14 +16,13 @@ from spark.runtime.errors import SparkMoved
 from spark.runtime.internals import private
 from spark.runtime.internals.prepared import Prepared, Unprepared
 from spark.runtime.internals.private import PRIVATE, moved
+from spark.runtime.mode import Mode
 from spark.runtime.settings import LiveSettings
-from spark.runtime.shortcuts import usable
+from spark.runtime.shortcuts import SHORTCUTS, usable
 from tests.spark.records import DEPARTED, SCHEMA, a_departure, body, framed, raw_frame
 from tests.spark.test_broadcasts import keyed
 from tests.spark.test_enrich import held
 from tests.spark.test_prepared import batch_of
-
-_EVERY = {"keep_broadcasts", "encode_once", "plan_once"}
 
 
 def rows(
@@ -62,26 +61,24 @@ def test_a_query_that_is_planned_each_time_says_the_same(spark: SparkSession) ->
 
 def test_what_this_spark_has_is_used(spark: SparkSession) -> None:
     assert usable(spark, LiveSettings()) == LiveSettings()
-    assert {name for name in PRIVATE if name} <= _EVERY
-    assert [moved(spark, members) for members in PRIVATE.values()] == [[], [], []]
+    assert PRIVATE.keys() <= {"", *SHORTCUTS, *Mode}
+    assert [each for members in PRIVATE.values() for each in moved(spark, members)] == []
 
 
 def test_what_it_lacks_is_told_and_left_out(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    gone = [("org.apache.spark.rdd.MapPartitionsRDD", "g", 0), ("org.apache.spark.rdd.NoSuch", "", 7)]
-    gone.append(("org.apache.spark.sql.catalyst.expressions.Or", "", 3))
-    names = ["org.apache.spark.rdd.MapPartitionsRDD.g", "org.apache.spark.rdd.NoSuch"]
-    names.append("org.apache.spark.sql.catalyst.expressions.Or")
+    gone = [("rdd.MapPartitionsRDD", "g", 0), ("rdd.NoSuch", "", 7)]
+    gone.append(("sql.catalyst.expressions.Or", "", 3))
+    names = ["rdd.MapPartitionsRDD.g", "rdd.NoSuch"]
+    names.append("sql.catalyst.expressions.Or")
     assert moved(spark, gone) == names
     monkeypatch.setitem(vars(private)["PRIVATE"], "plan_once", gone[:1])
     found = usable(spark, LiveSettings(keep_broadcasts=False))
     assert (found.keep_broadcasts, found.encode_once, found.plan_once) == (False, True, False)
     told = capsys.readouterr().out
     assert "the setting is false" in told
-    assert "has no org.apache.spark.rdd.MapPartitionsRDD.g" in told
+    assert "has no rdd.MapPartitionsRDD.g" in told
     monkeypatch.setitem(vars(private)["PRIVATE"], "", gone[2:])
-    with pytest.raises(
-        SparkMoved, match=r"has no org\.apache\.spark\.sql\.catalyst\.expressions\.Or, which pipelines need"
-    ):
+    with pytest.raises(SparkMoved, match=r"has no sql\.catalyst\.expressions\.Or, which pipelines need"):
         usable(spark, LiveSettings())

@@ -7,24 +7,33 @@ from collections.abc import Mapping, Sequence
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
+_SPARK = "org.apache.spark"
+
 PRIVATE: Mapping[str, Sequence[tuple[str, str, int]]] = {
     "keep_broadcasts": [
-        ("org.apache.spark.sql.execution.adaptive.BroadcastQueryStageExec", "", 3),
-        ("org.apache.spark.sql.execution.adaptive.LogicalQueryStage", "", 2),
+        ("sql.execution.adaptive.BroadcastQueryStageExec", "", 3),
+        ("sql.execution.adaptive.LogicalQueryStage", "", 2),
     ],
-    "plan_once": [("org.apache.spark.rdd.MapPartitionsRDD", "", 7), ("org.apache.spark.rdd.MapPartitionsRDD", "f", 0)],
+    "plan_once": [("rdd.MapPartitionsRDD", "", 7), ("rdd.MapPartitionsRDD", "f", 0)],
     "": [
-        ("org.apache.spark.sql.classic.Dataset", "ofRows", 2),
-        ("org.apache.spark.sql.catalyst.plans.logical.Project", "", 2),
-        ("org.apache.spark.sql.catalyst.plans.logical.Filter", "", 2),
-        ("org.apache.spark.sql.catalyst.expressions.Or", "", 2),
-        ("org.apache.spark.sql.catalyst.expressions.IsNotNull", "", 1),
-        ("org.apache.spark.sql.catalyst.expressions.Alias", "", 6),
-        ("org.apache.spark.api.python.PythonUtils", "toSeq", 1),
+        ("sql.classic.Dataset", "ofRows", 2),
+        ("sql.catalyst.plans.logical.Project", "", 2),
+        ("sql.catalyst.plans.logical.Filter", "", 2),
+        ("sql.catalyst.expressions.Or", "", 2),
+        ("sql.catalyst.expressions.IsNotNull", "", 1),
+        ("sql.catalyst.expressions.Alias", "", 6),
+        ("api.python.PythonUtils", "toSeq", 1),
+        ("sql.execution.datasources.v2.DataSourceRDDPartition", "inputPartitions", 0),
+        ("sql.kafka010.KafkaBatchInputPartition", "offsetRange", 0),
+    ],
+    "real-time": [
+        ("sql.streaming.Trigger", "RealTime", 1),
+        ("sql.kafka010.producer.InternalKafkaProducerPool$", "reset", 0),
+        ("scheduler.TaskSchedulerImpl", "runningTasksByExecutors", 0),
     ],
 }
 """What this package uses of Spark's private classes: class, member and its number of parameters; without a member a constructor. By the
-setting that leaves it out; without one, no pipeline runs without it.
+setting that leaves it out, or the mode that needs it; under no name, every pipeline needs it.
 """
 
 
@@ -39,7 +48,7 @@ def _has(spark: SparkSession, name: str, member: str, count: int) -> bool:
     jvm = spark.sparkContext._jvm
     assert jvm is not None
     try:
-        found = jvm.java.lang.Class.forName(name)
+        found = jvm.java.lang.Class.forName(f"{_SPARK}.{name}")
     except Py4JJavaError:
         return False
     if not member:

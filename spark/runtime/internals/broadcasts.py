@@ -1,0 +1,38 @@
+"""Broadcast tables that outlast a query: `kept`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from spark.runtime.internals.plans import frame_of, items
+
+_BROADCAST = "org.apache.spark.sql.execution.exchange.BroadcastExchangeExec"
+
+
+def kept(side: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """The rows of `side`, as the right side of a broadcast join on its columns `keys`, in this order; they must not be nullable.
+
+    They are sent when they are first joined, and never again. Only a join right on them takes them so: Spark plans one with
+    a projection or filter in between as if there were no broadcast, and fails.
+    """
+    spark = side.sparkSession
+    # Of the keys' own types: a cast of theirs would make it another broadcast than the one that a batch's join looks for.
+    probes = [F.concat("id", F.lit(key)).cast(side.schema[key].dataType).alias(f"probe{key}") for key in keys]
+    matches = [F.col(f"probe{key}") == side[key] for key in keys]
+    planned = spark.range(1).select(probes).join(F.broadcast(side), matches, "left")
+    broadcast = _find(planned._jdf.queryExecution().executedPlan())
+    jvm: Any = spark.sparkContext._jvm
+    adaptive = jvm.org.apache.spark.sql.execution.adaptive
+    stage = adaptive.BroadcastQueryStageExec(0, broadcast, broadcast.canonicalized())
+    return frame_of(spark, adaptive.LogicalQueryStage(side._jdf.queryExecution().optimizedPlan(), stage))
+
+
+def _find(plan: Any) -> Any:
+    """The one broadcast of a plan."""
+    if plan.getClass().getName() == _BROADCAST:
+        return plan
+    return next(filter(None, map(_find, items(plan.children()))), None)

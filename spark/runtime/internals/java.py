@@ -1,0 +1,27 @@
+"""The Java process behind a session."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+
+from pyspark import SparkContext
+from pyspark.java_gateway import ensure_callback_server_started
+
+
+def java_process(context: SparkContext) -> subprocess.Popen[bytes] | None:
+    """The process; None where somebody else has started it."""
+    found: subprocess.Popen[bytes] | None = getattr(context._gateway, "proc", None)
+    return found
+
+
+def set_hadoop_options(context: SparkContext, options: Mapping[str, str]) -> None:
+    """What Hadoop's file systems read, past the command line, which every user of the machine can."""
+    hadoop = context._jsc.hadoopConfiguration()
+    for option, value in options.items():
+        hadoop.set(option, value)
+
+
+def serve_callbacks(context: SparkContext) -> None:
+    """Start what `foreachBatch` is called by. The first one does it, and two at once would do it twice."""
+    ensure_callback_server_started(context._gateway)  # type: ignore[no-untyped-call]  # PySpark's own
