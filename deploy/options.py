@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 DEFAULT_DIRECTORY = Path(".headrace")
+Directory = Annotated[Path, typer.Option("--dir", help="Where the stack keeps data and logs.")]
 RunningStack = Annotated[
     Path, typer.Option("--dir", help="The running stack's folder; HEADRACE_KAFKA__BOOTSTRAP_SERVERS goes before it.")
 ]

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from contracts.records.wire import FRAME_BYTES
-from deploy.dead_letters import dlq_app
+from deploy.commands.dead_letters import dlq_app
 from deploy.errors import DeployError
 from deploy.local.client import client_settings
 from deploy.local.servers.stack import LocalStack

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from deploy.rules import rules_app
+from deploy.commands.rules import rules_app
 
 ROOT = Path(__file__).parent.parent.parent
 HEADRACE = str(Path(sys.executable).parent / "headrace")

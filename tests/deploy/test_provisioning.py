@@ -7,9 +7,9 @@ import typer
 from typer.testing import CliRunner
 
 from contracts.cli import contracts_app
+from deploy.commands.provisioning import topics_app
 from deploy.errors import DeployError
 from deploy.local.servers.stack import LocalStack
-from deploy.provisioning import topics_app
 
 NOBODY = {"HEADRACE_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1", "HEADRACE_REGISTRY__URL": "http://127.0.0.1:1/"}
 

@@ -1,0 +1,178 @@
+"""The commands `headrace bench …`."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from typing import Annotated
+
+import typer
+
+from spark.runtime.mode import Mode
+
+bench_app = typer.Typer(no_args_is_help=True, help="Measure Headrace on this machine.")
+
+
+@bench_app.callback()
+def _bench() -> None:
+    from deploy.local.checks import need_clone
+
+    need_clone()
+    # As with Ctrl-C: a benchmark has processes of its own to stop.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
+
+
+@bench_app.command("audit")
+def bench_audit(
+    events: Annotated[int, typer.Option(min=1000, help="How many records there are.")] = 1_000_000,
+) -> None:
+    """Time to audit raw, derived and lake records, on a stack of its own; about four minutes, most of them to make the records."""
+    from tests.bench.audit import report, run
+
+    report(run(events, typer.echo), typer.echo)
+
+
+@bench_app.command("enrich")
+def bench_enrich(
+    events: Annotated[int, typer.Option(min=1000, help="How many records the backlog holds.")] = 1_000_000,
+    beside: Annotated[
+        str | None, typer.Option(metavar="COMMIT", help="Compare with this commit: runs of both in turn, and medians.")
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="With --beside: runs of each.")] = 5,
+) -> None:
+    """Backlog throughput of raw → enriched and of enriched → Delta, on a stack of its own; about three minutes."""
+    from tests.bench import beside as comparison
+    from tests.bench import enrich
+    from tests.bench.hop import report
+
+    if beside is None:
+        report("enrich", enrich.run(events, typer.echo), typer.echo)
+        return
+    try:
+        hops = comparison.run(beside, events, rounds, typer.echo)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--beside") from error
+    report("enrich-beside", hops, typer.echo)
+    for line in comparison.medians(hops):
+        typer.echo(line)
+
+
+@bench_app.command("throughput")
+def bench_throughput(
+    events: Annotated[
+        list[int] | None,
+        typer.Option(min=1000, help="How many records the backlog holds; 1,000,000 and 5,000,000 by default."),
+    ] = None,
+) -> None:
+    """Every hop alone over backlogs, one publisher process and alerting included; about ten minutes."""
+    from tests.bench.hop import report
+    from tests.bench.throughput import SIZES, run
+
+    report("throughput", run(events or SIZES, typer.echo), typer.echo)
+
+
+@bench_app.command("growth")
+def bench_growth(
+    axes: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="partitions, dimension-rows, event-bytes, schema-versions, rules; all by default.", metavar="[AXIS…]"
+        ),
+    ] = None,
+    events: Annotated[int, typer.Option(min=1000, help="How many records each point's backlog holds.")] = 500_000,
+) -> None:
+    """Throughput against what grows, with a plot each; a minute for each of twenty points."""
+    from tests.bench.growth import AXES, report, run
+
+    known = {axis.name: axis for axis in AXES}
+    if unknown := set(axes or ()) - known.keys():
+        raise typer.BadParameter(f"there is no axis {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+    report(run([known[name] for name in axes] if axes else AXES, events, typer.echo), typer.echo)
+
+
+@bench_app.command("sinks")
+def bench_sinks(
+    events: Annotated[int, typer.Option(min=1000, help="How many records the backlog holds.")] = 1_000_000,
+) -> None:
+    """The exactly-once sink beside Spark's own Kafka writer, on one backlog; about three minutes."""
+    from tests.bench.hop import report
+    from tests.bench.sinks import run
+
+    report("sinks", run(events, typer.echo), typer.echo)
+
+
+@bench_app.command("latency")
+def bench_latency(
+    mode: Annotated[
+        list[Mode] | None, typer.Option(help="Of live; may be given more than once. All but at-least-once by default.")
+    ] = None,
+    rate: Annotated[
+        list[int] | None, typer.Option(min=100, help="Events per second; 1,000 and 10,000 by default.")
+    ] = None,
+    seconds: Annotated[float, typer.Option(min=30, help="How long each load lasts; 20 s of it are left out.")] = 600.0,
+    interval: Annotated[float, typer.Option(min=5, help="The real-time mode's interval in seconds.")] = 120.0,
+) -> None:
+    """Raw → enriched and raw → alert as a polling consumer sees them, under evenly paced load, in each mode; as long as the loads take."""
+    from tests.bench.latency import MODES, RATES, report, run
+
+    report(run(mode or MODES, rate or RATES, seconds, interval, typer.echo), typer.echo)
+
+
+@bench_app.command("soak")
+def bench_soak(
+    rate: Annotated[int, typer.Option(min=100, help="Events per second, evenly paced.")] = 10_000,
+    seconds: Annotated[float, typer.Option(min=90, help="How long the load lasts.")] = 1800.0,
+) -> None:
+    """All that `up` starts, in a folder of its own, under load for half an hour: lag, memory and files over time.
+
+    It takes 1 GB of disk for a million events.
+    """
+    from tests.bench.soak import report, run
+
+    report(run(rate, seconds, typer.echo), typer.echo)
+
+
+@bench_app.command("peers")
+def bench_peers(
+    events: Annotated[int, typer.Option(min=0, help="How many records the backlog holds; 0: no backlog.")] = 1_000_000,
+    rate: Annotated[int, typer.Option(min=100, help="Events per second of the paced load.")] = 1_000,
+    seconds: Annotated[
+        float, typer.Option(min=0, help="How long each paced load lasts; 20 s of it are left out; 0: no latencies.")
+    ] = 150.0,
+    only: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this contender; may be given more than once.")
+    ] = None,
+) -> None:
+    """Headrace beside Flink, Quix Streams and textbook Spark: the same enrichment by each, in turn, its rows compared first.
+
+    A backlog, then the latency under evenly paced load: about fifty minutes
+    with the defaults, a fifth of it for the backlogs. The first run
+    downloads Flink (430 MB) and Quix Streams (30 MB) into environments of
+    their own and five jars (37 MB), by locks with checksums, into
+    ~/.cache/headrace, where they take 850 MB.
+
+    Names: headrace-exactly-once, headrace-at-least-once, headrace-real-time
+    (latency only), spark-textbook, flink-exactly-once, flink-at-least-once,
+    flink-untuned-exactly-once, flink-untuned-at-least-once,
+    quix-exactly-once, quix-at-least-once.
+    """
+    if 0 < seconds < 30:
+        raise typer.BadParameter("20 s are left out, so it must be 30 or more, or 0.", param_hint="--seconds")
+    from tests.bench.peers.run import report, run
+
+    report(run(events, rate, seconds, only or [], typer.echo), typer.echo)
+
+
+@bench_app.command("alerting")
+def bench_alerting(
+    events: Annotated[int, typer.Option(min=1000, help="How many enriched records the backlog holds.")] = 2_000_000,
+    rate: Annotated[int, typer.Option(min=100, help="Events per second of the paced load.")] = 5_000,
+    seconds: Annotated[
+        float, typer.Option(min=30, help="How long the paced load lasts; 20 s of it are left out.")
+    ] = 90.0,
+) -> None:
+    """Throughput of the alerting service on a backlog, and its delay under paced load; about three minutes."""
+    from tests.bench.alerting import report, run
+
+    report(*run(events, rate, seconds, typer.echo), typer.echo)

@@ -1,0 +1,44 @@
+"""The command `headrace test`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+
+def test(
+    unit: Annotated[bool, typer.Option("--unit", help="Only the quick part, without the stack.")] = False,
+    images: Annotated[bool, typer.Option("--images", help="Only the container images: build and run them.")] = False,
+    expression: Annotated[str | None, typer.Option("-k", help="Only tests whose names match, as in pytest.")] = None,
+    faults: Annotated[
+        bool, typer.Option("--faults", help="Only the fault campaign, or the faults named; finished ones are kept.")
+    ] = False,
+    short: Annotated[bool, typer.Option("--short", help="With --faults: the few of them that CI runs.")] = False,
+    seed: Annotated[int | None, typer.Option(min=0, help="With --faults: of their chance; 1 by default.")] = None,
+    mode: Annotated[
+        Literal["exactly-once", "real-time"] | None,
+        typer.Option(help="With --faults: of live; exactly-once by default."),
+    ] = None,
+    arguments: Annotated[list[str] | None, typer.Argument(help="For pytest, after `--`; or names of faults.")] = None,
+) -> None:
+    """Run the tests: the quick ones, then those on a real stack of their own."""
+    from deploy.local.checks import need_clone, run_faults, run_short_faults, run_tests
+
+    need_clone()
+    of_faults = {"--short": short, "--seed": seed is not None, "--mode": mode is not None}
+    of_tests = {"--unit": unit, "--images": images, "-k": expression is not None}
+    for option, is_given in (of_tests if faults else of_faults).items():
+        if is_given:
+            why = "leave it or --faults out" if faults else "it is of the fault campaign: say --faults"
+            raise typer.BadParameter(why, param_hint=option)
+    rest = arguments or []
+    is_named = bool(rest) and not rest[0].startswith("-")
+    if short and (of_faults["--seed"] or of_faults["--mode"] or is_named):
+        why = "its faults, their seed and modes are chosen: leave --seed, --mode and NAME out"
+        raise typer.BadParameter(why, param_hint="--short")
+    if short:
+        raise typer.Exit(run_short_faults(rest))
+    if faults:
+        raise typer.Exit(run_faults(rest, seed, mode))
+    raise typer.Exit(run_tests(unit=unit, images=images, expression=expression, arguments=rest))
