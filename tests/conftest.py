@@ -13,7 +13,7 @@ from deploy.local.servers.stack import LocalStack
 _LONGEST = (
     "tests/system/",
     "tests/services/test_replay.py",
-    "tests/deploy/test_up.py",
+    "tests/deploy/local/test_up.py",
     "tests/spark/test_session.py",
     "tests/spark/test_lake.py",
     "tests/alerting/test_from_record_to_alert.py",

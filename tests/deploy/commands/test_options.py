@@ -12,7 +12,7 @@ import pytest
 from contracts.settings import Settings, read_settings
 
 HEADRACE = str(Path(sys.executable).parent / "headrace")
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 DEPLOYABLES = [
     ["contracts"],
     ["spark", "lake"],

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from deploy.commands.rules import rules_app
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 HEADRACE = str(Path(sys.executable).parent / "headrace")
 RULES = ROOT / "services" / "alerting" / "rules.yaml"
 
