@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from tests.contracts.avro_values import a_number
+from tests.contracts.records.avro_values import a_number
 
 DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2}
 LARGE_DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 20, "scale": 2}

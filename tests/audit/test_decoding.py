@@ -12,7 +12,7 @@ import pytest
 from services.audit.records.decoding import Decoding
 from services.audit.values.shape import Shape, in_calendar
 from tests.audit.bodies import BODIES, records, text, unscaled
-from tests.contracts.test_codec import HOSTILE, a_record
+from tests.contracts.records.test_codec import HOSTILE, a_record
 
 FRAME = bytes([0, 0, 0, 0, 7])
 

@@ -12,7 +12,7 @@ from contracts.servers.registry import Registry
 from deploy.local.servers.stack import LocalStack
 from services.audit.records.writers import Writers
 from tests.contracts.gateway import a_gateway
-from tests.contracts.test_registry import a_registry, a_schema
+from tests.contracts.servers.test_registry import a_registry, a_schema
 
 
 @pytest.mark.system

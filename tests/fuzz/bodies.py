@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from tests.audit.bodies import text
-from tests.contracts.avro_values import a_number
+from tests.contracts.records.avro_values import a_number
 
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999  # the years 1 to 9999
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from contracts.records.dead_letter_headers import ERRORS, REDRIVEN_FROM
-from tests.contracts.avro_values import a_number
+from tests.contracts.records.avro_values import a_number
 from tests.fuzz.bodies import bodies
 from tests.raw_records import NO_TEXT, RawRecord
 

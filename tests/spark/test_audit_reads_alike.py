@@ -11,7 +11,7 @@ from services.audit.records.decoding import Decoding
 from spark.records.decode import decode
 from spark.records.schemas import WriterSchemas
 from tests.audit.bodies import records
-from tests.contracts.test_codec import a_record
+from tests.contracts.records.test_codec import a_record
 from tests.spark.records import framed, raw_frame
 
 

@@ -29,7 +29,7 @@ from contracts.errors import (
     WrongMagic,
 )
 from contracts.records.codec import Codec
-from tests.contracts.avro_values import a_number, values
+from tests.contracts.records.avro_values import a_number, values
 
 SCHEMA_ID = 7
 FRAME = bytes([0, 0, 0, 0, SCHEMA_ID])
