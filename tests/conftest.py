@@ -18,7 +18,7 @@ _LONGEST = (
     "tests/spark/test_lake.py",
     "tests/alerting/test_from_record_to_alert.py",
     "tests/second_domain/test_way.py",
-    "tests/alerting/test_shipped_rules.py",
+    "tests/alerting/rules/test_shipped_rules.py",
 )
 """These begin first, so that two files at a time end at about the same time."""
 

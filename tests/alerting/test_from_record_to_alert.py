@@ -28,7 +28,7 @@ from services.alerting.rules.record import Record
 from services.alerting.rules.rulebook import load_rulebook
 from services.alerting.settings import AlertingSettings
 from tests.alerting.examples import AT
-from tests.alerting.test_rulebook import VALID
+from tests.alerting.rules.test_rulebook import VALID
 from tests.alerting.worker import (
     Worker,
     alerts_of,

@@ -1,4 +1,4 @@
-"""`python -m tests.alerting.stalling`: the alerting service, whose Kafka client stops fetching on SIGUSR1."""
+"""`python -m tests.alerting.consuming.stalling`: the alerting service, whose Kafka client stops fetching on SIGUSR1."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from prometheus_client import REGISTRY
 from contracts.definitions.catalog import load_catalog
 from services.alerting.rules.rulebook import RulebookError
 from services.alerting.rules.watch import RulesFile
-from tests.alerting.test_rulebook import VALID
+from tests.alerting.rules.test_rulebook import VALID
 
 # Texts that once ended the process, took minutes, or gigabytes.
 HOSTILE = [

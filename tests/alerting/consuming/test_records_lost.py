@@ -18,11 +18,11 @@ from contracts.records.codec import Codec
 from contracts.servers.registry import Registry
 from contracts.subscriber import Record, Subscriber
 from deploy.local.servers.stack import LocalStack
+from tests.alerting.consuming.test_without_loss import ends, wait_until_handled
 from tests.alerting.endpoint import Endpoint
 from tests.alerting.examples import AT
 from tests.alerting.test_from_alert_to_webhook import receivers_file, told
 from tests.alerting.test_from_record_to_alert import a_reading, a_station, of, oracle
-from tests.alerting.test_without_loss import ends, wait_until_handled
 from tests.alerting.worker import (
     SECONDS,
     Worker,

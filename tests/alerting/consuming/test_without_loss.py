@@ -20,8 +20,8 @@ from contracts.subscriber import Subscriber
 from deploy.local.servers.stack import LocalStack
 from services.alerting.consuming.watchdog import Watchdog
 from services.alerting.settings import AlertingSettings
+from tests.alerting.consuming.oracle import activations, alerts_by_activations
 from tests.alerting.endpoint import Endpoint
-from tests.alerting.oracle import activations, alerts_by_activations
 from tests.alerting.test_from_alert_to_webhook import receivers_file
 from tests.alerting.test_from_record_to_alert import a_reading, a_station
 from tests.alerting.worker import Worker, committed, producer, publish_weather, settings_of, wait_for
@@ -119,7 +119,7 @@ def test_workers_killed_frozen_and_rebalanced_raise_what_the_oracle_says_and_eac
 
 
 def test_a_consumer_that_stops_fetching_is_begun_anew(stack: LocalStack) -> None:
-    with Worker(stack, module="tests.alerting.stalling", HEADRACE_STALL_SECONDS="1") as worker:
+    with Worker(stack, module="tests.alerting.consuming.stalling", HEADRACE_STALL_SECONDS="1") as worker:
         wait_until_handled(stack, some_readings(stack, a_station(), 20), "the worker to work")
         worker.process.send_signal(signal.SIGUSR1)
         placed = some_readings(stack, a_station(), 20)
