@@ -15,7 +15,7 @@ from deploy.errors import DeployError
 from deploy.local.client import client_settings
 from deploy.local.servers.stack import LocalStack
 from tests.dead_letters.place import Place
-from tests.spark.records import SCHEMA, a_departure, body, framed
+from tests.spark.examples import SCHEMA, a_departure, body, framed
 
 
 @pytest.fixture

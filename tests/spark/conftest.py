@@ -16,8 +16,8 @@ from deploy.local.downloads.spark_env import spark_env
 from deploy.local.servers.stack import LocalStack
 from spark.runtime.session import start_session
 from spark.runtime.settings import Cluster, SparkSettings
+from tests.spark.examples import Topics
 from tests.spark.live_query import Dimensions
-from tests.spark.records import Topics
 
 
 @pytest.fixture(scope="session")

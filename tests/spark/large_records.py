@@ -6,7 +6,7 @@ import secrets
 
 from contracts.records.limits import RAW_BYTES
 from tests.raw_records import RawRecord
-from tests.spark.records import a_departure, body, framed
+from tests.spark.examples import a_departure, body, framed
 
 _HEADERS = ((b"ce_id", None),) * 90_000 + tuple(
     (name, b"x" * 3_000_000) for name in (b"ce_id", b"ce_time", b"traceparent")

@@ -31,8 +31,8 @@ from spark.runtime.settings import SparkSettings
 from spark.sinks.kafka.at_least_once import AtLeastOnceSink
 from spark.sinks.kafka.exactly_once import ExactlyOnceSink
 from spark.sinks.kafka.sink import Sink
-from tests.spark.records import ENRICHED, Topics, framed
-from tests.spark.test_enrich import ROWS
+from tests.spark.examples import ENRICHED, Topics, framed
+from tests.spark.lookups.test_enrich import ROWS
 
 _TYPES = {"string": pa.string(), "int": pa.int32(), "double": pa.float64()}
 

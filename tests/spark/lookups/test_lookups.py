@@ -1,0 +1,263 @@
+"""Lookups by one field and by several: what is found, and that what is kept between batches is used."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Mapping, Sequence
+from datetime import date
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructField, StructType, _parse_datatype_string
+
+from contracts.definitions.catalog import Catalog
+from contracts.definitions.dimension import Column
+from contracts.servers.registry import Registry
+from spark.derivation.fitness import check
+from spark.lookups.broadcasts import Broadcasts
+from spark.lookups.dimensions import Dimension
+from spark.lookups.join import look_up, sides
+from spark.lookups.lookup import Lookup
+from spark.pipeline import Pipeline
+from spark.pipelines.departures_enriched import LOOKUPS, departures_enriched
+from spark.queries.repair import fields_again
+from spark.runtime.errors import PipelineUnfit
+from spark.runtime.internals.prepared import Prepared
+from spark.runtime.settings import SparkSettings
+from tests.spark.derivation.test_derivation import every_field
+from tests.spark.examples import DEPARTED, Topics, a_departure, body, framed
+from tests.spark.live_query import Dimensions, events, running, wait_for
+from tests.spark.queries import test_real_time
+from tests.spark.runtime.internals.test_prepared import told
+
+WEATHER = Lookup("weather", "weather", ("origin", "hour"), {"wind": "wind", "rain": "rain"})
+"""By the key (airport, hour) of a dimension."""
+
+KINDS: dict[str, tuple[pa.DataType, Sequence[Any]]] = {
+    "string": (pa.string(), ("", "a", "b")),
+    "int": (pa.int32(), (-1, 0, 1)),
+    "long": (pa.int64(), (-1, 0, 1 << 32)),
+    "double": (pa.float64(), (-0.5, 0.0, 2.0)),
+    "boolean": (pa.bool_(), (False, True)),
+    "date": (pa.date32(), (date(1969, 12, 31), date(2013, 1, 1))),
+}
+"""What a dimension's column can be, with a few values."""
+
+
+def a_dimension(spark: SparkSession, kinds: Mapping[str, str], key: Sequence[str], *rows: Sequence[Any]) -> Dimension:
+    """As it is read from its table: a column of the key never is null."""
+    fields = [pa.field(name, KINDS[kind][0], name not in key) for name, kind in kinds.items()]
+    columns = [pa.array(values, field.type) for field, values in zip(fields, _turned(rows, len(fields)), strict=True)]
+    frame = spark.createDataFrame(pa.Table.from_arrays(columns, schema=pa.schema(fields)))
+    return Dimension(0, frame, tuple(key))
+
+
+def some_events(spark: SparkSession, kinds: Mapping[str, str], *rows: Sequence[Any], partitions: int = 1) -> DataFrame:
+    """As `foreachBatch` gets them: rows of an RDD."""
+    schema = StructType([StructField(name, _parse_datatype_string(kind)) for name, kind in kinds.items()])
+    return spark.createDataFrame(spark.sparkContext.parallelize(list(rows), partitions), schema)
+
+
+def weather(spark: SparkSession) -> Mapping[str, Dimension]:
+    rows = ("EWR", 5, 12.0, True), ("EWR", 6, None, None), ("JFK", 5, 3.5, False)
+    kinds = {"airport": "string", "hour": "int", "wind": "double", "rain": "boolean"}
+    return {"weather": a_dimension(spark, kinds, ("airport", "hour"), *rows)}
+
+
+DEPARTURES = ("EWR", 5), ("EWR", 6), ("JFK", 5), ("JFK", 6), ("LGA", 5), ("EWR", None), (None, 5), (None, None)
+FOUND = [
+    (12.0, True, []),
+    (None, None, []),  # found, and what it fills in is null there
+    (3.5, False, []),
+    *[(None, None, ["weather"])] * 5,
+]
+
+
+def found(frame: DataFrame) -> list[tuple[Any, ...]]:
+    return [(row.wind, row.rain, row.unmatched) for row in frame.collect()]
+
+
+def test_a_row_is_found_by_all_fields_and_by_no_null(spark: SparkSession) -> None:
+    departures = some_events(spark, {"origin": "string", "hour": "int"}, *DEPARTURES)
+    joined = look_up(departures, [WEATHER], sides([WEATHER], weather(spark)))
+    assert joined.columns == ["origin", "hour", "wind", "rain", "unmatched"]
+    assert found(joined) == FOUND
+
+
+def test_a_kept_side_is_used_again_in_a_plan_that_is_made_once(spark: SparkSession) -> None:
+    dimensions = weather(spark)
+    broadcasts = Broadcasts([WEATHER], partial(sides, [WEATHER]))
+    planned: list[DataFrame] = []
+
+    def query(batch: DataFrame) -> DataFrame:
+        joined = look_up(batch, [WEATHER], broadcasts.sides(dimensions)).select("wind", "rain", "unmatched")
+        planned.append(joined)
+        return joined.mapInArrow(told, "told STRING")
+
+    prepared = Prepared(query)
+    for some in (slice(4), slice(4, None), slice(1)):
+        batch = some_events(spark, {"origin": "string", "hour": "int"}, *DEPARTURES[some], partitions=2)
+        rows = [row for text in prepared.collect(batch) for row in json.loads(text)]
+        assert sorted(map(repr, rows)) == sorted(
+            repr(dict(zip(("wind", "rain", "unmatched"), each, strict=True))) for each in FOUND[some]
+        )
+    (joined,) = planned
+    plan = str(joined._jdf.queryExecution().executedPlan())
+    assert (plan.count("BroadcastQueryStage"), plan.count("BroadcastHashJoin")) == (1, 1)
+
+
+def test_by_one_field_the_plan_is_as_it_was(spark: SparkSession) -> None:
+    one, same = (Lookup("mine", "it", by, {"name": "name"}) for by in ("code", ("code",)))
+    dimensions = {"it": a_dimension(spark, {"id": "string", "name": "string"}, ["id"], ("a", "A"))}
+    codes = some_events(spark, {"code": "string"}, ("a",), ("b",))
+    plans = []
+    for lookup in (one, same):
+        kept = Broadcasts([lookup], partial(sides, [lookup])).sides(dimensions)
+        joined = look_up(codes, [lookup], kept)
+        assert [tuple(row) for row in joined.collect()] == [("a", "A", []), ("b", None, ["mine"])]
+        plans.append(re.sub(r"#\d+|plan_id=\d+", "", str(joined._jdf.queryExecution().executedPlan())))
+    assert plans[0] == plans[1]
+    lines = [line.lstrip(" *:+-(1)") for line in plans[0].splitlines()]
+    assert lines == [
+        "Project [code, name, array_remove(array(if (isnull(__mine_key)) mine else ), ) AS unmatched]",
+        "BroadcastHashJoin [code], [__mine_key], LeftOuter, BuildRight, false",
+        "Scan ExistingRDD[code]",
+        "BroadcastQueryStage 0",
+        "BroadcastExchange HashedRelationBroadcastMode(List(input[0, string, false]),false), []",
+        "LocalTableScan [__mine_key, name]",
+    ]
+
+
+@st.composite
+def tables_and_events(draw: st.DrawFn) -> tuple[list[str], list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+    """The types of a key's columns, keys of rows, and what events look up."""
+    kinds = draw(st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=3))
+    values = [st.sampled_from(KINDS[kind][1]) for kind in kinds]
+    keys = draw(st.lists(st.tuples(*values), min_size=1, max_size=12, unique=True))
+    looked_up = draw(st.lists(st.tuples(*[st.none() | each for each in values]), min_size=1, max_size=20))
+    return kinds, keys, looked_up
+
+
+@hypothesis_settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(tables_and_events())
+def test_what_is_found_is_what_a_dictionary_has(
+    spark: SparkSession, case: tuple[list[str], list[tuple[Any, ...]], list[tuple[Any, ...]]]
+) -> None:
+    kinds, keys, looked_up = case
+    columns, fields = ({f"{name}{at}": kind for at, kind in enumerate(kinds)} for name in ("column", "field"))
+    rows = [(*key, at) for at, key in enumerate(keys)]
+    dimensions = {"it": a_dimension(spark, columns | {"at": "int"}, list(columns), *rows)}
+    lookup = Lookup("mine", "it", tuple(fields), {"place": "at"})
+    expected = [(keys.index(key), []) if key in keys else (None, ["mine"]) for key in looked_up]
+    of_events = some_events(spark, fields, *looked_up)
+    for chosen in (sides([lookup], dimensions), Broadcasts([lookup], partial(sides, [lookup])).sides(dimensions)):
+        assert [(row.place, row.unmatched) for row in look_up(of_events, [lookup], chosen).collect()] == expected
+
+
+FLEET = dataclasses.replace(LOOKUPS[-1], dimension="fleet", by=("carrier", "tail_number"))
+"""The planes, by carrier and tail number: the same fields come of it."""
+BY_FLEET = Pipeline(
+    "departures_enriched", departures_enriched.source, departures_enriched.target, (*LOOKUPS[:-1], FLEET), every_field
+)
+
+
+@pytest.fixture(scope="module")
+def with_fleet(catalog: Catalog) -> Catalog:
+    """With a dimension that has a key of two columns."""
+    planes = catalog.dimension("planes")
+    carrier = Column(name="carrier", source="carrier", type="string", nullable=False, description="The airline.")
+    changed = {
+        "name": "fleet",
+        "source": "fleet.csv",
+        "location": "dimensions/fleet",
+        "key": ("carrier", *planes.key),
+        "columns": (carrier, *planes.columns),
+    }
+    return dataclasses.replace(catalog, dimensions={**catalog.dimensions, "fleet": planes.model_copy(update=changed)})
+
+
+@pytest.mark.parametrize(
+    ("by", "why"),
+    [
+        ("carrier", "fleet has the key carrier, tail_number, it looks up by carrier: name one field for each"),
+        (("carrier", "tail_number", "origin"), "it looks up by carrier, tail_number, origin: name one field for each"),
+        (("carrier", "carrier"), "it looks up by carrier, carrier: name each field once"),
+        (("carrier", "tail"), r"flights\.departed\.v1 has no field tail"),
+        (("carrier", "distance_miles"), "distance_miles is int, the key column tail_number of fleet is string"),
+        (("departed_at", "carrier"), "departed_at is timestamp, the key column carrier of fleet is string"),
+        ((), "it looks up by : name one field for each"),
+    ],
+    ids=str,
+)
+def test_fields_that_are_not_those_of_the_key_are_refused(
+    spark: SparkSession, with_fleet: Catalog, by: str | tuple[str, ...], why: str
+) -> None:
+    lookups = (*LOOKUPS[:-1], dataclasses.replace(FLEET, by=by))
+    with pytest.raises(PipelineUnfit, match=f"lookup planes: .*{why}"):
+        check(spark, dataclasses.replace(BY_FLEET, lookups=lookups), with_fleet)
+
+
+def test_a_repair_needs_every_field_that_is_looked_up(spark: SparkSession, with_fleet: Catalog) -> None:
+    given = check(spark, BY_FLEET, with_fleet).given
+    fields_again(BY_FLEET, with_fleet, given, [])
+    lookup = dataclasses.replace(FLEET, by=("carrier", "departed_at"))
+    other = Pipeline("mine", DEPARTED, "flights.cancelled.v1", (lookup,), every_field)
+    with pytest.raises(PipelineUnfit, match=r"mine needs departed_at, which flights\.cancelled\.v1 does not have"):
+        fields_again(other, with_fleet, given, [])
+
+
+@pytest.mark.parametrize("mode", ["exactly-once", "real-time"])
+def test_every_mode_looks_up_by_two_fields(
+    spark: SparkSession,
+    settings: SparkSettings,
+    registry: Registry,
+    topics: Topics,
+    with_fleet: Catalog,
+    mode: str,
+) -> None:
+    published = Dimensions(settings, with_fleet)
+    published.publish("fleet", a_row("UA", "N14228", seats=149), a_row("B6", "N14228", seats=1))
+
+    def send(*departures: Mapping[str, Any]) -> None:
+        for each in departures:
+            topics.send(framed(topics.schema_ids[DEPARTED], body(a_departure(**each))))
+
+    def came() -> list[tuple[Any, list[str], int]]:
+        return [
+            (event["plane_seats"], event["unmatched"], event["dimension_versions"]["fleet"])
+            for event, *_ in events(topics)
+        ]
+
+    first: list[dict[str, Any]] = [{}, {"carrier": "AA"}, {"tail_number": None}, {"carrier": "B6"}]
+    seats = [(149, [], 0), (None, ["airlines", "planes"], 0), (None, ["planes"], 0), (1, ["airlines"], 0)]
+    if mode == "real-time":
+        with test_real_time.running(spark, settings, registry, topics, published, BY_FLEET, interval_seconds=5.0):
+            send(*first)
+            wait_for("every record", lambda: came() == seats)
+    else:
+        with running(spark, settings, registry, topics.catalog, published, BY_FLEET, mode=mode) as query:
+            for _ in range(3):  # the first batch makes the plan, and the others use it again
+                send(*first)
+                query.processAllAvailable()
+            published.publish("fleet", a_row("UA", "N14228", seats=150))
+            send(*first[:1], *first[3:])
+            query.processAllAvailable()
+        assert came() == [*seats * 3, (150, [], 1), (None, ["airlines", "planes"], 1)]
+
+
+def a_row(carrier: str, tail_number: str, *, seats: int) -> tuple[Any, ...]:
+    """Of the fleet."""
+    return (carrier, tail_number, 1999, "Fixed wing multi engine", "BOEING", "737-824", 2, seats, "Turbo-fan")
+
+
+def _turned(rows: Sequence[Sequence[Any]], width: int) -> list[list[Any]]:
+    """Rows as columns."""
+    return [[row[at] for row in rows] for at in range(width)]

@@ -1,0 +1,206 @@
+"""Rows whose dimension row came late: repaired into the topic, taken in by the lake, and seen by its readers."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, QueryBuilder
+from pyspark.sql import SparkSession
+
+from contracts.records.codec import Codec
+from contracts.servers.registry import Registry
+from deploy.local.servers.stack import LocalStack
+from spark.pipelines.departures_enriched import departures_enriched
+from spark.queries.lake import LakeTable
+from spark.queries.repair import Progress, Repair, repairable
+from spark.runtime.errors import RepairFailed
+from spark.runtime.lifecycle import Lifecycle
+from spark.runtime.settings import LakeSettings, SparkSettings
+from spark.sinks.delta.latest import LATEST
+from spark.sinks.kafka.emission import Emission, Outgoing
+from spark.sinks.kafka.sink import Route
+from tests.raw_records import RawRecord, send_raw
+from tests.spark.examples import DEPARTED, ENRICHED, Topics, a_departure, body, framed
+from tests.spark.live_query import Dimensions, events, running
+from tests.spark.lookups.test_enrich import ROWS
+
+LATE_PLANE = ("N0LATE", 2013, "Fixed wing multi engine", "AIRBUS", "A320", 2, 180, "Turbo-fan")
+LATE_AIRPORT = ("BQN", "Rafael Hernandez", 18.49, -67.13, 237, "America/Puerto_Rico")
+DEPARTED_AT = datetime(2013, 1, 1, 10, 17, tzinfo=UTC)
+
+
+class Way:
+    """Live and lake, brought up to date when asked to, over topics and dimensions of this test alone."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: SparkSettings,
+        registry: Registry,
+        topics: Topics,
+        dimensions: Dimensions,
+    ) -> None:
+        self.spark, self.settings, self.registry = spark, settings, registry
+        self.topics, self.dimensions = topics, dimensions
+
+    def depart(self, flight_id: str, partition: int = 0, **fields: Any) -> None:
+        value = framed(self.topics.schema_ids[DEPARTED], body(a_departure(flight_id=flight_id, **fields)))
+        self.topics.send(value, partition=partition, key=flight_id.encode(), headers=[("ce_id", flight_id.encode())])
+
+    def enrich(self) -> None:
+        with running(self.spark, self.settings, self.registry, self.topics.catalog, self.dimensions) as query:
+            query.processAllAvailable()
+        self.land()
+
+    def table(self) -> LakeTable:
+        settings = self.settings.model_copy(update={"lake": LakeSettings(trigger_seconds=0)})
+        schema = self.topics.catalog.schema(ENRICHED)
+        return LakeTable(self.spark, settings, self.topics.enriched, schema, self.registry, Lifecycle())
+
+    def land(self) -> None:
+        table = self.table()
+        query = table.start()
+        try:
+            query.processAllAvailable()
+        finally:
+            query.stop()
+            table.close()
+
+    def repair(self) -> Repair:
+        catalog = dataclasses.replace(self.topics.catalog, dimensions=self.dimensions.contracts)
+        return Repair(self.spark, departures_enriched, self.settings, catalog, self.registry)
+
+    def run(self, since: datetime | None = None) -> Progress:
+        return self.repair().run(since, 0, lambda _: None)
+
+    def query(self, statement: str) -> list[dict[str, Any]]:
+        uri = self.table().path.replace("s3a://", "s3://")
+        table = DeltaTable(uri, storage_options=self.settings.s3.delta_options())
+        return list(pa.table(QueryBuilder().register("flights", table).execute(statement)).to_pylist())
+
+
+@pytest.fixture
+def way(
+    spark: SparkSession, settings: SparkSettings, registry: Registry, topics: Topics, dimensions: Dimensions
+) -> Way:
+    return Way(spark, settings, registry, topics, dimensions)
+
+
+def test_rows_whose_dimension_row_came_late_get_a_revision_each_that_the_lake_takes_in(
+    way: Way, spark: SparkSession
+) -> None:
+    way.depart("late", 1, tail_number="N0LATE")
+    way.depart("twice", tail_number="N0LATE", destination="BQN")
+    way.depart("old", tail_number="N0LATE", departed_at=DEPARTED_AT - timedelta(days=1))
+    way.depart("never", tail_number=None)
+    way.enrich()
+    way.dimensions.publish("planes", *ROWS["planes"], LATE_PLANE)
+    assert way.repair().look(None, 0) == Progress(4, 3, 0, Counter({"planes": 3}))
+    assert way.run(since=DEPARTED_AT) == Progress(3, 2, 2, Counter({"planes": 2}))
+    # What is on the topic and not yet in the lake, nobody can know to be repaired.
+    with pytest.raises(RepairFailed, match=r"the lake has not taken in what is in .* at offset .* Is it running\?"):
+        way.run()
+    way.land()
+    way.dimensions.publish("airports", *ROWS["airports"], LATE_AIRPORT)
+    assert way.run() == Progress(3, 2, 2, Counter({"planes": 1, "airports.destination": 1}))
+    way.land()
+    assert way.run() == Progress(1, 0, 0, Counter())
+
+    replaced = [("late", 0, ("planes",)), ("twice", 0, ("airports.destination", "planes")), ("old", 0, ("planes",))]
+    replaced += [("twice", 1, ("airports.destination",))]
+    newest = [("late", 1, ()), ("twice", 2, ()), ("old", 1, ()), ("never", 0, ("planes",))]
+    assert _rows(event for event, _, _ in events(way.topics)) == Counter(replaced + newest)
+    assert _rows(way.query("select * from flights")) == Counter(replaced + newest)
+    assert _rows(way.query(LATEST.format(table="flights"))) == Counter(newest)
+    # The same statement in Spark.
+    table = spark.createDataFrame(sorted(replaced + newest), "coordinate string, revision int, unmatched array<string>")
+    found = spark.sql(LATEST, table=table).collect()
+    assert Counter((row.coordinate, row.revision, tuple(row.unmatched)) for row in found) == Counter(newest)
+
+    (first, was, record), (event, headers, repaired) = [
+        each for each in events(way.topics) if each[0]["flight_id"] == "late"
+    ]
+    changed = {name for name in event if event[name] != first[name]}
+    assert changed == {"revision", "unmatched", "dimension_versions", *departures_enriched.lookups[-1].fields}
+    assert (event["plane_model"], event["dimension_versions"]["planes"]) == ("A320", 1)
+    # In the partition of its key, so behind what is there of the same flight.
+    assert (repaired.key(), repaired.partition()) == (b"late", record.partition())
+    assert headers == {
+        **{name: value for name, value in was.items() if name != "ce_causationid"},
+        "ce_source": b"/spark/repair/departures_enriched",
+        "ce_time": b"2013-01-01T10:17:00.000Z",
+    }
+
+
+def test_a_revision_that_has_no_next_is_left_alone(way: Way) -> None:
+    way.depart("late", tail_number="N0LATE")
+    way.enrich()
+    (_, _, enriched), codec = events(way.topics)[0], Codec(way.registry.by_id)
+    schema_id = way.registry.latest(way.topics.enriched.subject).id
+    event = codec.decode(enriched.value() or b"") | {"revision": 2**31 - 1}
+    forged = RawRecord(enriched.key(), codec.encode(schema_id, event), ((b"ce_id", b"theirs"),))
+    send_raw(way.settings.kafka, way.topics.enriched.name, 0, [forged])
+    way.land()
+    way.dimensions.publish("planes", *ROWS["planes"], LATE_PLANE)
+    assert way.run() == Progress(1, 1, 1, Counter({"planes": 1}))
+
+
+def test_a_row_is_repaired_when_it_gains_a_lookup_and_loses_none(spark: SparkSession) -> None:
+    cases = [
+        (["planes"], [], True),
+        (["airlines", "planes"], ["airlines"], True),
+        (["planes"], ["planes"], False),
+        (["planes"], ["airlines"], False),
+        (["planes"], ["airlines", "planes"], False),
+    ]
+    rows = spark.createDataFrame(cases, "__was_unmatched array<string>, unmatched array<string>, expected boolean")
+    assert rows.where(repairable() != rows.expected).collect() == []
+
+
+def test_a_second_repair_fences_the_first_and_goes_on_from_what_that_has_committed(way: Way) -> None:
+    for number in range(6):
+        way.depart(f"late{number}", number % 2, tail_number="N0LATE")
+    way.enrich()
+    way.dimensions.publish("planes", *ROWS["planes"], LATE_PLANE)
+    second: list[Progress] = []
+
+    def meanwhile(_: Progress) -> None:
+        way.land()
+        second.append(way.run())
+
+    with pytest.raises(RepairFailed, match="another repair began"):
+        way.repair().run(None, 0, meanwhile, rows_at_once=2)
+    assert [progress.sent for progress in second] == [4]
+    assert _rows(event for event, _, _ in events(way.topics)) == Counter(
+        {(f"late{number}", *rest): 1 for number in range(6) for rest in ((0, ("planes",)), (1, ()))}
+    )
+
+
+def test_what_a_killed_repair_left_open_is_never_seen_and_what_it_committed_stays(
+    stack: LocalStack, settings: SparkSettings, topics: Topics
+) -> None:
+    route = Route(
+        "repair/departures_enriched", topics.departed.name, topics.enriched.name, topics.enriched.dead_letter_topic
+    )
+    command = [sys.executable, "-m", "tests.spark.queries.repairer", route.source, route.target]
+    with subprocess.Popen(command, env=os.environ | stack.settings_env()) as process:
+        assert process.wait(60) == -signal.SIGKILL
+    with Emission(settings.kafka.client_config(), route) as emission:
+        # Its making is what ends the other one's transaction.
+        assert [message.value() for message in topics.read(route.target)] == [b"0", b"1", b"2", b"3"]
+        emission.commit([Outgoing("a/0/0", None, b"4", "")])
+    assert Counter(message.value() for message in topics.read(route.target)) == Counter([b"0", b"1", b"2", b"3", b"4"])
+
+
+def _rows(found: Iterable[Any]) -> Counter[tuple[str, int, tuple[str, ...]]]:
+    return Counter((row["flight_id"], row["revision"], tuple(row["unmatched"])) for row in found)
