@@ -44,7 +44,7 @@ def bench_enrich(
     """Backlog throughput of raw → enriched and of enriched → Delta, on a stack of its own; about three minutes."""
     from tests.bench import beside as comparison
     from tests.bench import enrich
-    from tests.bench.hop import report
+    from tests.bench.measuring.hop import report
 
     if beside is None:
         report("enrich", enrich.run(events, typer.echo), typer.echo)
@@ -66,7 +66,7 @@ def bench_throughput(
     ] = None,
 ) -> None:
     """Every hop alone over backlogs, one publisher process and alerting included; about ten minutes."""
-    from tests.bench.hop import report
+    from tests.bench.measuring.hop import report
     from tests.bench.throughput import SIZES, run
 
     report("throughput", run(events or SIZES, typer.echo), typer.echo)
@@ -96,7 +96,7 @@ def bench_sinks(
     events: Annotated[int, typer.Option(min=1000, help="How many records the backlog holds.")] = 1_000_000,
 ) -> None:
     """The exactly-once sink beside Spark's own Kafka writer, on one backlog; about three minutes."""
-    from tests.bench.hop import report
+    from tests.bench.measuring.hop import report
     from tests.bench.sinks import run
 
     report("sinks", run(events, typer.echo), typer.echo)

@@ -30,14 +30,14 @@ from contracts.settings import Settings
 from deploy.errors import ProcessFailed
 from deploy.local.processes.process import Process
 from deploy.local.servers.stack import LocalStack
-from tests.bench import pace
-from tests.bench.backlog import publish
-from tests.bench.delays import COLUMNS, Delays, as_text, stamp_of, undisturbed
-from tests.bench.filled import bare_stack
-from tests.bench.listen import listen
-from tests.bench.meter import SELDOM_SECONDS, Meter, Usage
-from tests.bench.records import ENRICHED, enriched_departures
-from tests.bench.results import as_line, conditions, save, save_samples
+from tests.bench.load import pace
+from tests.bench.load.backlog import publish
+from tests.bench.load.filled import bare_stack
+from tests.bench.load.records import ENRICHED, enriched_departures
+from tests.bench.measuring.delays import COLUMNS, Delays, as_text, stamp_of, undisturbed
+from tests.bench.measuring.listen import listen
+from tests.bench.measuring.meter import SELDOM_SECONDS, Meter, Usage
+from tests.bench.measuring.results import as_line, conditions, save, save_samples
 
 RULES = Path(__file__).with_suffix(".yaml")
 

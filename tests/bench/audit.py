@@ -16,10 +16,10 @@ from typing import Any
 
 from contracts import topics
 from deploy.local.servers.stack import LocalStack
-from tests.bench.filled import filled_stack
-from tests.bench.hop import measure, table_size, taken_in
-from tests.bench.meter import Meter
-from tests.bench.results import as_line, conditions, save
+from tests.bench.load.filled import filled_stack
+from tests.bench.measuring.hop import measure, table_size, taken_in
+from tests.bench.measuring.meter import Meter
+from tests.bench.measuring.results import as_line, conditions, save
 
 HOPS = ("derived", "lake")
 """Alerting isn't started, so its hop is left out."""

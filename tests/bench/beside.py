@@ -21,9 +21,9 @@ from deploy.local.processes.deployable import ROOT, deployables
 from deploy.local.processes.process import Process
 from deploy.local.servers.stack import LocalStack
 from spark.pipelines.departures_enriched import departures_enriched
-from tests.bench.filled import filled_stack
-from tests.bench.hop import Hop, forget_positions, measure_process, table_size, taken_in
-from tests.bench.records import ENRICHED
+from tests.bench.load.filled import filled_stack
+from tests.bench.load.records import ENRICHED
+from tests.bench.measuring.hop import Hop, forget_positions, measure_process, table_size, taken_in
 
 _TABLE = "flights_departed_enriched"
 _SEED = 1

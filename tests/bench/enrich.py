@@ -8,8 +8,8 @@ from collections.abc import Callable
 from contracts import topics
 from contracts.settings import Settings
 from deploy.local.servers.stack import LocalStack
-from tests.bench.filled import filled_stack
-from tests.bench.hop import Hop, measure, table_size, taken_in
+from tests.bench.load.filled import filled_stack
+from tests.bench.measuring.hop import Hop, measure, table_size, taken_in
 
 
 def run(events: int, say: Callable[[str], None]) -> list[Hop]:

@@ -29,12 +29,12 @@ from deploy.local.servers.landing import LANDING
 from deploy.local.servers.stack import LocalStack
 from services.nycflights.tables import data_folder
 from tests.bench.alerting import alerting_process
-from tests.bench.backlog import publish
-from tests.bench.filled import bare_stack, publish_dimensions
-from tests.bench.hop import Hop, measure, measure_process, taken_in
-from tests.bench.plot import growth_svg
-from tests.bench.records import ENRICHED, RAW, Record, constant_headers, departures, enriched_departures
-from tests.bench.results import as_line, conditions, save, save_text
+from tests.bench.load.backlog import publish
+from tests.bench.load.filled import bare_stack, publish_dimensions
+from tests.bench.load.records import ENRICHED, RAW, Record, constant_headers, departures, enriched_departures
+from tests.bench.measuring.hop import Hop, measure, measure_process, taken_in
+from tests.bench.measuring.plot import growth_svg
+from tests.bench.measuring.results import as_line, conditions, save, save_text
 
 _RECORDS = 100_000
 """Different ones; a backlog repeats them."""

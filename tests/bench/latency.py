@@ -1,7 +1,7 @@
 """`headrace bench latency`: from a raw record's sending until a polling consumer has its enriched record, or its alert.
 
 In each mode of `live`, on a stack of its own, with the alerting service and the ten rules of `bench alerting`. Evenly paced departures
-come from another process (`tests.bench.pace`), each with the moment of its sending and its number in the trace id, which the
+come from another process (`tests.bench.load.pace`), each with the moment of its sending and its number in the trace id, which the
 enriched record and the alert take over. The first 20 s are left out. In real-time mode the worst delay between two moments an
 interval apart is the pause at the interval's end, for there is one end in each.
 """
@@ -23,15 +23,15 @@ from deploy.local.processes.deployable import ROOT, deployables
 from deploy.local.processes.process import Process
 from deploy.local.servers.stack import LocalStack
 from spark.runtime.mode import Mode
-from tests.bench import pace
 from tests.bench.alerting import alerting_process
-from tests.bench.delays import COLUMNS, Delays, as_text, undisturbed
-from tests.bench.filled import filled_stack
-from tests.bench.listen import listen
-from tests.bench.meter import SELDOM_SECONDS, Meter, Usage
-from tests.bench.plot import delays_svg
-from tests.bench.records import ENRICHED, RAW
-from tests.bench.results import as_line, conditions, save, save_samples, save_text
+from tests.bench.load import pace
+from tests.bench.load.filled import filled_stack
+from tests.bench.load.records import ENRICHED, RAW
+from tests.bench.measuring.delays import COLUMNS, Delays, as_text, undisturbed
+from tests.bench.measuring.listen import listen
+from tests.bench.measuring.meter import SELDOM_SECONDS, Meter, Usage
+from tests.bench.measuring.plot import delays_svg
+from tests.bench.measuring.results import as_line, conditions, save, save_samples, save_text
 
 MODES: tuple[Mode, ...] = (Mode.EXACTLY_ONCE, Mode.REAL_TIME)
 RATES = (1_000, 10_000)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.bench.filled import filled_stack
-from tests.bench.hop import Hop, forget_positions, grown, measure
-from tests.bench.records import ENRICHED
+from tests.bench.load.filled import filled_stack
+from tests.bench.load.records import ENRICHED
+from tests.bench.measuring.hop import Hop, forget_positions, grown, measure
 
 MODES = ("exactly-once", "at-least-once")
 

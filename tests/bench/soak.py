@@ -30,11 +30,11 @@ from deploy.local.folder import Folder
 from deploy.local.processes.deployable import ROOT
 from deploy.local.processes.process import Process
 from deploy.local.servers.ports import Ports
-from tests.bench import pace
-from tests.bench.filled import settings_of
-from tests.bench.hop import sent_to, table_size, taken_in
-from tests.bench.records import ENRICHED, RAW
-from tests.bench.results import as_line, conditions, save
+from tests.bench.load import pace
+from tests.bench.load.filled import settings_of
+from tests.bench.load.records import ENRICHED, RAW
+from tests.bench.measuring.hop import sent_to, table_size, taken_in
+from tests.bench.measuring.results import as_line, conditions, save
 
 EVERY_SECONDS = 30.0
 _START_SECONDS = 600.0

@@ -14,8 +14,8 @@ from deploy.local.processes.process import Process
 from deploy.local.servers.stack import LocalStack
 from tests.bench.alerting import alerting_process
 from tests.bench.enrich import spark_hops
-from tests.bench.filled import empty_stack
-from tests.bench.hop import Hop, measure_process, sent_to, taken_in
+from tests.bench.load.filled import empty_stack
+from tests.bench.measuring.hop import Hop, measure_process, sent_to, taken_in
 
 SIZES = (1_000_000, 5_000_000)
 
@@ -34,7 +34,7 @@ def run(sizes: Sequence[int], say: Callable[[str], None]) -> list[Hop]:
 def _published(
     events: int, stack: LocalStack, env: dict[str, str], settings: Settings, say: Callable[[str], None]
 ) -> Hop:
-    command = [sys.executable, "-m", "tests.bench.publishing", str(events)]
+    command = [sys.executable, "-m", "tests.bench.load.publishing", str(events)]
     process = Process("publisher", command, directory=stack.directory, env=env)
     return measure_process("publisher → raw", process, stack, events, sent_to(settings), say)
 

@@ -21,13 +21,13 @@ from deploy.local.processes.deployable import ROOT, deployables
 from deploy.local.processes.process import Process
 from deploy.local.servers.stack import LocalStack
 from spark.runtime.mode import Mode
-from tests.bench.hop import grown
+from tests.bench.measuring.hop import grown
 from tests.bench.peers.dimensions import write_dimensions
 from tests.bench.peers.environment import LOCKS, peer_python
 from tests.bench.peers.errors import UnknownContender
 from tests.bench.peers.lookup_database import make_lookup_database
+from tests.bench.peers.programs.task import Task
 from tests.bench.peers.rows import FIELDS
-from tests.bench.peers.task import Task
 
 SOURCE = topics.FLIGHTS_DEPARTED.name
 ENRICHED = topics.FLIGHTS_DEPARTED_ENRICHED.name
@@ -95,7 +95,7 @@ class Contender:
             target_schema=target_schema(),
             target_schema_id=self._schema_id(stage.settings),
         )
-        command = [str(python), "-m", f"tests.bench.peers.{self.program}", task.argument()]
+        command = [str(python), "-m", f"tests.bench.peers.programs.{self.program}", task.argument()]
         env = {
             "PYTHONPATH": str(ROOT),
             "JAVA_HOME": str(java_home()),

@@ -9,7 +9,7 @@ from contracts.definitions.catalog import load_catalog
 from services.dimensions.parse import parse
 from services.dimensions.rejected import Rejected
 from services.nycflights.tables import data_folder
-from tests.bench.peers.task import dimension_file
+from tests.bench.peers.programs.task import dimension_file
 
 
 def write_dimensions(folder: Path) -> None:

@@ -11,7 +11,7 @@ from contracts.definitions.catalog import load_catalog
 from contracts.definitions.dimension import DimensionContract
 from deploy.errors import ProcessFailed
 from deploy.local.downloads.java import java_command
-from tests.bench.peers.task import dimension_file
+from tests.bench.peers.programs.task import dimension_file
 
 _TYPES = {"string": "VARCHAR(200)", "int": "INT", "double": "DOUBLE"}
 _ROWS = 200

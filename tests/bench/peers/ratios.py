@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.bench.hop import Hop
+from tests.bench.measuring.hop import Hop
 
 _US = "headrace-exactly-once"
 

@@ -20,16 +20,16 @@ from deploy.local.downloads.jars import read_lock
 from deploy.local.processes.deployable import ROOT
 from spark.runtime.mode import Mode
 from spark.runtime.settings import LiveSettings
-from tests.bench.filled import filled_stack
-from tests.bench.hop import Hop, forget_positions, run_through
 from tests.bench.latency import FIRST, Latency, measure, report_one, save_plots, wait_for_first
-from tests.bench.listen import listen
+from tests.bench.load.filled import filled_stack
+from tests.bench.measuring.hop import Hop, forget_positions, run_through
+from tests.bench.measuring.listen import listen
+from tests.bench.measuring.results import as_line, conditions, save
 from tests.bench.peers.contender import JARS, Contender, Stage, chosen
 from tests.bench.peers.environment import locked_version
 from tests.bench.peers.errors import PeerDiffers
 from tests.bench.peers.ratios import ratios
 from tests.bench.peers.rows import Row, differences, ends, expected_rows, written_rows
-from tests.bench.results import as_line, conditions, save
 
 _GRACE_SECONDS = 30
 

@@ -10,14 +10,14 @@ import pytest
 
 from contracts.definitions.catalog import load_catalog
 from deploy.local.downloads.jars import read_lock
-from tests.bench.hop import Hop
-from tests.bench.meter import Usage
+from tests.bench.measuring.hop import Hop
+from tests.bench.measuring.meter import Usage
 from tests.bench.peers.contender import CONTENDERS, ENRICHED, JARS, chosen, target_schema
 from tests.bench.peers.dimensions import write_dimensions
 from tests.bench.peers.environment import LOCKS, locked_version
 from tests.bench.peers.errors import UnknownContender
+from tests.bench.peers.programs.task import dimension_file
 from tests.bench.peers.ratios import ratios
-from tests.bench.peers.task import dimension_file
 
 
 def a_hop(name: str, seconds: float = 20.0, cpu_seconds: float = 30.0) -> Hop:

@@ -1,6 +1,6 @@
 """Evenly paced load: records sent at a rate, each with the moment of its sending and its number in the trace id.
 
-`python -m tests.bench.pace RATE SECONDS`: departures for the stack that the environment's `HEADRACE_` variables name, from a
+`python -m tests.bench.load.pace RATE SECONDS`: departures for the stack that the environment's `HEADRACE_` variables name, from a
 process of its own, so that whoever measures does not hold it up.
 """
 
@@ -20,7 +20,7 @@ from confluent_kafka import Producer
 from contracts.servers.producer_config import PRODUCER_CONFIG
 from contracts.settings import Settings, read_settings
 from deploy.local.processes.deployable import ROOT
-from tests.bench.records import ENRICHED, RAW, Record, enriched_departures, raw_departures
+from tests.bench.load.records import ENRICHED, RAW, Record, enriched_departures, raw_departures
 
 _FLIGHTS = 50_000
 """Different records; the load repeats them."""
@@ -36,7 +36,7 @@ busy for a second. Idempotence would limit them, too, but librdkafka's thread th
 
 def start(topic: str, rate: int, seconds: float, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
     """The load as a process that has begun; `env`: where the stack is."""
-    command = [sys.executable, "-m", "tests.bench.pace", str(rate), str(seconds), "--topic", topic]
+    command = [sys.executable, "-m", "tests.bench.load.pace", str(rate), str(seconds), "--topic", topic]
     return subprocess.Popen(command, env={**os.environ, **env}, cwd=ROOT)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.bench.delays import Delays, as_text, percentiles
+from tests.bench.measuring.delays import Delays, as_text, percentiles
 
 _MS = 1_000_000
 

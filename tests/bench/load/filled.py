@@ -17,7 +17,7 @@ from contracts.definitions.catalog import load_catalog
 from contracts.settings import KafkaSettings, RegistrySettings, S3Settings, Settings
 from deploy.local.servers.landing import upload_dimensions
 from deploy.local.servers.stack import LocalStack
-from tests.bench.backlog import fill
+from tests.bench.load.backlog import fill
 
 
 @contextmanager

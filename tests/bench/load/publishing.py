@@ -1,6 +1,6 @@
 """Publishes real departures through one `Publisher`, as a service would, as fast as it goes.
 
-`python -m tests.bench.publishing 1000000`: the events of every departed flight again and again, made before the first is
+`python -m tests.bench.load.publishing 1000000`: the events of every departed flight again and again, made before the first is
 published, for the stack that the environment's `HEADRACE_` variables name.
 """
 

@@ -1,6 +1,6 @@
 """A backlog of real departures in the raw topic, as fast as one process can fill it.
 
-`python -m tests.bench.backlog 1000000`: records of every departed flight of the data set, again and again, for the
+`python -m tests.bench.load.backlog 1000000`: records of every departed flight of the data set, again and again, for the
 stack that the environment's `HEADRACE_` variables name.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from confluent_kafka import Producer
 
 from contracts.settings import Settings, read_settings
-from tests.bench.records import RAW, Record, raw_departures
+from tests.bench.load.records import RAW, Record, raw_departures
 
 
 def fill(settings: Settings, count: int) -> None:

@@ -27,8 +27,8 @@ from spark.pipelines.departures_enriched import departures_enriched
 from spark.queries.live import checkpoint_folder
 from spark.sinks.kafka.transaction import committed_offsets
 from spark.sources.checkpoint_offsets import CheckpointOffsets
-from tests.bench.meter import Meter, Usage
-from tests.bench.results import as_line, conditions, save
+from tests.bench.measuring.meter import Meter, Usage
+from tests.bench.measuring.results import as_line, conditions, save
 
 _POLL_SECONDS = 0.25
 _LIMIT_SECONDS = 300

@@ -1,6 +1,6 @@
 """The enrichment as Spark's textbook has it: from Kafka, `from_avro`, four broadcast joins, `to_avro`, to Kafka.
 
-`python -m tests.bench.peers.spark_textbook TASK`, in Headrace's own environment, with Spark's defaults: trigger, heap, parallelism,
+`python -m tests.bench.peers.programs.spark_textbook TASK`, in Headrace's own environment, with Spark's defaults: trigger, heap, parallelism,
 producer. At-least-once, which is what Spark's Kafka sink is.
 
 Which settings, and who advises them:
@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro, to_avro
 
-from tests.bench.peers.task import Task, dimension_file, read_task
+from tests.bench.peers.programs.task import Task, dimension_file, read_task
 
 DIMENSIONS = {
     "airlines": "carrier STRING, name STRING",

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import Message
 
-from tests.bench.pace import read_stamp
+from tests.bench.load.pace import read_stamp
 
 WARM_UP_SECONDS = 20.0
 """Left out of every figure."""

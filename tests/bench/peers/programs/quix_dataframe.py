@@ -1,6 +1,6 @@
 """The enrichment as a user of Quix Streams writes it: a streaming dataframe, `apply` with dictionaries.
 
-`python -m tests.bench.peers.quix_dataframe TASK`, in Quix' own environment.
+`python -m tests.bench.peers.programs.quix_dataframe TASK`, in Quix' own environment.
 
 Which settings, and who advises them:
 
@@ -26,7 +26,7 @@ from quixstreams import Application
 from quixstreams.models import SchemaRegistryClientConfig
 from quixstreams.models.serializers.avro import AvroDeserializer, AvroSerializer
 
-from tests.bench.peers.task import Task, dimension_rows, read_task
+from tests.bench.peers.programs.task import Task, dimension_rows, read_task
 
 PROCESSES = 2
 

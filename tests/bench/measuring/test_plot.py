@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
-from tests.bench.plot import delays_svg, growth_svg
+from tests.bench.measuring.plot import delays_svg, growth_svg
 
 
 def test_a_point_of_growth_is_drawn_higher_the_more_it_is() -> None:

@@ -1,6 +1,6 @@
 """The enrichment as a user of Apache Flink writes it: PyFlink's Table API, one SQL statement, no Python on the records' way.
 
-`python -m tests.bench.peers.flink_sql TASK`, in Flink's own environment; a mini cluster in one JVM, as PyFlink starts it.
+`python -m tests.bench.peers.programs.flink_sql TASK`, in Flink's own environment; a mini cluster in one JVM, as PyFlink starts it.
 
 Which settings, and who advises them:
 
@@ -26,7 +26,7 @@ from __future__ import annotations
 from pyflink.common import Configuration
 from pyflink.table import EnvironmentSettings, TableEnvironment
 
-from tests.bench.peers.task import Task, read_task
+from tests.bench.peers.programs.task import Task, read_task
 
 DIMENSIONS = {
     "airlines": "carrier STRING, name STRING, PRIMARY KEY (carrier) NOT ENFORCED",
