@@ -12,11 +12,11 @@ from tempfile import TemporaryDirectory
 
 from spark.runtime.mode import Mode
 from tests.faults.campaign import AFTERWARDS, OWN_TOPICS, Campaign, Kept
-from tests.faults.disk import enter_own_namespace
 from tests.faults.fault import MODES
 from tests.faults.kinds.every import FAULTS
 from tests.faults.report import report
-from tests.faults.stage import Stage
+from tests.faults.stage.disk import enter_own_namespace
+from tests.faults.stage.stage import Stage
 
 _PIPELINES = {
     Mode.EXACTLY_ONCE: ("departures_enriched", "long_haul_departures", "airports_served"),

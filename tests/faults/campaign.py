@@ -14,7 +14,7 @@ from deploy.local.processes.deployable import ROOT
 from spark.runtime.mode import Mode
 from tests.faults.fault import Fault, Shown
 from tests.faults.own_topics import odd_records_in_own_topics
-from tests.faults.stage import Stage
+from tests.faults.stage.stage import Stage
 from tests.faults.witness import Found, Witness
 
 AFTERWARDS = "afterwards"

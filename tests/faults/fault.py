@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from spark.runtime.mode import Mode
-from tests.faults.stage import Stage
+from tests.faults.stage.stage import Stage
 
 MODES = frozenset({Mode.EXACTLY_ONCE, Mode.REAL_TIME})
 """Of `live`; the mode at-least-once keeps no positions that could be compared."""

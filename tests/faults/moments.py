@@ -11,8 +11,8 @@ import psutil
 
 from contracts.errors import HeadraceError
 from tests.faults.fault import Shown
-from tests.faults.positions import TABLE, Positions
-from tests.faults.stage import Stage
+from tests.faults.stage.positions import TABLE, Positions
+from tests.faults.stage.stage import Stage
 
 _TRIES_SECONDS = 120.0
 _LOOK_SECONDS = 0.002

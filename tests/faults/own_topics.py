@@ -15,8 +15,8 @@ from contracts.definitions.catalog import load_catalog
 from spark.pipelines.departures_enriched import departures_enriched
 from spark.runtime.mode import Mode
 from tests.faults.kinds.records import MORE_MEMORY, ODD_SHARES, send_odd
-from tests.faults.positions import TABLE
-from tests.faults.stage import Stage
+from tests.faults.stage.positions import TABLE
+from tests.faults.stage.stage import Stage
 
 _ONE_BY_ONE = {departures_enriched.target, topics.ALERTS_RAISED.name}
 """Topics whose records the audit compares with those that they come of; of the others it counts what it can't read."""

@@ -14,7 +14,7 @@ from tests.faults.campaign import AFTERWARDS, Campaign, Kept, Outcome
 from tests.faults.fault import Shown, fault
 from tests.faults.kinds.every import FAULTS, SHORT, SHORT_REAL_TIME
 from tests.faults.report import report
-from tests.faults.stage import Stage
+from tests.faults.stage.stage import Stage
 from tests.system.verify import records
 
 _SEED = 1

@@ -8,7 +8,7 @@ import time
 from confluent_kafka.admin import AdminClient
 
 from tests.faults.fault import Shown, fault
-from tests.faults.stage import Stage
+from tests.faults.stage.stage import Stage
 
 
 @fault("kill -9 of alerting, again and again.")

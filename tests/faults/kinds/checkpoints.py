@@ -9,8 +9,8 @@ from collections.abc import Callable
 from spark.runtime.mode import Mode
 from tests.faults.fault import Shown, fault
 from tests.faults.moments import until_it_works
-from tests.faults.positions import Positions
-from tests.faults.stage import Stage
+from tests.faults.stage.positions import Positions
+from tests.faults.stage.stage import Stage
 
 _LAKE = "checkpoints/lake"
 

@@ -1,13 +1,13 @@
-"""Disks that are full. They are small file systems of their own (see `tests/faults/disk.py`)."""
+"""Disks that are full. They are small file systems of their own (see `tests/faults/stage/disk.py`)."""
 
 from __future__ import annotations
 
 import random
 import time
 
-from tests.faults.disk import filled
 from tests.faults.fault import Shown, fault
-from tests.faults.stage import Stage
+from tests.faults.stage.disk import filled
+from tests.faults.stage.stage import Stage
 
 
 @fault("The broker's disk is full for 20 s.")

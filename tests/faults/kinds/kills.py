@@ -26,8 +26,8 @@ from tests.faults.moments import (
     strike_often,
     until_it_works,
 )
-from tests.faults.proxy import Proxy
-from tests.faults.stage import Stage, family_of, is_dead, text_of
+from tests.faults.stage.proxy import Proxy
+from tests.faults.stage.stage import Stage, family_of, is_dead, text_of
 
 _TIMES_ALL_DIE = 5
 _BUSY_PROCESSES = 6

@@ -6,7 +6,7 @@ import random
 import time
 
 from tests.faults.fault import Shown, fault
-from tests.faults.stage import RATE, Stage
+from tests.faults.stage.stage import RATE, Stage
 
 _SPIKE_SECONDS = 120.0
 _MOST_MB = {"live": 2_500, "lake": 2_500, "alerting": 400, "kafka": 900, "s3": 700}

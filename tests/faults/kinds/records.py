@@ -16,9 +16,9 @@ from contracts.records.codec import Codec
 from contracts.records.dead_letter_headers import ERRORS
 from contracts.servers.registry import Registry
 from tests.faults.fault import Shown, fault
-from tests.faults.load import departures
-from tests.faults.positions import PIPELINE
-from tests.faults.stage import Stage
+from tests.faults.stage.load import departures
+from tests.faults.stage.positions import PIPELINE
+from tests.faults.stage.stage import Stage
 from tests.fuzz.records import odd_records
 from tests.raw_records import RawRecord, Refusal, send_raw
 from tests.system.verify import header, records

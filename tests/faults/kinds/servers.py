@@ -7,7 +7,7 @@ import time
 
 from tests.faults.fault import Shown, fault
 from tests.faults.kinds.records import send_unknown_schema_id
-from tests.faults.stage import Stage
+from tests.faults.stage.stage import Stage
 
 
 @fault("The broker is killed (kill -9) under load and started again.")

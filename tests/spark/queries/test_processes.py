@@ -21,7 +21,7 @@ from deltalake.exceptions import TableNotFoundError
 from deploy.local.servers.ports import HOST
 from deploy.local.servers.stack import LocalStack
 from spark.runtime.settings import SparkSettings
-from tests.faults.proxy import Proxy
+from tests.faults.stage.proxy import Proxy
 from tests.spark.examples import ENRICHED, Topics
 from tests.spark.live_query import Dimensions, events, wait_for
 

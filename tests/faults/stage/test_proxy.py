@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from tests.alerting.endpoint import Endpoint
-from tests.faults.proxy import Proxy
+from tests.faults.stage.proxy import Proxy
 
 
 @pytest.fixture

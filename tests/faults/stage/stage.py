@@ -30,10 +30,10 @@ from deploy.local.servers.stack import LocalStack
 from services.alerting.settings import AlertingSettings
 from spark.runtime.mode import Mode
 from tests.alerting.endpoint import Endpoint
-from tests.faults.disk import mount, unmount
-from tests.faults.ledger import Ledger
-from tests.faults.positions import PIPELINE, Positions
-from tests.faults.proxy import Proxy
+from tests.faults.stage.disk import mount, unmount
+from tests.faults.stage.ledger import Ledger
+from tests.faults.stage.positions import PIPELINE, Positions
+from tests.faults.stage.proxy import Proxy
 
 RATE = 100.0
 """Events per second of the steady load."""
@@ -200,7 +200,7 @@ class Stage:
         self._started += 1
         name = f"load{self._started}"
         ledger = self.ledger.folder / f"{name}.ledger"
-        argv = [sys.executable, "-m", "tests.faults.load", str(ledger), "--rate", str(rate)]
+        argv = [sys.executable, "-m", "tests.faults.stage.load", str(ledger), "--rate", str(rate)]
         process = Process(name, argv, directory=self.directory, env=self.env | {"PYTHONPATH": str(ROOT)})
         process.start()
         return process

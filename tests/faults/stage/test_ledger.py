@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.faults.ledger import Ledger, LedgerWriter
+from tests.faults.stage.ledger import Ledger, LedgerWriter
 
 
 def test_what_was_attempted_and_never_acknowledged_is_in_doubt(tmp_path: Path) -> None:

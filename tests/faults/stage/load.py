@@ -1,6 +1,6 @@
 """The load: real departures at a steady rate, with an external ledger. A process of its own, so that it can be killed.
 
-`python -m tests.faults.load LEDGER --rate 200`: for the stack that the environment's `HEADRACE_` variables name, until
+`python -m tests.faults.stage.load LEDGER --rate 200`: for the stack that the environment's `HEADRACE_` variables name, until
 SIGTERM. An event's id is its flight's with the ledger's name and a number, so each event is sent once by intent.
 """
 
@@ -26,7 +26,7 @@ from contracts.servers.registry import Registry
 from contracts.settings import Settings, read_settings
 from services.departures.event import event_of
 from services.nycflights.tables import read_table
-from tests.faults.ledger import LedgerWriter
+from tests.faults.stage.ledger import LedgerWriter
 
 FLIGHTS = 20_000
 """How many rows of the data set are sent, again and again: some three weeks."""
@@ -81,7 +81,7 @@ def send(settings: Settings, ledger: Path, rate: float, stopping: threading.Even
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.faults.load", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.faults.stage.load", description=__doc__)
     parser.add_argument("ledger", type=Path)
     parser.add_argument("--rate", type=float, required=True)
     arguments = parser.parse_args()
