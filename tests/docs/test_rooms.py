@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -95,6 +96,16 @@ def test_no_room_is_a_heap(package: str) -> None:
     assert {
         room: rooms.count(room) for room in rooms if rooms.count(room) > _MOST_FILES and not room.endswith(_GENERATED)
     } == {}
+
+
+@pytest.mark.parametrize("tree", ["deploy", "tests"])
+def test_no_folder_is_a_heap(tree: str) -> None:
+    modules = Counter(
+        file.parent.relative_to(ROOT).as_posix()
+        for file in (ROOT / tree).rglob("*.py")
+        if file.name not in ("__init__.py", "conftest.py")
+    )
+    assert {folder: count for folder, count in modules.items() if count > _MOST_FILES} == {}
 
 
 def test_only_one_room_knows_what_is_private_to_spark() -> None:
