@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, Self
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from pydantic import BaseModel
 
 from contracts.definitions.catalog import Catalog, load_catalog
 from contracts.definitions.topic import TopicContract
+from contracts.delivery import Delivered, Delivery, OnDelivery, Outcomes
 from contracts.errors import DeliveryError, NotAProducer, RegistryMadeAnew, TooLong
 from contracts.handle import E, Topic
 from contracts.records.codec import Codec
@@ -46,24 +48,6 @@ _SERVED_EVERY = 1000
 lock over each of them."""
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Delivered:
-    """Where the broker put a record, on every in-sync replica."""
-
-    topic: str
-    partition: int
-    offset: int
-
-    @property
-    def coordinate(self) -> str:
-        """`topic/partition/offset`."""
-        return f"{self.topic}/{self.partition}/{self.offset}"
-
-
-OnDelivery: TypeAlias = Callable[[Delivered | DeliveryError], None]
-"""Called once for each record, from the publisher's own thread or from one that publishes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +133,7 @@ class Publisher:
                 for contract in contracts
             }
             self._own_registry = opened.pop_all()
+        self._outcomes: Outcomes | None = None
         self._failure: Exception | None = None
         self._unserved = 0
         self._closing = threading.Event()
@@ -235,6 +220,21 @@ class Publisher:
             on_delivery,
             timestamp_ms or 0,
         )
+
+    def delivery(self) -> Delivery:
+        """What one record's `on_delivery` can be where it is awaited, in the running event loop:
+
+            delivery = publisher.delivery()
+            publisher.publish(topic, event, event_id=event_id, on_delivery=delivery)
+            delivered = await delivery
+
+        `publish` itself blocks the loop while the queue is full. Raises RuntimeError where no loop runs.
+        """
+        outcomes = self._outcomes
+        loop = asyncio.get_running_loop()
+        if outcomes is None or outcomes.loop is not loop:
+            self._outcomes = outcomes = Outcomes(loop)
+        return Delivery(outcomes)
 
     def flush(self, timeout_seconds: float) -> None:
         """Wait until everything published so far is delivered.

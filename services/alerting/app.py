@@ -67,7 +67,6 @@ class Alerting:
                 publisher,
                 self._takeover,
                 membership,
-                self._fail,
             )
             for topic, contract in catalog.topics.items()
             if SERVICE in contract.consumers and topic != topics.ALERTS_RAISED.name
@@ -207,7 +206,7 @@ class Alerting:
         return app
 
     def _assign(self, topic: str, partition: int, generation: int) -> Assigned:
-        return Assigned(topic, partition, Window(self._settings.window_records), generation)
+        return Assigned(topic, partition, Window(self._settings.window_records, self._fail), generation)
 
     async def _take(self, assigned: Assigned, records: Records) -> None:
         await self._intakes[assigned.topic].take(assigned, records)

@@ -22,8 +22,9 @@ from confluent_kafka.admin import AdminClient
 
 from contracts import topics
 from contracts.definitions.catalog import load_catalog
+from contracts.delivery import Delivered
 from contracts.events import AlertRaised, WeatherObserved
-from contracts.publisher import Delivered, Publisher
+from contracts.publisher import Publisher
 from contracts.records.limits import DEAD_LETTER_BYTES, batch_limit
 from contracts.servers.provision import set_config
 from contracts.servers.registry import Registry

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import hashlib
 import secrets
@@ -17,9 +18,10 @@ from confluent_kafka.admin import AdminClient
 from contracts import events
 from contracts.dead_letters.letter import DeadLetter
 from contracts.definitions.catalog import Catalog
+from contracts.delivery import Delivered
 from contracts.errors import DeliveryError, EncodeError, NotAProducer, RegistryUnavailable, TooLong
 from contracts.handle import Topic
-from contracts.publisher import Delivered, Outlet, Publisher
+from contracts.publisher import Outlet, Publisher
 from contracts.records.codec import Codec
 from contracts.records.headers import headers_of
 from contracts.records.limits import KEPT_BYTES, record_size
@@ -146,6 +148,25 @@ def test_a_record_that_the_broker_refuses_is_reported_to_its_caller(room: Room) 
     (report,) = reports
     assert isinstance(report, DeliveryError)
     assert (report.topic, report.event_id, report.code) == (room.topic.name, "large", "MSG_SIZE_TOO_LARGE")
+
+
+def test_a_delivery_is_awaited_in_an_event_loop(room: Room) -> None:
+    limit_record_size(room.topic.name, room.settings, 500)
+
+    async def published(publisher: Publisher, event: events.FlightDeparted, event_id: str) -> Delivered:
+        delivery = publisher.delivery()
+        publisher.publish(room.topic, event, event_id=event_id, on_delivery=delivery)
+        return await asyncio.wait_for(delivery, 30)
+
+    async def both(publisher: Publisher) -> None:
+        with pytest.raises(DeliveryError, match="large was not delivered: MSG_SIZE_TOO_LARGE"):
+            await published(publisher, a_departure(tail_number=LARGE), "large")
+        delivered = await published(publisher, a_departure(), "small")
+        (record,) = records_of(room.topic.name, room.settings)
+        assert delivered == Delivered(room.topic.name, record.partition() or 0, record.offset() or 0)
+
+    with room.publisher() as publisher:
+        asyncio.run(both(publisher))
 
 
 def test_a_refused_record_that_nobody_asked_about_is_raised_by_the_next_flush(room: Room) -> None:

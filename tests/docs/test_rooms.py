@@ -17,6 +17,7 @@ ROOMS = {
         "contracts.documents",
         "contracts.dead_letters",
         "contracts.publisher",
+        "contracts.delivery",
         "contracts.servers",
         "contracts.checks",
         "contracts.definitions",

@@ -12,16 +12,16 @@ import structlog
 
 from contracts import topics
 from contracts.definitions.topic import TopicContract
-from contracts.errors import DecodeError, DeliveryError, EncodeError, RegistryError
+from contracts.delivery import Delivery
+from contracts.errors import DecodeError, EncodeError, RegistryError
 from contracts.events import AlertRaised
-from contracts.publisher import Delivered, OnDelivery, Publisher
+from contracts.publisher import Publisher
 from contracts.records.codec import Codec
 from contracts.records.coordinates import coordinate_of
 from contracts.records.headers import header_of
 from contracts.records.limits import PASSED_ON_BYTES, check_size
 from services.alerting import metrics
 from services.alerting.consuming.assigned import Assigned, Records
-from services.alerting.consuming.hand_over import hand_over
 from services.alerting.consuming.membership import Membership
 from services.alerting.rules.evaluate import FilterFailed, evaluate
 from services.alerting.rules.record import Record
@@ -42,7 +42,7 @@ class Intake:
     """Screen, decode, evaluate, publish, acknowledge; one record after the other.
 
     A record that can't be handled becomes a dead letter of the alerting service. What goes wrong with the program, or with
-    a delivery, stops the worker, the record unacknowledged.
+    a delivery, stops the worker, the record unacknowledged: the window tells of the latter.
     """
 
     def __init__(
@@ -54,7 +54,6 @@ class Intake:
         publisher: Publisher,
         takeover: Takeover,
         membership: Membership,
-        fail: Callable[[BaseException], None],
     ) -> None:
         self._topic = contract.name
         self._most_bytes = contract.most_record_bytes
@@ -66,7 +65,6 @@ class Intake:
         self._publisher = publisher
         self._takeover = takeover
         self._membership = membership
-        self._fail = fail
         self._known_ids: set[bytes] = set()
         self._records = metrics.RECORDS.labels(self._topic)
 
@@ -100,9 +98,9 @@ class Intake:
             assigned.rules = rules
         return None if assigned.revoked else assigned.rules
 
-    async def _deliveries(self, assigned: Assigned, rules: RulesInForce, record: Any) -> list[asyncio.Future[None]]:
+    async def _deliveries(self, assigned: Assigned, rules: RulesInForce, record: Any) -> list[Delivery]:
         """What is on its way to the broker because of this record."""
-        deliveries: list[asyncio.Future[None]] = []
+        deliveries: list[Delivery] = []
         try:
             for alert in await self._alerts(assigned, rules, record):
                 deliveries.append(self._send(partial(self._publish, alert, record)))
@@ -141,18 +139,18 @@ class Intake:
                 self._known_ids.add(body[:5])
                 return values
 
-    def _publish(self, alert: AlertRaised, record: Any, on_delivery: OnDelivery) -> None:
+    def _publish(self, alert: AlertRaised, record: Any, delivery: Delivery) -> None:
         traceparent = header_of(_headers(record), "traceparent")
         self._publisher.publish(
             topics.ALERTS_RAISED,
             alert,
             event_id=str(alert.alert_id),
             headers={} if traceparent is None or len(traceparent) > PASSED_ON_BYTES else {"traceparent": traceparent},
-            on_delivery=on_delivery,
+            on_delivery=delivery,
         )
         metrics.ALERTS.labels(alert.rule).inc()
 
-    def _dead_letter(self, record: Any, error: Exception, on_delivery: OnDelivery) -> None:
+    def _dead_letter(self, record: Any, error: Exception, delivery: Delivery) -> None:
         reason = type(error).__name__
         self._publisher.dead_letter(
             topics.ALERTS_RAISED,
@@ -163,36 +161,22 @@ class Intake:
             error=str(error),
             coordinate=_place(record),
             timestamp_ms=record.timestamp,
-            on_delivery=on_delivery,
+            on_delivery=delivery,
         )
         metrics.DEAD_LETTERS.labels(self._topic, reason).inc()
         _log.warning("dead letter", coordinate=_place(record), reason=reason, error=str(error))
 
-    def _send(self, send: Callable[[OnDelivery], None]) -> asyncio.Future[None]:
-        """A future that the delivery settles. A delivery that fails stops the worker, too."""
-        loop = asyncio.get_running_loop()
-        arrived: asyncio.Future[None] = loop.create_future()
-
-        def settle(error: BaseException | None) -> None:
-            if arrived.done():
-                return
-            if error is None:
-                arrived.set_result(None)
-            else:
-                arrived.set_exception(error)
-                self._fail(error)
-
-        def on_delivery(outcome: Delivered | DeliveryError) -> None:  # in the publisher's thread
-            hand_over(loop, settle, outcome if isinstance(outcome, DeliveryError) else None)
-
+    def _send(self, send: Callable[[Delivery], None]) -> Delivery:
+        """What `send` has put on its way."""
+        delivery = self._publisher.delivery()
         try:
-            send(on_delivery)
+            send(delivery)
         except (EncodeError, DecodeError):
             raise
         except Exception as error:  # noqa: BLE001
             # As if the broker had refused it.
-            settle(error)
-        return arrived
+            delivery.set_exception(error)
+        return delivery
 
 
 def _place(record: Any) -> str:

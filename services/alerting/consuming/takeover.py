@@ -10,11 +10,9 @@ from uuid import uuid4
 import structlog
 
 from contracts import topics
-from contracts.errors import DeliveryError
 from contracts.events import RulesActivated
-from contracts.publisher import Delivered, Publisher
+from contracts.publisher import Publisher
 from services.alerting.consuming.assigned import Assigned
-from services.alerting.consuming.hand_over import hand_over
 from services.alerting.rules.rules_in_force import RulesInForce
 
 _log = structlog.get_logger(__name__)
@@ -68,17 +66,6 @@ class RulesTakeover:
         )
 
     async def _publish(self, event: RulesActivated) -> None:
-        loop = asyncio.get_running_loop()
-        arrived: asyncio.Future[Delivered | DeliveryError] = loop.create_future()
-
-        def settle(outcome: Delivered | DeliveryError) -> None:
-            if not arrived.done():
-                arrived.set_result(outcome)
-
-        def on_delivery(outcome: Delivered | DeliveryError) -> None:  # in the publisher's thread
-            hand_over(loop, settle, outcome)
-
-        self._publisher.publish(topics.RULES_ACTIVATED, event, event_id=str(uuid4()), on_delivery=on_delivery)
-        outcome = await arrived
-        if isinstance(outcome, DeliveryError):
-            raise outcome
+        delivery = self._publisher.delivery()
+        self._publisher.publish(topics.RULES_ACTIVATED, event, event_id=str(uuid4()), on_delivery=delivery)
+        await delivery

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 
 class Acknowledged(Protocol):
@@ -23,22 +23,23 @@ class Window:
     delivery that fails acknowledges nothing from there on. Lives in one event loop.
     """
 
-    def __init__(self, limit: int) -> None:
-        """`limit`: how many records may wait, before `add` waits too."""
+    def __init__(self, limit: int, fail: Callable[[BaseException], None]) -> None:
+        """`limit`: how many records may wait, before `add` waits too. `fail` is told of each record's delivery that fails, at once."""
         self._limit = limit
-        self._waiting: deque[tuple[Acknowledged, asyncio.Future[list[None]]]] = deque()
+        self._fail = fail
+        self._waiting: deque[tuple[Acknowledged, asyncio.Future[list[Any]]]] = deque()
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    async def add(self, record: Acknowledged, deliveries: Sequence[asyncio.Future[None]]) -> None:
+    async def add(self, record: Acknowledged, deliveries: Sequence[asyncio.Future[Any]]) -> None:
         """Take a record and the deliveries that it waits for; none means that it has been handled."""
         if not deliveries and not self._waiting:
             record.ack()
             return
         self._waiting.append((record, asyncio.gather(*deliveries)))
         if deliveries:
-            self._waiting[-1][1].add_done_callback(self._settle)
+            self._waiting[-1][1].add_done_callback(self._arrived)
         while len(self._waiting) > self._limit:
             # Shielded: when the intake is stopped, the delivery goes on.
             await asyncio.shield(self._waiting[0][1])
@@ -50,7 +51,12 @@ class Window:
             await asyncio.shield(self._waiting[0][1])
             self._settle()
 
-    def _settle(self, _: object = None) -> None:
+    def _arrived(self, deliveries: asyncio.Future[list[Any]]) -> None:
+        if not deliveries.cancelled() and (error := deliveries.exception()) is not None:
+            self._fail(error)
+        self._settle()
+
+    def _settle(self) -> None:
         while self._waiting and (first := self._waiting[0][1]).done():
             if first.cancelled() or first.exception() is not None:
                 return

@@ -9,9 +9,10 @@ import structlog
 
 from contracts import topics
 from contracts.definitions.catalog import Catalog
+from contracts.delivery import Delivered
 from contracts.errors import DeliveryError
 from contracts.events import AlertRaised
-from contracts.publisher import Delivered, Publisher
+from contracts.publisher import Publisher
 from contracts.servers.registry import Registry
 from contracts.subscriber import Record, Subscriber, Undecodable
 from services.alerting import metrics

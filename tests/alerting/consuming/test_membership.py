@@ -14,7 +14,7 @@ class Group:
         self.now = 100.0
         self.asked = 0
         self._answers = list(answers)
-        self.assigned = Assigned("t", 0, Window(10), 1)
+        self.assigned = Assigned("t", 0, Window(10, lambda error: None), 1)
         self.membership = Membership(10.0, self._confirm, clock=lambda: self.now)
 
     async def _confirm(self) -> bool:

@@ -27,7 +27,7 @@ Story = Callable[[Window, list[int], asyncio.AbstractEventLoop], Coroutine[None,
 
 def play(story: Story, *, limit: int = 100) -> None:
     async def run() -> None:
-        await story(Window(limit), [], asyncio.get_running_loop())
+        await story(Window(limit, lambda error: None), [], asyncio.get_running_loop())
 
     asyncio.run(run())
 
@@ -97,6 +97,21 @@ def test_a_delivery_that_has_already_failed_holds_the_records_after_it() -> None
         assert acked == []
 
     play(story)
+
+
+def test_a_failed_delivery_is_told_of_before_those_in_front_of_it_have_arrived() -> None:
+    async def run() -> None:
+        failures: list[BaseException] = []
+        window, loop = Window(100, failures.append), asyncio.get_running_loop()
+        slow, bad, another = loop.create_future(), loop.create_future(), loop.create_future()
+        for offset, delivery in enumerate((slow, bad, another)):
+            await window.add(Reading(offset, []), [delivery])
+        bad.set_exception(gone := ConnectionError("the broker is gone"))
+        another.set_exception(gone)
+        await asyncio.sleep(0.01)
+        assert failures == [gone, gone]
+
+    asyncio.run(run())
 
 
 def test_a_full_window_holds_up_reading_until_its_first_delivery() -> None:

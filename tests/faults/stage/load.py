@@ -19,9 +19,10 @@ from pathlib import Path
 
 from contracts import topics
 from contracts.definitions.catalog import load_catalog
+from contracts.delivery import Delivered
 from contracts.errors import DeliveryError
 from contracts.events import FlightDeparted
-from contracts.publisher import Delivered, Publisher
+from contracts.publisher import Publisher
 from contracts.servers.registry import Registry
 from contracts.settings import Settings, read_settings
 from services.departures.event import event_of
