@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from contracts.errors import DeliveryError
+from contracts.records.coordinates import Coordinate
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,7 @@ class Delivered:
     @property
     def coordinate(self) -> str:
         """`topic/partition/offset`."""
-        return f"{self.topic}/{self.partition}/{self.offset}"
+        return str(Coordinate(self.topic, self.partition, self.offset))
 
 
 OnDelivery: TypeAlias = Callable[[Delivered | DeliveryError], None]

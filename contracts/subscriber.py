@@ -19,6 +19,7 @@ from contracts.definitions.catalog import Catalog, load_catalog
 from contracts.errors import ConsumeError, DecodeError, Malformed, RegistryUnavailable, Truncated
 from contracts.handle import E, Topic
 from contracts.records.codec import Codec
+from contracts.records.coordinates import Coordinate
 from contracts.records.headers import as_bytes, header_of, headers_of
 from contracts.records.limits import check_size
 from contracts.servers.brokers import partitions_of, retried, topic_ids, watermarks
@@ -73,7 +74,7 @@ class _Raw:
     @property
     def coordinate(self) -> str:
         """`topic/partition/offset`."""
-        return f"{self.topic}/{self.partition}/{self.offset}"
+        return str(Coordinate(self.topic, self.partition, self.offset))
 
     @property
     def event_id(self) -> str:

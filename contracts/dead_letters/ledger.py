@@ -14,6 +14,7 @@ from contracts.dead_letters.log import committed_records, wait_for_open_transact
 from contracts.errors import DecodeError, UnknownSchemaId
 from contracts.events import DeadLetterSettled, Settlement
 from contracts.records.codec import Codec
+from contracts.records.coordinates import Coordinate
 from contracts.records.dead_letter_headers import TEXT_CHARACTERS
 from contracts.servers.registry import Registry
 from contracts.settings import KafkaSettings
@@ -51,7 +52,7 @@ class Ledger:
             if entry is not None:
                 ledger.add(entry)
             else:
-                ledger.passed_over.append(f"{LEDGER}/{message.partition()}/{message.offset()}")
+                ledger.passed_over.append(str(Coordinate.of(message)))
         return ledger
 
     def add(self, entry: DeadLetterSettled) -> None:

@@ -12,7 +12,7 @@ from typing import Self
 
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_NOT_AVAILABLE, Message
 
-from contracts.records.coordinates import place_of
+from contracts.records.coordinates import Coordinate
 from contracts.records.dead_letter_headers import (
     ERRORS,
     REDRIVEN_FROM,
@@ -34,18 +34,6 @@ _LONGEST_TOPIC = 249
 
 NO_REASON = "(none given)"
 """Stands where a dead letter of a stranger does not say why it is one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Where the record lies that became a dead letter."""
-
-    topic: str
-    partition: int
-    offset: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}/{self.partition}/{self.offset}"
 
 
 @dataclass(frozen=True)
@@ -85,16 +73,15 @@ class DeadLetter:
     @property
     def coordinate(self) -> str:
         """Its own place: topic/partition/offset."""
-        return f"{self.topic}/{self.partition}/{self.offset}"
+        return str(Coordinate(self.topic, self.partition, self.offset))
 
     @cached_property
-    def origin(self) -> Origin | None:
+    def origin(self) -> Coordinate | None:
         """Where its record lies; None if it never was one, or does not say."""
         topic, partition, offset = (self._said(name) for name in ("topic", "partition", "offset"))
         if topic is None or len(topic) > _LONGEST_TOPIC or partition is None or offset is None:
             return None
-        place = place_of(partition, offset)
-        return None if place is None else Origin(topic, *place)
+        return Coordinate.said(topic, partition, offset)
 
     @property
     def reason(self) -> str:

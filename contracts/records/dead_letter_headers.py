@@ -52,6 +52,7 @@ def dead_letter_headers(
     errors |= {"exception.class.name": reason[:TEXT_CHARACTERS], "exception.message": error[:TEXT_CHARACTERS]}
     headers: list[Header] = [(_RENAMED.get(name, name), value) for name, value in original]
     if coordinate is not None:
+        # Headers are texts: nothing is gained by numbers, and Spark's sink does this for each dead letter.
         errors["topic"], errors["partition"], errors["offset"] = coordinate.rsplit("/", 2)
         headers.append(("ce_id", coordinate))
     headers += [(f"{ERRORS}{name}", text) for name, text in errors.items()]

@@ -7,6 +7,8 @@ import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
+from contracts.records.coordinates import Coordinate
+
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
@@ -40,7 +42,7 @@ def headers_of(message: Message) -> list[tuple[str, bytes | None]]:
         partition = f"{message.topic()}/{message.partition()}"
         level = logging.DEBUG if partition in _told else logging.WARNING
         _told.add(partition)
-        _log.log(level, "%s/%s: taken as without headers: the name of one is not UTF-8", partition, message.offset())
+        _log.log(level, "%s: taken as without headers: the name of one is not UTF-8", Coordinate.of(message))
         return []
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from contracts.records.coordinates import Coordinate
 from deploy.moment import moment
 from deploy.options import DEFAULT_DIRECTORY, RunningStack
 
@@ -78,7 +79,8 @@ def list_letters(
 @dlq_app.command()
 def show(
     coordinate: Annotated[
-        str, typer.Argument(parser=_coordinate, help="topic/partition/offset of the dead letter, or of its record.")
+        Coordinate,
+        typer.Argument(parser=_coordinate, help="topic/partition/offset of the dead letter, or of its record."),
     ],
     as_json: AsJson = False,
     directory: RunningStack = DEFAULT_DIRECTORY,
@@ -89,8 +91,8 @@ def show(
     from contracts.dead_letters.summary import state_of
     from deploy import dead_letter_text as text
 
-    selection = Selection(coordinate=coordinate)
-    topic = coordinate.partition("/")[0] if coordinate.partition("/")[0].endswith(".dlq") else None
+    selection = Selection(coordinate=str(coordinate))
+    topic = coordinate.topic if coordinate.topic.endswith(".dlq") else None
     with _topics(directory, topic) as (found, registry):
         decoder = Decoder(registry)
         letters = [
@@ -105,7 +107,7 @@ def show(
         for page in letters:
             _echo([*text.page_lines(*page), ""])
     if not letters:
-        typer.echo(f"there is no dead letter of {text.printable(coordinate)}", err=True)
+        typer.echo(f"there is no dead letter of {text.printable(str(coordinate))}", err=True)
         raise typer.Exit(1)
 
 
@@ -116,7 +118,7 @@ def redrive(
     since: Since = None,
     until: Until = None,
     coordinate: Annotated[
-        str | None, typer.Option(parser=_coordinate, help="Only this one: a dead letter's or its record's.")
+        Coordinate | None, typer.Option(parser=_coordinate, help="Only this one: a dead letter's or its record's.")
     ] = None,
     again: Annotated[
         bool, typer.Option("--again", help="Also those that failed again after a redrive, because of another fix.")
@@ -217,18 +219,20 @@ def _topics(directory: Path, topic: str | None) -> Iterator[tuple[list[DeadLette
         typer.echo(f"{len(others)} records of the ledger are no entries, passed over: {named}", err=True)
 
 
-def _selection(reason: str | None, since: str | None, until: str | None, coordinate: str | None = None) -> Selection:
+def _selection(
+    reason: str | None, since: str | None, until: str | None, coordinate: Coordinate | None = None
+) -> Selection:
     from contracts.dead_letters.selection import Selection
 
-    return Selection(reason, moment("--since", since), moment("--until", until), coordinate)
+    its = None if coordinate is None else str(coordinate)
+    return Selection(reason, moment("--since", since), moment("--until", until), its)
 
 
-def _coordinate(text: str) -> str:
-    from contracts.records.coordinates import is_coordinate
-
-    if not is_coordinate(text):
+def _coordinate(text: str) -> Coordinate:
+    found = Coordinate.parse(text)
+    if found is None:
         raise typer.BadParameter("a coordinate is TOPIC/PARTITION/OFFSET, such as alerts.raised.v1/0/17")
-    return text
+    return found
 
 
 def _echo(lines: list[str] | Iterator[str]) -> None:

@@ -68,7 +68,7 @@ def trace(
     import shutil
 
     from contracts.definitions.catalog import load_catalog
-    from contracts.records.coordinates import is_coordinate
+    from contracts.records.coordinates import Coordinate
     from contracts.servers.registry import Registry
     from deploy.local.client import client_settings
     from deploy.records import trace as following
@@ -80,7 +80,8 @@ def trace(
 
     with Registry(settings.registry) as registry:
         found = following.Trace(settings, load_catalog(), registry, say)
-        coordinates = [event] if is_coordinate(event) else found.coordinates_of(event)
+        coordinate = Coordinate.parse(event)
+        coordinates = found.coordinates_of(event) if coordinate is None else [coordinate]
         if not coordinates:
             say(f"there is no record with the key {event!r}")
             raise typer.Exit(1)

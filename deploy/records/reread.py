@@ -13,11 +13,11 @@ from contracts.checks.retained import WHATS, Outcome, Retained, What
 from contracts.definitions.catalog import Catalog
 from contracts.errors import ContractError, DecodeError, Truncated
 from contracts.records.codec import NOT_AVRO, Codec
+from contracts.records.coordinates import Coordinate
 from contracts.records.headers import as_bytes
 from contracts.records.limits import check_size
 from contracts.servers.registry import Registry
 from contracts.settings import Settings
-from deploy.records.tail import coordinate
 from services.audit.errors import CouldNotAudit
 from services.audit.sources.broker import Broker
 from services.audit.sources.consume import consume
@@ -63,8 +63,8 @@ class Comparison:
         self._counts = Counter[tuple[What, str]]()
         self._first: dict[tuple[What, str], Outcome] = {}
 
-    def take(self, place: str, key: bytes | None, value: bytes | None) -> None:
-        """One record more, at a coordinate."""
+    def take(self, place: Coordinate, key: bytes | None, value: bytes | None) -> None:
+        """One record more."""
         was, now = self._before.read(key, value), self._after.read(key, value)
         if isinstance(now, DecodeError):
             what: What = "still a dead letter" if isinstance(was, DecodeError) else "dead letter"
@@ -83,11 +83,11 @@ class Comparison:
         found = (first.model_copy(update={"count": self._counts[each]}) for each, first in self._first.items())
         return tuple(sorted(found, key=lambda each: (WHATS.index(each.what), each.name)))
 
-    def _count(self, what: What, name: str, place: str, before: Any = None, after: Any = None) -> None:
+    def _count(self, what: What, name: str, place: Coordinate, before: Any = None, after: Any = None) -> None:
         self._counts[what, name] += 1
         if (what, name) not in self._first:
             self._first[what, name] = Outcome(
-                what=what, name=name, count=1, coordinate=place, before=_json(before), after=_json(after)
+                what=what, name=name, count=1, coordinate=str(place), before=_json(before), after=_json(after)
             )
 
 
@@ -111,7 +111,7 @@ def reread(
             for partition, start in newest.items():
                 for batch in consume(kafka, topic, partition, start, ends[partition]):
                     for message in batch:
-                        comparison.take(coordinate(message), as_bytes(message.key()), as_bytes(message.value()))
+                        comparison.take(Coordinate.of(message), as_bytes(message.key()), as_bytes(message.value()))
                     count += len(batch)
                     if time.monotonic() - told_at > _TELL_SECONDS:
                         told_at = time.monotonic()

@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from contracts.definitions.catalog import Catalog
 from contracts.errors import ConsumeError, DecodeError, HeadraceError
 from contracts.records.codec import Codec
+from contracts.records.coordinates import Coordinate
 from contracts.records.headers import as_bytes, headers_of
 from contracts.servers.brokers import partitions_of, retried, watermarks
 from contracts.servers.registry import Registry
@@ -64,7 +65,7 @@ class Line:
     @property
     def coordinate(self) -> str:
         """`topic/partition/offset`."""
-        return coordinate(self.message)
+        return str(Coordinate.of(self.message))
 
     @property
     def at(self) -> datetime | None:
@@ -186,11 +187,6 @@ def unknown_fields(catalog: Catalog, topic: str, condition: Condition) -> list[s
         return []
     fields = {field["name"] for field in json.loads(schema)["fields"]}
     return sorted(set(condition.fields) - fields)
-
-
-def coordinate(message: Message) -> str:
-    """`topic/partition/offset`."""
-    return f"{message.topic()}/{message.partition()}/{message.offset()}"
 
 
 def sent_at(message: Message) -> datetime | None:

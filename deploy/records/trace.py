@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -17,14 +17,14 @@ from contracts.definitions.catalog import Catalog
 from contracts.definitions.topic import TopicContract
 from contracts.errors import ConsumeError
 from contracts.records.codec import Codec
-from contracts.records.coordinates import is_coordinate, record_of
+from contracts.records.coordinates import Coordinate
 from contracts.records.dead_letter_headers import ERRORS
 from contracts.records.headers import header_of, headers_of
 from contracts.servers.registry import Registry
 from contracts.settings import Settings
 from deploy.dead_letter_text import instant, printable
 from deploy.errors import DeployError
-from deploy.records.tail import Start, coordinate, decoded, messages
+from deploy.records.tail import Start, decoded, messages
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _CLOCKS_DIFFER = timedelta(seconds=60)
@@ -49,15 +49,16 @@ class Trace:
         self._settings, self._catalog, self._say = settings, catalog, say
         self._codec = Codec(registry.by_id)
 
-    def steps(self, coordinate: str) -> list[Step]:
+    def steps(self, coordinate: Coordinate) -> list[Step]:
         """Of the raw record at a coordinate, or of the one that a derived record at it was made of. Raises DeployError, ConsumeError."""
-        coordinate = record_of(coordinate)
+        coordinate = coordinate.record
         topic, message = self._record(coordinate)
         if topic.derived_from is not None:
-            raw = (header_of(headers_of(message), "ce_id") or b"").decode(errors="replace")
-            if not is_coordinate(raw):
-                raise DeployError(f"{coordinate} names no raw record: its ce_id is {raw!r}.")
-            coordinate = record_of(raw)
+            event_id = _event_id(headers_of(message))
+            raw = Coordinate.parse(event_id)
+            if raw is None:
+                raise DeployError(f"{coordinate} names no raw record: its ce_id is {event_id!r}.")
+            coordinate = raw.record
             topic, message = self._record(coordinate)
         found = [self._step("raw record", message)]
         since = Start(since=max((found[0].at or _EPOCH) - _CLOCKS_DIFFER, _EPOCH))
@@ -72,24 +73,23 @@ class Trace:
             found += self._letters(each, coordinate, since)
         return [*found, *self._alerts(coordinate, since)]
 
-    def coordinates_of(self, key: str) -> list[str]:
+    def coordinates_of(self, key: str) -> list[Coordinate]:
         """The raw records with this key, of all topics with keys, in the order of their times."""
         found = []
         for topic in self._catalog.topics.values():
             if topic.key is not None and topic.derived_from is None:
                 self._say(f"reading {topic.name} for the key")
                 records = (each for each in self._of(topic.name, Start()) if each.key() == key.encode())
-                found += [(each.timestamp()[1], coordinate(each)) for each in records]
+                found += [(each.timestamp()[1], Coordinate.of(each)) for each in records]
         return [place for _, place in sorted(found)]
 
-    def _record(self, coordinate: str) -> tuple[TopicContract, Message]:
-        name, partition, offset = coordinate.split("/")
-        topic = next((each for each in self._catalog.topics.values() if each.name == name), None)
+    def _record(self, coordinate: Coordinate) -> tuple[TopicContract, Message]:
+        topic = next((each for each in self._catalog.topics.values() if each.name == coordinate.topic), None)
         if topic is None:
-            raise DeployError(f"There is no contract of a topic {name}.")
-        place = int(partition), int(offset)
-        message = next(messages(self._settings, name, Start(at=place)), None)
-        if message is None or (message.partition(), message.offset()) != place:
+            raise DeployError(f"There is no contract of a topic {coordinate.topic}.")
+        start = Start(at=(coordinate.partition, coordinate.offset))
+        message = next(messages(self._settings, coordinate.topic, start), None)
+        if message is None or Coordinate.of(message) != coordinate:
             raise DeployError(f"There is no record {coordinate}: it was deleted, or never was.")
         return topic, message
 
@@ -100,31 +100,31 @@ class Trace:
         except ConsumeError as error:
             self._say(str(error))
 
-    def _derived(self, topic: TopicContract, coordinate: str, since: Start) -> Iterator[Step]:
+    def _derived(self, topic: TopicContract, coordinate: Coordinate, since: Start) -> Iterator[Step]:
         self._say(f"reading {topic.name}")
         for message in self._of(topic.name, since):
-            if _is_of(coordinate, header_of(headers_of(message), "ce_id")):
+            if _is_of(coordinate, _event_id(headers_of(message))):
                 yield self._step("derived record", message)
 
-    def _letters(self, topic: TopicContract, coordinate: str, since: Start) -> Iterator[Step]:
+    def _letters(self, topic: TopicContract, coordinate: Coordinate, since: Start) -> Iterator[Step]:
         self._say(f"reading {topic.dead_letter_topic}")
         for message in self._of(topic.dead_letter_topic, since):
             headers = headers_of(message)
-            if _is_of(coordinate, header_of(headers, "ce_id")):
+            if _is_of(coordinate, _event_id(headers)):
                 by, why = (header_of(headers, f"{ERRORS}{name}") for name in ("connector.name", "exception.message"))
                 said = f"by {(by or b'?').decode(errors='replace')}: {(why or b'').decode(errors='replace')}"
                 yield replace(self._step("dead letter", message), what=said)
 
-    def _alerts(self, coordinate: str, since: Start) -> Iterator[Step]:
+    def _alerts(self, coordinate: Coordinate, since: Start) -> Iterator[Step]:
         name = self._catalog.topic(topics.ALERTS_RAISED.name).name
         self._say(f"reading {name}")
         for message in self._of(name, since):
             line = decoded(self._codec, message)
-            if line.event is not None and record_of(line.event["coordinate"]) == coordinate:
+            if line.event is not None and _is_of(coordinate, line.event["coordinate"]):
                 said = f"{line.event['severity']} {line.event['rule']}: {line.event['message']}"
                 yield Step("alert", line.coordinate, line.at, said)
 
-    def _rows(self, topic: TopicContract, coordinate: str) -> Iterator[Step]:
+    def _rows(self, topic: TopicContract, coordinate: Coordinate) -> Iterator[Step]:
         if topic.lake is None:
             return
         s3 = self._settings.s3
@@ -132,26 +132,30 @@ class Trace:
             table = DeltaTable(f"s3://{s3.bucket}/lake/{topic.lake.table}", storage_options=s3.delta_options())
         except TableNotFoundError:
             return
-        # Letters, digits and points: see `is_coordinate`.
+        # Letters, digits and points: see `Coordinate`.
         where = f"(coordinate = '{coordinate}' OR coordinate LIKE '{coordinate}/%')"
         if "raw_offset" in {field.name for field in table.schema().fields}:
             # Files have statistics of it: most need not be read.
-            where += f" AND raw_offset = {coordinate.rpartition('/')[2]}"
+            where += f" AND raw_offset = {coordinate.offset}"
         chosen = "SELECT record_partition, record_offset FROM rows WHERE"
         rows = pa.table(QueryBuilder().register("rows", table).execute(f"{chosen} {where} ORDER BY record_offset"))
         for row in rows.to_pylist():
-            of = f"of {topic.name}/{row['record_partition']}/{row['record_offset']}"
-            yield Step("row", f"lake/{topic.lake.table}", None, of)
+            of = Coordinate(topic.name, row["record_partition"], row["record_offset"])
+            yield Step("row", f"lake/{topic.lake.table}", None, f"of {of}")
 
     def _step(self, hop: str, message: Message) -> Step:
         line = decoded(self._codec, message)
         return Step(hop, line.coordinate, line.at, line.said)
 
 
-def _is_of(coordinate: str, event_id: bytes | None) -> bool:
-    """Whether an event's id is a raw record's coordinate, or that of a part of it."""
-    own = (event_id or b"").decode(errors="replace")
-    return is_coordinate(own) and record_of(own) == coordinate
+def _event_id(headers: Sequence[tuple[str, bytes | None]]) -> str:
+    return (header_of(headers, "ce_id") or b"").decode(errors="replace")
+
+
+def _is_of(coordinate: Coordinate, text: str) -> bool:
+    """Whether a text is a raw record's coordinate, or that of a part of it."""
+    found = Coordinate.parse(text)
+    return found is not None and found.record == coordinate
 
 
 def lines(steps: list[Step], characters: int) -> Iterator[str]:

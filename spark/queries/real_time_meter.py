@@ -20,7 +20,7 @@ from spark.runtime.errors import SinkRefused
 from spark.runtime.metrics import LAG, LATENCY
 from spark.sinks.kafka.offset_note import Mark
 from spark.sinks.kafka.sink import Route
-from spark.sinks.kafka.tail import mark, reader, source_offset
+from spark.sinks.kafka.tail import mark, reader, source_of
 from spark.sinks.kafka.transaction import DEAD_LETTERS_ALLOWED
 
 _WINDOW_SECONDS = 5.0
@@ -75,7 +75,7 @@ class Meter:
     def check_dead_letters(self) -> None:
         """Raise SinkRefused if of the records of the last seconds more than the share that is let through are dead letters."""
         while messages := self._letters.consume(1000, 0):
-            self._bad += sum(source_offset(each, self._route) is not None for each in messages if each.error() is None)
+            self._bad += sum(source_of(each, self._route) is not None for each in messages if each.error() is None)
         if self._bad <= DEAD_LETTERS_ALLOWED:
             return
         seen = self._seen()
@@ -124,9 +124,10 @@ class Meter:
         """By source partition, the highest offset among the records at these places, and when it was written (ms)."""
         newest: dict[int, tuple[int, int]] = {}
         for message in self._at(places):
-            found = source_offset(message, self._route)
-            if found is not None and found[0] in self._positions:
-                newest[found[0]] = max(newest.get(found[0], (-1, 0)), (found[1], message.timestamp()[1]))
+            found = source_of(message, self._route)
+            if found is not None and found.partition in self._positions:
+                at = found.offset, message.timestamp()[1]
+                newest[found.partition] = max(newest.get(found.partition, (-1, 0)), at)
         return newest
 
     def _measure(self, newest: Mapping[int, tuple[int, int]]) -> None:

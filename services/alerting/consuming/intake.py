@@ -17,7 +17,7 @@ from contracts.errors import DecodeError, EncodeError, RegistryError
 from contracts.events import AlertRaised
 from contracts.publisher import Publisher
 from contracts.records.codec import Codec
-from contracts.records.coordinates import coordinate_of
+from contracts.records.coordinates import Coordinate, coordinate_of
 from contracts.records.headers import header_of
 from contracts.records.limits import PASSED_ON_BYTES, check_size
 from services.alerting import metrics
@@ -180,7 +180,7 @@ class Intake:
 
 
 def _place(record: Any) -> str:
-    return f"{record.topic}/{record.partition}/{record.offset}"
+    return str(Coordinate(record.topic, record.partition, record.offset))
 
 
 def _headers(record: Any) -> list[tuple[str, str | bytes | None]]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 import structlog
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 
+from contracts.records.coordinates import Coordinate
 from services.alerting.consuming.assigned import Assigned
 from services.alerting.rules.rulebook import SERVICE
 from services.alerting.settings import AlertingSettings
@@ -70,10 +71,11 @@ class Watchdog:
         # It may have come this very moment.
         await asyncio.sleep(_GRACE_SECONDS)
         for each in still:
-            if record.startswith(f"{each.topic}/{each.partition}/") and before[each] == each.beats and not each.revoked:
+            is_of = (each.topic, each.partition) == (record.topic, record.partition)
+            if is_of and before[each] == each.beats and not each.revoked:
                 raise Stalled(f"nothing was done for {self._settings.stall_seconds} s, and {record} waits")
 
-    def unread(self, places: Iterable[tuple[str, int, int | None]]) -> str | None:
+    def unread(self, places: Iterable[tuple[str, int, int | None]]) -> Coordinate | None:
         """The coordinate of a committed data record at or after one of these (topic, partition, offset), or None if there
         is none or the broker doesn't say. Without an offset the group's own counts, or the partition's beginning.
         """
@@ -101,7 +103,7 @@ class Watchdog:
                 if message is None:
                     return None
                 if message.error() is None:
-                    return f"{message.topic()}/{message.partition()}/{message.offset()}"
+                    return Coordinate.of(message)
                 ended += 1
             return None
         except KafkaException as error:

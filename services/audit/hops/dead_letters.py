@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, KafkaException
 
 from contracts.dead_letters.letter import DeadLetter as Letter
 from contracts.events import DeadLetterSettled
+from contracts.records.coordinates import Coordinate
 from contracts.records.dead_letter_headers import ERRORS
 from contracts.records.headers import header_of, headers_of
 from contracts.records.limits import record_size
@@ -93,5 +94,6 @@ class Settled:
 def settled(entries: Iterable[DeadLetterSettled]) -> Iterator[Settled]:
     """What became of letters that are of records."""
     for entry in entries:
-        if entry.coordinate is not None:
-            yield Settled(entry.action, entry.dead_letter.partition("/")[0], entry.coordinate, entry.service)
+        letter = Coordinate.parse(entry.dead_letter)
+        if letter is not None and entry.coordinate is not None:
+            yield Settled(entry.action, letter.topic, entry.coordinate, entry.service)

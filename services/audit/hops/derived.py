@@ -272,7 +272,7 @@ class Derivation:
                 continue
             topics = [made.window.topic for made, has in ((self._derived, is_derived), (self._dead, is_dead)) if has]
             where = " and ".join(topics)
-            named = coordinate(self._raw.topic, source) + (f"/{part}" if part != WHOLE else "")
+            named = coordinate(self._raw.topic, source, part)
             yield self._finding("doubled", source, named, f"{count} times in {where}")
 
     def _ids(self, source: Codes, part: Parts) -> Codes:

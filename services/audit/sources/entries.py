@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from contracts.errors import DecodeError
 from contracts.handle import E
 from contracts.records.codec import Codec
+from contracts.records.coordinates import Coordinate
 from contracts.servers.registry import Registry
 from contracts.settings import RegistrySettings
 from services.audit.sources.consume import consume
@@ -54,4 +55,4 @@ class Entries(Generic[E]):
                     try:
                         self.found.append(model.model_validate(codec.decode(body if isinstance(body, bytes) else b"")))
                     except (DecodeError, ValidationError):
-                        self.others.append(f"{self.topic}/{partition}/{message.offset()}")
+                        self.others.append(str(Coordinate.of(message)))

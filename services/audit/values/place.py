@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from contracts.records.coordinates import pattern
+from contracts.records.coordinates import Coordinate, pattern
 
 Codes = npt.NDArray[np.int64]
 """partition * 2**44 + offset: sorted as partition and offset are. -1: nowhere in the topic."""
@@ -48,9 +48,9 @@ def offset_of(places: _Place) -> _Place:
     return places & ENDLESS - 1
 
 
-def coordinate(topic: str, code: int) -> str:
-    """topic/partition/offset."""
-    return f"{topic}/{partition_of(code)}/{offset_of(code)}"
+def coordinate(topic: str, code: int, part: int = WHOLE) -> str:
+    """The coordinate of the record at a place, or of a part of it, as text."""
+    return str(Coordinate(topic, partition_of(code), offset_of(code), None if part == WHOLE else part))
 
 
 def parsed(topic: str, coordinates: pa.Array) -> Codes:

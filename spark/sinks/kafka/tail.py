@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 
 from contracts.dead_letters.log import wait_for_open_transactions
 from contracts.errors import ConsumeError
-from contracts.records.coordinates import PARTS, part_in, place_in
+from contracts.records.coordinates import PARTS, Coordinate
 from contracts.records.dead_letter_headers import ERRORS
 from contracts.records.headers import header_of, headers_of
 from contracts.servers.brokers import partitions_of, watermarks
@@ -184,41 +184,33 @@ def _in_any(runs: Sequence[tuple[int, int]]) -> Column:
     return _in_any(runs[:half]) | _in_any(runs[half:])
 
 
-def source_offset(message: Message, route: Route) -> tuple[int, int] | None:
-    """Partition and offset of the source record that a record of the target topics comes from; None if `route` didn't write it."""
+def source_of(message: Message, route: Route) -> Coordinate | None:
+    """Of the source record that a record of the target topics comes from, and of which part of it; None if `route` didn't write it."""
     headers = headers_of(message)
     if message.topic() == route.dead_letters and header_of(headers, f"{ERRORS}connector.name") != route.query.encode():
         return None
-    event_id = header_of(headers, "ce_id")
-    if route.parts and message.topic() == route.target:
-        found = part_in(route.source, event_id)
-        return None if found is None else found[:2]
-    return place_in(route.source, event_id)
+    parts = route.parts and message.topic() == route.target
+    return Coordinate.in_event(route.source, header_of(headers, "ce_id"), parts=parts)
 
 
 class _Parts:
     """Tells of each source record when all that came of it was seen: at least once may have written some parts of it only."""
 
-    def __init__(self, route: Route) -> None:
-        self._route = route
+    def __init__(self) -> None:
         self._seen: dict[tuple[int, int, bytes], set[int]] = {}
 
-    def are_all_there(self, message: Message) -> bool:
-        """Whether a record of the target topics is the last missing one of its source record's."""
-        if not self._route.parts or message.topic() != self._route.target:
+    def are_all_there(self, source: Coordinate, message: Message) -> bool:
+        """Whether a record of the target topics, made of `source`, is the last missing one of its source record's."""
+        if source.part is None:
             return True
-        headers = headers_of(message)
-        found = part_in(self._route.source, header_of(headers, "ce_id"))
-        if found is None:
-            return True
-        partition, offset, part = found
         # Made with another dimension version, a record may have had another number of parts.
-        count = header_of(headers, PARTS) or b""
-        seen = self._seen.setdefault((partition, offset, count), set())
-        seen.add(part)
+        count = header_of(headers_of(message), PARTS) or b""
+        key = (source.partition, source.offset, count)
+        seen = self._seen.setdefault(key, set())
+        seen.add(source.part)
         if str(len(seen)).encode() != count:
             return False
-        del self._seen[partition, offset, count]
+        del self._seen[key]
         return True
 
 
@@ -278,7 +270,7 @@ class _Tail:
             until = end if before is None else min(before.end(topic, partition), end)
             return max(until - _NEWEST * (MOST_PARTS if self._route.parts else 1), low), until
 
-        return {partition for partition, _ in self._coordinates(span, whole=False)}
+        return {source.partition for source in self._sources(span, whole=False)}
 
     def read(self, committed: Mapping[int, TopicPartition], oldest: Mark, ends: Mapping[int, int]) -> dict[int, Taken]:
         """How far each source partition is taken, by its offset and by the records since its mark. `ends` are the source partitions'."""
@@ -290,7 +282,7 @@ class _Tail:
                 self._tell_of_gone(topic, partition, begin, low)
             return max(begin, low), end
 
-        for partition, offset in self._coordinates(span):
+        for _, partition, offset, _ in self._sources(span):
             # Anybody may write an id that looks like a coordinate: one beyond the end would hold the mark for good.
             if partition in found and committed[partition].offset <= offset < ends[partition]:
                 found[partition].add(offset)
@@ -313,9 +305,9 @@ class _Tail:
         _log.error("records lost", lost=lost, goes_on_at=0)
         return 0
 
-    def _coordinates(
+    def _sources(
         self, span: Callable[[str, int, int, int], tuple[int, int]], *, whole: bool = True
-    ) -> Iterator[tuple[int, int]]:
+    ) -> Iterator[Coordinate]:
         """Of all that the target topics have in a span, from its first offset up to, not including, its last; `span` is given topic,
         partition, its first offset and the one after its last. With `whole` of what has all its parts there.
         """
@@ -336,7 +328,7 @@ class _Tail:
                         left[topic, partition] = last
                         starts.append(TopicPartition(topic, partition, start))
             consumer.assign(starts)
-            parts = _Parts(self._route)
+            parts = _Parts()
             deadline = time.monotonic() + _TIMEOUT_SECONDS
             while left:
                 self._pause(0)
@@ -356,9 +348,9 @@ class _Tail:
                     if where not in left:
                         continue
                     if error is None and offset < left[where]:
-                        coordinate = source_offset(message, self._route)
-                        if coordinate is not None and (not whole or parts.are_all_there(message)):
-                            yield coordinate
+                        source = source_of(message, self._route)
+                        if source is not None and (not whole or parts.are_all_there(source, message)):
+                            yield source
                     if offset + (error is None) >= left[where]:
                         del left[where]
         finally:

@@ -14,6 +14,7 @@ import pytest
 from contracts import topics
 from contracts.events import WeatherObserved
 from contracts.records.codec import Codec
+from contracts.records.coordinates import Coordinate
 from contracts.servers.registry import Registry
 from contracts.subscriber import Record as Received
 from contracts.subscriber import Subscriber
@@ -146,6 +147,6 @@ def test_the_watchdog_counts_records_and_no_markers_of_transactions(stack: Local
         else:
             sender.abort_transaction(30)
     watchdog = Watchdog(AlertingSettings.model_validate({"kafka": settings_of(stack).kafka}), list)
-    assert watchdog.unread([(WEATHER, 0, places[0])]) == f"{WEATHER}/0/{places[0]}"
+    assert watchdog.unread([(WEATHER, 0, places[0])]) == Coordinate(WEATHER, 0, places[0])
     # Behind the record lie its transaction's marker, an aborted record and that one's marker.
     assert watchdog.unread([(WEATHER, 0, places[0] + 1)]) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from contracts.records.coordinates import coordinate_of, is_coordinate, part_in, place_in, place_of, record_of
+from contracts.records.coordinates import Coordinate, coordinate_of
 from services.audit.values.place import NOWHERE, WHOLE, code, parsed, parsed_parts
 
 RAW, DERIVED = "hires.started.v1", "hires.started.priced.v1"
@@ -15,10 +15,11 @@ RAW, DERIVED = "hires.started.v1", "hires.started.priced.v1"
 def test_a_derived_record_goes_by_its_raw_coordinate(event_id: str) -> None:
     assert coordinate_of(RAW, DERIVED, 0, 9, event_id.encode()) == event_id
     partition, offset = event_id.split("/")[1:]
-    assert place_of(partition, offset) == (int(partition), int(offset))
+    assert Coordinate.said(RAW, partition, offset) == (found := Coordinate(RAW, int(partition), int(offset)))
+    assert (str(found), found.record) == (event_id, found)
     assert parsed(RAW, pa.array([event_id])).tolist() == [code(int(partition), int(offset))]
-    assert is_coordinate(event_id)
-    assert place_in(RAW, event_id.encode()) == (int(partition), int(offset))
+    assert Coordinate.parse(event_id) == found
+    assert Coordinate.in_event(RAW, event_id.encode()) == found
 
 
 @pytest.mark.parametrize(
@@ -44,7 +45,7 @@ def test_a_derived_record_goes_by_its_raw_coordinate(event_id: str) -> None:
 )
 def test_another_id_is_none_so_the_record_goes_by_its_own_place(event_id: bytes | None) -> None:
     assert coordinate_of(RAW, DERIVED, 0, 9, event_id) == f"{DERIVED}/0/9"
-    assert place_in(RAW, event_id) is None
+    assert Coordinate.in_event(RAW, event_id) is None
     assert parsed(RAW, pa.array([event_id], pa.binary())).tolist() == [NOWHERE]
 
 
@@ -63,8 +64,8 @@ def test_another_id_is_none_so_the_record_goes_by_its_own_place(event_id: bytes 
     ],
 )
 def test_every_reader_takes_the_same_texts_for_numbers(partition: str, offset: str) -> None:
-    assert place_of(partition, offset) is None
-    assert not is_coordinate(f"{RAW}/{partition}/{offset}")
+    assert Coordinate.said(RAW, partition, offset) is None
+    assert Coordinate.parse(f"{RAW}/{partition}/{offset}") is None
     assert parsed(RAW, pa.array([f"{RAW}/{partition}/{offset}"])).tolist() == [NOWHERE]
 
 
@@ -75,9 +76,9 @@ def test_a_producers_own_id_that_looks_like_a_coordinate_is_none_on_a_raw_topic(
 def test_a_part_of_many_goes_by_the_raw_coordinate_and_its_number() -> None:
     event_id = f"{RAW}/1/42/7"
     assert coordinate_of(RAW, DERIVED, 0, 9, event_id.encode(), parts=True) == event_id
-    assert part_in(RAW, event_id.encode()) == (1, 42, 7)
-    assert record_of(event_id) == record_of(f"{RAW}/1/42") == f"{RAW}/1/42"
-    assert is_coordinate(event_id)
+    part = Coordinate(RAW, 1, 42, 7)
+    assert Coordinate.in_event(RAW, event_id.encode(), parts=True) == Coordinate.parse(event_id) == part
+    assert (str(part), str(part.record)) == (event_id, f"{RAW}/1/42")
     assert [each.tolist() for each in parsed_parts(RAW, pa.array([event_id]), parts=True)] == [[code(1, 42)], [7]]
 
 
@@ -86,5 +87,5 @@ def test_a_part_of_many_goes_by_the_raw_coordinate_and_its_number() -> None:
 )
 def test_where_one_becomes_many_an_id_without_a_part_is_none(event_id: str) -> None:
     assert coordinate_of(RAW, DERIVED, 0, 9, event_id.encode(), parts=True) == f"{DERIVED}/0/9"
-    assert part_in(RAW, event_id.encode()) is None
+    assert Coordinate.in_event(RAW, event_id.encode(), parts=True) is None
     assert [each.tolist() for each in parsed_parts(RAW, pa.array([event_id]), parts=True)] == [[NOWHERE], [WHOLE]]

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from contracts.errors import ConsumeError
+from contracts.records.coordinates import Coordinate
 from contracts.servers.registry import Registry
 from deploy.errors import DeployError
 from deploy.local.servers.stack import LocalStack
 from deploy.records.tail import Start, tail
-from deploy.records.trace import Trace, lines
+from deploy.records.trace import Step, Trace, lines
 from services.alerting.rules.condition import Condition
 from tests.audit.way import ALERTS, DERIVED, LONG_HAUL, RAW, Way
 
@@ -38,6 +39,12 @@ def _offsets(way: Way, start: Start, where: str | None = None) -> list[int]:
     condition = None if where is None else Condition(where)
     found = tail(way.settings, way.name(RAW), start, condition, follow=False)
     return sorted(line.message.offset() or 0 for line in found)
+
+
+def _steps(trace: Trace, coordinate: str) -> list[Step]:
+    found = Coordinate.parse(coordinate)
+    assert found is not None
+    return trace.steps(found)
 
 
 def _table(way: Way, topic: str) -> str:
@@ -91,10 +98,10 @@ def test_an_event_is_followed_from_any_of_its_records_and_by_its_key(way: Way, t
         ("alert", way.at(0, 0, ALERTS)),
     ]
     for start in (raw, way.at(0, derived[4].offset, DERIVED)):
-        assert sorted((step.hop, step.place) for step in trace.steps(start)) == sorted(expected)
-    assert trace.coordinates_of(late.key) == [raw]
+        assert sorted((step.hop, step.place) for step in _steps(trace, start)) == sorted(expected)
+    assert trace.coordinates_of(late.key) == [Coordinate.parse(raw)]
     assert trace.coordinates_of("nobody") == []
-    first, *others = lines(trace.steps(raw), 120)
+    first, *others = lines(_steps(trace, raw), 120)
     assert first.startswith(f"raw record      {late.sent_at:%Y-%m-%dT%H:%M}")
     assert all(len(line) <= 120 for line in (first, *others))
 
@@ -102,13 +109,13 @@ def test_an_event_is_followed_from_any_of_its_records_and_by_its_key(way: Way, t
 def test_a_dead_letter_is_part_of_the_way(way: Way, trace: Trace) -> None:
     (flight,) = way.depart(1)
     way.set_aside(flight)
-    letter = next(step for step in trace.steps(way.at(0, 0)) if step.hop == "dead letter")
+    letter = next(step for step in _steps(trace, way.at(0, 0)) if step.hop == "dead letter")
     assert letter.what == "by departures_enriched: planted"
 
 
 def test_a_record_that_is_not_there_is_told(way: Way, trace: Trace) -> None:
     way.depart(1)
     with pytest.raises(DeployError, match="There is no record .*/0/7: it was deleted, or never was"):
-        trace.steps(way.at(0, 7))
+        _steps(trace, way.at(0, 7))
     with pytest.raises(DeployError, match="There is no contract of a topic nobodys"):
-        trace.steps("nobodys/0/0")
+        _steps(trace, "nobodys/0/0")

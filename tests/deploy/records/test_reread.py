@@ -8,6 +8,7 @@ from typing import Any
 
 from contracts.checks.retained import Outcome, Retained
 from contracts.records.codec import Codec
+from contracts.records.coordinates import Coordinate
 from deploy.records.reread import Comparison, Reader, shared_fields
 from deploy.records.retained_text import retained_lines, retained_markdown
 
@@ -26,7 +27,7 @@ def compared(before: str, after: str, *values: bytes | None, writer: str | None 
     old, new = (Reader(Codec(lambda _: writer or before, reader_schema=text), 900_000) for text in (before, after))
     found = Comparison(old, new, shared_fields(json.loads(before), json.loads(after)))
     for offset, value in enumerate(values):
-        found.take(f"t/0/{offset}", b"key", value)
+        found.take(Coordinate("t", 0, offset), b"key", value)
     return list(found.outcomes())
 
 
