@@ -10,21 +10,22 @@ from confluent_kafka import (
     OFFSET_BEGINNING,
     Consumer,
     IsolationLevel,
-    KafkaError,
     KafkaException,
     Message,
-    TopicPartition,
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from contracts.errors import ConsumeError
 from contracts.servers.brokers import list_offsets, retried, watermarks
+from contracts.servers.ranges import OffsetRange, records_in
 from contracts.settings import KafkaSettings
 
 _PATIENCE_SECONDS = 15.0
 _OPEN_TRANSACTION_SECONDS = 90.0
 """Longer than any transaction of ours may stay open: the broker aborts it after a minute."""
 _LOOK_SECONDS = 0.1
+_AT_ONCE = 100
+"""Records of a megabyte each, at worst."""
 
 _log = logging.getLogger(__name__)
 
@@ -61,9 +62,10 @@ def committed_records(kafka: KafkaSettings, topic: str, partitions: int) -> Iter
     )
     try:
         for partition in range(partitions):
-            yield from _partition(consumer, topic, partition)
-    except KafkaException as error:
-        raise ConsumeError(f"{topic}: {error.args[0].str()}") from error
+            try:
+                yield from _partition(consumer, topic, partition)
+            except KafkaException as error:
+                raise ConsumeError(f"{topic}/{partition}: {error.args[0].str()}") from error
     finally:
         consumer.close()
 
@@ -96,24 +98,10 @@ def _partition(consumer: Consumer, topic: str, partition: int) -> Iterator[Messa
     low, end = watermarks(consumer, topic, partition, _PATIENCE_SECONDS)
     if low == end:
         return
-    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
-    while True:
-        message = consumer.poll(_PATIENCE_SECONDS)
-        if message is None:
-            raise ConsumeError(f"{topic}/{partition}: the broker gave nothing for {_PATIENCE_SECONDS:.0f} s")
-        error = message.error()
-        if error is not None:
-            if error.code() == KafkaError._PARTITION_EOF:
-                if (message.offset() or 0) >= end:
-                    return
-                continue
-            if error.retriable() or error.code() == KafkaError._TRANSPORT:
-                _log.warning("the kafka client goes on after: %s", error.str())
-                continue
-            raise ConsumeError(f"{topic}/{partition}: {error.str()}")
-        if (message.offset() or 0) >= end:
-            return
-        yield message
+    # Not from `low` on: retention may take it meanwhile.
+    whole = OffsetRange(topic, partition, OFFSET_BEGINNING, end)
+    for batch in records_in(consumer, [whole], silent_seconds=_PATIENCE_SECONDS, most=_AT_ONCE):
+        yield from batch
 
 
 def _ends(admin: AdminClient, topic: str, partitions: int, isolation: IsolationLevel) -> dict[int, int]:

@@ -80,5 +80,10 @@ def list_offsets(
     return {each.partition: future.result().offset for each, future in found.items()}
 
 
+def passes(error: KafkaError) -> bool:
+    """Whether a broker, asked again, may answer otherwise."""
+    return error.retriable() or error.code() in _PASSING
+
+
 def _passes(error: BaseException) -> bool:
-    return isinstance(error, KafkaException) and (error.args[0].retriable() or error.args[0].code() in _PASSING)
+    return isinstance(error, KafkaException) and passes(error.args[0])

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
+import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 import typer
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from contracts.definitions.catalog import Catalog
 from contracts.errors import ConsumeError, DecodeError, HeadraceError
@@ -17,6 +19,7 @@ from contracts.records.codec import Codec
 from contracts.records.coordinates import Coordinate
 from contracts.records.headers import as_bytes, headers_of
 from contracts.servers.brokers import partitions_of, retried, watermarks
+from contracts.servers.ranges import OffsetRange, records_in
 from contracts.servers.registry import Registry
 from contracts.settings import Settings
 from deploy.dead_letter_text import instant, printable, readable
@@ -24,8 +27,6 @@ from deploy.moment import moment
 from services.alerting.rules.condition import Condition
 
 _BROKER_SECONDS = 30.0
-_PATIENCE_SECONDS = 0.1
-_AT_ONCE = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +120,7 @@ def tail(settings: Settings, topic: str, start: Start, condition: Condition | No
 def messages(settings: Settings, topic: str, start: Start, *, follow: bool = False) -> Iterator[Message]:
     """The committed records of a topic from `start` on; without `follow` up to the end of now.
 
-    Raises ConsumeError if there is no such topic, or the brokers do not answer.
+    Raises ConsumeError if there is no such topic, or the brokers do not answer; with `follow` it waits for them.
     """
     asked = {
         "group.id": "headrace-tail",
@@ -131,41 +132,34 @@ def messages(settings: Settings, topic: str, start: Start, *, follow: bool = Fal
     }
     consumer = Consumer({**settings.kafka.client_config(), **asked})
     try:
-        places = _places(consumer, topic, start)
-        consumer.assign(places)
-        left = {place.partition for place in places}
-        while follow or left:
-            for message in consumer.consume(_AT_ONCE, _PATIENCE_SECONDS):
-                error = message.error()
-                if error is None:
-                    yield message
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    left.discard(message.partition() or 0)
-                elif not error.retriable():
-                    raise KafkaException(error)
+        ranges = _ranges(consumer, topic, start)
+        if follow:
+            ranges = [replace(each, end=sys.maxsize) for each in ranges]
+        for batch in records_in(consumer, ranges, silent_seconds=math.inf if follow else _BROKER_SECONDS):
+            yield from batch
     except KafkaException as error:
         raise ConsumeError(f"{topic}: the brokers say: {error.args[0].str()}") from error
     finally:
         consumer.close()
 
 
-def _places(consumer: Consumer, topic: str, start: Start) -> list[TopicPartition]:
+def _ranges(consumer: Consumer, topic: str, start: Start) -> list[OffsetRange]:
     partitions = partitions_of(consumer, topic, _BROKER_SECONDS)
     if not partitions:
         raise ConsumeError(f"there is no topic {topic}")
+    held = [OffsetRange(topic, each, *watermarks(consumer, topic, each, _BROKER_SECONDS)) for each in partitions]
     if start.at is not None:
-        return [TopicPartition(topic, *start.at)]
+        return [replace(each, start=start.at[1]) for each in held if each.partition == start.at[0]]
     if start.since is not None:
         at_ms = round(start.since.timestamp() * 1000)
         asked = [TopicPartition(topic, partition, at_ms) for partition in partitions]
-        return retried(lambda: consumer.offsets_for_times(asked, timeout=_BROKER_SECONDS), _BROKER_SECONDS)
-    places = []
-    for partition in partitions:
-        low, high = watermarks(consumer, topic, partition, _BROKER_SECONDS)
-        places.append(
-            TopicPartition(topic, partition, low if start.before_end is None else max(low, high - start.before_end))
-        )
-    return places
+        found = retried(lambda: consumer.offsets_for_times(asked, timeout=_BROKER_SECONDS), _BROKER_SECONDS)
+        first = {each.partition: each.offset for each in found}
+        # Where none is so new, what comes next.
+        return [replace(each, start=each.end if (at := first[each.partition]) < 0 else at) for each in held]
+    if start.before_end is not None:
+        return [replace(each, start=max(each.start, each.end - start.before_end)) for each in held]
+    return held
 
 
 def decoded(codec: Codec, message: Message) -> Line:

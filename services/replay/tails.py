@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Self
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message
 
 from contracts.errors import ConsumeError
 from contracts.records.dead_letter_headers import REDRIVEN_FROM
 from contracts.records.headers import headers_of
 from contracts.servers.brokers import watermarks
+from contracts.servers.ranges import OffsetRange, records_in
 from contracts.servers.replication import wait_for_replication
 from contracts.settings import KafkaSettings
 from services.replay.position import HEADER, START, Position
@@ -98,18 +98,13 @@ class Tails:
 
     def _range(self, topic: str, partition: int, start: int, end: int) -> list[Message]:
         """The records at offsets from `start` up to, not including, `end`."""
-        self._consumer.assign([TopicPartition(topic, partition, start)])
-        messages: list[Message] = []
-        deadline = time.monotonic() + _PATIENCE_SECONDS
-        while (message := self._consumer.poll(1.0)) is None or _before(message, end):
-            if message is not None:
-                messages.append(message)
-                deadline = time.monotonic() + _PATIENCE_SECONDS
-                if message.offset() == end - 1:
-                    break
-            elif time.monotonic() > deadline:
-                raise ConsumeError(f"{topic}/{partition}: the broker gave nothing for {_PATIENCE_SECONDS} s")
-        return messages
+        try:
+            found = records_in(
+                self._consumer, [OffsetRange(topic, partition, start, end)], silent_seconds=_PATIENCE_SECONDS
+            )
+            return [message for batch in found for message in batch]
+        except KafkaException as error:
+            raise ConsumeError(f"{topic}/{partition}: {error.args[0].str()}") from error
 
 
 def _position(message: Message, service: str) -> Position | None:
@@ -122,12 +117,3 @@ def _position(message: Message, service: str) -> Position | None:
         return Position.parse(headers[HEADER]) if author == service else None
     except (KeyError, ValueError):
         return None  # sent under our name, but not by a replay
-
-
-def _before(message: Message, end: int) -> bool:
-    error = message.error()
-    if error is None:
-        return (message.offset() or 0) < end
-    if error.code() == KafkaError._PARTITION_EOF:
-        return False
-    raise ConsumeError(f"{message.topic()}/{message.partition()}: {error.str()}")

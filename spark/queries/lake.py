@@ -21,6 +21,7 @@ from contracts.definitions.topic import TopicContract
 from contracts.errors import ContractError
 from contracts.servers.brokers import list_offsets, partitions_of, retried, topic_ids
 from contracts.servers.provision import check_limits
+from contracts.servers.ranges import OffsetRange
 from contracts.servers.registry import Registry
 from contracts.servers.s3 import s3_client
 from spark.records.dead_letters import dead_letters
@@ -43,7 +44,7 @@ from spark.sinks.delta.repeats import highest_offsets, identities, repeats
 from spark.sinks.delta.table_files import RESULT, FilePlan, TableFile, write_files
 from spark.sinks.delta.upkeep import Upkeep
 from spark.sources.kafka import read_topic, write_records
-from spark.sources.offsets import OffsetRange, offset_ranges
+from spark.sources.offsets import offset_ranges
 
 _log = structlog.get_logger(__name__)
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import DataFrame, SparkSession
 
 from contracts.records.limits import LARGEST_BATCH_BYTES
+from contracts.servers.ranges import OffsetRange
 from contracts.settings import KafkaSettings
-from spark.sources.offsets import OffsetRange
 
 PRODUCER = {
     "kafka.acks": "all",

@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from pyspark.sql import DataFrame
 
+from contracts.servers.ranges import OffsetRange
 from spark.runtime.internals.sources import ranges_of
-
-
-@dataclass(frozen=True, slots=True)
-class OffsetRange:
-    """The records of one partition from offset `start` up to, not including, `end`."""
-
-    topic: str
-    partition: int
-    start: int
-    end: int
 
 
 def offset_ranges(batch: DataFrame) -> list[OffsetRange]:

@@ -20,6 +20,7 @@ from contracts.records.coordinates import pattern
 from contracts.records.dead_letter_headers import ERRORS
 from contracts.records.wire import FRAME_BYTES
 from contracts.servers.brokers import partitions_of, retried, watermarks
+from contracts.servers.ranges import OffsetRange
 from contracts.servers.registry import Registry
 from spark.derivation.derivation import Derivation, route
 from spark.lookups.dimensions import Dimensions
@@ -31,7 +32,6 @@ from spark.records.schemas import WriterSchemas
 from spark.runtime.settings import SparkSettings
 from spark.sinks.kafka.transaction import committed_offsets, position_reader
 from spark.sources.kafka import read_ranges
-from spark.sources.offsets import OffsetRange
 from spark.trial.comparison import compared
 
 _NO_ID = 0

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
+from contracts.errors import ConsumeError
+from contracts.servers.ranges import OffsetRange, records_in
 from services.audit.errors import CouldNotAudit
 
 _AT_ONCE = 10_000
-_PATIENCE_SECONDS = 0.1
+_FILL_SECONDS = 0.1
 _SILENT_SECONDS = 30.0
 
 _CONFIG = {
@@ -36,35 +37,20 @@ def consume(kafka: Mapping[str, str], topic: str, partition: int, start: int, en
         return
     consumer = Consumer({**_CONFIG, **kafka})
     try:
-        consumer.assign([TopicPartition(topic, partition, start)])
-        heard_at = time.monotonic()
-        ended = False
-        while not ended:
-            found = consumer.consume(_AT_ONCE, _PATIENCE_SECONDS)
-            if found:
-                heard_at = time.monotonic()
-            elif time.monotonic() - heard_at > _SILENT_SECONDS:
-                raise CouldNotAudit(f"{topic}/{partition}: the broker sent nothing for {_SILENT_SECONDS:.0f} s")
-            batch = []
-            for message in found:
-                error, offset = message.error(), message.offset() or 0
-                if error is not None:
-                    ended |= _ends(error, topic, partition) and offset >= end
-                elif offset < end:
-                    batch.append(message)
-                else:
-                    ended = True
-            if batch:
-                yield batch
+        yield from records_in(
+            consumer,
+            [OffsetRange(topic, partition, start, end)],
+            silent_seconds=_SILENT_SECONDS,
+            most=_AT_ONCE,
+            fill_seconds=_FILL_SECONDS,
+        )
+    except KafkaException as failure:
+        error: KafkaError = failure.args[0]
+        why = error.str()
+        if error.code() == KafkaError._AUTO_OFFSET_RESET:
+            why = "records were deleted while they were read: run it again"
+        raise CouldNotAudit(f"{topic}/{partition}: {why}") from failure
+    except ConsumeError as silence:
+        raise CouldNotAudit(str(silence)) from silence
     finally:
         consumer.close()
-
-
-def _ends(error: KafkaError, topic: str, partition: int) -> bool:
-    if error.code() == KafkaError._PARTITION_EOF:
-        return True
-    if error.code() == KafkaError._AUTO_OFFSET_RESET:
-        raise CouldNotAudit(f"{topic}/{partition}: records were deleted while they were read: run it again")
-    if error.fatal() or not error.retriable():
-        raise CouldNotAudit(f"{topic}/{partition}: {error.str()}")
-    return False

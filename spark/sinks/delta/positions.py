@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from contracts.servers.ranges import OffsetRange
 from spark.runtime.errors import PositionsDisagree
-from spark.sources.offsets import OffsetRange
 
 
 @dataclass(frozen=True, slots=True)

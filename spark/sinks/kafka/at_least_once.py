@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from contracts.records.coordinates import PARTS
 from contracts.servers.brokers import partitions_of
+from contracts.servers.ranges import OffsetRange
 from contracts.settings import KafkaSettings
 from spark.lookups.lookup import Lookup
 from spark.records.dead_letters import dead_letter_headers
@@ -24,7 +25,6 @@ from spark.sinks.kafka.tail import read_known
 from spark.sinks.kafka.transaction import fenced, position_reader
 from spark.sources.checkpoint_offsets import CheckpointOffsets
 from spark.sources.kafka import write_records
-from spark.sources.offsets import OffsetRange
 
 _TIMEOUT_SECONDS = 30.0
 

@@ -17,6 +17,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from pyspark.sql import DataFrame
 
 from contracts.servers.brokers import partitions_of
+from contracts.servers.ranges import OffsetRange
 from contracts.settings import KafkaSettings
 from spark.runtime.errors import SinkRefused, TakenOver
 from spark.runtime.internals.prepared import Prepared, Unprepared
@@ -38,7 +39,6 @@ from spark.sinks.kafka.transaction import (
     sending,
 )
 from spark.sources.checkpoint_offsets import CheckpointOffsets
-from spark.sources.offsets import OffsetRange
 
 SKIPPED = prometheus_client.Counter(
     "headrace_replayed_records", "Records of a repeated batch that were committed before.", ["query"]

@@ -12,9 +12,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from contracts.records.limits import PASSED_ON_BYTES
+from contracts.servers.ranges import OffsetRange
 from spark.records.dead_letters import kept
 from spark.records.headers import header
-from spark.sources.offsets import OffsetRange
 
 if TYPE_CHECKING:  # Spark's Python workers import this file, and would import boto3 by that one
     from spark.sources.checkpoint_offsets import CheckpointOffsets

@@ -27,6 +27,7 @@ from contracts.records.coordinates import PARTS, Coordinate
 from contracts.records.dead_letter_headers import ERRORS
 from contracts.records.headers import header_of, headers_of
 from contracts.servers.brokers import partitions_of, watermarks
+from contracts.servers.ranges import OffsetRange, records_in
 from contracts.servers.replication import wait_for_replication
 from contracts.settings import KafkaSettings
 from spark.runtime.errors import PositionsDisagree, StopRequested
@@ -314,8 +315,7 @@ class _Tail:
         # What lay at a mark may have been purged: then all that is left is to be read.
         consumer = reader(self._kafka, self._route, {**_TO_THE_END, "auto.offset.reset": "earliest"})
         try:
-            left: dict[tuple[str, int], int] = {}
-            starts = []
+            spans = []
             topics = (self._route.target, self._route.dead_letters)
             wait_for_replication(self._kafka, consumer, topics, self._pause)
             for topic in topics:
@@ -323,36 +323,13 @@ class _Tail:
                 wait_for_open_transactions(self._kafka, topic, len(partitions), self._pause)
                 for partition in partitions:
                     low, end = watermarks(consumer, topic, partition, _TIMEOUT_SECONDS)
-                    start, last = span(topic, partition, low, end)
-                    if start < last:
-                        left[topic, partition] = last
-                        starts.append(TopicPartition(topic, partition, start))
-            consumer.assign(starts)
+                    spans.append(OffsetRange(topic, partition, *span(topic, partition, low, end)))
             parts = _Parts()
-            deadline = time.monotonic() + _TIMEOUT_SECONDS
-            while left:
-                self._pause(0)
-                messages = consumer.consume(1000, _POLL_SECONDS)
-                if messages:
-                    deadline = time.monotonic() + _TIMEOUT_SECONDS
-                elif time.monotonic() > deadline:
-                    ends = ", ".join(f"{topic}/{partition} up to {last}" for (topic, partition), last in left.items())
-                    raise ConsumeError(
-                        f"nothing came of {ends} in {_TIMEOUT_SECONDS:.0f} s: see to the brokers, then start again"
-                    )
-                for message in messages:
-                    where = (str(message.topic()), message.partition() or 0)
-                    error, offset = message.error(), message.offset() or 0
-                    if error is not None and not error.retriable() and error.code() != KafkaError._PARTITION_EOF:
-                        raise KafkaException(error)
-                    if where not in left:
-                        continue
-                    if error is None and offset < left[where]:
-                        source = source_of(message, self._route)
-                        if source is not None and (not whole or parts.are_all_there(source, message)):
-                            yield source
-                    if offset + (error is None) >= left[where]:
-                        del left[where]
+            for batch in records_in(consumer, spans, silent_seconds=_TIMEOUT_SECONDS, pause=self._pause):
+                for message in batch:
+                    source = source_of(message, self._route)
+                    if source is not None and (not whole or parts.are_all_there(source, message)):
+                        yield source
         finally:
             consumer.close()
 

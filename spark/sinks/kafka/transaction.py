@@ -28,11 +28,11 @@ from contracts.records.coordinates import PARTS
 from contracts.records.dead_letter_headers import Header, dead_letter_headers, stump_headers
 from contracts.servers.brokers import retried, watermarks
 from contracts.servers.producer_config import PRODUCER_CONFIG
+from contracts.servers.ranges import OffsetRange
 from spark.runtime.arrow import text
 from spark.runtime.worker_input import map_whole
 from spark.sinks.kafka.offset_note import OffsetNote
 from spark.sinks.kafka.sink import PASSED_ON, Route
-from spark.sources.offsets import OffsetRange
 
 RESULT = "result string"
 """What a task says of itself, a JSON object: partition, sent, dead_letters, skipped; of what it wrote oldest_ms and sum_ms of

@@ -23,6 +23,7 @@ from contracts.dead_letters.letter import DeadLetter
 from contracts.definitions.catalog import Catalog
 from contracts.definitions.topic import Derivation, TopicContract
 from contracts.errors import ContractError
+from contracts.servers.ranges import OffsetRange
 from contracts.servers.registry import Registry
 from contracts.servers.s3 import s3_client
 from spark.queries.lake import LakeTable, lake_tables
@@ -32,7 +33,6 @@ from spark.runtime.lease import this_process
 from spark.runtime.lifecycle import Lifecycle
 from spark.runtime.settings import LakeSettings, SparkSettings
 from spark.sources.kafka import read_topic
-from spark.sources.offsets import OffsetRange
 from tests.raw_records import send_raw
 from tests.spark.examples import DEPARTED, SCHEMA, Topics, a_departure, body, framed, schema_with
 from tests.spark.large_records import large_records

@@ -20,6 +20,7 @@ from pyspark.sql import functions as F
 
 from contracts.definitions.catalog import load_catalog
 from contracts.servers.brokers import watermarks
+from contracts.servers.ranges import OffsetRange
 from contracts.servers.registry import Registry
 from contracts.settings import read_settings
 from spark.records.decode import events
@@ -30,7 +31,6 @@ from spark.sinks.kafka.exactly_once import ExactlyOnceSink
 from spark.sinks.kafka.sink import Route, Written, outgoing
 from spark.sinks.kafka.transaction import committed_offsets, position_reader
 from spark.sources.kafka import kafka_options
-from spark.sources.offsets import OffsetRange
 from tests.spark.examples import DEPARTED, SCHEMA, Topics
 
 PARTITION = 0

@@ -16,6 +16,7 @@ from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 from structlog.testing import capture_logs
 
+from contracts.servers.ranges import OffsetRange
 from spark.runtime.errors import PositionsDisagree, SinkRefused
 from spark.runtime.lease import Lease
 from spark.runtime.lifecycle import Lifecycle
@@ -24,7 +25,6 @@ from spark.sinks.kafka.exactly_once import ExactlyOnceSink
 from spark.sinks.kafka.sink import Written
 from spark.sinks.kafka.transaction import Plan, given, sending, transactional_producer
 from spark.sources.checkpoint_offsets import CheckpointOffsets
-from spark.sources.offsets import OffsetRange
 from tests.spark.examples import DEPARTED, Topics, a_departure, body, framed
 from tests.spark.sinks.kafka.hop import PARTITION, Hop
 

@@ -23,6 +23,7 @@ from pyspark.sql import functions as F
 
 from contracts.errors import ConsumeError
 from contracts.servers.brokers import watermarks
+from contracts.servers.ranges import OffsetRange
 from spark.queries.real_time_meter import Meter
 from spark.queries.real_time_positions import RealTimePositions
 from spark.records.decode import events
@@ -39,7 +40,6 @@ from spark.sinks.kafka.tail import Known, Taken, mark, not_taken, ranges, read_k
 from spark.sinks.kafka.transaction import committed_positions, position_reader
 from spark.sources.checkpoint_offsets import CheckpointOffsets
 from spark.sources.kafka import kafka_options
-from spark.sources.offsets import OffsetRange
 from spark.sources.source_topic import SourceTopic, topic_id
 from tests.spark.examples import DEPARTED, SCHEMA, Topics
 from tests.spark.live_query import wait_for
