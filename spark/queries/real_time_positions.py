@@ -67,10 +67,10 @@ class RealTimePositions:
         before = mark(self._reader, self._route)
         live = self._settings.live
         known = read_known(self._settings.kafka, self._route, self._reader, partitions, live.on_data_loss, stopping)
-        found = {p: known.found(self._reader, topic, p, checkpoint.get(p)) for p in partitions}
+        evidence = {p: known.evidence(self._reader, topic, p, checkpoint.get(p)) for p in partitions}
         self._topic_id = known.topic_id
-        positions = resume(found, topic, live.resume_from, live.on_data_loss)
-        result = {p: known.taken[p].at(at) if p in known.taken else Taken(at) for p, at in positions.items()}
+        positions = resume(evidence, topic, live.resume_from, live.on_data_loss)
+        result = known.taken_at(positions)
         self._commit(positions, self._notes({partition: each.mark or before for partition, each in result.items()}))
         self._taken = result
         if not self._alone:

@@ -11,6 +11,9 @@ from contracts.records.limits import LARGEST_BATCH_BYTES
 from contracts.servers.ranges import OffsetRange
 from contracts.settings import KafkaSettings
 
+EARLIEST = -2
+"""A position: the first record that there is, as Spark's source has it."""
+
 PRODUCER = {
     "kafka.acks": "all",
     "kafka.enable.idempotence": "true",
@@ -61,6 +64,11 @@ def read_topic(
             "kafka.max.poll.records": "2000",
         }
     ).load()
+
+
+def starting_offsets(topic: str, positions: Mapping[int, int]) -> str:
+    """Positions by partition as `read_topic` takes them; EARLIEST is one."""
+    return json.dumps({topic: positions})
 
 
 def read_ranges(spark: SparkSession, kafka: KafkaSettings, ranges: Sequence[OffsetRange]) -> DataFrame:

@@ -30,20 +30,20 @@ class Assigned:
     revoked: bool = False
     beats: int = 0
 
-    def mark(self, next_offset: int) -> Mark:
+    def up_to(self, next_offset: int) -> UpTo:
         """What the window acknowledges when every record before `next_offset` has been handled."""
-        return Mark(self, next_offset)
+        return UpTo(self, next_offset)
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """A position in an assignment."""
+class UpTo:
+    """The records of an assignment before a position."""
 
     assigned: Assigned
     next_offset: int
 
     def ack(self) -> bool:
-        """Everything before the position has been handled. Marks come in order, by the window."""
+        """They have been handled. The window says so in their order."""
         self.assigned.handled = self.next_offset
         return True
 

@@ -81,8 +81,8 @@ class Intake:
                 lets_through = rules.screen.lets_through
                 for record in [each for each in some if lets_through(each.value)]:
                     if deliveries := await self._deliveries(assigned, rules, record):
-                        await assigned.window.add(assigned.mark(record.offset + 1), deliveries)
-            await assigned.window.add(assigned.mark(some[-1].offset + 1), [])
+                        await assigned.window.add(assigned.up_to(record.offset + 1), deliveries)
+            await assigned.window.add(assigned.up_to(some[-1].offset + 1), [])
             assigned.beats += 1
             self._records.inc(len(some))
             metrics.DELAY.observe(self._topic, time(), [each.timestamp for each in some])

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 
 class Acknowledged(Protocol):
-    """Records that can be acknowledged: a position in a partition."""
+    """Records that can be acknowledged, such as `Assigned.up_to` gives."""
 
     def ack(self) -> bool:
         """Say that the record has been handled, so its offset may be committed."""

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from contracts.servers.ranges import OffsetRange
 from spark.runtime.errors import PositionsDisagree
+from spark.sources.kafka import EARLIEST, starting_offsets
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +26,8 @@ class Positions:
         return json.dumps({"topic": self.topic, "positions": {str(p): n for p, n in self.next_offsets.items()}})
 
     def starting_offsets(self, partitions: Sequence[int]) -> str:
-        """The `startingOffsets` of a Kafka source without checkpoint; -2 is the earliest that there is."""
-        return json.dumps({self.topic: {str(p): self.next_offsets.get(p, -2) for p in partitions}})
+        """The `startingOffsets` of a Kafka source without checkpoint."""
+        return starting_offsets(self.topic, {each: self.next_offsets.get(each, EARLIEST) for each in partitions})
 
     def after(self, ranges: Sequence[OffsetRange]) -> Positions:
         """The positions when these ranges are taken in too.

@@ -18,13 +18,13 @@ from spark.lookups.lookup import Lookup
 from spark.records.dead_letters import dead_letter_headers
 from spark.records.headers import coordinate, header_array, header_if_any
 from spark.runtime.settings import LiveSettings
-from spark.sinks.kafka.resume import resume, starting_offsets
+from spark.sinks.kafka.resume import resume
 from spark.sinks.kafka.sink import PASSED_ON, Route, ToRows, Written
 from spark.sinks.kafka.succession import leave_epoch, wait_for_predecessor
 from spark.sinks.kafka.tail import read_known
 from spark.sinks.kafka.transaction import fenced, position_reader
 from spark.sources.checkpoint_offsets import CheckpointOffsets
-from spark.sources.kafka import write_records
+from spark.sources.kafka import starting_offsets, write_records
 
 _TIMEOUT_SECONDS = 30.0
 
@@ -73,10 +73,10 @@ class AtLeastOnceSink:
         try:
             partitions = partitions_of(reader, topic, _TIMEOUT_SECONDS)
             known = read_known(self._kafka, self._route, reader, partitions, self._live.on_data_loss, stopping)
-            found = {p: known.found(reader, topic, p, None) for p in partitions}
+            evidence = {p: known.evidence(reader, topic, p, None) for p in partitions}
         finally:
             reader.close()
-        return starting_offsets(topic, resume(found, topic, self._live.resume_from, self._live.on_data_loss))
+        return starting_offsets(topic, resume(evidence, topic, self._live.resume_from, self._live.on_data_loss))
 
     def write(self, batch: DataFrame, to_rows: ToRows, ranges: Sequence[OffsetRange]) -> Written:
         """Write the rows; returns when the brokers have them all."""

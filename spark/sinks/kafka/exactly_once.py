@@ -24,7 +24,7 @@ from spark.runtime.internals.prepared import Prepared, Unprepared
 from spark.runtime.lifecycle import Lifecycle
 from spark.runtime.settings import LiveSettings
 from spark.sinks.kafka.offset_note import Mark, OffsetNote
-from spark.sinks.kafka.resume import resume, starting_offsets
+from spark.sinks.kafka.resume import resume
 from spark.sinks.kafka.sink import Route, ToRows, Written
 from spark.sinks.kafka.succession import leave_epoch, wait_for_predecessor
 from spark.sinks.kafka.tail import Taken, not_taken, read_known
@@ -39,6 +39,7 @@ from spark.sinks.kafka.transaction import (
     sending,
 )
 from spark.sources.checkpoint_offsets import CheckpointOffsets
+from spark.sources.kafka import starting_offsets
 
 SKIPPED = prometheus_client.Counter(
     "headrace_replayed_records", "Records of a repeated batch that were committed before.", ["query"]
@@ -89,12 +90,10 @@ class ExactlyOnceSink:
                 wait_for_predecessor(left, self._notice_seconds, stopping)
                 known = read_known(self._settings, self._route, reader, partitions, self._live.on_data_loss, stopping)
                 before = checkpoint.committed(topic)
-                found = {p: known.found(reader, topic, p, before.get(p)) for p in partitions}
+                evidence = {p: known.evidence(reader, topic, p, before.get(p)) for p in partitions}
                 self._topic_id = known.topic_id
-                positions = resume(found, topic, self._live.resume_from, self._live.on_data_loss)
-                self._taken = {
-                    p: known.taken[p].at(at) if p in known.taken else Taken(at) for p, at in positions.items()
-                }
+                positions = resume(evidence, topic, self._live.resume_from, self._live.on_data_loss)
+                self._taken = known.taken_at(positions)
                 for p, at in positions.items():
                     there = known.committed.get(p)
                     if there is not None and there.offset == at and note_of(there) == self._note(self._taken[p].mark):

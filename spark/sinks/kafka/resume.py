@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -15,8 +14,8 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """One partition: the group's offset and the checkpoint's, if any; its first offset and the one after its last; whether the
+class Evidence:
+    """What tells where to go on in one partition: the group's offset and the checkpoint's, if any; its first offset and the one after its last; whether the
     target topics tell that the group had an offset once. If the group's offset is of a topic that is gone, the ids of that one and of the
     one there.
     """
@@ -29,7 +28,9 @@ class Found:
     made_anew: tuple[str, str | None] | None = None
 
 
-def resume(found: Mapping[int, Found], topic: str, resume_from: ResumeFrom, on_data_loss: OnDataLoss) -> dict[int, int]:
+def resume(
+    evidence: Mapping[int, Evidence], topic: str, resume_from: ResumeFrom, on_data_loss: OnDataLoss
+) -> dict[int, int]:
     """The offset at which each partition is to go on.
 
     The group leads: a checkpoint that is older would repeat what was written, so no setting goes back to it. To go back, stop `live`
@@ -38,7 +39,7 @@ def resume(found: Mapping[int, Found], topic: str, resume_from: ResumeFrom, on_d
     are gone from the topic.
     """
     positions = {}
-    for partition, at in sorted(found.items()):
+    for partition, at in sorted(evidence.items()):
         name = f"{topic}/{partition}"
         position = at.low if at.group is None else at.group
         if at.group is None and at.checkpoint is None and at.is_forgotten and resume_from != "group":
@@ -72,8 +73,3 @@ def resume(found: Mapping[int, Found], topic: str, resume_from: ResumeFrom, on_d
             position = at.low
         positions[partition] = position
     return positions
-
-
-def starting_offsets(topic: str, positions: Mapping[int, int]) -> str:
-    """As the option of Spark's Kafka source."""
-    return json.dumps({topic: {str(partition): position for partition, position in positions.items()}})

@@ -33,7 +33,7 @@ from contracts.settings import KafkaSettings
 from spark.runtime.errors import PositionsDisagree, StopRequested
 from spark.runtime.settings import OnDataLoss
 from spark.sinks.kafka.offset_note import Mark, OffsetNote
-from spark.sinks.kafka.resume import Found
+from spark.sinks.kafka.resume import Evidence
 from spark.sinks.kafka.sink import MOST_PARTS, Route
 from spark.sinks.kafka.transaction import committed_positions, note_of
 from spark.sources.source_topic import topic_id
@@ -53,7 +53,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Of one source partition: all records below `position` are in the target topics, and of the later ones these.
+    """Which records of one source partition are in the target topics: all below `position`, and of the later ones those `beyond`.
 
     `mark` is to be committed with every position up to the last of `beyond`, so that they are found again.
     """
@@ -87,11 +87,11 @@ class Known:
     topic_id: str | None
     other_topics: Mapping[int, str]
 
-    def found(self, consumer: Consumer, topic: str, partition: int, checkpoint: int | None) -> Found:
+    def evidence(self, consumer: Consumer, topic: str, partition: int, checkpoint: int | None) -> Evidence:
         """With what the brokers hold of a partition, and the checkpoint's offset, if there is one."""
         low, high = watermarks(consumer, topic, partition, _TIMEOUT_SECONDS)
         other = self.other_topics.get(partition)
-        return Found(
+        return Evidence(
             self.taken[partition].position if partition in self.taken else None,
             checkpoint,
             low,
@@ -99,6 +99,10 @@ class Known:
             partition in self.forgotten,
             None if other is None else (other, self.topic_id),
         )
+
+    def taken_at(self, positions: Mapping[int, int]) -> dict[int, Taken]:
+        """What is taken, where one goes on at these positions."""
+        return {p: self.taken[p].at(at) if p in self.taken else Taken(at) for p, at in positions.items()}
 
 
 def reader(kafka: KafkaSettings, route: Route, options: Mapping[str, Any] = MappingProxyType({})) -> Consumer:

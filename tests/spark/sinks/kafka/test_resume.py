@@ -6,7 +6,7 @@ import pytest
 
 from spark.runtime.errors import PositionsDisagree
 from spark.runtime.settings import OnDataLoss, ResumeFrom
-from spark.sinks.kafka.resume import Found, resume
+from spark.sinks.kafka.resume import Evidence, resume
 
 
 def at(
@@ -19,7 +19,7 @@ def at(
     on_data_loss: OnDataLoss = "stop",
     is_forgotten: bool = False,
 ) -> int:
-    return resume({3: Found(group, checkpoint, low, high, is_forgotten)}, "t", resume_from, on_data_loss)[3]
+    return resume({3: Evidence(group, checkpoint, low, high, is_forgotten)}, "t", resume_from, on_data_loss)[3]
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_partition_made_anew_needs_a_choice() -> None:
 
 
 def test_a_topic_that_was_made_anew_needs_a_choice_though_it_is_longer() -> None:
-    found = {3: Found(50, None, 0, 100, made_anew=("old", "new"))}
+    found = {3: Evidence(50, None, 0, 100, made_anew=("old", "new"))}
     with pytest.raises(
         PositionsDisagree,
         match=r"t/3 was made anew: the offset 50 .* id old, the one there has new.*ON_DATA_LOSS=continue",
