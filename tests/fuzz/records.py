@@ -19,7 +19,7 @@ from tests.fuzz.bodies import bodies
 from tests.raw_records import NO_TEXT, RawRecord
 
 _T = TypeVar("_T")
-_PARTS = 1_500
+DIFFERENT = 1_500
 _DAMAGED = 0.12
 _LARGE = 0.0002
 _NOBODYS_IDS = (0, 2**31 - 1, 2**32 - 1, 2_000_000_000)
@@ -71,15 +71,20 @@ _KEYS: tuple[Callable[[random.Random], bytes | None], ...] = (
 
 
 def odd_records(
-    schemas: Mapping[int, str], foreign_ids: Sequence[int], largest_bytes: int, chance_seed: int
+    schemas: Mapping[int, str],
+    foreign_ids: Sequence[int],
+    largest_bytes: int,
+    chance_seed: int,
+    different: int = DIFFERENT,
 ) -> Iterator[RawRecord]:
     """Records for a topic whose subject has these schemas, by id; without end.
 
-    `foreign_ids` are of other subjects; `largest_bytes` is how large a batch the topic takes.
+    `foreign_ids` are of other subjects; `largest_bytes` is how large a batch the topic takes. `different`: of so many bodies of each schema,
+    and lists of headers, which take most of the time to make.
     """
     chance = random.Random(chance_seed)
-    known = {schema_id: drawn(bodies(schema), chance_seed) for schema_id, schema in schemas.items()}
-    headers = drawn(_HEADERS, chance_seed)
+    known = {schema_id: drawn(bodies(schema), chance_seed, different) for schema_id, schema in schemas.items()}
+    headers = drawn(_HEADERS, chance_seed, different)
     while True:
         schema_id = chance.choice(list(known))
         whole = _frame(schema_id) + chance.choice(known[schema_id])
@@ -96,7 +101,7 @@ def odd_records(
         )
 
 
-def drawn(strategy: st.SearchStrategy[_T], chance_seed: int, count: int = _PARTS) -> list[_T]:
+def drawn(strategy: st.SearchStrategy[_T], chance_seed: int, count: int = DIFFERENT) -> list[_T]:
     """So many examples, always the same of a seed."""
     found: list[_T] = []
 

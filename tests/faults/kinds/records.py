@@ -19,7 +19,7 @@ from tests.faults.fault import Shown, fault
 from tests.faults.stage.load import departures
 from tests.faults.stage.positions import PIPELINE
 from tests.faults.stage.stage import Stage
-from tests.fuzz.records import odd_records
+from tests.fuzz.records import DIFFERENT, odd_records
 from tests.raw_records import RawRecord, Refusal, send_raw
 from tests.system.verify import header, records
 
@@ -84,7 +84,7 @@ def send_odd(stage: Stage, topic: str, count: int, chance: random.Random) -> tup
     with Registry(settings.registry) as registry:
         own = {each.id: each.schema for each in registry.versions(catalog.topic(topic).subject)}
         others = [registry.latest(other.subject).id for other in catalog.topics.values() if other.name != topic]
-    records = odd_records(own, others, _LARGEST_BATCH, chance.getrandbits(32))
+    records = odd_records(own, others, _LARGEST_BATCH, chance.getrandbits(32), min(count, DIFFERENT))
     by_partition: dict[int, list[RawRecord]] = {}
     for record in itertools.islice(records, count):
         by_partition.setdefault(chance.randrange(catalog.topic(topic).partitions), []).append(record)

@@ -76,7 +76,7 @@ class Stage:
         pipelines: Sequence[str] = (PIPELINE,),
     ) -> None:
         self.directory, self.strikes, self.say, self.mode = directory.resolve(), strikes, say, mode
-        self._pipelines = pipelines
+        self.pipelines = pipelines
         self._deployables = (deployables().live(pipelines), *deployables().of("reader"))
         self.stack = LocalStack(directory, say=say)
         self.ledger = Ledger(self.directory / "ledgers")
@@ -193,7 +193,7 @@ class Stage:
 
     def has_started(self, process: Process, name: str) -> bool:
         """Whether such a second one has: every pipeline of `live` says so."""
-        return text_of(process.log).count('"started"') >= (len(self._pipelines) if name == "live" else 1)
+        return text_of(process.log).count('"started"') >= (len(self.pipelines) if name == "live" else 1)
 
     def load(self, rate: float = RATE) -> Process:
         """One more producer with a ledger of its own, started; the caller stops it."""
