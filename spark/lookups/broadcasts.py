@@ -10,6 +10,14 @@ from spark.lookups.dimensions import Dimension
 from spark.lookups.lookup import Lookup
 from spark.runtime.internals.broadcasts import kept
 
+Sides = Callable[[Mapping[str, Dimension]], list[DataFrame]]
+"""Makes what is joined with events, in the order of the lookups."""
+
+
+def sides_of(lookups: Sequence[Lookup], make: Sides, *, keep: bool) -> Sides:
+    """`make`, or with `keep` what it makes as broadcasts that outlast a query."""
+    return Broadcasts(lookups, make).sides if keep else make
+
 
 class Broadcasts:
     """The sides of lookups, on every executor for as long as their dimension's version is the newest.
@@ -18,7 +26,7 @@ class Broadcasts:
     plan may hold a broadcast that was there before, as those do that Spark adapts while they run; so may ours.
     """
 
-    def __init__(self, lookups: Sequence[Lookup], sides: Callable[[Mapping[str, Dimension]], list[DataFrame]]) -> None:
+    def __init__(self, lookups: Sequence[Lookup], sides: Sides) -> None:
         """`sides`: what is joined, in the order of the `lookups`."""
         self._lookups, self._make = lookups, sides
         self._of: Mapping[str, Dimension] = {}

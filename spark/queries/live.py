@@ -10,7 +10,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from contracts.definitions.catalog import Catalog
 from contracts.servers.registry import Registry
 from spark.derivation.derivation import Derivation, target_schema
-from spark.lookups.broadcasts import Broadcasts
+from spark.lookups.broadcasts import sides_of
 from spark.lookups.dimensions import Dimension, Dimensions
 from spark.pipeline import Pipeline
 from spark.queries.counts import count_batch
@@ -54,8 +54,7 @@ class Live:
         self._dimensions = Dimensions(spark, settings.s3, [catalog.dimension(name) for name in pipeline.dimensions])
         self._own = target_schema(pipeline, catalog, registry)
         self._derivation = Derivation(spark, pipeline, catalog, self._own.id, encode_once=settings.live.encode_once)
-        kept = settings.live.keep_broadcasts
-        self._sides = Broadcasts(pipeline.lookups, self._derivation.sides).sides if kept else self._derivation.sides
+        self._sides = sides_of(pipeline.lookups, self._derivation.sides, keep=settings.live.keep_broadcasts)
         self._made: ToRows | None = None
         self._made_of: tuple[WriterSchemas, Mapping[str, Dimension]] | None = None
         self._source, self._target = source, target

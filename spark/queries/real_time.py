@@ -23,7 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from contracts.definitions.catalog import Catalog
 from contracts.servers.registry import Registry
 from spark.derivation.derivation import Derivation, route, target_schema
-from spark.lookups.broadcasts import Broadcasts
+from spark.lookups.broadcasts import sides_of
 from spark.lookups.dimensions import Dimension, Dimensions
 from spark.pipeline import Pipeline
 from spark.queries.counts import count_rows
@@ -162,9 +162,7 @@ class RealTime:
             self._spark, self._settings.kafka, self._route.source, {p: each.position for p, each in taken.items()}
         )
         # Of this query alone: a broadcast that was interrupted with the one before stays failed.
-        kept = self._settings.live.keep_broadcasts
-        make = Broadcasts(self._lookups, self._derivation.sides).sides if kept else self._derivation.sides
-        sides = make(dimensions)
+        sides = sides_of(self._lookups, self._derivation.sides, keep=self._settings.live.keep_broadcasts)(dimensions)
         rows = self._derivation.to_rows(self._schemas.current, sides, dimensions)(not_taken(raw, taken))
         return kafka_records(observed(rows, self._route.query, self._lookups), self._route)
 

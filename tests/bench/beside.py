@@ -5,7 +5,6 @@ On a shared machine one run differs from the next by a tenth. So what is compare
 
 from __future__ import annotations
 
-import json
 import random
 import statistics
 import subprocess
@@ -21,11 +20,10 @@ from deploy.local.processes.deployable import ROOT, deployables
 from deploy.local.processes.process import Process
 from deploy.local.servers.stack import LocalStack
 from spark.pipelines.departures_enriched import departures_enriched
+from tests.bench.enrich import LAKE_ALONE, TABLE
 from tests.bench.load.filled import filled_stack
-from tests.bench.load.records import ENRICHED
 from tests.bench.measuring.hop import Hop, forget_positions, measure_process, table_size, taken_in
 
-_TABLE = "flights_departed_enriched"
 _SEED = 1
 
 # A program of another tree: what `-m` finds lies in the working directory first.
@@ -38,7 +36,6 @@ def run(commit: str, events: int, rounds: int, say: Callable[[str], None]) -> li
         trees = {"now": ROOT, commit: other}
         # A group without an offset begins anew, though records of it are there.
         env |= {"HEADRACE_LIVE__RESUME_FROM": "group"}
-        lake = {"HEADRACE_LAKE__TOPICS": json.dumps([ENRICHED]), "HEADRACE_LAKE__TRIGGER_SECONDS": "1"}
 
         def enrich(name: str, tree: Path) -> Hop:
             process = _process("live", tree, stack, env)
@@ -47,10 +44,10 @@ def run(commit: str, events: int, rounds: int, say: Callable[[str], None]) -> li
             return hop
 
         def land(name: str, tree: Path) -> Hop:
-            process = _process("lake", tree, stack, env | lake)
-            rows = table_size(settings.s3, _TABLE)
+            process = _process("lake", tree, stack, env | LAKE_ALONE)
+            rows = table_size(settings.s3, TABLE)
             hop = measure_process(f"enriched → Delta, {name}", process, stack, events, rows, say)
-            _remove(settings.s3, f"lake/{_TABLE}/", f"checkpoints/lake/{_TABLE}/", f"leases/lake/{_TABLE}")
+            _remove(settings.s3, f"lake/{TABLE}/", f"checkpoints/lake/{TABLE}/", f"leases/lake/{TABLE}")
             return hop
 
         # Fills the enriched topic, and is no part of the comparison.

@@ -11,6 +11,14 @@ from deploy.local.servers.stack import LocalStack
 from tests.bench.load.filled import filled_stack
 from tests.bench.measuring.hop import Hop, measure, table_size, taken_in
 
+TABLE = "flights_departed_enriched"
+LAKE_ALONE = {
+    "HEADRACE_LAKE__TOPICS": json.dumps([topics.FLIGHTS_DEPARTED_ENRICHED.name]),
+    # The few records that the full batches leave over need not wait for more: it is throughput that counts.
+    "HEADRACE_LAKE__TRIGGER_SECONDS": "1",
+}
+"""Settings with which `lake` lands the enriched topic alone."""
+
 
 def run(events: int, say: Callable[[str], None]) -> list[Hop]:
     """Fill a new stack with `events` departures, enrich them, land them in the lake."""
@@ -23,10 +31,5 @@ def spark_hops(
 ) -> list[Hop]:
     """Enrich the `events` departures that are there, land them in the lake."""
     enriched = measure("raw → enriched", "live", stack, env, events, taken_in(settings), say)
-    only = env | {
-        "HEADRACE_LAKE__TOPICS": json.dumps([topics.FLIGHTS_DEPARTED_ENRICHED.name]),
-        # The few records that the full batches leave over need not wait for more: it is throughput that counts.
-        "HEADRACE_LAKE__TRIGGER_SECONDS": "1",
-    }
-    rows = table_size(settings.s3, "flights_departed_enriched")
-    return [enriched, measure("enriched → Delta", "lake", stack, only, events, rows, say)]
+    rows = table_size(settings.s3, TABLE)
+    return [enriched, measure("enriched → Delta", "lake", stack, env | LAKE_ALONE, events, rows, say)]

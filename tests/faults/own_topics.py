@@ -40,7 +40,7 @@ def odd_records_in_own_topics(stage: Stage, seed: int, count: int) -> tuple[int,
     target = departures_enriched.target
     ends = stage.positions.broker.ends(target)
     stage.wait("alerting to have read them", lambda: stage.positions.reached(ends, "alerting", target), _SECONDS)
-    stage.wait("lake to have read them", lambda: _landed(stage, target, ends), _SECONDS)
+    stage.wait("lake to have read them", lambda: stage.positions.has_landed(TABLE, target, ends), _SECONDS)
     trouble = _audited(stage, sent)
     if stage.restarts() > restarts:
         trouble.append("a process has ended")
@@ -48,11 +48,6 @@ def odd_records_in_own_topics(stage: Stage, seed: int, count: int) -> tuple[int,
         if stage.peaks[name] > MORE_MEMORY * usual.get(name, stage.peaks[name]):
             trouble.append(f"{name} took {stage.peaks[name]:,} bytes, where {usual[name]:,} are usual")
     return sum(map(len, sent.values())), trouble
-
-
-def _landed(stage: Stage, topic: str, ends: Mapping[int, int]) -> bool:
-    taken = stage.positions.landed(TABLE, topic, ends)
-    return all(taken.get(partition, 0) >= end for partition, end in ends.items())
 
 
 def _audited(stage: Stage, sent: Mapping[str, set[str]]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from py4j.protocol import Py4JJavaError
@@ -51,7 +52,15 @@ def _has(spark: SparkSession, name: str, member: str, count: int) -> bool:
         found = jvm.java.lang.Class.forName(f"{_SPARK}.{name}")
     except Py4JJavaError:
         return False
+    # One text of all: a class has hundreds of methods, and each question is a call into the JVM.
+    text = jvm.org.apache.commons.lang3.ArrayUtils.toString
     if not member:
-        return any(each.getParameterCount() == count for each in found.getConstructors())
-    methods = [each.getParameterCount() for each in found.getMethods() if each.getName() == member]
-    return count in methods or any(each.getName() == member for each in found.getDeclaredFields())
+        return count in _parameters(text(found.getConstructors()), name)
+    is_field = re.search(rf"\.{re.escape(member)}[,}}]", text(found.getDeclaredFields())) is not None
+    return is_field or count in _parameters(text(found.getMethods()), member)
+
+
+def _parameters(signatures: str, name: str) -> set[int]:
+    """How many parameters there are in the signatures with this name, as Java writes them."""
+    found = re.findall(rf"\.{re.escape(name)}\(([^)]*)\)", signatures)
+    return {each.count(",") + bool(each) for each in found}

@@ -114,6 +114,11 @@ class Positions:
         """The offsets up to which a lake table has taken a topic in."""
         return LakeTable(self.settings.s3, table).positions(topic, partitions)
 
+    def has_landed(self, table: str, topic: str, ends: Offsets) -> bool:
+        """Whether a lake table has taken a topic in up to these ends."""
+        taken = self.landed(table, topic, ends)
+        return all(taken.get(partition, 0) >= end for partition, end in ends.items())
+
     def reached(self, offsets: Offsets, group: str, topic: str) -> bool:
         """Whether a group has come as far; a broker that does not answer says no."""
         try:
