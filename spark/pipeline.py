@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from pyspark.sql import DataFrame
 
@@ -13,7 +13,10 @@ from contracts.handle import Topic
 from spark.lookups.join import dimensions_of
 from spark.lookups.lookup import Lookup
 
-__all__ = ["Lookup", "Pipeline", "pipeline"]
+__all__ = ["Lookup", "Output", "Pipeline", "pipeline"]
+
+Output = Literal["update", "append"]
+"""When an aggregate is written: each time that it has changed, or once, when nothing can change it any more."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,7 +25,8 @@ class Pipeline:
 
     The function receives a frame with the fields of the source and those that the lookups fill in. It returns one with the fields of the
     target except `unmatched`, `dimension_versions` and `revision`, which the platform fills in. Further columns are dropped. Where it
-    explodes an array, each element makes an event. A test may call it with a frame of a few rows.
+    explodes an array, each element makes an event; where it aggregates, each group, as often as `output` says. A test may call it with
+    a frame of a few rows.
     """
 
     name: str
@@ -30,6 +34,7 @@ class Pipeline:
     target: str
     lookups: tuple[Lookup, ...]
     function: Callable[[DataFrame], DataFrame]
+    output: Output = "update"
 
     @property
     def dimensions(self) -> list[str]:
@@ -42,7 +47,7 @@ class Pipeline:
 
 
 def pipeline(
-    *, writes: Topic[Any], lookups: Sequence[Lookup] = (), **reads: Topic[Any]
+    *, writes: Topic[Any], lookups: Sequence[Lookup] = (), output: Output = "update", **reads: Topic[Any]
 ) -> Callable[[Callable[[DataFrame], DataFrame]], Pipeline]:
     """Make a function a pipeline. The source topic is a keyword, which must be the name of the function's one parameter.
 
@@ -58,6 +63,6 @@ def pipeline(
                 "name the one topic that it reads by the name of its one parameter"
             )
         (source,) = reads.values()
-        return Pipeline(function.__name__, source.name, writes.name, tuple(lookups), function)
+        return Pipeline(function.__name__, source.name, writes.name, tuple(lookups), function, output)
 
     return declared

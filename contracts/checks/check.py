@@ -93,8 +93,8 @@ class _Topic:
             for name in names:
                 if name not in self.known:
                     yield self._at(key, *_unknown(name, self.known))
-        if topic.derived_from is not None:
-            yield from self._derivation(topic.derived_from)
+        if topic.derivation is not None:
+            yield from self._derivation(topic.derivation.topic)
         if (topic.lake is not None) != ("lake" in topic.consumers):
             cure = "name lake among the consumers just when the topic has a lake section"
             yield self._at("consumers", "consumers and lake section disagree", cure)
@@ -103,7 +103,7 @@ class _Topic:
         known = self.catalog.topics
         if raw not in known:
             yield self._at("derived_from", f"there is no topic '{raw}'", "name a topic that has a contract, or none")
-        elif raw == self.topic.name or known[raw].derived_from is not None:
+        elif raw == self.topic.name or known[raw].derivation is not None:
             cure = "name the topic that the first of these records were published to"
             yield self._at("derived_from", f"'{raw}' is derived itself", cure)
 
@@ -174,8 +174,9 @@ def _check_pipelines(catalog: Catalog, pipelines: list[DeclaredPipeline]) -> Ite
                 yield Problem(each.file, each.line, f"there is no contract of topics.{constant}", cure)
         if raw is None or derived is None:
             continue
-        if derived.derived_from != raw.name:
-            what = f"{each.file} makes it of {raw.name}, but it is derived from {derived.derived_from or 'none'}"
+        if derived.derivation is None or derived.derivation.topic != raw.name:
+            of = "none" if derived.derivation is None else derived.derivation.topic
+            what = f"{each.file} makes it of {raw.name}, but it is derived from {of}"
             cure = f"write {{topic: {raw.name}, records: each}}, or let the pipeline read another topic"
             yield problem_at(catalog.root, _file_of(catalog, derived), ("derived_from",), what, cure)
         for topic, key, names in ((derived, "producers", derived.producers), (raw, "consumers", raw.consumers)):

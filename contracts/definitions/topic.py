@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from contracts.records.limits import DERIVED_BYTES, RAW_BYTES
 
@@ -29,8 +29,8 @@ Slug = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]*$")]
 Party = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]*$")]
 """Whoever publishes to a topic or reads it: a service, a pipeline, `lake`, or a command of `headrace`."""
 
-Records = Literal["each", "some", "many"]
-"""How many records come of one: exactly one, at most one, or any number."""
+Records = Literal["each", "some", "many", "aggregate"]
+"""How many records come of one: exactly one, at most one, any number; or a record comes of many."""
 
 FieldName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
 
@@ -66,14 +66,23 @@ class Lake(_Section):
 
 
 class Derivation(_Section):
-    """Events that are made of the records of another topic: one of `each` record, one of `some` of them, or `many` of one.
+    """Events that are made of the records of another topic: one of `each` record, one of `some` of them, `many` of one, or an
+    `aggregate` of several.
 
     The coordinate of a record of `topic` is the id (`ce_id`) of the event that is made of it; of many each has the number of its part
-    in its id, too.
+    in its id, too. An aggregate has an id of its own. It takes no record whose event is older than the newest one by more than
+    `late_after_minutes`: that goes to the late topic.
     """
 
     topic: TopicName
     records: Records
+    late_after_minutes: int | None = Field(default=None, gt=0, le=60 * 24 * 30)
+
+    @model_validator(mode="after")
+    def _late_where_it_aggregates(self) -> Self:
+        if (self.records == "aggregate") != (self.late_after_minutes is not None):
+            raise ValueError("late_after_minutes belongs to records: aggregate, and only there")
+        return self
 
 
 class TopicContract(_Section):
@@ -113,13 +122,18 @@ class TopicContract(_Section):
 
     @property
     def derived_from(self) -> str | None:
-        """The topic whose records these events are made of, or None."""
-        return None if self.derivation is None else self.derivation.topic
+        """The topic whose records' coordinates are the ids of these events, or None: they have ids of their own."""
+        return None if self.derivation is None or self.is_aggregate else self.derivation.topic
+
+    @property
+    def is_aggregate(self) -> bool:
+        """Whether a record comes of many of another topic."""
+        return self.derivation is not None and self.derivation.records == "aggregate"
 
     @property
     def is_filtered(self) -> bool:
         """Whether a record of the topic that it is derived from may have none here."""
-        return self.derivation is not None and self.derivation.records != "each"
+        return self.derivation is not None and self.derivation.records in ("some", "many")
 
     @property
     def has_parts(self) -> bool:
@@ -129,7 +143,7 @@ class TopicContract(_Section):
     @property
     def most_record_bytes(self) -> int:
         """The size of the largest record, in bytes."""
-        return RAW_BYTES if self.derived_from is None else DERIVED_BYTES
+        return RAW_BYTES if self.derivation is None else DERIVED_BYTES
 
     @property
     def lake(self) -> Lake | None:
@@ -145,6 +159,11 @@ class TopicContract(_Section):
     def dead_letter_topic(self) -> str:
         """The topic that takes the records which could not be handled."""
         return f"{self.name}.dlq"
+
+    @property
+    def late_topic(self) -> str | None:
+        """The topic that takes the records which came too late for an aggregate, or None: this is no aggregate."""
+        return f"{self.name}.late" if self.is_aggregate else None
 
     @property
     def schema_folder(self) -> str:

@@ -106,22 +106,26 @@ def register_contracts(registry: Registry, catalog: Catalog) -> list[str]:
 def _wanted(catalog: Catalog) -> dict[str, _Wanted]:
     wanted = {}
     for topic in catalog.topics.values():
-        own = _config(topic.retention_days, topic.most_record_bytes, _BEFORE_MS, _AFTER_MS)
+        own = _config(topic.retention_days, topic.most_record_bytes, _BEFORE_MS, _AFTER_MS, compact=topic.is_aggregate)
         # It keeps its record's timestamp, whatever the record's topic has let through.
         dead_letters = _config(topic.dead_letters.retention_days, DEAD_LETTER_BYTES, _ANY_MS, _ANY_MS)
         wanted[topic.name] = _Wanted(topic.partitions, own)
         wanted[topic.dead_letter_topic] = _Wanted(1, dead_letters)
+        if topic.late_topic is not None:
+            wanted[topic.late_topic] = _Wanted(topic.partitions, dead_letters)
     return wanted
 
 
-def _config(retention_days: int, record_bytes: int, before_ms: int, after_ms: int) -> dict[str, str]:
-    """Of a topic with records up to this size, whose timestamps are at most so far before and after now. How many replicas there are, and must be
-    in sync, is the brokers' default.
+def _config(
+    retention_days: int, record_bytes: int, before_ms: int, after_ms: int, *, compact: bool = False
+) -> dict[str, str]:
+    """Of a topic with records up to this size, whose timestamps are at most so far before and after now. Of one that is to `compact` the newest
+    record of each key is kept. How many replicas there are, and must be in sync, is the brokers' default.
     """
     return {
         "retention.ms": str(retention_days * _DAY_MS),
         "max.message.bytes": str(batch_limit(record_bytes)),
-        "cleanup.policy": "delete",
+        "cleanup.policy": "compact,delete" if compact else "delete",
         # With the other one a dead letter would lose its record's time.
         "message.timestamp.type": "CreateTime",
         "message.timestamp.before.max.ms": str(before_ms),

@@ -21,6 +21,10 @@ FLIGHTS_CANCELLED: Final[Topic[events.FlightCancelled]] = Topic("flights.cancell
 """Every scheduled flight that never left."""
 FLIGHTS_DEPARTED: Final[Topic[events.FlightDeparted]] = Topic("flights.departed.v1", events.FlightDeparted)
 """Every flight that left its gate at one of New York's three airports."""
+FLIGHTS_DEPARTED_DELAYS: Final[Topic[events.FlightDepartedDelays]] = Topic(
+    "flights.departed.delays.v1", events.FlightDepartedDelays
+)
+"""Departures of each airport in windows of fifteen minutes, and how late they were; the newest record of a window counts."""
 FLIGHTS_DEPARTED_ENRICHED: Final[Topic[events.FlightDepartedEnriched]] = Topic(
     "flights.departed.enriched.v1", events.FlightDepartedEnriched
 )

@@ -87,7 +87,8 @@ def pipeline(
     reads: Annotated[str, typer.Option(metavar="TOPIC", help="Whose records it takes, e.g. gates.assigned.v1.")],
     writes: Annotated[str, typer.Option(metavar="TOPIC", help="A new topic, e.g. gates.assigned.enriched.v1.")],
     records: Annotated[
-        Records, typer.Option(help="How many come of one record: each one, some (a filter), or many.")
+        Records,
+        typer.Option(help="How many come of one record: each one, some (a filter), many, or an aggregate of several."),
     ] = "each",
     owner: Owner = "my-team",
 ) -> None:

@@ -17,7 +17,7 @@ _CONSUMERS = re.compile(r"^consumers: \[(.*?)\](?=\s|$)", re.MULTILINE)
 
 
 def new_pipeline(name: str, reads: str, writes: str, records: Records, owner: str, catalog: Catalog) -> NewFiles:
-    """The written events have the fields of those that are read, until somebody changes schema and function."""
+    """The written events have the fields of those that are read, or are counts by windows, until somebody changes schema and function."""
     source = catalog.topic(reads)
     if source.derivation is not None:
         raise DeployError(f"{reads} is derived itself; a pipeline reads a topic whose events have ids of their own")
@@ -27,6 +27,10 @@ def new_pipeline(name: str, reads: str, writes: str, records: Records, owner: st
             f"the schema of {reads} has records or enums inside, whose names are taken; write the files by hand"
         )
     key = source.key or source.occurred_at
+    is_aggregate = records == "aggregate"
+    own = json.dumps(schema | {"name": record_name(writes)}, indent=2) + "\n"
+    if is_aggregate:
+        own = rendered("aggregate.avsc", record=record_name(writes), namespace=schema["namespace"])
     texts = {
         f"spark/pipelines/{name}.py": rendered(
             f"pipeline_{records}.py.txt",
@@ -35,8 +39,9 @@ def new_pipeline(name: str, reads: str, writes: str, records: Records, owner: st
             source=source.constant,
             target=constant_of(writes),
             key=key,
+            occurred_at=source.occurred_at,
         ),
-        f"contracts/schemas/{writes}/1.avsc": json.dumps(schema | {"name": record_name(writes)}, indent=2) + "\n",
+        f"contracts/schemas/{writes}/1.avsc": own,
         f"contracts/topics/{writes}.yaml": rendered(
             "derived.yaml",
             topic=writes,
@@ -44,13 +49,17 @@ def new_pipeline(name: str, reads: str, writes: str, records: Records, owner: st
             records=records,
             name=name,
             owner=owner,
-            key=source.key_field,
-            occurred_at=source.occurred_at,
+            late=", late_after_minutes: 60" if is_aggregate else "",
+            key="window_id" if is_aggregate else source.key_field,
+            key_is="what names a group: its newest record counts" if is_aggregate else "that of the source topic",
+            occurred_at="ends_at" if is_aggregate else source.occurred_at,
             partitions=source.partitions,
-            personal_data=", ".join(source.personal_data),
+            personal_data="" if is_aggregate else ", ".join(source.personal_data),
         ),
     }
-    for example in example_files(catalog.root, reads):
+    if is_aggregate:
+        texts[f"contracts/examples/{writes}/first.json"] = rendered("aggregate.json")
+    for example in () if is_aggregate else example_files(catalog.root, reads):
         texts[f"contracts/examples/{writes}/{example.name}"] = example.read_text(encoding="utf-8")
     files = NewFiles(texts)
     path = f"contracts/topics/{reads}.yaml"
@@ -58,7 +67,7 @@ def new_pipeline(name: str, reads: str, writes: str, records: Records, owner: st
     if line is None:
         raise DeployError(f"{path}: 'consumers: […]' does not stand there in one line; write it so, and try again")
     files.replace(path, line[0], f"consumers: [{', '.join(filter(None, (line[1].strip(' ,'), name)))}]")
-    if records != "each":
+    if records in ("some", "many"):
         condition = f"{key} != null" if records == "some" else '"true"'
         files.append("services/audit/filters.yaml", f"{writes}: {condition}\n")
     return files

@@ -26,9 +26,11 @@ def handle_of(catalog: Catalog, name: str) -> Topic[Any]:
     found = {each.name: each for each in vars(topics).values() if isinstance(each, Topic)}
     if name not in found:
         raise DeployError(f"There is no contract of a topic {name}; there are {', '.join(sorted(found))}.")
-    raw = catalog.topic(name).derived_from
-    if raw is not None:
-        raise DeployError(f"{name} is derived from {raw}: send events to that one, and a pipeline makes these of them.")
+    derivation = catalog.topic(name).derivation
+    if derivation is not None:
+        raise DeployError(
+            f"{name} is derived from {derivation.topic}: send events to that one, and a pipeline makes these of them."
+        )
     return found[name]
 
 

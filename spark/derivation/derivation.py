@@ -34,7 +34,13 @@ def route(pipeline: Pipeline, catalog: Catalog) -> Route:
     """From which topic to which."""
     source, target = catalog.topic(pipeline.source), catalog.topic(pipeline.target)
     return Route(
-        pipeline.name, source.name, target.name, source.dead_letter_topic, target.is_filtered, target.has_parts
+        pipeline.name,
+        source.name,
+        target.name,
+        source.dead_letter_topic,
+        filters=target.is_filtered or target.is_aggregate,
+        parts=target.has_parts,
+        late=target.late_topic or "",
     )
 
 

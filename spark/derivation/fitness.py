@@ -58,34 +58,15 @@ class Checked(NamedTuple):
 
 def check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> Checked:
     """Raises PipelineUnfit, which says what to change, if the function can't be run record by record or makes no event of its target."""
-    source = {field.name: field.dataType for field in _event(spark, catalog.schema(pipeline.source))}
+    source = {field.name: field.dataType for field in event_type(spark, catalog.schema(pipeline.source))}
     kinds = source | _looked_up(pipeline, catalog, source)
     given = spark.createDataFrame(
         spark.sparkContext.emptyRDD(), StructType([StructField(name, kind) for name, kind in kinds.items()])
     )
-    made = _called(pipeline, given)
+    made = called(pipeline, given)
     check_steps(pipeline, made, given, catalog.topic(pipeline.target))
-    there = {field.name: field.dataType.simpleString() for field in made.schema}
-    if twice := sorted({name for name in made.columns if made.columns.count(name) > 1}):
-        raise PipelineUnfit(f"{pipeline.name} makes {', '.join(twice)} twice: name them otherwise")
-    wanted = [field for field in _event(spark, catalog.schema(pipeline.target)) if field.name not in PLATFORM]
-    for field in wanted:
-        kind = field.dataType.simpleString()
-        if field.name not in there:
-            raise PipelineUnfit(
-                f"{pipeline.name} makes no {field.name}, which {pipeline.target} has: add it to what the function returns"
-            )
-        if there[field.name] != kind:
-            raise PipelineUnfit(
-                f"{pipeline.name} makes {field.name} a {there[field.name]}, in {pipeline.target} it is {kind}: cast it"
-            )
-    writers = set(pipeline_files()).intersection(catalog.topic(pipeline.target).producers)
-    if pipeline.name in writers and len(writers) > 1:
-        raise PipelineUnfit(f"{' and '.join(sorted(writers))} write {pipeline.target}: a topic has one pipeline")
-    if catalog.topic(pipeline.target).derived_from != catalog.topic(pipeline.source).name:
-        raise PipelineUnfit(
-            f"{pipeline.name} reads {pipeline.source}, and {pipeline.target} is not derived from it by its contract: headrace contracts check"
-        )
+    check_source(pipeline, catalog)
+    wanted = check_wanted(spark, pipeline, catalog, made, PLATFORM)
     key, of_source = catalog.topic(pipeline.target).key, catalog.topic(pipeline.source).key
     if key not in (None, of_source):
         raise PipelineUnfit(
@@ -102,6 +83,39 @@ def check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> Checked:
     chosen = made.select([field.name for field in wanted])
     found = faults(pipeline, catalog, kept, exploded_fields(made, given))
     return Checked(chosen, given, kept, used(chosen, given), found)
+
+
+def check_source(pipeline: Pipeline, catalog: Catalog) -> None:
+    """Raises PipelineUnfit unless the contracts say that this pipeline, alone, makes its target of its source."""
+    writers = set(pipeline_files()).intersection(catalog.topic(pipeline.target).producers)
+    if pipeline.name in writers and len(writers) > 1:
+        raise PipelineUnfit(f"{' and '.join(sorted(writers))} write {pipeline.target}: a topic has one pipeline")
+    derivation = catalog.topic(pipeline.target).derivation
+    if derivation is None or derivation.topic != catalog.topic(pipeline.source).name:
+        raise PipelineUnfit(
+            f"{pipeline.name} reads {pipeline.source}, and {pipeline.target} is not derived from it by its contract: headrace contracts check"
+        )
+
+
+def check_wanted(
+    spark: SparkSession, pipeline: Pipeline, catalog: Catalog, made: DataFrame, platform: Collection[str]
+) -> list[StructField]:
+    """The fields of the target but for those that the platform fills in. Raises PipelineUnfit unless the function makes them all."""
+    there = {field.name: field.dataType.simpleString() for field in made.schema}
+    if twice := sorted({name for name in made.columns if made.columns.count(name) > 1}):
+        raise PipelineUnfit(f"{pipeline.name} makes {', '.join(twice)} twice: name them otherwise")
+    wanted = [field for field in event_type(spark, catalog.schema(pipeline.target)) if field.name not in platform]
+    for field in wanted:
+        kind = field.dataType.simpleString()
+        if field.name not in there:
+            raise PipelineUnfit(
+                f"{pipeline.name} makes no {field.name}, which {pipeline.target} has: add it to what the function returns"
+            )
+        if there[field.name] != kind:
+            raise PipelineUnfit(
+                f"{pipeline.name} makes {field.name} a {there[field.name]}, in {pipeline.target} it is {kind}: cast it"
+            )
+    return wanted
 
 
 def _looked_up(pipeline: Pipeline, catalog: Catalog, source: Mapping[str, DataType]) -> dict[str, DataType]:
@@ -144,7 +158,8 @@ def _check_types(pipeline: Pipeline, catalog: Catalog, unchanged: Collection[str
             )
 
 
-def _called(pipeline: Pipeline, given: DataFrame) -> DataFrame:
+def called(pipeline: Pipeline, given: DataFrame) -> DataFrame:
+    """What the function makes of a frame. Raises PipelineUnfit if it fails, or makes no frame."""
     try:
         made = pipeline(given)
     except Exception as error:
@@ -154,7 +169,7 @@ def _called(pipeline: Pipeline, given: DataFrame) -> DataFrame:
     return made
 
 
-def _event(spark: SparkSession, schema: str) -> StructType:
+def event_type(spark: SparkSession, schema: str) -> StructType:
     """An Avro schema as Spark has it."""
     event = spark.range(0).select(from_avro(F.lit(None).cast("binary"), schema).alias("event")).schema["event"].dataType
     assert isinstance(event, StructType)

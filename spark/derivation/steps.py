@@ -38,7 +38,7 @@ _OF_THE_MOMENT = ("CurrentTimestamp", "CurrentDate", "CurrentTime", "LocalTimest
 
 def check_steps(pipeline: Pipeline, made: DataFrame, given: DataFrame, target: TopicContract) -> None:
     """Raises PipelineUnfit, which says what to change."""
-    _check_names(pipeline, made.columns)
+    check_names(pipeline, made.columns)
     try:
         found = list(steps(made, given))
         explodes = [step.nodeName() for step in found].count(EXPLODE)
@@ -50,7 +50,7 @@ def check_steps(pipeline: Pipeline, made: DataFrame, given: DataFrame, target: T
         elements = next((element_ids(step) for step in found if step.nodeName() == EXPLODE), set[int]())
         is_above = target.has_parts
         for step in found:
-            _check_names(pipeline, [str(each.name()) for each in items(step.output())])
+            check_names(pipeline, [str(each.name()) for each in items(step.output())])
             if step.nodeName() == FILTER and not target.is_filtered:
                 raise PipelineUnfit(
                     f"{pipeline.name} leaves records out, and the contract of {target.name} promises one for each: write records: some there, "
@@ -62,7 +62,7 @@ def check_steps(pipeline: Pipeline, made: DataFrame, given: DataFrame, target: T
             elif is_above:
                 _check_above_explode(pipeline, step, elements)
             for each in expressions(step):
-                _check_expression(pipeline, each)
+                check_expression(pipeline, each)
     except NotRowByRow as error:
         raise PipelineUnfit(
             f"{pipeline.name} has a step that needs more than one row, {error}: it can only filter rows, explode an array, and add, choose "
@@ -108,14 +108,14 @@ def _names(alias: Any) -> tuple[str, str]:
     return str(before), str(alias.name())
 
 
-def _check_names(pipeline: Pipeline, names: Sequence[str]) -> None:
+def check_names(pipeline: Pipeline, names: Sequence[str]) -> None:
     if own := [name for name in names if name in PLATFORM or name.startswith("__")]:
         raise PipelineUnfit(
             f"{pipeline.name} has a column {own[0]}, and such names are the platform's: give it a name of its own"
         )
 
 
-def _check_expression(pipeline: Pipeline, each: Any) -> None:
+def check_expression(pipeline: Pipeline, each: Any) -> None:
     kind = kind_of(each)
     if kind.endswith("Subquery"):
         raise PipelineUnfit(f"{pipeline.name} reads another table by {each}: use a lookup")

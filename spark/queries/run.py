@@ -18,6 +18,7 @@ from spark.derivation.derivation import route
 from spark.pipeline import Pipeline
 from spark.queries.live import Live
 from spark.queries.real_time import RealTime
+from spark.queries.stateful import Stateful
 from spark.runtime.errors import StopRequested
 from spark.runtime.internals.java import java_process, serve_callbacks
 from spark.runtime.lease import Lease
@@ -79,6 +80,7 @@ class _Run:
         # Whoever starts fences the one before: the lease only says which of two may run.
         prefix = f"leases/{pipeline.name}/{self.route.target}"
         self.lease = Lease(settings.s3, prefix, settings.live.lease_seconds, resumes=True)
+        self.is_aggregate = catalog.topic(pipeline.target).is_aggregate
         self._catalog = catalog
         self._lifecycle = of_process.holding(self.lease)
 
@@ -93,6 +95,10 @@ class _Run:
                 ending.enter_context(succession.watched(lambda: _end_at_once(spark)))
             if mode == Mode.REAL_TIME:
                 RealTime(spark, self.pipeline, settings, self._catalog, registry, self._lifecycle).run()
+                return
+            if self.is_aggregate:
+                with suppress(StopRequested):
+                    Stateful(spark, self.pipeline, settings, self._catalog, registry, self._lifecycle).run()
                 return
             with suppress(StopRequested):
                 sink = self._sink(settings)

@@ -21,6 +21,10 @@ class PositionsDisagree(HeadraceError):
     """The checkpoint and the table contradict each other about what has been consumed."""
 
 
+class StateLost(HeadraceError):
+    """The checkpoint does not hold the state of what an aggregate has written; the text says what to set."""
+
+
 class PositionsTooLong(HeadraceError):
     """The brokers take no position with what has to stand beside it; the text says what to set."""
 

@@ -78,6 +78,8 @@ class Lifecycle:
                 if self.lease is not None and self.lease.is_overdue:
                     self.lease.check()
                 write(batch, batch_id)
+            except StopRequested:
+                raise
             except Exception as error:  # noqa: BLE001  whatever it is, it ends the query
                 # Spark searches the text that we raise with a regular expression, and overflows the stack of the
                 # query's thread on a long one: the query would neither run nor end. So the long text goes to our log.

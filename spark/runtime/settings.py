@@ -11,6 +11,7 @@ from spark.runtime.mode import Mode
 
 ResumeFrom = Literal["both", "group", "checkpoint"]
 OnDataLoss = Literal["stop", "continue"]
+OnStateLoss = Literal["stop", "rebuild", "begin-anew"]
 
 
 class _Part(BaseModel):
@@ -43,9 +44,9 @@ class LiveSettings(_Part):
     commit of positions to the next, each of which is a pause. `dead_letter_limit` is the share of bad records in a
     transaction, or in the last seconds in real-time mode, that stops the query in place of sending them to the dead letters; 1 never
     does. `resume_from` chooses when checkpoint and consumer group contradict each other, `on_data_loss` when records are
-    gone from the topic unread.
+    gone from the topic unread, `on_state_loss` when the state of an aggregate is gone.
     One process runs the query, which holds a lease: after `lease_seconds` of silence another one may take over.
-    `keep_broadcasts`, `encode_once` and `plan_once` make a pipeline fast. Without them it writes the same, by Spark's public ways alone.
+    `keep_broadcasts`, `encode_once`, `plan_once` and `read_once` make a pipeline fast. Without them it writes the same, by Spark's public ways alone.
     """
 
     trigger_seconds: float = Field(default=0.0, ge=0, description="how long a batch lasts at least")
@@ -61,6 +62,11 @@ class LiveSettings(_Part):
         default="both", description="which one counts where group and checkpoint contradict each other"
     )
     on_data_loss: OnDataLoss = Field(default="stop", description="what to do where records are gone unread")
+    on_state_loss: OnStateLoss = Field(
+        default="stop",
+        description="what to do where an aggregate's state is gone: stop; rebuild it from the first record that there is; "
+        "begin-anew with the next records",
+    )
     lease_seconds: float = Field(default=6.0, gt=0, description="a successor takes over after so much silence")
     keep_broadcasts: bool = Field(
         default=True, description="rows of a dimension go to the tasks once for each version; false: for each batch"
@@ -72,6 +78,10 @@ class LiveSettings(_Part):
     plan_once: bool = Field(
         default=True,
         description="a batch's query is planned once for each version of schemas and dimensions; false: each time",
+    )
+    read_once: bool = Field(
+        default=True,
+        description="an aggregate's records are read again for those set aside only where there are some; false: always",
     )
 
     def fault_of_several(self) -> str | None:

@@ -11,7 +11,7 @@ from spark.runtime.settings import LiveSettings
 
 _log = structlog.get_logger(__name__)
 
-SHORTCUTS = ("keep_broadcasts", "encode_once", "plan_once")
+SHORTCUTS = ("keep_broadcasts", "encode_once", "plan_once", "read_once")
 """The settings, each of which has a plain way beside it."""
 
 

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from contracts.servers.ranges import OffsetRange
 from contracts.servers.s3 import s3_client
 from contracts.settings import S3Settings
+from spark.runtime.errors import PositionsDisagree
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -41,6 +43,28 @@ class CheckpointOffsets:
         found = {key.partition("/offsets/")[0] for key in self._keys(self._prefix) if "/offsets/" in key}
         return sorted(found, key=lambda folder: (len(folder), folder))
 
+    def last(self, folder: str) -> tuple[int | None, int | None]:
+        """The last batch that was planned in the checkpoint in this folder, and the last that was committed; None where there is none."""
+        planned, committed = self._batches(f"{folder}/offsets"), self._batches(f"{folder}/commits")
+        return max(planned, default=None), max(committed, default=None)
+
+    def ranges(self, folder: str, batch: int, topic: str) -> list[OffsetRange]:
+        """What a batch reads. Raises PositionsDisagree if the checkpoint does not tell."""
+        ends = self._offsets(f"{folder}/offsets/{batch}", topic)
+        before = f"{folder}/offsets/{batch - 1}" if batch else f"{folder}/sources/0/0"
+        starts = self._offsets(before, topic)
+        if not ends or not starts:
+            raise PositionsDisagree(f"the checkpoint {folder} does not tell what batch {batch} reads")
+        # A partition that was added is read from its first record on.
+        return [OffsetRange(topic, partition, starts.get(partition, 0), end) for partition, end in sorted(ends.items())]
+
+    def watermark_ms(self, folder: str, batch: int) -> int:
+        """The watermark of a batch, milliseconds since 1970; 0 of one before the first."""
+        if batch < 0:
+            return 0
+        lines = self._lines(f"{folder}/offsets/{batch}")
+        return int(json.loads(lines[1])["batchWatermarkMs"])
+
     def began(self, topic: str) -> dict[int, int]:
         """The offsets at which the query began to read; empty if it never did."""
         first = f"{self._prefix}/sources/0/0"
@@ -53,12 +77,15 @@ class CheckpointOffsets:
 
     def _offsets(self, file: str, topic: str) -> dict[int, int]:
         """By partition, from a file whose last line is those of the one source; empty if it is cut short."""
-        lines = self._s3.get_object(Bucket=self._bucket, Key=file)["Body"].read().splitlines()
+        lines = self._lines(file)
         try:
             return {int(partition): offset for partition, offset in json.loads(lines[-1]).get(topic, {}).items()}
         except (IndexError, ValueError) as error:
             _log.warning("checkpoint damaged", file=file, error=str(error))
             return {}
+
+    def _lines(self, file: str) -> list[bytes]:
+        return self._s3.get_object(Bucket=self._bucket, Key=file)["Body"].read().splitlines()
 
     def remove(self) -> None:
         """Remove what is below the prefix; the query then starts where it is told to."""

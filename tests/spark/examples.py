@@ -102,6 +102,7 @@ class Topics:
         self.schema_ids = {name: registry.register(topic.subject, catalog.schema(name)) for name, topic in own.items()}
         limits = {topic.name: topic.most_record_bytes for topic in own.values()}
         limits |= {topic.dead_letter_topic: DEAD_LETTER_BYTES for topic in own.values()}
+        limits |= {topic.late_topic: DEAD_LETTER_BYTES for topic in own.values() if topic.late_topic is not None}
         self.names = list(limits)
         self._config = {name: {"max.message.bytes": str(batch_limit(limit))} for name, limit in limits.items()}
 

@@ -47,9 +47,11 @@ class Gauges:
         self._registry = Registry(settings.registry, retry_seconds=_TIMEOUT_SECONDS)
         self._codec = Codec(self._registry.by_id, reader_schema=catalog.schema(topics.ALERTS_RAISED.name))
         # Pipelines write in transactions: into what they derive, and into the dead letters of what that is made from.
-        derived = [topic for topic in catalog.topics.values() if topic.derived_from is not None]
-        letters = {catalog.topic(str(topic.derived_from)).dead_letter_topic for topic in derived}
-        self._counts = RecordCounts(settings.kafka, [*(topic.name for topic in derived), *sorted(letters)])
+        derivations = {
+            topic.name: topic.derivation for topic in catalog.topics.values() if topic.derivation is not None
+        }
+        letters = {catalog.topic(derivation.topic).dead_letter_topic for derivation in derivations.values()}
+        self._counts = RecordCounts(settings.kafka, [*derivations, *sorted(letters)])
         self._tables: dict[str, DeltaTable] = {}
         self._before: tuple[float, dict[str, int]] = (time.monotonic(), {})
 

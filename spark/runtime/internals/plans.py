@@ -8,10 +8,12 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-_PASSING_ON = ("Project", "SubqueryAlias")
+PASSING_ON = ("Project", "SubqueryAlias")
 """Steps that give one row for each that they get."""
 FILTER = "Filter"
 """The step that gives the row that it gets, or none."""
+AGGREGATE = "Aggregate"
+"""The step that gives a row for each group."""
 EXPLODE = "Generate"
 """The step that gives a row for each element of an array."""
 INLINE = "Inline"
@@ -28,6 +30,22 @@ def frame_of(spark: SparkSession, plan: Any) -> DataFrame:
     """What a plan of the JVM's gives. Spark's Python API has no way to say it."""
     jvm: Any = spark.sparkContext._jvm
     return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan), spark)
+
+
+def settled(frame: DataFrame) -> DataFrame:
+    """The frame as those of `foreachBatch` are: over the very tasks that it was planned as."""
+    spark = frame.sparkSession
+    rows = frame._jdf.queryExecution().toRdd()
+    session: Any = spark._jsparkSession
+    return DataFrame(session.internalCreateDataFrame(rows, frame._jdf.schema(), False), spark)
+
+
+def aggregation(made: DataFrame) -> Any:
+    """The node of the plan's one aggregation, whose `child` goes into it. Raises NotRowByRow if there is none, or more than one."""
+    found = [node for node in nodes(made) if node.nodeName() == AGGREGATE]
+    if len(found) != 1:
+        raise NotRowByRow(f"{len(found)} aggregations")
+    return found[0]
 
 
 def items(seq: Any) -> list[Any]:
@@ -61,11 +79,22 @@ def used(made: DataFrame, source: DataFrame) -> frozenset[str]:
     return frozenset(names[number] for number in found if number in names)
 
 
+def nodes(made: DataFrame) -> Iterator[Any]:
+    """Of a plan, from its end on. Raises NotRowByRow where it branches."""
+    left = [_plan(made)]
+    while left:
+        if len(left) > 1:
+            raise NotRowByRow("two inputs")
+        (node,) = left
+        yield node
+        left = items(node.children())
+
+
 def steps(made: DataFrame, source: DataFrame) -> Iterator[Any]:
     """The plan's nodes from `made` down to `source`, that excluded. Raises NotRowByRow where one is no projection, filter or explode."""
     end, node = _plan(source), _plan(made)
     while not node.fastEquals(end):
-        if node.nodeName() not in (*_PASSING_ON, FILTER, EXPLODE):
+        if node.nodeName() not in (*PASSING_ON, FILTER, EXPLODE):
             raise NotRowByRow(str(node.nodeName()))
         yield node
         (node,) = items(node.children())

@@ -38,9 +38,8 @@ class Emission:
     def __init__(self, kafka: Mapping[str, str], route: Route) -> None:
         self._route = route
         self._constant = [(name, text.encode()) for name, text in route.constant_headers.items()]
-        timeout = {"transaction.timeout.ms": str(round(_TRANSACTION_SECONDS * 1000))}
         # One for all partitions, whose number is not asked.
-        self._producer = transactional_producer({**kafka, **timeout}, route, 0)
+        self._producer = transactional_producer(kafka, route, 0, _TRANSACTION_SECONDS)
 
     def __enter__(self) -> Self:
         return self

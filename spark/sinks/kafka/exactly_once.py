@@ -30,6 +30,7 @@ from spark.sinks.kafka.succession import leave_epoch, wait_for_predecessor
 from spark.sinks.kafka.tail import Taken, not_taken, read_known
 from spark.sinks.kafka.transaction import (
     Plan,
+    Refused,
     commit_position,
     committed_positions,
     fenced,
@@ -37,6 +38,7 @@ from spark.sinks.kafka.transaction import (
     note_of,
     position_reader,
     sending,
+    take_nothing,
 )
 from spark.sources.checkpoint_offsets import CheckpointOffsets
 from spark.sources.kafka import starting_offsets
@@ -69,6 +71,7 @@ class ExactlyOnceSink:
         self._kafka = kafka.client_config()
         self._route = route
         self._live = live
+        self._plan = Plan(self._kafka, route, epoch, live.dead_letter_limit)
         self._writing = threading.Lock()
         self._topic_id: str | None = None
         self._taken: dict[int, Taken] = {}
@@ -135,11 +138,19 @@ class ExactlyOnceSink:
             raise SinkRefused("; ".join(refusals))
         return _together(results)
 
-    def _prepare(self, to_rows: ToRows, late: Mapping[int, Taken] | None = None) -> Prepared | Unprepared:
-        plan = Plan(self._kafka, self._route, self._epoch, self._live.dead_letter_limit)
+    def pass_over(self, ranges: Sequence[OffsetRange]) -> None:
+        """Move the positions to the ends of these ranges, of which nothing is to be written. Raises SinkRefused as `write` does."""
+        metadata = self._note(None).as_metadata()
+        with self._writing:
+            for at in ranges:
+                try:
+                    take_nothing(self._plan, at, metadata)
+                except Refused as error:
+                    raise SinkRefused(str(error)) from None
 
+    def _prepare(self, to_rows: ToRows, late: Mapping[int, Taken] | None = None) -> Prepared | Unprepared:
         def query(batch: DataFrame) -> DataFrame:
-            return sending(not_taken(to_rows(batch), late or {}), plan)
+            return sending(not_taken(to_rows(batch), late or {}), self._plan)
 
         return Prepared(query) if self._live.plan_once else Unprepared(query)
 
@@ -183,7 +194,7 @@ class ExactlyOnceSink:
 
 
 def _together(results: Sequence[Mapping[str, Any]]) -> Written:
-    rows = sum(result["sent"] + result["dead_letters"] for result in results)
+    rows = sum(result["sent"] + result["dead_letters"] + result["late"] for result in results)
     unmatched: Counter[str] = Counter()
     for result in results:
         unmatched.update(result["unmatched"])
@@ -192,4 +203,5 @@ def _together(results: Sequence[Mapping[str, Any]]) -> Written:
         min((result["oldest_ms"] for result in results if result["oldest_ms"] is not None), default=None),
         sum(result["sum_ms"] for result in results) / rows if rows else None,
         unmatched,
+        sum(result["late"] for result in results),
     )

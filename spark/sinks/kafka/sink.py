@@ -22,6 +22,9 @@ if TYPE_CHECKING:  # Spark's Python workers import this file, and would import b
 PASSED_ON = {"ce_time": "ce_time", "ce_causationid": "ce_id", "traceparent": "traceparent"}
 """Headers of a derived record, and those of the raw record that they come from."""
 
+LATE = "Late"
+"""The reason of a row that goes to the late topic, and not to the dead letters."""
+
 MOST_PARTS = 1_000
 """So many records may come of one, where several do: they lie in one transaction."""
 
@@ -29,7 +32,7 @@ MOST_PARTS = 1_000
 @dataclass(frozen=True, slots=True)
 class Route:
     """From which topic to which; `query` is who does it: consumer group, connector name and CloudEvents source. `filters`: not every
-    record of the source comes out; `parts`: of one there may come several.
+    record of the source comes out; `parts`: of one there may come several. `late` is the topic of those that come too late, if any do.
     """
 
     query: str
@@ -38,6 +41,7 @@ class Route:
     dead_letters: str
     filters: bool = False
     parts: bool = False
+    late: str = ""
 
     @property
     def constant_headers(self) -> dict[str, str]:
@@ -52,7 +56,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What became of a batch's rows, as far as metrics tell. `oldest_ms` and `mean_ms` are of the raw records' timestamps,
+    """What became of a batch's rows, as far as metrics tell: how many are dead letters, how many came too `late`. `oldest_ms` and `mean_ms` are of the raw records' timestamps,
     milliseconds since 1970, None without any; `unmatched` counts by lookup.
     """
 
@@ -60,6 +64,7 @@ class Written:
     oldest_ms: int | None
     mean_ms: float | None
     unmatched: Mapping[str, int]
+    late: int = 0
 
 
 ToRows = Callable[[DataFrame], DataFrame]

@@ -32,10 +32,10 @@ from contracts.servers.ranges import OffsetRange
 from spark.runtime.arrow import text
 from spark.runtime.worker_input import map_whole
 from spark.sinks.kafka.offset_note import OffsetNote
-from spark.sinks.kafka.sink import PASSED_ON, Route
+from spark.sinks.kafka.sink import LATE, PASSED_ON, Route
 
 RESULT = "result string"
-"""What a task says of itself, a JSON object: partition, sent, dead_letters, skipped; of what it wrote oldest_ms and sum_ms of
+"""What a task says of itself, a JSON object: partition, sent, dead_letters, late, skipped; of what it wrote oldest_ms and sum_ms of
 the timestamps and unmatched, counts by lookup; and refused, a sentence when it wrote nothing because writing would be wrong,
 else null."""
 
@@ -51,7 +51,6 @@ _PRODUCER: dict[str, Any] = {
     **PRODUCER_CONFIG,
     "batch.size": 256 << 10,
     "queue.buffering.max.kbytes": 65_536,
-    "transaction.timeout.ms": round(_TRANSACTION_SECONDS * 1000),
     # Connects at once, not when the first request has waited for 50 ms; the coordinator may be any broker.
     "enable.sparse.connections": False,
 }
@@ -120,9 +119,15 @@ def send(plan: Plan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBat
     yield pa.RecordBatch.from_arrays([done], names=[RESULT.split()[0]])
 
 
-def transactional_producer(kafka: Mapping[str, str], route: Route, partition: int) -> Producer:
-    """The one producer that may write for a source partition from now on: earlier ones are fenced."""
-    producer = Producer({**_PRODUCER, **kafka, "transactional.id": f"{route.query}/{route.source}/{partition}"})
+def transactional_producer(
+    kafka: Mapping[str, str], route: Route, partition: int, seconds: float = _TRANSACTION_SECONDS
+) -> Producer:
+    """The one producer that may write for a source partition from now on: earlier ones are fenced. A transaction may last so many `seconds`."""
+    own = {
+        "transactional.id": f"{route.query}/{route.source}/{partition}",
+        "transaction.timeout.ms": round(seconds * 1000),
+    }
+    producer = Producer({**_PRODUCER, **kafka, **own})
     # With connections to all brokers up, init_transactions takes milliseconds; without, a timer of half a second.
     producer.list_topics(timeout=_TIMEOUT_SECONDS)
     producer.init_transactions(_TIMEOUT_SECONDS)
@@ -133,6 +138,11 @@ def fence(kafka: Mapping[str, str], route: Route, partitions: Sequence[int]) -> 
     """From here on nobody who was there before moves the group's offsets in a transaction."""
     with fenced(kafka, route, partitions):
         pass
+
+
+def take_nothing(plan: Plan, found: OffsetRange, metadata: str) -> None:
+    """Commit the end of a range of which nothing is to be written. Raises Refused as a task does."""
+    _Task(plan, found, metadata).run(iter(()))
 
 
 @contextmanager
@@ -207,10 +217,10 @@ class _Task:
     def __init__(self, plan: Plan, found: OffsetRange, metadata: str) -> None:
         self.range = found
         self._metadata = metadata
-        self.sent = self.dead_letters = self.skipped = 0
+        self.sent = self.dead_letters = self.late = self.skipped = 0
         self._plan = plan
         self._route = plan.route
-        self._good = self._bad = 0  # in the open transaction, which goes on from the offset `_start`
+        self._good = self._bad = self._late = 0  # in the open transaction, which goes on from the offset `_start`
         self._start = 0
         self._began = 0.0
         self._constant = [(name, text.encode()) for name, text in plan.route.constant_headers.items()]
@@ -228,6 +238,7 @@ class _Task:
             "partition": self.range.partition,
             "sent": self.sent,
             "dead_letters": self.dead_letters,
+            "late": self.late,
             "skipped": self.skipped,
             "oldest_ms": self._oldest_ms,
             "sum_ms": self._sum_ms,
@@ -310,8 +321,14 @@ class _Task:
                     sent.append((PARTS, of_parts))
                 self._good += 1
             else:
-                topic, sent = self._route.dead_letters, self._dead_letter_headers(bad, coordinate + str(offset))
-                self._bad += 1
+                told = json.loads(bad)
+                sent = self._dead_letter_headers(told, coordinate + str(offset))
+                if told["reason"] == LATE:
+                    topic = self._route.late
+                    self._late += 1
+                else:
+                    topic = self._route.dead_letters
+                    self._bad += 1
             while True:
                 try:
                     produce(topic, value, key, headers=sent, timestamp=timestamp_ms)
@@ -319,8 +336,7 @@ class _Task:
                 except BufferError:
                     self._producer.poll(0.05)
 
-    def _dead_letter_headers(self, bad: str, coordinate: str) -> list[Header]:
-        told = json.loads(bad)
+    def _dead_letter_headers(self, told: Mapping[str, Any], coordinate: str) -> list[Header]:
         # JSON has bytes in base64, and no value at all where it is null.
         original = [
             (header["key"], b64decode(header["value"]) if "value" in header else None)
@@ -369,7 +385,7 @@ class _Task:
     def _begin(self, start: int) -> None:
         self._producer.begin_transaction()
         self._began, self._start = time.monotonic(), start
-        self._good = self._bad = 0
+        self._good = self._bad = self._late = 0
 
     def _cut(self, position: int) -> None:
         self._commit(position)
@@ -377,7 +393,7 @@ class _Task:
 
     def _is_due(self) -> bool:
         """Whether what is open is to be committed."""
-        open_rows = self._good + self._bad
+        open_rows = self._good + self._bad + self._late
         is_long = time.monotonic() - self._began > self._plan.transaction_seconds
         return open_rows >= self._plan.transaction_records or (open_rows > 0 and is_long)
 
@@ -400,3 +416,4 @@ class _Task:
         retried(lambda: self._producer.commit_transaction(_TIMEOUT_SECONDS), _TRANSACTION_SECONDS)
         self.sent += self._good
         self.dead_letters += self._bad
+        self.late += self._late

@@ -1,0 +1,38 @@
+"""Whether a streaming query has left out any record of the batch that it runs: `has_dropped`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql.streaming.query import StreamingQuery
+
+from spark.runtime.internals.plans import FILTER, items
+
+_SCAN, _ROWS, _LATE = "MicroBatchScan", "numOutputRows", "numRowsDroppedByWatermark"
+
+
+def has_dropped(query: StreamingQuery, column: str) -> bool:
+    """Whether the filter by this column, or an operator with state, has let through less than was read, by the operators' own counts.
+
+    Holds once the batch's tasks have ended. True where the plan has no such filter.
+    """
+    nodes = list(_nodes(query._jsq.streamingQuery().lastExecution().executedPlan()))
+    late = sum(_count(node, _LATE) for node in nodes)
+    read = sum(_count(node, _ROWS) for node in nodes if node.nodeName().startswith(_SCAN))
+    filters = [node for node in nodes if node.nodeName() == FILTER]
+    passed = [
+        _count(node, _ROWS) for node in filters if column in {each.name() for each in items(node.references().toSeq())}
+    ]
+    return late > 0 or passed != [read]
+
+
+def _nodes(node: Any) -> Iterator[Any]:
+    yield node
+    for child in items(node.children()):
+        yield from _nodes(child)
+
+
+def _count(node: Any, metric: str) -> int:
+    found = node.metrics().get(metric)
+    return int(found.get().value()) if found.isDefined() else 0

@@ -1,0 +1,183 @@
+"""One task's share of an aggregate's batch: the records of one state partition and its position, in one Kafka transaction.
+
+Runs in Spark's Python workers. Spark computes batch N again from the state of batch N - 1, the offsets and the watermark that it has
+logged, and gets the same rows in the same partitions. So the number of the last batch that a partition has written is its position: it
+is committed with the records, and a batch that runs again is skipped where it was.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from confluent_kafka import Consumer, Producer, TopicPartition
+from pyspark import SparkContext, TaskContext
+from pyspark.sql import DataFrame
+
+from contracts.servers.brokers import retried
+from spark.runtime.arrow import text
+from spark.runtime.worker_input import map_whole
+from spark.sinks.kafka.sink import Route
+from spark.sinks.kafka.state_note import StateNote
+from spark.sinks.kafka.transaction import (
+    RESULT,
+    Refused,
+    abort,
+    close,
+    committed_positions,
+    position_reader,
+    transactional_producer,
+)
+
+_COLUMNS = ("key", "value", "ce_time", "fault")
+_BATCH = "headrace.state_batch"
+_TIMEOUT_SECONDS = 30.0
+_TRANSACTION_SECONDS = 300.0
+"""A batch's records of one partition can't be cut: with them goes the position."""
+
+_consumers: dict[str, Consumer] = {}
+"""One for each group, for the life of this worker: it only ever reads positions."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatePlan:
+    """What every task needs to know, the same in every batch; `kafka` are librdkafka properties, secrets in clear."""
+
+    kafka: Mapping[str, str]
+    route: Route
+    epoch: int
+    run: str
+
+
+def state_route(route: Route) -> Route:
+    """That of the positions: the group has one for each state partition, at the target's partition of the same number."""
+    return Route(f"{route.query}.state", route.target, route.target, route.dead_letters)
+
+
+@contextmanager
+def batch_given(context: SparkContext, batch: int) -> Iterator[None]:
+    """Tell the tasks of the jobs begun meanwhile the number of their batch."""
+    context.setLocalProperty(_BATCH, str(batch))
+    try:
+        yield
+    finally:
+        context.setLocalProperty(_BATCH, "")
+
+
+def sending(rows: DataFrame, plan: StatePlan) -> DataFrame:
+    """`key` binary, `value` binary, `ce_time` string and `fault` string in, of which those with a fault are left out; the query whose tasks send them, and give a row of `RESULT` each, out."""
+    return map_whole(rows.select(*_COLUMNS), functools.partial(send, plan), RESULT)
+
+
+def send(plan: StatePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """What `sending` makes of rows in, one row of `RESULT` out; `batches` raise at their end if rows are missing."""
+    context = TaskContext.get()
+    assert context is not None
+    task = _Task(plan, context.partitionId(), int(str(context.getLocalProperty(_BATCH))))
+    refused = None
+    try:
+        task.run(batches)
+    except Refused as error:
+        refused = str(error)
+        # What Spark still has for us must be taken, or it says only that the pipe broke.
+        for _ in batches:
+            pass
+    done = text(json.dumps(task.result() | {"refused": refused}))
+    yield pa.RecordBatch.from_arrays([done], names=[RESULT.split()[0]])
+
+
+@contextmanager
+def fenced_states(kafka: Mapping[str, str], state: Route, partitions: Iterable[int]) -> Iterator[dict[int, Producer]]:
+    """The producers that may write for these state partitions, as long as nobody else comes; those of before may not any more."""
+    with ExitStack() as stack:
+        producers = {}
+        for partition in partitions:
+            producers[partition] = transactional_producer(kafka, state, partition, _TRANSACTION_SECONDS)
+            stack.callback(close, producers[partition])
+        yield producers
+
+
+def commit_note(producer: Producer, consumer: Consumer, route: Route, partition: int, note: StateNote) -> None:
+    """Put the note beside the offset of a state partition, in the open transaction, and commit that."""
+    offsets = [TopicPartition(route.target, partition, note.offset, note.as_metadata())]
+    group = consumer.consumer_group_metadata()
+    retried(lambda: producer.send_offsets_to_transaction(offsets, group, _TIMEOUT_SECONDS), _TRANSACTION_SECONDS)
+    retried(lambda: producer.commit_transaction(_TIMEOUT_SECONDS), _TRANSACTION_SECONDS)
+
+
+class _Task:
+    def __init__(self, plan: StatePlan, partition: int, batch: int) -> None:
+        self._plan, self._route, self._state, self._partition = plan, plan.route, state_route(plan.route), partition
+        self._note = StateNote(plan.epoch, plan.run, batch)
+        self._constant = [(name, value.encode()) for name, value in plan.route.constant_headers.items()]
+        self.sent = self.skipped = self.unfit = 0
+        self._first_fault = ""
+
+    def result(self) -> dict[str, Any]:
+        """`RESULT`, but for refused."""
+        own = {"partition": self._partition, "sent": self.sent, "skipped": self.skipped}
+        return own | {"unfit": self.unfit, "first_fault": self._first_fault}
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> None:
+        """Raises Refused before anything wrong is committed."""
+        with fenced_states(self._plan.kafka, self._state, [self._partition]) as producers:
+            producer = producers[self._partition]
+            consumer = _consumers.get(self._route.query)
+            if consumer is None:
+                consumer = _consumers[self._route.query] = position_reader(self._plan.kafka, self._state)
+            if self._is_written(consumer):
+                self.skipped = sum(batch.num_rows for batch in batches)
+                return
+            producer.begin_transaction()
+            try:
+                for batch in batches:
+                    self._send(producer, batch)
+                # All rows came, or `batches` had raised.
+                commit_note(producer, consumer, self._state, self._partition, self._note)
+            except BaseException:
+                abort(producer)
+                raise
+
+    def _is_written(self, consumer: Consumer) -> bool:
+        """Whether the records of this batch are in the topic. Raises Refused if they may be neither written nor skipped."""
+        topic, partition = self._route.target, self._partition
+        found = committed_positions(consumer, topic, [partition]).get(partition)
+        before = None if found is None else StateNote.of(found.metadata)
+        where = f"state partition {partition} of {self._route.query}"
+        if before is None or before.run != self._note.run:
+            other = "no run" if before is None else f"the run {before.run}"
+            raise Refused(f"{where} has the position of {other}, and this is {self._note.run}: start again")
+        if before.epoch > self._note.epoch:
+            raise Refused(
+                f"another process has taken {where} over (epoch {before.epoch} of the lease, this one has {self._note.epoch}): "
+                "this one stops"
+            )
+        if before.batch not in (self._note.batch - 1, self._note.batch):
+            raise Refused(
+                f"{where} has written batch {before.batch}, and this is batch {self._note.batch}: the checkpoint is of another time. "
+                "Start again, which says what to do"
+            )
+        return before.batch == self._note.batch
+
+    def _send(self, producer: Producer, batch: pa.RecordBatch) -> None:
+        columns = [batch.column(name).to_pylist() for name in _COLUMNS]
+        of_batch = f"/{self._note.run}/{self._note.batch}".encode()
+        for key, value, ce_time, fault in zip(*columns, strict=True):
+            if fault:
+                self.unfit += 1
+                self._first_fault = self._first_fault or f"{key!r:.200}: {fault}"
+                continue
+            headers: list[tuple[str, str | bytes | None]] = [("ce_id", key + of_batch), ("ce_time", ce_time)]
+            headers += self._constant
+            while True:
+                try:
+                    producer.produce(self._route.target, value, key, headers=headers)
+                    break
+                except BufferError:
+                    producer.poll(0.05)
+            self.sent += 1

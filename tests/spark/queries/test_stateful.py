@@ -1,0 +1,275 @@
+"""Aggregates on the real stack, against an oracle in plain Python."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+import threading
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+from contracts.definitions.catalog import Catalog
+from contracts.records.headers import headers_of
+from contracts.servers.ranges import OffsetRange
+from contracts.servers.registry import Registry
+from contracts.servers.s3 import s3_client
+from contracts.settings import KafkaSettings
+from spark.derivation.derivation import route
+from spark.pipelines.delays_by_origin import delays_by_origin
+from spark.queries import stateful
+from spark.queries.stateful import Stateful
+from spark.runtime.errors import StateLost
+from spark.runtime.lifecycle import Lifecycle
+from spark.runtime.settings import SparkSettings
+from spark.sinks.kafka.state_transaction import fenced_states, state_route
+from spark.sinks.kafka.transaction import committed_positions, position_reader
+from spark.sources.kafka import read_ranges
+from tests.spark.examples import DEPARTED, Topics, a_departure, body, framed
+from tests.spark.live_query import events
+
+DELAYS = delays_by_origin.target
+_TEN = datetime(2013, 1, 1, 10, 0, tzinfo=UTC)
+_LATE_AFTER = timedelta(hours=2)
+_WINDOW = timedelta(minutes=15)
+
+Departure = tuple[str, int, int]
+"""Origin, minutes after ten, minutes of delay."""
+
+
+@pytest.fixture
+def topics(settings: SparkSettings, catalog: Catalog, registry: Registry) -> Iterator[Topics]:
+    with Topics(settings, catalog, registry, names=(DEPARTED, DELAYS)) as made:
+        yield made
+
+
+class Query:
+    """The pipeline over the topics of a test; each start is a process of its own would be."""
+
+    def __init__(self, spark: SparkSession, settings: SparkSettings, registry: Registry, topics: Topics) -> None:
+        self._made = (spark, settings, registry)
+        self.topics = topics
+        self.prefix = f"checkpoints/{delays_by_origin.name}/{topics.catalog.topic(DELAYS).name}"
+        self._s3, self._bucket = s3_client(settings.s3), settings.s3.bucket
+
+    @contextmanager
+    def running(self, **live: object) -> Iterator[Any]:
+        spark, settings, registry = self._made
+        chosen = settings.model_copy(update={"live": settings.live.model_copy(update=live)})
+        lifecycle = Lifecycle()
+        query = Stateful(spark, delays_by_origin, chosen, self.topics.catalog, registry, lifecycle).start()
+        try:
+            yield query
+        finally:
+            lifecycle.stopping.set()
+            query.stop()
+
+    def take_in(self, **live: object) -> None:
+        with self.running(**live) as query:
+            query.processAllAvailable()
+
+    def files(self, folder: str = "") -> list[str]:
+        found = self._s3.list_objects_v2(Bucket=self._bucket, Prefix=f"{self.prefix}/")
+        keys = [each["Key"] for each in found.get("Contents", [])]
+        return [key for key in keys if folder in key and not key.endswith("/")]
+
+    def remove(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            self._s3.delete_object(Bucket=self._bucket, Key=key)
+
+    def taken_in(self) -> dict[int, int]:
+        """The offsets of the pipeline's group, of the partitions that it has one for."""
+        made = route(delays_by_origin, self.topics.catalog)
+        with closing(position_reader(self._made[1].kafka.client_config(), made)) as reader:
+            found = committed_positions(reader, made.source, [0, 1])
+        return {partition: at.offset for partition, at in found.items() if at.offset}
+
+    def send(self, *departures: Departure, partition: int = 0) -> None:
+        values = [framed(self.topics.schema_ids[DEPARTED], body(_departure(each))) for each in departures]
+        self.topics.send(*values, partition=partition)
+
+    def newest(self) -> dict[str, dict[str, Any]]:
+        return {event["window_id"]: event for event, _, _ in events(self.topics, DELAYS)}
+
+    def ids(self) -> list[bytes]:
+        return [headers["ce_id"] for _, headers, _ in events(self.topics, DELAYS)]
+
+    def late(self) -> list[dict[str, bytes | None]]:
+        name = self.topics.catalog.topic(DELAYS).late_topic
+        assert name is not None
+        return [dict(headers_of(message)) for message in self.topics.read(name)]
+
+
+@pytest.fixture
+def query(spark: SparkSession, settings: SparkSettings, registry: Registry, topics: Topics) -> Query:
+    return Query(spark, settings, registry, topics)
+
+
+def _departure(of: Departure) -> dict[str, Any]:
+    origin, minutes, delay = of
+    return a_departure(origin=origin, departed_at=_TEN + timedelta(minutes=minutes), departure_delay_minutes=delay)
+
+
+def _oracle(departures: Sequence[Departure]) -> dict[str, dict[str, Any]]:
+    groups = defaultdict(list)
+    for origin, minutes, delay in departures:
+        begins_at = _TEN + timedelta(minutes=minutes // 15 * 15)
+        groups[origin, begins_at].append(delay)
+    return {
+        (window_id := f"{origin}/{begins_at:%Y-%m-%dT%H:%M:%SZ}"): {
+            "window_id": window_id,
+            "origin": origin,
+            "begins_at": begins_at,
+            "ends_at": begins_at + _WINDOW,
+            "departures": len(delays),
+            "delay_mean_minutes": statistics.fmean(delays),
+            "delay_p95_minutes": _percentile(sorted(delays)),
+            "is_final": False,
+        }
+        for (origin, begins_at), delays in groups.items()
+    }
+
+
+def _percentile(ordered: Sequence[int]) -> float:
+    """Interpolated as Spark does it, to the last bit."""
+    at = 0.95 * (len(ordered) - 1)
+    low, high = math.floor(at), math.ceil(at)
+    return float(ordered[low]) if low == high else (high - at) * ordered[low] + (at - low) * ordered[high]
+
+
+FIRST: list[Departure] = [("EWR", 0, 5), ("EWR", 14, 7), ("EWR", 15, 60), ("JFK", 3, -4), ("LGA", 29, 0)]
+SECOND: list[Departure] = [("EWR", 1, 300), ("JFK", 44, 12), ("JFK", 45, 13)]
+
+
+def test_each_window_holds_what_its_events_say(query: Query) -> None:
+    query.send(*FIRST)
+    query.send(*SECOND, partition=1)
+    query.take_in()
+    assert query.newest() == _oracle([*FIRST, *SECOND])
+    query.send(*SECOND, partition=1)
+    query.take_in()
+    assert query.newest() == _oracle([*FIRST, *SECOND, *SECOND])
+    assert len(set(query.ids())) == len(query.ids())
+
+
+def test_a_bad_record_and_a_late_one_are_set_aside_and_the_others_counted(query: Query) -> None:
+    later = [("EWR", 300, 1), ("JFK", 290, 2)]
+    query.send(*FIRST)
+    query.take_in()
+    query.send(*later)
+    query.topics.send(b"junk", partition=1)
+    query.take_in()
+    # The newest is of 15:00, so windows that end by 13:00 are over.
+    query.send(("EWR", 3, 9), ("EWR", 179, 9), ("EWR", 180, 9), partition=1)
+    query.take_in()
+    assert query.newest() == _oracle([*FIRST, *later, ("EWR", 180, 9)])
+    raw = query.topics.departed.name
+    assert [headers["ce_id"] for headers in query.late()] == [f"{raw}/1/{offset}".encode() for offset in (1, 2)]
+    assert [message.value() for message in query.topics.read(query.topics.departed.dead_letter_topic)] == [b"junk"]
+
+
+def test_records_are_read_again_only_where_one_was_set_aside(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    again: list[int] = []
+
+    def counted(spark: SparkSession, kafka: KafkaSettings, ranges: Sequence[OffsetRange]) -> DataFrame:
+        again.append(sum(each.end - each.start for each in ranges))
+        return read_ranges(spark, kafka, ranges)
+
+    monkeypatch.setattr(stateful, "read_ranges", counted)
+    query.send(*FIRST)
+    query.take_in()
+    query.send(*SECOND)
+    with query.running() as running:
+        running.processAllAvailable()
+        assert again == []
+        query.topics.send(b"junk")
+        running.processAllAvailable()
+        assert again == [1]
+        query.send(*SECOND)
+        running.processAllAvailable()
+    assert again == [1]
+    query.send(*FIRST)
+    query.take_in(read_once=False)
+    assert again == [1, len(FIRST)]
+    assert query.taken_in() == {0: 2 * len(FIRST) + 2 * len(SECOND) + 1}
+
+
+def test_a_batch_whose_commit_is_gone_runs_again_and_writes_nothing(query: Query) -> None:
+    query.send(*FIRST)
+    query.take_in()
+    before = query.ids()
+    query.remove([max(query.files("/commits/"), key=lambda key: int(key.rpartition("/")[2]))])
+    query.take_in()
+    assert query.ids() == before
+    query.send(*SECOND)
+    query.take_in()
+    assert query.newest() == _oracle([*FIRST, *SECOND])
+
+
+def test_a_batch_that_was_cut_off_between_two_partitions_is_finished(query: Query, settings: SparkSettings) -> None:
+    query.send(*FIRST)
+    query.take_in()
+    state = state_route(route(delays_by_origin, query.topics.catalog))
+    stop = threading.Event()
+
+    def fence() -> None:
+        while not stop.is_set():
+            with fenced_states(settings.kafka.client_config(), state, [1]):
+                pass
+
+    thread = threading.Thread(target=fence)
+    many = [(origin, 16 + number, number) for origin in ("EWR", "JFK", "LGA") for number in range(40)]
+    with query.running() as running:
+        thread.start()
+        try:
+            query.send(*many)
+            with pytest.raises(StreamingQueryException):
+                running.processAllAvailable()
+        finally:
+            stop.set()
+            thread.join()
+    cut_off = query.ids()
+    query.take_in()
+    assert query.newest() == _oracle([*FIRST, *many])
+    assert len(set(query.ids())) == len(query.ids()) > len(cut_off)
+
+
+def test_without_its_state_it_does_not_start_until_told_how(query: Query) -> None:
+    query.send(*FIRST)
+    query.take_in()
+    query.remove(query.files())
+    with pytest.raises(StateLost, match=r"is gone\. Set HEADRACE_LIVE__ON_STATE_LOSS=rebuild"), query.running():
+        pass
+    query.send(*SECOND)
+    query.take_in(on_state_loss="rebuild")
+    assert query.newest() == _oracle([*FIRST, *SECOND])
+    query.remove(query.files())
+    query.send(*SECOND)
+    query.take_in(on_state_loss="begin-anew")
+    assert query.newest() == _oracle([*FIRST, *SECOND]) | _oracle(SECOND)
+
+
+def test_an_older_checkpoint_is_refused(query: Query) -> None:
+    query.send(*FIRST)
+    query.take_in()
+    query.send(*SECOND)
+    query.take_in()
+    query.remove([key for key in query.files() if key.rpartition("/")[2] not in ("0", "metadata")])
+    with pytest.raises(StateLost, match="goes on with batch"), query.running():
+        pass
+
+
+def test_headers_say_who_made_it(query: Query) -> None:
+    query.send(*FIRST)
+    query.take_in()
+    _, headers, message = events(query.topics, DELAYS)[0]
+    assert headers["ce_source"] == b"/spark/delays_by_origin"
+    assert headers["ce_id"].startswith(bytes(message.key() or b"") + b"/")
+    assert json.loads(json.dumps(headers["ce_time"].decode())).endswith("Z")
