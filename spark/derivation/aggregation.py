@@ -23,6 +23,7 @@ from spark.runtime.internals.plans import (
     NotRowByRow,
     aggregation,
     carrying,
+    column_id,
     expressions,
     frame_of,
     items,
@@ -31,8 +32,14 @@ from spark.runtime.internals.plans import (
 )
 from spark.sinks.kafka.sink import LATE, ToRows, outgoing
 
+REASON = "__reason"
+"""The column by whose filter bad records are left out of a stream."""
+
 FINAL = "is_final"
 """The platform's field of an aggregate: whether nothing can change it any more."""
+
+_AHEAD = "1 HOUR"
+"""As far as the brokers let the time of a record be ahead of theirs, and less than any event may be late."""
 
 _IN_ORDER = ("First", "Last", "CollectList", "ListAgg", "AnyValue", "ApproximatePercentile")
 _SKETCHES = ("ApproxTopK", "KllSketch", "HllSketch", "ThetaSketch", "BloomFilter")
@@ -58,8 +65,24 @@ class Aggregation:
 
     def groups(self, raw: DataFrame, schemas: WriterSchemas) -> DataFrame:
         """A stream of raw records to one of groups, as the function names their fields."""
-        good = events(raw, schemas).where(F.col("__reason").isNull()).select(self._names)
+        # Of a streaming query this is the time of the batch, which its checkpoint keeps.
+        decoded = self._without_future(events(raw, schemas), F.current_timestamp())
+        good = decoded.where(F.col(REASON).isNull()).select(self._names)
         return self._pipeline(good.withWatermark(self._source.occurred_at, self._late_after))
+
+    def _without_future(self, decoded: DataFrame, now: Column) -> DataFrame:
+        """An event from the future is bad: by it alone all others would be late."""
+        occurred_at = F.col(self._source.occurred_at)
+        is_ahead = F.col(REASON).isNull() & (occurred_at > now + F.expr(f"INTERVAL {_AHEAD}"))
+        error = F.concat(
+            F.lit(f"{self._source.occurred_at} is "), _text(occurred_at), F.lit(f", more than {_AHEAD} after the time of its batch, "), _text(now)
+        )  # fmt: skip
+        return decoded.withColumns(
+            {
+                REASON: F.when(is_ahead, "FromTheFuture").otherwise(F.col(REASON)),
+                "__error": F.when(is_ahead, error).otherwise(F.col("__error")),
+            }
+        )
 
     def to_rows(self, made: DataFrame) -> DataFrame:
         """Groups to `key` binary, `value` binary, `ce_time` string and `fault` string: why a group can't be a record, empty if it can."""
@@ -80,19 +103,19 @@ class Aggregation:
         )
         return rows.withColumn("fault", F.coalesce(fault, F.lit(""))).drop("lacking")
 
-    def aside(self, schemas: WriterSchemas, watermark_ms: int) -> ToRows:
-        """Raw records to rows of `spark.sinks.kafka.sink.outgoing`: the bad ones, and those whose window had ended by the watermark, milliseconds
-        since 1970, with the reason LATE.
+    def aside(self, schemas: WriterSchemas, watermark_ms: int, batch_ms: int) -> ToRows:
+        """Raw records to rows of `spark.sinks.kafka.sink.outgoing`: the bad ones, and those whose window had ended by the watermark, with the
+        reason LATE. The watermark and the time of the batch are milliseconds since 1970.
         """
-        watermark = F.timestamp_millis(F.lit(watermark_ms))
+        watermark, now = (F.timestamp_millis(F.lit(each)) for each in (watermark_ms, batch_ms))
 
         def rows(raw: DataFrame) -> DataFrame:
-            decoded = events(raw, schemas)
+            decoded = self._without_future(events(raw, schemas), now)
             given = decoded.select(self._names)
             node = aggregation(self._pipeline(given))
-            windowed = carrying(frame_of(raw.sparkSession, node.child()), given, decoded, "__reason")
-            window = F.col(_window(node))
-            is_late = F.col("__reason").isNull() & (window["end"] <= watermark)
+            windowed = carrying(frame_of(raw.sparkSession, node.child()), given, decoded, REASON)
+            window = F.col(str(_window(node)))
+            is_late = F.col(REASON).isNull() & (window["end"] <= watermark)
             late = F.concat(
                 F.lit("the window from "), _text(window["start"]), F.lit(" to "), _text(window["end"]),
                 F.lit(" had ended for good: the watermark was "), _text(watermark),
@@ -100,9 +123,9 @@ class Aggregation:
             told = windowed.withColumns(
                 {
                     "__error": F.when(is_late, late).otherwise(F.col("__error")),
-                    "__reason": F.when(is_late, LATE).otherwise(F.col("__reason")),
+                    REASON: F.when(is_late, LATE).otherwise(F.col(REASON)),
                 }
-            ).where(F.col("__reason").isNotNull())
+            ).where(F.col(REASON).isNotNull())
             return outgoing(told, F.lit(None).cast("binary"), F.lit(""))
 
         return rows
@@ -123,19 +146,22 @@ def _check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> list[st
     made = called(pipeline, given)
     check_names(pipeline, [name for name in made.columns if name != FINAL])
     check_wanted(spark, pipeline, catalog, made, (FINAL,))
-    _check_steps(pipeline, made)
+    _check_steps(pipeline, made, given, catalog.topic(pipeline.source).occurred_at)
     return given.columns
 
 
-def _check_steps(pipeline: Pipeline, made: DataFrame) -> None:
+def _check_steps(pipeline: Pipeline, made: DataFrame, given: DataFrame, occurred_at: str) -> None:
     try:
         found = aggregation(made)
     except NotRowByRow as error:
         raise PipelineUnfit(
             f"{pipeline.name} has {error}, and the contract of {pipeline.target} says records: aggregate: group once"
         ) from error
-    _window(found, pipeline.name)
     for node in nodes(made):
+        if node.nodeName() == "Expand":
+            raise PipelineUnfit(
+                f"{pipeline.name} has windows that overlap, which an aggregate can't have yet: leave the slide out"
+            )
         if node.nodeName() not in (*PASSING_ON, FILTER, "Aggregate", "LogicalRDD", "LocalRelation"):
             raise PipelineUnfit(
                 f"{pipeline.name} has a step {node.nodeName()}, which an aggregate can't have yet: filter, compute and group by a window"
@@ -143,6 +169,7 @@ def _check_steps(pipeline: Pipeline, made: DataFrame) -> None:
         for each in expressions(node):
             check_expression(pipeline, each)
             _check_order(pipeline, each)
+    _check_window(pipeline, found, occurred_at, column_id(given, occurred_at))
 
 
 def _check_order(pipeline: Pipeline, each: Any) -> None:
@@ -156,15 +183,26 @@ def _check_order(pipeline: Pipeline, each: Any) -> None:
         )
 
 
-def _window(node: Any, name: str = "") -> str:
+def _check_window(pipeline: Pipeline, node: Any, occurred_at: str, number: int) -> None:
+    """`number` is the id of the column with the time of the events, which alone has a watermark."""
+    name, cure = _window(node), f'group by F.window("{occurred_at}", …)'
+    if name is None:
+        raise PipelineUnfit(f"{pipeline.name} groups by no window, so its state would grow for ever: {cure}, too")
+    made = [each for each in items(node.child().expressions()) if kind_of(each) == "Alias" and each.name() == name]
+    if {column.exprId().id() for each in made for column in items(each.references().toSeq())} != {number}:
+        raise PipelineUnfit(
+            f"{pipeline.name} groups by a window that is not over {occurred_at} alone, the time of its events by the contract of "
+            f"{pipeline.source}, so it would never end: {cure}, in one step with the grouping"
+        )
+
+
+def _window(node: Any) -> str | None:
     """The column of an aggregation that is the window of time which it groups by."""
     for each in items(node.groupingExpressions()):
         kind = json.loads(each.dataType().json())
         if isinstance(kind, dict) and [field["name"] for field in kind.get("fields", ())] == ["start", "end"]:
             return str(each.name())
-    raise PipelineUnfit(
-        f"{name} groups by no window, so its state would grow for ever: group by F.window over the event's own time, too"
-    )
+    return None
 
 
 def _text(instant: Column) -> Column:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 
-from spark.runtime.metrics import DEAD_LETTERS, LATENCY, UNMATCHED
+from spark.runtime.metrics import DEAD_LETTERS, LATE, LATENCY, UNMATCHED
 from spark.sinks.kafka.sink import Written
 
 
 def count_rows(query: str, written: Written) -> None:
     """Take in what `live` has written, without the times."""
     DEAD_LETTERS.labels(query).inc(written.dead_letters)
+    if written.late:
+        LATE.labels(query).inc(written.late)
     for name, count in written.unmatched.items():
         UNMATCHED.labels(query, name).inc(count)
 

@@ -19,7 +19,7 @@ from spark.pipeline import Pipeline
 from spark.queries.live import Live
 from spark.queries.real_time import RealTime
 from spark.queries.stateful import Stateful
-from spark.runtime.errors import StopRequested
+from spark.runtime.errors import PipelineUnfit, StopRequested
 from spark.runtime.internals.java import java_process, serve_callbacks
 from spark.runtime.lease import Lease
 from spark.runtime.lifecycle import Lifecycle
@@ -39,6 +39,12 @@ def run_pipelines(pipelines: Sequence[Pipeline], settings: SparkSettings, catalo
     """Run them until asked to stop; one that fails stops all. Raises what ends it: TopicUnfit, TakenOver, QueryFailed, PositionsDisagree,
     PipelineUnfit, SparkMoved and others.
     """
+    if settings.live.mode != Mode.EXACTLY_ONCE and (
+        unfit := [each.name for each in pipelines if catalog.topic(each.target).is_aggregate]
+    ):
+        raise PipelineUnfit(
+            f"{', '.join(unfit)} aggregates, which is done in exactly-once mode only: leave HEADRACE_LIVE__MODE out"
+        )
     lifecycle = Lifecycle()
     runs = [_Run(pipeline, settings, catalog, lifecycle) for pipeline in pipelines]
     written = [topic for run in runs for topic in (run.route.target, run.route.dead_letters)]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from contracts.definitions.catalog import Catalog
 from contracts.servers.registry import Registry
-from spark.derivation.aggregation import Aggregation
+from spark.derivation.aggregation import REASON, Aggregation
 from spark.derivation.derivation import route, target_schema
 from spark.pipeline import Pipeline
 from spark.queries.counts import count_rows
@@ -18,7 +20,7 @@ from spark.runtime.internals.dropped import has_dropped
 from spark.runtime.internals.plans import settled
 from spark.runtime.lifecycle import Lifecycle
 from spark.runtime.settings import SparkSettings
-from spark.sinks.kafka.aggregates import Aggregates
+from spark.sinks.aggregates.sink import Aggregates
 from spark.sinks.kafka.exactly_once import ExactlyOnceSink
 from spark.sources.checkpoint_offsets import CheckpointOffsets
 from spark.sources.kafka import read_ranges, read_topic
@@ -79,6 +81,8 @@ class Stateful:
 
         Raises what ends it: QueryFailed, StateLost, PositionsDisagree, TakenOver, SinkRefused.
         """
+        for sink in (self._sink, self._aside):
+            threading.Thread(target=sink.keep_offsets, args=[self._lifecycle], name="keep-offsets", daemon=True).start()
         while not self._lifecycle.stopping.is_set():
             query = self.start()
             try:
@@ -139,11 +143,12 @@ class Stateful:
         ]
         if not ranges:
             return
-        if self._settings.live.read_once and self._query is not None and not has_dropped(self._query, "__reason"):
+        if self._settings.live.read_once and self._query is not None and not has_dropped(self._query, REASON):
             self._aside.pass_over(ranges)
             return
         # An operator compares what comes with the watermark of the batch before.
-        watermark_ms = self._checkpoints.watermark_ms(self._folder, batch_id - 1)
+        watermark_ms, _ = self._checkpoints.times_ms(self._folder, batch_id - 1)
+        _, batch_ms = self._checkpoints.times_ms(self._folder, batch_id)
         raw = settled(read_ranges(self._session, self._settings.kafka, ranges))
-        rows = self._aggregation.aside(self._schemas.current, watermark_ms)
+        rows = self._aggregation.aside(self._schemas.current, watermark_ms, batch_ms)
         count_rows(self._name, self._aside.write(raw, rows, offset_ranges(raw)))

@@ -6,6 +6,7 @@ import json
 import math
 import time
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 from prometheus_client import Counter, Gauge
@@ -23,6 +24,10 @@ LATENCY = Gauge(
     ["query", "of"],
 )
 DEAD_LETTERS = Counter("headrace_dead_letters", "Records that could not be decoded.", ["query"])
+LATE = Counter("headrace_late_records", "Records that came too late for an aggregate.", ["query"])
+STATE_ROWS = Gauge("headrace_state_rows", "Groups that an aggregate still holds.", ["query"])
+STATE_BYTES = Gauge("headrace_state_memory_bytes", "Memory of an aggregate's state.", ["query"])
+WATERMARK = Gauge("headrace_watermark_seconds", "Windows that end before are over, seconds since 1970.", ["query"])
 UNMATCHED = Counter("headrace_unmatched_rows", "Lookups that had no row.", ["query", "lookup"])
 RESTARTS = Counter("headrace_query_restarts", "Times that a query failed and was started again.", ["query"])
 REGISTRY_AWAY = Gauge("headrace_registry_unavailable", "1 while the schema registry does not answer.", ["subject"])
@@ -65,6 +70,11 @@ class Progress:
         INPUT_RATE.labels(name).set(_number(newest.inputRowsPerSecond))
         PROCESSING_RATE.labels(name).set(_number(newest.processedRowsPerSecond))
         BATCH_DURATION.labels(name).set(newest.batchDuration / 1000)
+        if newest.stateOperators:
+            STATE_ROWS.labels(name).set(sum(each.numRowsTotal for each in newest.stateOperators))
+            STATE_BYTES.labels(name).set(sum(each.memoryUsedBytes for each in newest.stateOperators))
+        if (watermark := newest.eventTime.get("watermark")) is not None:
+            WATERMARK.labels(name).set(datetime.fromisoformat(watermark).timestamp())
         for topic, partition, lag in _lags(newest):
             LAG.labels(name, topic, partition).set(lag)
 

@@ -58,12 +58,12 @@ class CheckpointOffsets:
         # A partition that was added is read from its first record on.
         return [OffsetRange(topic, partition, starts.get(partition, 0), end) for partition, end in sorted(ends.items())]
 
-    def watermark_ms(self, folder: str, batch: int) -> int:
-        """The watermark of a batch, milliseconds since 1970; 0 of one before the first."""
+    def times_ms(self, folder: str, batch: int) -> tuple[int, int]:
+        """The watermark of a batch, and the time at which it was planned, milliseconds since 1970; 0 of one before the first."""
         if batch < 0:
-            return 0
-        lines = self._lines(f"{folder}/offsets/{batch}")
-        return int(json.loads(lines[1])["batchWatermarkMs"])
+            return 0, 0
+        said = json.loads(self._lines(f"{folder}/offsets/{batch}")[1])
+        return int(said["batchWatermarkMs"]), int(said["batchTimestampMs"])
 
     def began(self, topic: str) -> dict[int, int]:
         """The offsets at which the query began to read; empty if it never did."""

@@ -58,6 +58,11 @@ def kind_of(expression: Any) -> str:
     return str(expression.getClass().getSimpleName())
 
 
+def column_id(frame: DataFrame, name: str) -> int:
+    """The id of a column, which a column that is made of it by the same name has not."""
+    return _ids(frame)[name]
+
+
 def unchanged(made: DataFrame, source: DataFrame) -> frozenset[str]:
     """The columns of `made` that are those of `source` with the same name, as they were there."""
     there = _ids(source)

@@ -6,7 +6,7 @@ import functools
 import json
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -163,21 +163,7 @@ class ExactlyOnceSink:
 
     def keep_offsets(self, lifecycle: Lifecycle) -> None:
         """Commit the positions again every hour, until it is stopping: brokers forget those that nobody renews for days."""
-        pause = _KEEP_SECONDS
-        while not lifecycle.stopping.wait(pause):
-            try:
-                # Between batches only, or it would fence the sink's own tasks.
-                with self._writing:
-                    if lifecycle.lease is not None:
-                        # One that slept would fence who has taken over.
-                        lifecycle.lease.check()
-                    self.renew_offsets()
-                pause = _KEEP_SECONDS
-            except TakenOver:
-                return  # which the queries find out as well
-            except (KafkaException, BotoCoreError, ClientError) as error:
-                _log.warning("offsets not renewed", query=self._route.query, error=str(error))
-                pause = _KEEP_AGAIN_SECONDS
+        keep_offsets(lifecycle, self._route.query, self._writing, self.renew_offsets)
 
     def renew_offsets(self) -> None:
         """Commit every position of the group again, each in a transaction of its partition's own producer."""
@@ -191,6 +177,24 @@ class ExactlyOnceSink:
                         commit_position(producers[partition], consumer, position)
         finally:
             consumer.close()
+
+
+def keep_offsets(lifecycle: Lifecycle, query: str, writing: threading.Lock, renew: Callable[[], None]) -> None:
+    """Call `renew` every hour, until it is stopping; between batches only, or it would fence the sink's own tasks."""
+    pause = _KEEP_SECONDS
+    while not lifecycle.stopping.wait(pause):
+        try:
+            with writing:
+                if lifecycle.lease is not None:
+                    # One that slept would fence who has taken over.
+                    lifecycle.lease.check()
+                renew()
+            pause = _KEEP_SECONDS
+        except TakenOver:
+            return  # which the queries find out as well
+        except (KafkaException, BotoCoreError, ClientError) as error:
+            _log.warning("offsets not renewed", query=query, error=str(error))
+            pause = _KEEP_AGAIN_SECONDS
 
 
 def _together(results: Sequence[Mapping[str, Any]]) -> Written:

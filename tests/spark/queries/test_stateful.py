@@ -29,7 +29,7 @@ from spark.queries.stateful import Stateful
 from spark.runtime.errors import StateLost
 from spark.runtime.lifecycle import Lifecycle
 from spark.runtime.settings import SparkSettings
-from spark.sinks.kafka.state_transaction import fenced_states, state_route
+from spark.sinks.aggregates.state_transaction import fenced_states, state_route
 from spark.sinks.kafka.transaction import committed_positions, position_reader
 from spark.sources.kafka import read_ranges
 from tests.spark.examples import DEPARTED, Topics, a_departure, body, framed
@@ -173,6 +173,23 @@ def test_a_bad_record_and_a_late_one_are_set_aside_and_the_others_counted(query:
     raw = query.topics.departed.name
     assert [headers["ce_id"] for headers in query.late()] == [f"{raw}/1/{offset}".encode() for offset in (1, 2)]
     assert [message.value() for message in query.topics.read(query.topics.departed.dead_letter_topic)] == [b"junk"]
+
+
+def test_an_event_from_the_future_is_a_dead_letter_and_makes_no_other_one_late(query: Query) -> None:
+    value = body(a_departure(departed_at=datetime(9999, 1, 1, tzinfo=UTC)))
+    query.topics.send(framed(query.topics.schema_ids[DEPARTED], value))
+    query.send(*FIRST)
+    query.take_in()
+    query.send(*SECOND)
+    query.take_in()
+    assert query.newest() == _oracle([*FIRST, *SECOND])
+    (letter,) = query.topics.read(query.topics.departed.dead_letter_topic)
+    told = dict(headers_of(letter))
+    assert told["__connect.errors.exception.class.name"] == b"FromTheFuture"
+    assert b"departed_at is 9999-01-01T00:00:00Z, more than 1 HOUR after" in (
+        told["__connect.errors.exception.message"] or b""
+    )
+    assert query.late() == []
 
 
 def test_records_are_read_again_only_where_one_was_set_aside(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:

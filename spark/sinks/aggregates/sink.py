@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import json
+import threading
 import uuid
 from collections.abc import Callable, Mapping
 
 import prometheus_client
 import structlog
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer
 from pyspark.sql import DataFrame
 
 from contracts.servers.brokers import partitions_of
 from contracts.settings import KafkaSettings
 from spark.runtime.errors import SinkRefused, StateLost, TakenOver
+from spark.runtime.lifecycle import Lifecycle
 from spark.runtime.settings import OnStateLoss
-from spark.sinks.kafka.sink import Route
-from spark.sinks.kafka.state_note import StateNote
-from spark.sinks.kafka.state_transaction import (
+from spark.sinks.aggregates.state_note import StateNote
+from spark.sinks.aggregates.state_transaction import (
     StatePlan,
     batch_given,
     commit_note,
@@ -25,7 +26,9 @@ from spark.sinks.kafka.state_transaction import (
     sending,
     state_route,
 )
-from spark.sinks.kafka.transaction import abort, committed_positions, position_reader
+from spark.sinks.kafka.exactly_once import keep_offsets
+from spark.sinks.kafka.sink import Route
+from spark.sinks.kafka.transaction import committed_positions, position_reader
 from spark.sources.checkpoint_offsets import CheckpointOffsets
 
 UNFIT = prometheus_client.Counter(
@@ -46,6 +49,7 @@ class Aggregates:
         self._kafka, self._epoch, self._on_state_loss = kafka.client_config(), epoch, on_state_loss
         self._route, self._state = route, state_route(route)
         self._run = ""
+        self._writing = threading.Lock()
 
     def begin(self, checkpoints: CheckpointOffsets, prefix: str) -> tuple[str, bool]:
         """The run to go on with, and whether it is a new one that reads from the first record on; `prefix` is the folder of its checkpoint's.
@@ -76,7 +80,8 @@ class Aggregates:
                     _log.error("state lost", query=self._route.query, lost=fault, then=self._on_state_loss)
                 self._run = uuid.uuid4().hex[:8]
                 for partition in partitions:
-                    self._begin(producers[partition], reader, partition)
+                    note = StateNote(self._epoch, self._run, -1)
+                    commit_note(producers[partition], reader, self._state, partition, note)
         finally:
             reader.close()
         return self._run, fault is None or self._on_state_loss == "rebuild"
@@ -87,7 +92,7 @@ class Aggregates:
         Raises SinkRefused if a task found that writing would lose or double records.
         """
         plan = StatePlan(self._kafka, self._route, self._epoch, self._run)
-        with batch_given(batch.sparkSession.sparkContext, batch_id):
+        with self._writing, batch_given(batch.sparkSession.sparkContext, batch_id):
             # Not `collect`: a result that is cut short would be taken for the whole.
             found = sending(to_rows(batch), plan).toArrow().column(0).to_pylist()
         results = [json.loads(str(text)) for text in found]
@@ -101,18 +106,25 @@ class Aggregates:
             _log.error("groups that can't be records were left out", query=self._route.query, groups=unfit, first=first)
         return sum(result["sent"] for result in results)
 
+    def keep_offsets(self, lifecycle: Lifecycle) -> None:
+        """Commit the positions again every hour, until it is stopping: brokers forget those that nobody renews for days."""
+        keep_offsets(lifecycle, self._state.query, self._writing, self.renew_offsets)
+
+    def renew_offsets(self) -> None:
+        """Commit every position of the state again, each in a transaction of its partition's own producer."""
+        reader = position_reader(self._kafka, self._state)
+        try:
+            partitions = partitions_of(reader, self._route.target, _TIMEOUT_SECONDS)
+            with fenced_states(self._kafka, self._state, partitions) as producers:
+                for partition, note in self._notes(reader, partitions).items():
+                    commit_note(producers[partition], reader, self._state, partition, note)
+        finally:
+            reader.close()
+
     def _notes(self, reader: Consumer, partitions: list[int]) -> Mapping[int, StateNote]:
         found = committed_positions(reader, self._route.target, partitions)
         notes = {partition: StateNote.of(at.metadata) for partition, at in found.items()}
         return {partition: note for partition, note in notes.items() if note is not None}
-
-    def _begin(self, producer: Producer, reader: Consumer, partition: int) -> None:
-        producer.begin_transaction()
-        try:
-            commit_note(producer, reader, self._state, partition, StateNote(self._epoch, self._run, -1))
-        except BaseException:
-            abort(producer)
-            raise
 
 
 def _fault(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -22,8 +22,8 @@ from pyspark.sql import DataFrame
 from contracts.servers.brokers import retried
 from spark.runtime.arrow import text
 from spark.runtime.worker_input import map_whole
+from spark.sinks.aggregates.state_note import StateNote
 from spark.sinks.kafka.sink import Route
-from spark.sinks.kafka.state_note import StateNote
 from spark.sinks.kafka.transaction import (
     RESULT,
     Refused,
@@ -102,12 +102,25 @@ def fenced_states(kafka: Mapping[str, str], state: Route, partitions: Iterable[i
         yield producers
 
 
-def commit_note(producer: Producer, consumer: Consumer, route: Route, partition: int, note: StateNote) -> None:
-    """Put the note beside the offset of a state partition, in the open transaction, and commit that."""
-    offsets = [TopicPartition(route.target, partition, note.offset, note.as_metadata())]
+def commit_note(
+    producer: Producer,
+    consumer: Consumer,
+    state: Route,
+    partition: int,
+    note: StateNote,
+    send: Callable[[], object] = lambda: None,
+) -> None:
+    """What `send` sends, and the note beside the offset of a state partition, in one transaction."""
+    offsets = [TopicPartition(state.target, partition, note.offset, note.as_metadata())]
     group = consumer.consumer_group_metadata()
-    retried(lambda: producer.send_offsets_to_transaction(offsets, group, _TIMEOUT_SECONDS), _TRANSACTION_SECONDS)
-    retried(lambda: producer.commit_transaction(_TIMEOUT_SECONDS), _TRANSACTION_SECONDS)
+    producer.begin_transaction()
+    try:
+        send()
+        retried(lambda: producer.send_offsets_to_transaction(offsets, group, _TIMEOUT_SECONDS), _TRANSACTION_SECONDS)
+        retried(lambda: producer.commit_transaction(_TIMEOUT_SECONDS), _TRANSACTION_SECONDS)
+    except BaseException:
+        abort(producer)
+        raise
 
 
 class _Task:
@@ -133,15 +146,13 @@ class _Task:
             if self._is_written(consumer):
                 self.skipped = sum(batch.num_rows for batch in batches)
                 return
-            producer.begin_transaction()
-            try:
+
+            def send() -> None:
+                # It returns if all rows came: else `batches` raise.
                 for batch in batches:
                     self._send(producer, batch)
-                # All rows came, or `batches` had raised.
-                commit_note(producer, consumer, self._state, self._partition, self._note)
-            except BaseException:
-                abort(producer)
-                raise
+
+            commit_note(producer, consumer, self._state, self._partition, self._note, send)
 
     def _is_written(self, consumer: Consumer) -> bool:
         """Whether the records of this batch are in the topic. Raises Refused if they may be neither written nor skipped."""
