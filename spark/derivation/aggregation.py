@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -10,7 +12,7 @@ from pyspark.sql import functions as F
 
 from contracts.definitions.catalog import Catalog
 from contracts.records.limits import DERIVED_BYTES
-from spark.derivation.fitness import called, check_source, check_wanted, event_type
+from spark.derivation.fitness import called, check_source, check_types, check_wanted, event_type
 from spark.derivation.steps import check_expression, check_names
 from spark.pipeline import Pipeline
 from spark.records.decode import events
@@ -29,6 +31,7 @@ from spark.runtime.internals.plans import (
     items,
     kind_of,
     nodes,
+    steps,
 )
 from spark.sinks.kafka.sink import LATE, ToRows, outgoing
 
@@ -38,13 +41,21 @@ REASON = "__reason"
 FINAL = "is_final"
 """The platform's field of an aggregate: whether nothing can change it any more."""
 
-_AHEAD = "1 HOUR"
-"""As far as the brokers let the time of a record be ahead of theirs, and less than any event may be late."""
+_AHEAD_MINUTES = 60
+"""As far as the brokers let the time of a record be ahead of theirs; half of what an event may be late, if that is less."""
 
-_IN_ORDER = ("First", "Last", "CollectList", "ListAgg", "AnyValue", "ApproximatePercentile")
-_SKETCHES = ("ApproxTopK", "KllSketch", "HllSketch", "ThetaSketch", "BloomFilter")
-_ADDING = ("Sum", "Average", "StddevPop", "StddevSamp", "VariancePop", "VarianceSamp", "Skewness", "Kurtosis", "Corr")
-_FLOATING = ("float", "double")
+_WHOLE = ("byte", "short", "integer", "long", "decimal", "tinyint", "smallint", "int", "bigint")
+_COUNTING = ("Count", "Min", "Max", "BitAndAgg", "BitOrAgg", "BitXorAgg", "HyperLogLogPlusPlus", "Percentile")
+"""Functions whose value does not depend on the order of the records, whatever they are given."""
+_ADDING = {"Sum": _WHOLE, "Average": tuple(each for each in _WHOLE if each not in ("long", "bigint"))}
+"""Those for which it does not with inputs of these types. The mean of longs is computed from a sum of doubles."""
+
+
+_OF_A_WINDOW = {
+    *("Alias", "CreateNamedStruct", "Literal", "KnownNullable", "PreciseTimestampConversion", "AttributeReference"),
+    *("Subtract", "Add", "Multiply", "Remainder", "CaseWhen", "LessThan", "Cast"),
+}
+"""What Spark makes a window of a column of. Over anything else it has no watermark."""
 
 
 class Aggregation:
@@ -60,22 +71,24 @@ class Aggregation:
         self._pipeline, self._source = pipeline, source
         self._schema, self._schema_id = catalog.schema(pipeline.target), schema_id
         self._key, self._occurred_at = target.key, target.occurred_at
-        self._late_after = f"{target.derivation.late_after_minutes} minutes"
-        self._names = _check(spark, pipeline, catalog)
+        self._late_after = target.derivation.late_after_minutes
+        self._names, grouping = _check(spark, pipeline, catalog)
+        told = json.dumps([grouping, self._late_after, pipeline.output, catalog.schema(pipeline.source)])
+        self.plan = hashlib.sha256(told.encode()).hexdigest()[:16]
+        """A hash of what the state depends on: how events are read, filtered and grouped."""
 
     def groups(self, raw: DataFrame, schemas: WriterSchemas) -> DataFrame:
         """A stream of raw records to one of groups, as the function names their fields."""
-        # Of a streaming query this is the time of the batch, which its checkpoint keeps.
-        decoded = self._without_future(events(raw, schemas), F.current_timestamp())
-        good = decoded.where(F.col(REASON).isNull()).select(self._names)
-        return self._pipeline(good.withWatermark(self._source.occurred_at, self._late_after))
+        good = self._without_future(events(raw, schemas)).where(F.col(REASON).isNull()).select(self._names)
+        return self._pipeline(good.withWatermark(self._source.occurred_at, f"{self._late_after} minutes"))
 
-    def _without_future(self, decoded: DataFrame, now: Column) -> DataFrame:
+    def _without_future(self, decoded: DataFrame) -> DataFrame:
         """An event from the future is bad: by it alone all others would be late."""
-        occurred_at = F.col(self._source.occurred_at)
-        is_ahead = F.col(REASON).isNull() & (occurred_at > now + F.expr(f"INTERVAL {_AHEAD}"))
+        occurred_at, sent_at = F.col(self._source.occurred_at), F.col("__record.timestamp")
+        ahead = f"{max(1, min(_AHEAD_MINUTES, self._late_after // 2))} minutes"
+        is_ahead = F.col(REASON).isNull() & (occurred_at > sent_at + F.expr(f"INTERVAL {ahead}"))
         error = F.concat(
-            F.lit(f"{self._source.occurred_at} is "), _text(occurred_at), F.lit(f", more than {_AHEAD} after the time of its batch, "), _text(now)
+            F.lit(f"{self._source.occurred_at} is "), _text(occurred_at), F.lit(f", more than {ahead} after the time of the record, "), _text(sent_at)
         )  # fmt: skip
         return decoded.withColumns(
             {
@@ -96,21 +109,22 @@ class Aggregation:
             time.alias("ce_time"),
             lacking.alias("lacking"),
         )
-        size = F.octet_length("key") + F.octet_length("value")
+        # The key is part of the record's id, too.
+        size = 2 * F.octet_length("key") + F.octet_length("value")
         fault = F.when(F.col("lacking") != "", F.concat(F.lit("the schema has no null for "), "lacking")).when(
             size > DERIVED_BYTES,
-            F.concat(F.lit("key and value have "), size, F.lit(f" bytes, and at most {DERIVED_BYTES} fit")),
+            F.concat(F.lit("key, id and value have "), size, F.lit(f" bytes, and at most {DERIVED_BYTES} fit")),
         )
         return rows.withColumn("fault", F.coalesce(fault, F.lit(""))).drop("lacking")
 
-    def aside(self, schemas: WriterSchemas, watermark_ms: int, batch_ms: int) -> ToRows:
-        """Raw records to rows of `spark.sinks.kafka.sink.outgoing`: the bad ones, and those whose window had ended by the watermark, with the
-        reason LATE. The watermark and the time of the batch are milliseconds since 1970.
+    def aside(self, schemas: WriterSchemas, watermark_ms: int) -> ToRows:
+        """Raw records to rows of `spark.sinks.kafka.sink.outgoing`: the bad ones, and those whose window had ended by the watermark, milliseconds
+        since 1970, with the reason LATE.
         """
-        watermark, now = (F.timestamp_millis(F.lit(each)) for each in (watermark_ms, batch_ms))
+        watermark = F.timestamp_millis(F.lit(watermark_ms))
 
         def rows(raw: DataFrame) -> DataFrame:
-            decoded = self._without_future(events(raw, schemas), now)
+            decoded = self._without_future(events(raw, schemas))
             given = decoded.select(self._names)
             node = aggregation(self._pipeline(given))
             windowed = carrying(frame_of(raw.sparkSession, node.child()), given, decoded, REASON)
@@ -131,8 +145,8 @@ class Aggregation:
         return rows
 
 
-def _check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> list[str]:
-    """The fields that the function gets. Raises PipelineUnfit."""
+def _check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> tuple[list[str], list[str]]:
+    """The fields that the function gets, and how it groups, in words. Raises PipelineUnfit."""
     check_source(pipeline, catalog)
     target = catalog.topic(pipeline.target)
     if pipeline.lookups:
@@ -147,7 +161,11 @@ def _check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> list[st
     check_names(pipeline, [name for name in made.columns if name != FINAL])
     check_wanted(spark, pipeline, catalog, made, (FINAL,))
     _check_steps(pipeline, made, given, catalog.topic(pipeline.source).occurred_at)
-    return given.columns
+    check_types(pipeline, catalog, (FINAL,))
+    node = aggregation(made)
+    below = frame_of(spark, node.child())
+    grouping = [str(each.sql()) for step in [node, *steps(below, given)] for each in items(step.expressions())]
+    return given.columns, grouping
 
 
 def _check_steps(pipeline: Pipeline, made: DataFrame, given: DataFrame, occurred_at: str) -> None:
@@ -174,12 +192,15 @@ def _check_steps(pipeline: Pipeline, made: DataFrame, given: DataFrame, occurred
 
 def _check_order(pipeline: Pipeline, each: Any) -> None:
     """Whether a value depends on the order of the records, which is another one each time: a batch that runs again must give the same rows."""
-    kind = kind_of(each)
-    inputs = [str(child.dataType().typeName()) for child in items(each.children())] if kind in _ADDING else []
-    if kind in _IN_ORDER or kind.startswith(_SKETCHES) or set(inputs).intersection(_FLOATING):
+    if kind_of(each) != "AggregateExpression":
+        return
+    function = each.aggregateFunction()
+    kind = kind_of(function)
+    inputs = {str(child.dataType().typeName()).partition("(")[0] for child in items(function.children())}
+    if each.isDistinct() or not (kind in _COUNTING or inputs <= {*_ADDING.get(kind, ())}):
         raise PipelineUnfit(
-            f"{pipeline.name}: {each} depends on the order of the records, which is another one when a batch runs again: use count, min, "
-            "max, percentile, or sums and means of whole numbers or decimals"
+            f"{pipeline.name}: {each} may depend on the order of the records, which is another one when a batch runs again: use count, min, "
+            "max, percentile, approx_count_distinct, sums of whole numbers or decimals, or means of ints or decimals"
         )
 
 
@@ -189,11 +210,19 @@ def _check_window(pipeline: Pipeline, node: Any, occurred_at: str, number: int) 
     if name is None:
         raise PipelineUnfit(f"{pipeline.name} groups by no window, so its state would grow for ever: {cure}, too")
     made = [each for each in items(node.child().expressions()) if kind_of(each) == "Alias" and each.name() == name]
-    if {column.exprId().id() for each in made for column in items(each.references().toSeq())} != {number}:
+    kinds = {kind_of(part) for each in made for part in _parts(each)}
+    of = {column.exprId().id() for each in made for column in items(each.references().toSeq())}
+    if of != {number} or kinds - _OF_A_WINDOW:
         raise PipelineUnfit(
             f"{pipeline.name} groups by a window that is not over {occurred_at} alone, the time of its events by the contract of "
             f"{pipeline.source}, so it would never end: {cure}, in one step with the grouping"
         )
+
+
+def _parts(expression: Any) -> Iterator[Any]:
+    yield expression
+    for child in items(expression.children()):
+        yield from _parts(child)
 
 
 def _window(node: Any) -> str | None:

@@ -79,7 +79,7 @@ def check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> Checked:
             f"{pipeline.name} changes {', '.join(sorted(lost))}: an event's own fields are carried on as they are; give what is computed a "
             "name of its own"
         )
-    _check_types(pipeline, catalog, kept)
+    check_types(pipeline, catalog, kept)
     chosen = made.select([field.name for field in wanted])
     found = faults(pipeline, catalog, kept, exploded_fields(made, given))
     return Checked(chosen, given, kept, used(chosen, given), found)
@@ -148,7 +148,7 @@ def _looked_up(pipeline: Pipeline, catalog: Catalog, source: Mapping[str, DataTy
     return found
 
 
-def _check_types(pipeline: Pipeline, catalog: Catalog, unchanged: Collection[str]) -> None:
+def check_types(pipeline: Pipeline, catalog: Catalog, unchanged: Collection[str]) -> None:
     """What is computed must be of a type whose every value can be encoded, and of a bounded size."""
     for name, kind in kinds_of(catalog.schema(pipeline.target)).items():
         if name not in {*unchanged, *PLATFORM} and kind not in _COMPUTED:

@@ -47,7 +47,7 @@ def run_pipelines(pipelines: Sequence[Pipeline], settings: SparkSettings, catalo
         )
     lifecycle = Lifecycle()
     runs = [_Run(pipeline, settings, catalog, lifecycle) for pipeline in pipelines]
-    written = [topic for run in runs for topic in (run.route.target, run.route.dead_letters)]
+    written = [topic for run in runs for topic in (run.route.target, run.route.dead_letters, run.route.late) if topic]
     check_limits(settings.kafka, catalog, written)
     lifecycle.listen()
     with ExitStack() as ending:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import threading
 
+import structlog
+from botocore.exceptions import BotoCoreError, ClientError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from contracts.definitions.catalog import Catalog
+from contracts.servers.ranges import OffsetRange
 from contracts.servers.registry import Registry
 from spark.derivation.aggregation import REASON, Aggregation
 from spark.derivation.derivation import route, target_schema
 from spark.pipeline import Pipeline
 from spark.queries.counts import count_rows
 from spark.records.decode import unknown_id
+from spark.records.decoding_log import DecodingLog
 from spark.records.topic_schemas import TopicSchemas
 from spark.runtime.errors import QueryFailed, StopRequested
 from spark.runtime.internals.dropped import has_dropped
@@ -35,14 +40,16 @@ _STATE = {
     "spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage": "true",
     "spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB": "128",
 }
+_PAUSE_SECONDS = 1.0
+
+_log = structlog.get_logger(__name__)
 
 
 class Stateful:
     """Raw records → groups → the target, batch by batch; and beside them the dead letters and the late records, in the same batch.
 
-    Spark's checkpoint has the state, and is the truth of it. A batch that runs again gives the same rows, so two things must not change
-    between two runs of it: what the records are decoded by, which is fixed while a query runs, and the number of state partitions, which the
-    checkpoint keeps.
+    Spark's checkpoint has the state, and is the truth of it. A batch that runs again must give the same rows, so what it is made by is kept
+    with the state: the number of state partitions, the schemas by which its records are decoded, and how it groups.
     """
 
     def __init__(
@@ -65,19 +72,25 @@ class Stateful:
         self._own = target_schema(pipeline, catalog, registry)
         self._schemas = TopicSchemas(registry, source, catalog.schema(pipeline.source))
         self._aggregation = Aggregation(self._session, pipeline, catalog, self._own.id)
-        of_pipeline = route(pipeline, catalog)
-        live = settings.live
-        self._sink = Aggregates(settings.kafka, of_pipeline, lifecycle.epoch, live.on_state_loss)
-        self._aside = ExactlyOnceSink(settings.kafka, of_pipeline, live, lifecycle.epoch, lifecycle.notice_seconds)
+        of_pipeline, live, epoch = route(pipeline, catalog), settings.live, lifecycle.epoch
+        plan = self._aggregation.plan
+        self._sink = Aggregates(settings.kafka, of_pipeline, target.partitions, plan, epoch, live.on_state_loss)
+        # The checkpoint leads, and the group's offsets are compared with it.
+        led = live.model_copy(update={"resume_from": "group"})
+        self._aside = ExactlyOnceSink(settings.kafka, of_pipeline, led, epoch, lifecycle.notice_seconds)
         self._read = SourceTopic(settings.kafka, source.name)
         self._prefix = f"checkpoints/{pipeline.name}/{target.name}"
         self._checkpoints = CheckpointOffsets(settings.s3, self._prefix)
-        self._folder = ""
+        self._run = ""
+        self._replayed: int | None = None
+        """A batch that must be decoded as it was when part of it was written."""
+        self._decoded_by = self._schemas.current
         self._query: StreamingQuery | None = None
         self._unknown: int | None = None
+        self._begins_anew = False
 
     def run(self) -> None:
-        """Until asked to stop. A schema id that is new starts the query anew.
+        """Until asked to stop. A schema that is new starts the query anew.
 
         Raises what ends it: QueryFailed, StateLost, PositionsDisagree, TakenOver, SinkRefused.
         """
@@ -88,67 +101,105 @@ class Stateful:
             try:
                 self._lifecycle.run([query])
             except QueryFailed:
-                if self._unknown is None:
+                if not self._begins_anew:
                     raise
-                self._schemas.look_up(self._unknown, self._lifecycle.stopping)
-                self._unknown = None
+                if self._unknown is not None:
+                    self._schemas.look_up(self._unknown, self._lifecycle.stopping, one_by_one=True)
 
     def start(self) -> StreamingQuery:
-        """Start the query. Raises StateLost, PositionsDisagree, TakenOver, and StopRequested."""
+        """Start the query. Raises StateLost, PositionsDisagree, TopicUnfit, TakenOver, and StopRequested."""
         stopping = self._lifecycle.stopping
+        self._query, self._unknown, self._begins_anew = None, None, False
         while not self._schemas.renew():
-            if stopping.wait(1.0):
+            if stopping.wait(_PAUSE_SECONDS):
                 raise StopRequested("asked to stop while the registry does not answer")
-        self._lifecycle.check_lease()
-        run, from_the_first = self._sink.begin(self._checkpoints, self._prefix)
-        taken = self._aside.starting_offsets(self._checkpoints, stopping)
-        self._folder = f"{self._prefix}/{run}"
-        # Heeded only by a run without a checkpoint.
-        starting = "earliest" if from_the_first else taken
+        self._make_sure_of_the_lease()
+        with self._sink.writing, self._aside.writing:
+            # Of its own checkpoints, that of the run, the sink of the groups makes sure.
+            no_checkpoint = CheckpointOffsets(self._settings.s3, f"{self._prefix}/none")
+            starting = self._aside.starting_offsets(no_checkpoint, stopping)
+            taken = {int(partition): offset for partition, offset in json.loads(starting)[self._source].items()}
+            begun = self._sink.begin(self._checkpoints, taken)
+            self._aside.move_to(begun.kept)
+        self._run = begun.run
+        self._checkpoints.remove_others(begun.run)
+        self._decode(begun.coming, is_begun=begun.is_begun)
         raw = read_topic(
             self._session,
             self._settings.kafka,
             self._source,
-            starting_offsets=starting,
+            # Heeded only by a run without a checkpoint.
+            starting_offsets="earliest" if begun.begins == "first" else starting,
             max_offsets_per_trigger=self._settings.live.max_offsets_per_trigger,
         )
         self._query = (
-            self._aggregation.groups(raw, self._schemas.current)
+            self._aggregation.groups(raw, self._decoded_by)
             .writeStream.queryName(self._name)
             .outputMode(self._output)
-            .option("checkpointLocation", f"s3a://{self._settings.s3.bucket}/{self._folder}")
+            .option("checkpointLocation", f"s3a://{self._settings.s3.bucket}/{self._prefix}/{begun.run}")
             .trigger(processingTime=f"{round(self._settings.live.trigger_seconds * 1000)} milliseconds")
             .foreachBatch(self._lifecycle.until_stopped(self.write))
             .start()
         )
         return self._query
 
+    def _make_sure_of_the_lease(self) -> None:
+        """One that slept, and begins anew, would fence who has taken over. Raises TakenOver, StopRequested."""
+        while self._lifecycle.lease is not None:
+            try:
+                return self._lifecycle.lease.check()
+            except (BotoCoreError, ClientError) as error:
+                _log.warning("waiting for the object store, which has the lease", query=self._name, error=str(error))
+                if self._lifecycle.stopping.wait(_PAUSE_SECONDS):
+                    raise StopRequested("asked to stop while the object store does not answer") from error
+
+    def _decode(self, coming: int, *, is_begun: bool) -> None:
+        log = DecodingLog(self._settings.s3, f"{self._prefix}/{self._run}/decoding")
+        before = log.of(coming, self._schemas.current) if is_begun else None
+        self._decoded_by = before or self._schemas.current
+        self._replayed = coming if before is not None else None
+        if before is None:
+            log.keep(coming, self._decoded_by)
+
     def write(self, batch: DataFrame, batch_id: int) -> None:
         """Write a batch's groups, then what it sets aside."""
         self._own.check()
         self._read.check()
+        if batch_id != self._replayed:
+            self._schemas.renew()
+            if self._schemas.current != self._decoded_by:
+                self._begin_anew("there are new schemas", None)
+        # Before anything is written: what the checkpoint does not tell can't be told after a restart either.
+        ranges = [each for each in self._checkpoints.ranges(self._run, batch_id, self._source) if each.start < each.end]
+        # An operator compares what comes with the watermark of the batch before.
+        watermark_ms, _ = self._checkpoints.times_ms(self._run, batch_id - 1)
         try:
-            self._sink.write(batch, self._aggregation.to_rows, batch_id)
+            partitions = self._sink.write(batch, self._aggregation.to_rows, batch_id)
         except Exception as error:
-            self._unknown = unknown_id(str(error))
-            if self._unknown is None:
+            found = unknown_id(str(error))
+            if found is None:
                 raise
-            raise StopRequested("a record names a schema id not known yet: the query begins anew") from error
-        self._set_aside(batch_id)
+            self._begin_anew("a record names a schema id not known yet", found)
+        self._set_aside(ranges, watermark_ms)
+        for partition in partitions:
+            if not self._checkpoints.has_state(self._run, partition, batch_id + 1):
+                raise QueryFailed(
+                    f"the state of partition {partition} after batch {batch_id} is not in the store, which has taken it without an error: "
+                    "the batch runs again"
+                )
 
-    def _set_aside(self, batch_id: int) -> None:
+    def _begin_anew(self, why: str, unknown: int | None) -> None:
+        _log.info("the query begins anew", query=self._name, why=why, id=unknown)
+        self._unknown, self._begins_anew = unknown, True
+        raise StopRequested(why)
+
+    def _set_aside(self, ranges: list[OffsetRange], watermark_ms: int) -> None:
         """The dead letters and late records of a batch, and with them the group's offsets: up to there everything is accounted for."""
-        ranges = [
-            each for each in self._checkpoints.ranges(self._folder, batch_id, self._source) if each.start < each.end
-        ]
         if not ranges:
             return
         if self._settings.live.read_once and self._query is not None and not has_dropped(self._query, REASON):
             self._aside.pass_over(ranges)
             return
-        # An operator compares what comes with the watermark of the batch before.
-        watermark_ms, _ = self._checkpoints.times_ms(self._folder, batch_id - 1)
-        _, batch_ms = self._checkpoints.times_ms(self._folder, batch_id)
-        raw = settled(read_ranges(self._session, self._settings.kafka, ranges))
-        rows = self._aggregation.aside(self._schemas.current, watermark_ms, batch_ms)
+        raw = settled(read_ranges(self._session, self._settings.kafka, ranges, fail_on_data_loss=True))
+        rows = self._aggregation.aside(self._decoded_by, watermark_ms)
         count_rows(self._name, self._aside.write(raw, rows, offset_ranges(raw)))

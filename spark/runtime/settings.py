@@ -11,7 +11,6 @@ from spark.runtime.mode import Mode
 
 ResumeFrom = Literal["both", "group", "checkpoint"]
 OnDataLoss = Literal["stop", "continue"]
-OnStateLoss = Literal["stop", "rebuild", "begin-anew"]
 
 
 class _Part(BaseModel):
@@ -62,10 +61,10 @@ class LiveSettings(_Part):
         default="both", description="which one counts where group and checkpoint contradict each other"
     )
     on_data_loss: OnDataLoss = Field(default="stop", description="what to do where records are gone unread")
-    on_state_loss: OnStateLoss = Field(
+    on_state_loss: str = Field(
         default="stop",
-        description="what to do where an aggregate's state is gone: stop; rebuild it from the first record that there is; "
-        "begin-anew with the next records",
+        pattern=r"^(stop|(rebuild|begin-anew|keep):([0-9a-f]{8}|unknown))$",
+        description="what to do where the state of an aggregate's run is gone: stop, or rebuild:RUN, begin-anew:RUN, keep:RUN as the error says",
     )
     lease_seconds: float = Field(default=6.0, gt=0, description="a successor takes over after so much silence")
     keep_broadcasts: bool = Field(

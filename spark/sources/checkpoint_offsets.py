@@ -43,13 +43,32 @@ class CheckpointOffsets:
         found = {key.partition("/offsets/")[0] for key in self._keys(self._prefix) if "/offsets/" in key}
         return sorted(found, key=lambda folder: (len(folder), folder))
 
-    def last(self, folder: str) -> tuple[int | None, int | None]:
-        """The last batch that was planned in the checkpoint in this folder, and the last that was committed; None where there is none."""
+    def runs(self) -> list[str]:
+        """The names of the folders below the prefix that hold a checkpoint with a batch."""
+        return [folder.removeprefix(f"{self._prefix}/") for folder in self.folders()]
+
+    def last(self, run: str) -> tuple[int | None, int | None]:
+        """The last batch that was planned in the checkpoint of this name, and the last that was committed; None where there is none."""
+        folder = f"{self._prefix}/{run}"
         planned, committed = self._batches(f"{folder}/offsets"), self._batches(f"{folder}/commits")
         return max(planned, default=None), max(committed, default=None)
 
-    def ranges(self, folder: str, batch: int, topic: str) -> list[OffsetRange]:
+    def has_state(self, run: str, partition: int, version: int) -> bool:
+        """Whether the state of one operator's partition is stored as it is after so many batches."""
+        prefix = f"{self._prefix}/{run}/state/0/{partition}/{version}."
+        found = self._s3.list_objects_v2(Bucket=self._bucket, Prefix=prefix).get("Contents", [])
+        return any(each["Key"].endswith((".changelog", ".zip")) for each in found)
+
+    def remove_others(self, run: str) -> None:
+        """Remove the checkpoints of all other names."""
+        for other in self.runs():
+            if other != run:
+                for key in self._keys(f"{self._prefix}/{other}"):
+                    self._s3.delete_object(Bucket=self._bucket, Key=key)
+
+    def ranges(self, run: str, batch: int, topic: str) -> list[OffsetRange]:
         """What a batch reads. Raises PositionsDisagree if the checkpoint does not tell."""
+        folder = f"{self._prefix}/{run}"
         ends = self._offsets(f"{folder}/offsets/{batch}", topic)
         before = f"{folder}/offsets/{batch - 1}" if batch else f"{folder}/sources/0/0"
         starts = self._offsets(before, topic)
@@ -58,11 +77,11 @@ class CheckpointOffsets:
         # A partition that was added is read from its first record on.
         return [OffsetRange(topic, partition, starts.get(partition, 0), end) for partition, end in sorted(ends.items())]
 
-    def times_ms(self, folder: str, batch: int) -> tuple[int, int]:
+    def times_ms(self, run: str, batch: int) -> tuple[int, int]:
         """The watermark of a batch, and the time at which it was planned, milliseconds since 1970; 0 of one before the first."""
         if batch < 0:
             return 0, 0
-        said = json.loads(self._lines(f"{folder}/offsets/{batch}")[1])
+        said = json.loads(self._lines(f"{self._prefix}/{run}/offsets/{batch}")[1])
         return int(said["batchWatermarkMs"]), int(said["batchTimestampMs"])
 
     def began(self, topic: str) -> dict[int, int]:

@@ -71,8 +71,10 @@ def starting_offsets(topic: str, positions: Mapping[int, int]) -> str:
     return json.dumps({topic: positions})
 
 
-def read_ranges(spark: SparkSession, kafka: KafkaSettings, ranges: Sequence[OffsetRange]) -> DataFrame:
-    """The committed records of one topic's ranges, headers included, for one job; what is deleted meanwhile is left out."""
+def read_ranges(
+    spark: SparkSession, kafka: KafkaSettings, ranges: Sequence[OffsetRange], *, fail_on_data_loss: bool = False
+) -> DataFrame:
+    """The committed records of one topic's ranges, headers included, for one job; what is deleted meanwhile is left out, or fails it."""
     (topic,) = {each.topic for each in ranges}
     reading = spark.read.format("kafka").options(**kafka_options(kafka))
     return reading.options(
@@ -81,7 +83,7 @@ def read_ranges(spark: SparkSession, kafka: KafkaSettings, ranges: Sequence[Offs
             "startingOffsets": json.dumps({topic: {each.partition: each.start for each in ranges}}),
             "endingOffsets": json.dumps({topic: {each.partition: each.end for each in ranges}}),
             "includeHeaders": "true",
-            "failOnDataLoss": "false",
+            "failOnDataLoss": str(fail_on_data_loss).lower(),
             "kafka.isolation.level": "read_committed",
         }
     ).load()

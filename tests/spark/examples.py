@@ -114,9 +114,10 @@ class Topics:
         for future in self._admin.delete_topics(self.names).values():
             future.result()
 
-    def add_partitions(self, count: int) -> None:
-        """Give the departed topic this many."""
-        for future in self._admin.create_partitions([NewPartitions(self.departed.name, count)]).values():
+    def add_partitions(self, count: int, topic: str = DEPARTED) -> None:
+        """Give a topic, named as in the contracts, this many."""
+        name = self.catalog.topic(topic).name
+        for future in self._admin.create_partitions([NewPartitions(name, count)]).values():
             future.result()
 
     def make_anew(self, name: str) -> None:

@@ -5,19 +5,21 @@ from __future__ import annotations
 import json
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import prometheus_client
 import structlog
 from confluent_kafka import Consumer
 from pyspark.sql import DataFrame
 
-from contracts.servers.brokers import partitions_of
+from contracts.errors import TopicUnfit
+from contracts.servers.brokers import partitions_of, watermarks
 from contracts.settings import KafkaSettings
-from spark.runtime.errors import SinkRefused, StateLost, TakenOver
+from spark.runtime.errors import SinkRefused, StateLost
 from spark.runtime.lifecycle import Lifecycle
-from spark.runtime.settings import OnStateLoss
-from spark.sinks.aggregates.state_note import StateNote
+from spark.sinks.aggregates.run import Checkpoint, Fault, fault_of
+from spark.sinks.aggregates.state_note import Begins, StateNote
 from spark.sinks.aggregates.state_transaction import (
     StatePlan,
     batch_given,
@@ -39,60 +41,99 @@ _TIMEOUT_SECONDS = 30.0
 _log = structlog.get_logger(__name__)
 
 
+class Begun(NamedTuple):
+    """The `run` that goes on; where it reads from if it has no checkpoint; the batch that comes, and whether part of that is written."""
+
+    run: str
+    begins: Begins
+    coming: int
+    is_begun: bool
+    kept: Mapping[int, int]
+    """Where the pipeline's group is to be put, of a run that goes on though positions were gone."""
+
+
 class Aggregates:
     """Writes what comes of each batch once. The note beside the positions names the run, whose checkpoint holds the state: so a checkpoint of
     another time, or none, is found out before anything is written.
     """
 
-    def __init__(self, kafka: KafkaSettings, route: Route, epoch: int, on_state_loss: OnStateLoss) -> None:
-        """`epoch` is that of the lease, 0 without one."""
+    def __init__(
+        self, kafka: KafkaSettings, route: Route, partitions: int, plan: str, epoch: int, on_state_loss: str
+    ) -> None:
+        """A new run has so many state `partitions`; `plan` is a hash of the grouping; `epoch` is that of the lease, 0 without one."""
         self._kafka, self._epoch, self._on_state_loss = kafka.client_config(), epoch, on_state_loss
         self._route, self._state = route, state_route(route)
-        self._run = ""
-        self._writing = threading.Lock()
+        self._new = StateNote(
+            epoch=epoch, run=uuid.uuid4().hex[:8], batch=-1, partitions=partitions, begins="first", plan=plan
+        )
+        self._note = self._new
+        self.writing = threading.Lock()
+        """Held while tasks write: whoever takes a position over meanwhile would fence them."""
 
-    def begin(self, checkpoints: CheckpointOffsets, prefix: str) -> tuple[str, bool]:
-        """The run to go on with, and whether it is a new one that reads from the first record on; `prefix` is the folder of its checkpoint's.
-
-        Fences whoever else writes. Raises StateLost, TakenOver.
-        """
+    def begin(self, checkpoints: CheckpointOffsets, taken: Mapping[int, int]) -> Begun:
+        """Find out which run goes on, and fence whoever else writes. `taken` are the offsets of the pipeline's group. Raises StateLost, TopicUnfit."""
         reader = position_reader(self._kafka, self._state)
         try:
-            partitions = partitions_of(reader, self._route.target, _TIMEOUT_SECONDS)
-            with fenced_states(self._kafka, self._state, partitions) as producers:
-                notes = self._notes(reader, partitions)
-                if (newest := max((note.epoch for note in notes.values()), default=0)) > self._epoch:
-                    raise TakenOver(
-                        f"another process has taken {self._route.query} over (epoch {newest} of the lease, this one has {self._epoch}): "
-                        "this one stops"
-                    )
-                fault = _fault(notes, partitions, checkpoints, prefix)
-                self._run = next((note.run for note in notes.values()), "")
-                if fault is None and notes:
-                    return self._run, False
-                if fault is not None and self._on_state_loss == "stop":
-                    raise StateLost(
-                        f"{fault}. Set HEADRACE_LIVE__ON_STATE_LOSS=rebuild to compute everything again from the first record that the topic "
-                        f"{self._route.source} still has, which writes every group again, or =begin-anew to go on with the next records, "
-                        "where groups that are open lack what came before"
-                    )
-                if fault is not None:
-                    _log.error("state lost", query=self._route.query, lost=fault, then=self._on_state_loss)
-                self._run = uuid.uuid4().hex[:8]
-                for partition in partitions:
-                    note = StateNote(self._epoch, self._run, -1)
+            there = partitions_of(reader, self._route.target, _TIMEOUT_SECONDS)
+            notes = self._notes(reader, there)
+            runs = {run: _read(checkpoints, run, self._route.source) for run in checkpoints.runs()}
+            is_new = not notes and not runs and not self._has_taken(reader, taken)
+            fault = None if is_new else fault_of(notes, runs, taken, self._new.plan)
+            if fault is None:
+                self._note = next(iter(notes.values()), self._new).model_copy(update={"epoch": self._epoch})
+            else:
+                self._note = self._decided(fault, runs)
+                notes = {}
+            if missing := {*range(self._note.partitions)} - {*there}:
+                raise TopicUnfit(
+                    f"{self._route.target} has {len(there)} partitions, and needs one for each of {self._note.partitions} state "
+                    f"partitions, {min(missing)} is missing: run `headrace topics create`"
+                )
+            stamped = {
+                partition: self._note.model_copy(
+                    update={"batch": notes[partition].batch if partition in notes else self._note.batch}
+                )
+                for partition in range(self._note.partitions)
+            }
+            with fenced_states(self._kafka, self._state, stamped) as producers:
+                for partition, note in stamped.items():
                     commit_note(producers[partition], reader, self._state, partition, note)
         finally:
             reader.close()
-        return self._run, fault is None or self._on_state_loss == "rebuild"
+        at = runs.get(self._note.run, Checkpoint(self._note.run, None, None))
+        is_begun = any(note.batch == at.coming for note in stamped.values())
+        kept = {each.partition: each.end for each in at.ranges} if fault is not None else {}
+        return Begun(self._note.run, self._note.begins, at.coming, is_begun, kept)
 
-    def write(self, batch: DataFrame, to_rows: Callable[[DataFrame], DataFrame], batch_id: int) -> int:
-        """Send what `to_rows` makes of a batch: `key`, `value`, `ce_time`, `fault`. How many records that were.
+    def _has_taken(self, reader: Consumer, taken: Mapping[int, int]) -> bool:
+        """Whether the pipeline's group is beyond the first records: it has begun before."""
+        topic = self._route.source
+        return any(at > watermarks(reader, topic, partition, _TIMEOUT_SECONDS)[0] for partition, at in taken.items())
+
+    def _decided(self, fault: Fault, runs: Mapping[str, Checkpoint]) -> StateNote:
+        """The first note of the run to go on with. Raises StateLost unless the settings say what to do about this very fault."""
+        then, _, run = self._on_state_loss.partition(":")
+        known = ["rebuild", "begin-anew", *(["keep"] if fault.is_forgotten else [])]
+        if run != fault.run or then not in known:
+            kept = f", =keep:{fault.run} to go on with its state" if fault.is_forgotten else ""
+            raise StateLost(
+                f"{fault.text}. Set HEADRACE_LIVE__ON_STATE_LOSS=rebuild:{fault.run} to compute everything again from the first record that "
+                f"{self._route.source} still has, which writes every group again{kept}, or =begin-anew:{fault.run} to go on with the next "
+                "records, where groups lack what came before"
+            )
+        _log.error("state lost", query=self._route.query, lost=fault.text, then=then)
+        if then == "keep":
+            committed = runs[run].committed
+            return self._new.model_copy(update={"run": run, "batch": committed})
+        return self._new.model_copy(update={"begins": "first" if then == "rebuild" else "group"})
+
+    def write(self, batch: DataFrame, to_rows: Callable[[DataFrame], DataFrame], batch_id: int) -> list[int]:
+        """Send what `to_rows` makes of a batch: `key`, `value`, `ce_time`, `fault`. The state partitions, each of which has its part.
 
         Raises SinkRefused if a task found that writing would lose or double records.
         """
-        plan = StatePlan(self._kafka, self._route, self._epoch, self._run)
-        with self._writing, batch_given(batch.sparkSession.sparkContext, batch_id):
+        plan = StatePlan(self._kafka, self._route, self._note)
+        with self.writing, batch_given(batch.sparkSession.sparkContext, batch_id):
             # Not `collect`: a result that is cut short would be taken for the whole.
             found = sending(to_rows(batch), plan).toArrow().column(0).to_pylist()
         results = [json.loads(str(text)) for text in found]
@@ -104,48 +145,30 @@ class Aggregates:
             UNFIT.labels(self._route.query).inc(unfit)
             first = next(result["first_fault"] for result in results if result["unfit"])
             _log.error("groups that can't be records were left out", query=self._route.query, groups=unfit, first=first)
-        return sum(result["sent"] for result in results)
+        return sorted(result["partition"] for result in results)
 
     def keep_offsets(self, lifecycle: Lifecycle) -> None:
         """Commit the positions again every hour, until it is stopping: brokers forget those that nobody renews for days."""
-        keep_offsets(lifecycle, self._state.query, self._writing, self.renew_offsets)
+        keep_offsets(lifecycle, self._state.query, self.writing, self.renew_offsets)
 
     def renew_offsets(self) -> None:
         """Commit every position of the state again, each in a transaction of its partition's own producer."""
         reader = position_reader(self._kafka, self._state)
         try:
-            partitions = partitions_of(reader, self._route.target, _TIMEOUT_SECONDS)
-            with fenced_states(self._kafka, self._state, partitions) as producers:
-                for partition, note in self._notes(reader, partitions).items():
+            notes = self._notes(reader, range(self._note.partitions))
+            with fenced_states(self._kafka, self._state, notes) as producers:
+                for partition, note in notes.items():
                     commit_note(producers[partition], reader, self._state, partition, note)
         finally:
             reader.close()
 
-    def _notes(self, reader: Consumer, partitions: list[int]) -> Mapping[int, StateNote]:
+    def _notes(self, reader: Consumer, partitions: Sequence[int]) -> Mapping[int, StateNote]:
         found = committed_positions(reader, self._route.target, partitions)
         notes = {partition: StateNote.of(at.metadata) for partition, at in found.items()}
         return {partition: note for partition, note in notes.items() if note is not None}
 
 
-def _fault(
-    notes: Mapping[int, StateNote], partitions: list[int], checkpoints: CheckpointOffsets, prefix: str
-) -> str | None:
-    """Why positions and checkpoints do not fit together; None if they do, or if there is neither."""
-    if not notes:
-        left = checkpoints.folders()
-        return f"there is a checkpoint, {left[-1]}, and the group has no positions of its state" if left else None
-    runs = {note.run for note in notes.values()}
-    if len(runs) > 1 or notes.keys() != {*range(len(notes))} or not notes.keys() <= {*partitions}:
-        return f"the positions of the state are of the runs {', '.join(sorted(runs))}, at partitions {', '.join(map(str, sorted(notes)))}"
-    (run,) = runs
-    planned, committed = checkpoints.last(f"{prefix}/{run}")
-    after_commit = 0 if committed is None else committed + 1
-    coming = after_commit if planned is None else max(planned, after_commit)
-    # A partition that has written the coming batch was cut off in it, so that it was planned.
-    for partition, note in notes.items():
-        if note.batch != coming - 1 and not (note.batch == coming == planned):
-            return (
-                f"state partition {partition} has written batch {note.batch} of the run {run}, and its checkpoint {prefix}/{run} "
-                f"{'is gone' if planned is None else f'goes on with batch {coming}'}"
-            )
-    return None
+def _read(checkpoints: CheckpointOffsets, run: str, topic: str) -> Checkpoint:
+    planned, committed = checkpoints.last(run)
+    ranges = () if planned is None else tuple(checkpoints.ranges(run, planned, topic))
+    return Checkpoint(run, planned, committed, ranges)

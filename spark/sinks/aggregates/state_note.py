@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
-from typing import Self
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+Begins = Literal["first", "group"]
+"""Where a run reads from that has no checkpoint yet: the topic's first record, or the offsets of the pipeline's group."""
 
 
-@dataclass(frozen=True, slots=True)
-class StateNote:
+class StateNote(BaseModel):
     """The `epoch` of the lease of who wrote; the `run`, which names the checkpoint with the state; the last `batch` of that run whose
-    records are written, -1 before the first.
+    records are written, -1 before the first; how many state `partitions` there are; the `plan` of the grouping, as a hash.
     """
 
-    epoch: int
-    run: str
-    batch: int
+    model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
+
+    epoch: int = Field(ge=0)
+    run: str = Field(pattern=r"^[0-9a-f]{8}$")
+    batch: int = Field(ge=-1)
+    partitions: int = Field(gt=0)
+    begins: Begins
+    plan: str
 
     @property
     def offset(self) -> int:
@@ -24,15 +31,12 @@ class StateNote:
 
     def as_metadata(self) -> str:
         """As text."""
-        return json.dumps({"epoch": self.epoch, "run": self.run, "batch": self.batch}, separators=(",", ":"))
+        return self.model_dump_json()
 
     @classmethod
     def of(cls, metadata: str | None) -> Self | None:
         """None of what isn't ours: anybody may set a group's offsets."""
         try:
-            said = json.loads(metadata or "null")
-            epoch, run, batch = said["epoch"], said["run"], said["batch"]
-        except (ValueError, TypeError, KeyError, RecursionError):
+            return cls.model_validate_json(metadata or "null")
+        except ValidationError:
             return None
-        is_ours = type(epoch) is int and epoch >= 0 and isinstance(run, str) and type(batch) is int and batch >= -1
-        return cls(epoch, run, batch) if is_ours else None

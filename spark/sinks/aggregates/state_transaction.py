@@ -46,12 +46,13 @@ _consumers: dict[str, Consumer] = {}
 
 @dataclass(frozen=True, slots=True)
 class StatePlan:
-    """What every task needs to know, the same in every batch; `kafka` are librdkafka properties, secrets in clear."""
+    """What every task needs to know, the same in every batch; `kafka` are librdkafka properties, secrets in clear. The
+    `note` is one of the run, of any batch.
+    """
 
     kafka: Mapping[str, str]
     route: Route
-    epoch: int
-    run: str
+    note: StateNote
 
 
 def state_route(route: Route) -> Route:
@@ -126,7 +127,8 @@ def commit_note(
 class _Task:
     def __init__(self, plan: StatePlan, partition: int, batch: int) -> None:
         self._plan, self._route, self._state, self._partition = plan, plan.route, state_route(plan.route), partition
-        self._note = StateNote(plan.epoch, plan.run, batch)
+        self._note = plan.note.model_copy(update={"batch": batch})
+        self._keys = set[bytes]()
         self._constant = [(name, value.encode()) for name, value in plan.route.constant_headers.items()]
         self.sent = self.skipped = self.unfit = 0
         self._first_fault = ""
@@ -162,7 +164,9 @@ class _Task:
         where = f"state partition {partition} of {self._route.query}"
         if before is None or before.run != self._note.run:
             other = "no run" if before is None else f"the run {before.run}"
-            raise Refused(f"{where} has the position of {other}, and this is {self._note.run}: start again")
+            raise Refused(
+                f"{where} has the position of {other}, and this is {self._note.run}: another process has begun"
+            )
         if before.epoch > self._note.epoch:
             raise Refused(
                 f"another process has taken {where} over (epoch {before.epoch} of the lease, this one has {self._note.epoch}): "
@@ -170,8 +174,8 @@ class _Task:
             )
         if before.batch not in (self._note.batch - 1, self._note.batch):
             raise Refused(
-                f"{where} has written batch {before.batch}, and this is batch {self._note.batch}: the checkpoint is of another time. "
-                "Start again, which says what to do"
+                f"{where} has written batch {before.batch}, and this is batch {self._note.batch}: the checkpoint is of another time, "
+                "which the next start finds out"
             )
         return before.batch == self._note.batch
 
@@ -183,6 +187,12 @@ class _Task:
                 self.unfit += 1
                 self._first_fault = self._first_fault or f"{key!r:.200}: {fault}"
                 continue
+            if key in self._keys:
+                raise Refused(
+                    f"two groups of a batch have the key {key!r:.200}: make the key of all that {self._route.query} groups by; nothing of "
+                    f"state partition {self._partition} was written"
+                )
+            self._keys.add(key)
             headers: list[tuple[str, str | bytes | None]] = [("ce_id", key + of_batch), ("ce_time", ce_time)]
             headers += self._constant
             while True:

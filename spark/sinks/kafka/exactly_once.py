@@ -72,7 +72,8 @@ class ExactlyOnceSink:
         self._route = route
         self._live = live
         self._plan = Plan(self._kafka, route, epoch, live.dead_letter_limit)
-        self._writing = threading.Lock()
+        self.writing = threading.Lock()
+        """Held while tasks write: whoever takes a position over meanwhile would fence them."""
         self._topic_id: str | None = None
         self._taken: dict[int, Taken] = {}
         self._prepared = functools.lru_cache(maxsize=1)(self._prepare)
@@ -126,7 +127,7 @@ class ExactlyOnceSink:
         notes = {at.partition: self._note(late[at.partition].mark if at.partition in late else None) for at in ranges}
         metadata = {partition: note.as_metadata() for partition, note in notes.items()}
         prepared = self._prepare(to_rows, late) if late else self._prepared(to_rows)
-        with self._writing, given(batch.sparkSession.sparkContext, ranges, metadata):
+        with self.writing, given(batch.sparkSession.sparkContext, ranges, metadata):
             found = prepared.collect(batch)
         results = [json.loads(text) for text in found]
         skipped = sum(result["skipped"] for result in results)
@@ -138,10 +139,23 @@ class ExactlyOnceSink:
             raise SinkRefused("; ".join(refusals))
         return _together(results)
 
+    def move_to(self, positions: Mapping[int, int]) -> None:
+        """Put the group's offsets there, whatever they are."""
+        consumer = position_reader(self._kafka, self._route)
+        try:
+            with fenced(self._kafka, self._route, [*positions]) as producers:
+                for partition, at in positions.items():
+                    metadata = self._note(None).as_metadata()
+                    commit_position(
+                        producers[partition], consumer, TopicPartition(self._route.source, partition, at, metadata)
+                    )
+        finally:
+            consumer.close()
+
     def pass_over(self, ranges: Sequence[OffsetRange]) -> None:
         """Move the positions to the ends of these ranges, of which nothing is to be written. Raises SinkRefused as `write` does."""
         metadata = self._note(None).as_metadata()
-        with self._writing:
+        with self.writing:
             for at in ranges:
                 try:
                     take_nothing(self._plan, at, metadata)
@@ -163,7 +177,7 @@ class ExactlyOnceSink:
 
     def keep_offsets(self, lifecycle: Lifecycle) -> None:
         """Commit the positions again every hour, until it is stopping: brokers forget those that nobody renews for days."""
-        keep_offsets(lifecycle, self._route.query, self._writing, self.renew_offsets)
+        keep_offsets(lifecycle, self._route.query, self.writing, self.renew_offsets)
 
     def renew_offsets(self) -> None:
         """Commit every position of the group again, each in a transaction of its partition's own producer."""

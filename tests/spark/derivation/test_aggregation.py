@@ -86,9 +86,9 @@ def _without_a_field(events: DataFrame) -> DataFrame:
 @pytest.mark.parametrize(
     ("function", "told"),
     [
-        (_floating, "depends on the order of the records.* sums and means of whole numbers or decimals"),
-        (_first, "depends on the order of the records"),
-        (_approximate, "depends on the order of the records.* percentile"),
+        (_floating, "may depend on the order of the records.* sums of whole numbers or decimals"),
+        (_first, "may depend on the order of the records"),
+        (_approximate, "may depend on the order of the records.* percentile"),
         (_twice, "has 2 aggregations.* group once"),
         (_another_time, r"a window that is not over departed_at alone.* F\.window\(\"departed_at\", …\)"),
         (_no_window, r"groups by no window, so its state would grow for ever: group by F\.window"),

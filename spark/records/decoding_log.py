@@ -1,0 +1,44 @@
+"""`DecodingLog`: by which schemas the records of a batch were decoded."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from contracts.servers.s3 import s3_client
+from contracts.settings import S3Settings
+from spark.records.schemas import WriterSchemas
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+
+class DecodingLog:
+    """A batch that was cut off must be decoded again as it was, though the registry may know more by then: part of it is written."""
+
+    def __init__(self, s3: S3Settings, folder: str) -> None:
+        self._s3: S3Client = s3_client(s3)
+        self._bucket, self._folder = s3.bucket, folder
+
+    def keep(self, batch: int, schemas: WriterSchemas) -> None:
+        """From this batch on, records are decoded so."""
+        foreign = None if schemas.foreign is None else sorted(schemas.foreign)
+        said = json.dumps(
+            {"writers": {str(number): each for number, each in schemas.writers.items()}, "foreign": foreign}
+        )
+        self._s3.put_object(Bucket=self._bucket, Key=f"{self._folder}/{batch}", Body=said.encode())
+
+    def of(self, batch: int, schemas: WriterSchemas) -> WriterSchemas | None:
+        """As the records of this batch were decoded, otherwise like `schemas`; None if nothing is kept."""
+        pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=f"{self._folder}/")
+        names = (each["Key"].rpartition("/")[2] for page in pages for each in page.get("Contents", []))
+        from_batch = max((int(name) for name in names if name.isdigit() and int(name) <= batch), default=None)
+        if from_batch is None:
+            return None
+        key = f"{self._folder}/{from_batch}"
+        said = json.loads(self._s3.get_object(Bucket=self._bucket, Key=key)["Body"].read())
+        foreign = None if said["foreign"] is None else frozenset(said["foreign"])
+        return replace(
+            schemas, writers={int(number): each for number, each in said["writers"].items()}, foreign=foreign
+        )

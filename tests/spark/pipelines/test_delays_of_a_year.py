@@ -1,0 +1,171 @@
+"""All departures of 2013 through `delays_by_origin`, killed three times on its way, against windows in plain Python (`pytest -m campaign`)."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+import random
+import signal
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pytest
+
+from contracts.definitions.catalog import Catalog
+from contracts.records.headers import headers_of
+from contracts.servers.registry import Registry
+from deploy.local.servers.stack import LocalStack
+from spark.derivation.derivation import route
+from spark.pipelines.delays_by_origin import delays_by_origin
+from spark.runtime.settings import SparkSettings
+from spark.sinks.kafka.transaction import committed_positions, position_reader
+from tests.spark.examples import DEPARTED, Topics, a_departure, framed
+from tests.spark.live_query import Dimensions, events, wait_for
+from tests.spark.queries.test_processes import Place
+from tests.system.oracle import enriched_flights
+
+pytestmark = [pytest.mark.campaign, pytest.mark.timeout(1800)]
+
+DELAYS = delays_by_origin.target
+_MINUTES = 15
+_KILLS = 3
+_SEED = 20261125
+
+Flight = Mapping[str, Any]
+
+
+@pytest.fixture(scope="module")
+def flights() -> list[Flight]:
+    """In the order in which they left."""
+    return sorted(enriched_flights().values(), key=itemgetter("departed_at", "flight_id"))
+
+
+@pytest.fixture
+def topics(settings: SparkSettings, catalog: Catalog, registry: Registry) -> Iterator[Topics]:
+    with Topics(settings, catalog, registry, names=(DEPARTED, DELAYS)) as made:
+        yield made
+
+
+def in_order(flights: Sequence[Flight]) -> list[Flight]:
+    return list(flights)
+
+
+def disordered(flights: Sequence[Flight]) -> list[Flight]:
+    """One in fifty comes up to two hours later than it left, one in fifty twice, and one in a hundred up to a day later."""
+    chance, moved = random.Random(_SEED), []
+    for flight in flights:
+        hours = chance.choices((0, 2, 24), (97, 2, 1))[0]
+        moved.append((flight["departed_at"] + timedelta(hours=chance.uniform(0, hours)), flight))
+        if chance.random() < 0.02:
+            moved.append((flight["departed_at"], flight))
+    return [flight for _, flight in sorted(moved, key=itemgetter(0))]
+
+
+def _chunks(values: Sequence[bytes]) -> Iterator[tuple[bytes, ...]]:
+    left = iter(values)
+    while chunk := tuple(islice(left, 50_000)):
+        yield chunk
+
+
+def _window(flight: Flight) -> str:
+    at: datetime = flight["departed_at"]
+    return f"{flight['origin']}/{at.replace(minute=at.minute // _MINUTES * _MINUTES):%Y-%m-%dT%H:%M:00Z}"
+
+
+def _windows(flights: Sequence[Flight]) -> dict[str, tuple[int, float, float]]:
+    """By id of the window: how many left, the mean and the 95th percentile of their delays."""
+    delays = defaultdict(list)
+    for flight in flights:
+        delays[_window(flight)].append(flight["departure_delay_minutes"])
+    return {name: (len(each), sum(each) / len(each), _percentile(sorted(each))) for name, each in delays.items()}
+
+
+def _percentile(ordered: Sequence[int]) -> float:
+    at = 0.95 * (len(ordered) - 1)
+    low, high = math.floor(at), math.ceil(at)
+    return float(ordered[low]) if low == high else (high - at) * ordered[low] + (at - low) * ordered[high]
+
+
+def _send(topics: Topics, flights: Sequence[Flight]) -> None:
+    schema = fastavro.parse_schema(json.loads(topics.catalog.schema(DEPARTED)))
+    names = a_departure().keys()
+    for partition in (0, 1):
+        values = []
+        for flight in flights[partition::2]:
+            body = io.BytesIO()
+            fastavro.schemaless_writer(body, schema, {name: flight[name] for name in names})
+            values.append(framed(topics.schema_ids[DEPARTED], body.getvalue()))
+        for chunk in _chunks(values):
+            topics.send(*chunk, partition=partition)
+
+
+def _taken_in(settings: SparkSettings, topics: Topics) -> int:
+    made = route(delays_by_origin, topics.catalog)
+    reader = position_reader(settings.kafka.client_config(), made)
+    try:
+        return sum(at.offset for at in committed_positions(reader, made.source, [0, 1]).values())
+    finally:
+        reader.close()
+
+
+@pytest.mark.parametrize("arranged", [in_order, disordered])
+def test_every_window_of_a_year_is_right_though_it_was_killed_three_times(
+    stack: LocalStack,
+    settings: SparkSettings,
+    topics: Topics,
+    published: Dimensions,
+    tmp_path: Path,
+    flights: list[Flight],
+    arranged: Any,
+) -> None:
+    sent, chance = arranged(flights), random.Random(_SEED)
+    _send(topics, sent)
+    place = Place(stack, settings, topics, published, tmp_path)
+    few = {"HEADRACE_LIVE__MAX_OFFSETS_PER_TRIGGER": "8000"}
+    try:
+        for kill in range(_KILLS):
+            running = place.start(delays_by_origin.name, **few)
+            until = len(sent) * (kill + 1) // (_KILLS + 1) + chance.randrange(8_000)
+            wait_for(f"{until} records", lambda until=until: _taken_in(settings, topics) >= until, 240)
+            os.killpg(running.process.pid, signal.SIGKILL)
+            running.process.wait()
+        last = place.start(delays_by_origin.name, **few)
+        wait_for("all records", lambda: _taken_in(settings, topics) == len(sent), 240)
+        os.killpg(last.process.pid, signal.SIGTERM)
+        last.process.wait()
+    finally:
+        for each in place.processes:
+            each.process.kill()
+
+    records = events(topics, DELAYS)
+    ids = [headers["ce_id"] for _, headers, _ in records]
+    assert len(ids) == len(set(ids))
+    newest = {event["window_id"]: event for event, _, _ in records}
+    late_topic = topics.catalog.topic(DELAYS).late_topic
+    assert late_topic is not None
+    letters = topics.read(late_topic)
+    places = [dict(headers_of(letter))["ce_id"] for letter in letters]
+    assert len(places) == len(set(places))
+    schema = fastavro.parse_schema(json.loads(topics.catalog.schema(DEPARTED)))
+    late = [fastavro.schemaless_reader(io.BytesIO(bytes(each.value() or b"")[5:]), schema, None) for each in letters]
+    assert not late if arranged is in_order else late
+
+    expected, of_late = _windows(sent), Counter(_window(each) for each in late if isinstance(each, dict))
+    counted = Counter({name: event["departures"] for name, event in newest.items()})
+    assert counted + of_late == {name: count for name, (count, _, _) in expected.items()}
+    whole = expected.keys() - of_late.keys()
+    found = {
+        name: (event["departures"], event["delay_mean_minutes"], event["delay_p95_minutes"])
+        for name, event in newest.items()
+    }
+    assert {name: found[name] for name in whole} == {name: expected[name] for name in whole}
+    assert sum(counted.values()) + len(late) == len(sent)
+    assert newest["EWR/2013-01-01T10:15:00Z"]["begins_at"] == datetime(2013, 1, 1, 10, 15, tzinfo=UTC)
