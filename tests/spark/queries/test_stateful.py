@@ -232,9 +232,11 @@ def test_an_event_from_the_future_is_a_dead_letter_and_makes_no_other_one_late(q
 def test_records_are_read_again_only_where_one_was_set_aside(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
     again: list[int] = []
 
-    def counted(spark: SparkSession, kafka: KafkaSettings, ranges: Sequence[OffsetRange]) -> DataFrame:
+    def counted(
+        spark: SparkSession, kafka: KafkaSettings, ranges: Sequence[OffsetRange], *, fail_on_data_loss: bool
+    ) -> DataFrame:
         again.append(sum(each.end - each.start for each in ranges))
-        return read_ranges(spark, kafka, ranges)
+        return read_ranges(spark, kafka, ranges, fail_on_data_loss=fail_on_data_loss)
 
     monkeypatch.setattr(stateful, "read_ranges", counted)
     query.send(*FIRST)
