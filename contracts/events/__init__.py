@@ -9,6 +9,7 @@ from contracts.events.flights_cancelled import FlightCancelled
 from contracts.events.flights_departed import FlightDeparted
 from contracts.events.flights_departed_delays import FlightDepartedDelays
 from contracts.events.flights_departed_enriched import FlightDepartedEnriched
+from contracts.events.flights_departed_finaldelays import FlightDepartedFinalDelays
 from contracts.events.flights_departed_longhaul import LongHaulFlightDeparted
 from contracts.events.replay_started import ReplayStarted
 from contracts.events.rules_activated import RulesActivated
@@ -24,6 +25,7 @@ __all__ = [
     "FlightDeparted",
     "FlightDepartedDelays",
     "FlightDepartedEnriched",
+    "FlightDepartedFinalDelays",
     "LongHaulFlightDeparted",
     "ReplayStarted",
     "RulesActivated",

@@ -29,6 +29,10 @@ FLIGHTS_DEPARTED_ENRICHED: Final[Topic[events.FlightDepartedEnriched]] = Topic(
     "flights.departed.enriched.v1", events.FlightDepartedEnriched
 )
 """Departed flights with airline, airports and plane filled in from the dimensions."""
+FLIGHTS_DEPARTED_FINALDELAYS: Final[Topic[events.FlightDepartedFinalDelays]] = Topic(
+    "flights.departed.finaldelays.v1", events.FlightDepartedFinalDelays
+)
+"""Departures of each airport in windows of fifteen minutes, and how late they were, each once, when nothing can change it any more."""
 FLIGHTS_DEPARTED_LONGHAUL: Final[Topic[events.LongHaulFlightDeparted]] = Topic(
     "flights.departed.longhaul.v1", events.LongHaulFlightDeparted
 )

@@ -151,7 +151,7 @@ def topics_of(pipeline: Pipeline, settings: SparkSettings, catalog: Catalog, reg
 
 
 def test_there_is_an_oracle_of_each() -> None:
-    in_test_stateful = {"delays_by_origin"}
+    in_test_stateful = {"delays_by_origin", "final_delays_by_origin"}
     assert ORACLES.keys() | in_test_stateful == pipeline_files().keys()
 
 

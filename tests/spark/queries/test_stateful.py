@@ -27,7 +27,9 @@ from contracts.servers.s3 import s3_client
 from contracts.settings import KafkaSettings
 from spark.derivation.aggregation import Aggregation
 from spark.derivation.derivation import route
+from spark.pipeline import Pipeline
 from spark.pipelines.delays_by_origin import delays_by_origin
+from spark.pipelines.final_delays_by_origin import final_delays_by_origin
 from spark.queries import stateful
 from spark.queries.stateful import Stateful
 from spark.runtime.errors import StateLost
@@ -51,17 +53,24 @@ Departure = tuple[str, int, int]
 
 @pytest.fixture
 def topics(settings: SparkSettings, catalog: Catalog, registry: Registry) -> Iterator[Topics]:
-    with Topics(settings, catalog, registry, names=(DEPARTED, DELAYS)) as made:
+    with Topics(settings, catalog, registry, names=(DEPARTED, DELAYS, final_delays_by_origin.target)) as made:
         yield made
 
 
 class Query:
     """The pipeline over the topics of a test; each start is a process of its own would be."""
 
-    def __init__(self, spark: SparkSession, settings: SparkSettings, registry: Registry, topics: Topics) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: SparkSettings,
+        registry: Registry,
+        topics: Topics,
+        pipeline: Pipeline = delays_by_origin,
+    ) -> None:
         self._made = (spark, settings, registry)
-        self.topics, self.pipeline = topics, delays_by_origin
-        self.prefix = f"checkpoints/{delays_by_origin.name}/{topics.catalog.topic(DELAYS).name}"
+        self.topics, self.pipeline = topics, pipeline
+        self.prefix = f"checkpoints/{pipeline.name}/{topics.catalog.topic(pipeline.target).name}"
         self._s3, self._bucket = s3_client(settings.s3), settings.s3.bucket
 
     @contextmanager
@@ -133,13 +142,16 @@ class Query:
         self.topics.send(*values, partition=partition)
 
     def newest(self) -> dict[str, dict[str, Any]]:
-        return {event["window_id"]: event for event, _, _ in events(self.topics, DELAYS)}
+        return {event["window_id"]: event for event in self.written()}
+
+    def written(self) -> list[dict[str, Any]]:
+        return [event for event, _, _ in events(self.topics, self.pipeline.target)]
 
     def ids(self) -> list[bytes]:
-        return [headers["ce_id"] for _, headers, _ in events(self.topics, DELAYS)]
+        return [headers["ce_id"] for _, headers, _ in events(self.topics, self.pipeline.target)]
 
     def late(self) -> list[dict[str, bytes | None]]:
-        name = self.topics.catalog.topic(DELAYS).late_topic
+        name = self.topics.catalog.topic(self.pipeline.target).late_topic
         assert name is not None
         return [dict(headers_of(message)) for message in self.topics.read(name)]
 
@@ -409,6 +421,24 @@ def test_an_older_checkpoint_is_refused(query: Query) -> None:
     query.take_in()
     query.remove([key for key in query.files() if key.rpartition("/")[2] not in ("0", "metadata")])
     query.told("goes on with batch", "rebuild")
+
+
+def test_a_window_that_is_over_is_written_once_and_is_final(
+    spark: SparkSession, settings: SparkSettings, registry: Registry, topics: Topics
+) -> None:
+    query = Query(spark, settings, registry, topics, final_delays_by_origin)
+    over = {name: window | {"is_final": True} for name, window in _oracle([*FIRST, *SECOND]).items()}
+    query.send(*FIRST)
+    query.take_in()
+    assert query.written() == []
+    query.send(*SECOND)
+    query.send(("EWR", 400, 1), partition=1)
+    query.take_in()
+    assert query.newest() == over
+    query.send(("EWR", 0, 1), ("EWR", 401, 1))
+    query.take_in()
+    assert len(query.written()) == len(over)
+    assert len(query.late()) == 1
 
 
 def test_headers_say_who_made_it(query: Query) -> None:
