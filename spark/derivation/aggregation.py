@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -20,6 +19,8 @@ from spark.records.schemas import WriterSchemas, never_null
 from spark.records.wire import wire_value
 from spark.runtime.errors import PipelineUnfit
 from spark.runtime.internals.plans import (
+    COPY,
+    EXPAND,
     FILTER,
     PASSING_ON,
     NotRowByRow,
@@ -30,7 +31,9 @@ from spark.runtime.internals.plans import (
     frame_of,
     items,
     kind_of,
+    made_as,
     nodes,
+    parts,
     steps,
 )
 from spark.sinks.kafka.sink import LATE, ToRows, outgoing
@@ -72,7 +75,8 @@ class Aggregation:
         self._schema, self._schema_id = catalog.schema(pipeline.target), schema_id
         self._key, self._occurred_at = target.key, target.occurred_at
         self._late_after = target.derivation.late_after_minutes
-        self._names, grouping = _check(spark, pipeline, catalog)
+        self._names, grouping, slide = _check(spark, pipeline, catalog)
+        self._slide = slide
         told = json.dumps([grouping, self._late_after, pipeline.output, catalog.schema(pipeline.source)])
         self.plan = hashlib.sha256(told.encode()).hexdigest()[:16]
         """A hash of what the state depends on: how events are read, filtered and grouped."""
@@ -128,11 +132,19 @@ class Aggregation:
             given = decoded.select(self._names)
             node = aggregation(self._pipeline(given))
             windowed = carrying(frame_of(raw.sparkSession, node.child()), given, decoded, REASON)
-            window = F.col(str(_window(node)))
-            is_late = F.col(REASON).isNull() & (window["end"] <= watermark)
+            if COPY in windowed.columns:
+                # Of a bad record, whose windows are null, each window is a copy.
+                windowed = windowed.where(F.col(REASON).isNull() | (F.col(COPY) == 0))
+            window, occurred_at = F.col(_window(node).name()), F.col(self._source.occurred_at)
+            slide = F.expr(f"INTERVAL {self._slide} MICROSECONDS")
+            is_over = F.col(REASON).isNull() & (window["end"] <= watermark)
+            # Of several that are over, the last one tells of all.
+            is_late = is_over & ((window["start"] + slide > occurred_at) | (window["end"] + slide > watermark))
+            earlier = F.ceil((F.unix_micros(window["end"]) - F.unix_micros(occurred_at)) / self._slide) - 1
+            first = F.timestamp_micros(F.unix_micros(window["end"]) - earlier * self._slide)
             late = F.concat(
-                F.lit("the window from "), _text(window["start"]), F.lit(" to "), _text(window["end"]),
-                F.lit(" had ended for good: the watermark was "), _text(watermark),
+                F.lit("its windows that end from "), _text(first), F.lit(" to "), _text(window["end"]),
+                F.lit(" are over: the watermark was "), _text(watermark),
             )  # fmt: skip
             told = windowed.withColumns(
                 {
@@ -145,8 +157,8 @@ class Aggregation:
         return rows
 
 
-def _check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> tuple[list[str], list[str]]:
-    """The fields that the function gets, and how it groups, in words. Raises PipelineUnfit."""
+def _check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> tuple[list[str], list[str], int]:
+    """The fields that the function gets; how it groups, in words; microseconds between two windows. Raises PipelineUnfit."""
     check_source(pipeline, catalog)
     target = catalog.topic(pipeline.target)
     if pipeline.lookups:
@@ -165,7 +177,23 @@ def _check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> tuple[l
     node = aggregation(made)
     below = frame_of(spark, node.child())
     grouping = [str(each.sql()) for step in [node, *steps(below, given)] for each in items(step.expressions())]
-    return given.columns, grouping
+    return given.columns, grouping, _slide(spark, pipeline, catalog.topic(pipeline.source).occurred_at, given)
+
+
+def _slide(spark: SparkSession, pipeline: Pipeline, occurred_at: str, given: DataFrame) -> int:
+    """Microseconds between the begins of two windows, found out from those of one instant."""
+    fields = [F.lit(None).cast(field.dataType).alias(field.name) for field in given.schema if field.name != occurred_at]
+    instant = F.timestamp_seconds(F.lit(0)).alias(occurred_at)
+    whole = spark.range(1).select(*fields, instant, F.lit("whatever is filtered").alias(REASON))
+    node = aggregation(pipeline(row := whole.select(given.columns)))
+    windows = carrying(frame_of(spark, node.child()), row, whole, REASON).select(f"{_window(node).name()}.*")
+    found = windows.where(
+        (F.col("start") <= F.timestamp_seconds(F.lit(0))) & (F.col("end") > F.timestamp_seconds(F.lit(0)))
+    )
+    bounds = found.select(*[F.unix_micros(name).alias(name) for name in ("start", "end")]).toArrow().to_pylist()
+    starts = sorted(each["start"] for each in bounds)
+    slide: int = starts[1] - starts[0] if len(starts) > 1 else bounds[0]["end"] - bounds[0]["start"]
+    return slide
 
 
 def _check_steps(pipeline: Pipeline, made: DataFrame, given: DataFrame, occurred_at: str) -> None:
@@ -176,11 +204,7 @@ def _check_steps(pipeline: Pipeline, made: DataFrame, given: DataFrame, occurred
             f"{pipeline.name} has {error}, and the contract of {pipeline.target} says records: aggregate: group once"
         ) from error
     for node in nodes(made):
-        if node.nodeName() == "Expand":
-            raise PipelineUnfit(
-                f"{pipeline.name} has windows that overlap, which an aggregate can't have yet: leave the slide out"
-            )
-        if node.nodeName() not in (*PASSING_ON, FILTER, "Aggregate", "LogicalRDD", "LocalRelation"):
+        if node.nodeName() not in (*PASSING_ON, FILTER, EXPAND, "Aggregate", "LogicalRDD", "LocalRelation"):
             raise PipelineUnfit(
                 f"{pipeline.name} has a step {node.nodeName()}, which an aggregate can't have yet: filter, compute and group by a window"
             )
@@ -206,11 +230,11 @@ def _check_order(pipeline: Pipeline, each: Any) -> None:
 
 def _check_window(pipeline: Pipeline, node: Any, occurred_at: str, number: int) -> None:
     """`number` is the id of the column with the time of the events, which alone has a watermark."""
-    name, cure = _window(node), f'group by F.window("{occurred_at}", …)'
-    if name is None:
+    window, cure = _window(node), f'group by F.window("{occurred_at}", …)'
+    if window is None:
         raise PipelineUnfit(f"{pipeline.name} groups by no window, so its state would grow for ever: {cure}, too")
-    made = [each for each in items(node.child().expressions()) if kind_of(each) == "Alias" and each.name() == name]
-    kinds = {kind_of(part) for each in made for part in _parts(each)}
+    made = made_as(node, window.exprId().id())
+    kinds = {kind_of(part) for each in made for part in parts(each)}
     of = {column.exprId().id() for each in made for column in items(each.references().toSeq())}
     if of != {number} or kinds - _OF_A_WINDOW:
         raise PipelineUnfit(
@@ -219,18 +243,12 @@ def _check_window(pipeline: Pipeline, node: Any, occurred_at: str, number: int) 
         )
 
 
-def _parts(expression: Any) -> Iterator[Any]:
-    yield expression
-    for child in items(expression.children()):
-        yield from _parts(child)
-
-
-def _window(node: Any) -> str | None:
+def _window(node: Any) -> Any:
     """The column of an aggregation that is the window of time which it groups by."""
     for each in items(node.groupingExpressions()):
         kind = json.loads(each.dataType().json())
         if isinstance(kind, dict) and [field["name"] for field in kind.get("fields", ())] == ["start", "end"]:
-            return str(each.name())
+            return each
     return None
 
 

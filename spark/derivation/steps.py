@@ -12,6 +12,7 @@ from spark.derivation.faults import PLATFORM
 from spark.pipeline import Pipeline
 from spark.runtime.errors import PipelineUnfit
 from spark.runtime.internals.plans import (
+    EXPAND,
     EXPLODE,
     FILTER,
     INLINE,
@@ -49,6 +50,8 @@ def check_steps(pipeline: Pipeline, made: DataFrame, given: DataFrame, target: T
             )
         elements = next((element_ids(step) for step in found if step.nodeName() == EXPLODE), set[int]())
         is_above = target.has_parts
+        if any(step.nodeName() == EXPAND for step in found):
+            raise NotRowByRow("Expand")
         for step in found:
             check_names(pipeline, [str(each.name()) for each in items(step.output())])
             if step.nodeName() == FILTER and not target.is_filtered:

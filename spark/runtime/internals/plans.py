@@ -12,6 +12,10 @@ PASSING_ON = ("Project", "SubqueryAlias")
 """Steps that give one row for each that they get."""
 FILTER = "Filter"
 """The step that gives the row that it gets, or none."""
+EXPAND = "Expand"
+"""The step that gives several rows for each that it gets, as overlapping windows do."""
+COPY = "__copy"
+"""The column of a carried frame with the number of the row among those that an `EXPAND` gave for one."""
 AGGREGATE = "Aggregate"
 """The step that gives a row for each group."""
 EXPLODE = "Generate"
@@ -46,6 +50,31 @@ def aggregation(made: DataFrame) -> Any:
     if len(found) != 1:
         raise NotRowByRow(f"{len(found)} aggregations")
     return found[0]
+
+
+def made_as(node: Any, number: int) -> list[Any]:
+    """The expressions that the column with this id is made as, somewhere below a node that gets it."""
+    for step in _below(node):
+        if step.nodeName() == EXPAND:
+            at = [each.exprId().id() for each in items(step.output())].index(number)
+            return [items(each)[at] for each in items(step.projections())]
+        for each in items(step.expressions()):
+            if kind_of(each) == "Alias" and each.exprId().id() == number:
+                return [each]
+    return []
+
+
+def parts(expression: Any) -> Iterator[Any]:
+    """An expression and all in it."""
+    yield expression
+    for child in items(expression.children()):
+        yield from parts(child)
+
+
+def _below(node: Any) -> Iterator[Any]:
+    while children := items(node.children()):
+        node = children[0]
+        yield node
 
 
 def items(seq: Any) -> list[Any]:
@@ -99,7 +128,7 @@ def steps(made: DataFrame, source: DataFrame) -> Iterator[Any]:
     """The plan's nodes from `made` down to `source`, that excluded. Raises NotRowByRow where one is no projection, filter or explode."""
     end, node = _plan(source), _plan(made)
     while not node.fastEquals(end):
-        if node.nodeName() not in (*PASSING_ON, FILTER, EXPLODE):
+        if node.nodeName() not in (*PASSING_ON, FILTER, EXPLODE, EXPAND):
             raise NotRowByRow(str(node.nodeName()))
         yield node
         (node,) = items(node.children())
@@ -182,12 +211,30 @@ def carrying(
         elif node.nodeName() == "Project":
             columns = _seq(jvm, [*items(node.projectList()), *attributes])
             plan = catalyst.plans.logical.Project(columns, plan)
+        elif node.nodeName() == EXPAND:
+            plan, copy = _expanded(spark, node, plan, attributes)
+            attributes = [*attributes, copy]
         elif node.nodeName() == FILTER and kept:  # below an explode: above, it is refused
             condition = catalyst.expressions.Or(catalyst.expressions.IsNotNull(kept[0]), node.condition())
             plan = catalyst.plans.logical.Filter(condition, plan)
         else:
             plan = node.withNewChildren(_seq(jvm, [plan]))
     return frame_of(spark, plan)
+
+
+def _expanded(spark: SparkSession, node: Any, plan: Any, attributes: Sequence[Any]) -> tuple[Any, Any]:
+    """A plan in place of the `EXPAND` node over `plan`, with these attributes too, and that of `COPY`."""
+    jvm: Any = spark.sparkContext._jvm
+    catalyst = jvm.org.apache.spark.sql.catalyst
+    given = items(node.projections())
+    numbers = _plan(spark.range(0).select(*[F.lit(number).alias(COPY) for number in range(len(given))]))
+    copy, *_ = items(numbers.output())
+    literals = [each.child() for each in items(numbers.projectList())]
+    projections = [
+        _seq(jvm, [*items(each), *attributes, literal]) for each, literal in zip(given, literals, strict=True)
+    ]
+    output = _seq(jvm, [*items(node.output()), *attributes, copy])
+    return catalyst.plans.logical.Expand(_seq(jvm, projections), output, plan), copy
 
 
 def _exploded(spark: SparkSession, node: Any, plan: Any, exploded: Callable[[DataFrame], DataFrame]) -> Any:

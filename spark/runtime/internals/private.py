@@ -25,6 +25,8 @@ PRIVATE: Mapping[str, Sequence[tuple[str, str, int]]] = {
         ("sql.classic.Dataset", "ofRows", 2),
         ("sql.catalyst.plans.logical.Project", "", 2),
         ("sql.catalyst.plans.logical.Filter", "", 2),
+        ("sql.catalyst.plans.logical.Expand", "", 3),
+        ("sql.classic.SparkSession", "internalCreateDataFrame", 3),
         ("sql.catalyst.expressions.Or", "", 2),
         ("sql.catalyst.expressions.IsNotNull", "", 1),
         ("sql.catalyst.expressions.Alias", "", 6),

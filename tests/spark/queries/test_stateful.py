@@ -18,6 +18,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from contracts.definitions.catalog import Catalog
 from contracts.records.headers import headers_of
@@ -439,6 +440,40 @@ def test_a_window_that_is_over_is_written_once_and_is_final(
     query.take_in()
     assert len(query.written()) == len(over)
     assert len(query.late()) == 1
+
+
+def overlapping(departures: DataFrame) -> DataFrame:
+    """Of half an hour, each quarter."""
+    windows = departures.groupBy(F.window("departed_at", "30 minutes", "15 minutes"), "origin").agg(
+        F.count("*").alias("departures")
+    )
+    begin = F.date_format("window.start", "yyyy-MM-dd'T'HH:mm:ss'Z'")
+    return windows.select(
+        "*",
+        F.concat_ws("/", "origin", begin).alias("window_id"),
+        F.col("window.start").alias("begins_at"),
+        F.col("window.end").alias("ends_at"),
+        F.lit(0.0).alias("delay_mean_minutes"),
+        F.lit(0.0).alias("delay_p95_minutes"),
+    )
+
+
+def test_of_overlapping_windows_an_event_is_late_for_those_that_are_over(query: Query) -> None:
+    query.pipeline = dataclasses.replace(delays_by_origin, function=overlapping)
+    query.send(("EWR", 300, 1))
+    query.take_in()
+    query.topics.send(b"junk")
+    # Windows that end by 13:00 are over: all of 10:03, one of two of 12:50, none of 13:00.
+    query.send(("EWR", 3, 1), ("EWR", 170, 1), ("EWR", 180, 1))
+    query.take_in()
+    counts = {name.removeprefix("EWR/2013-01-01T"): each["departures"] for name, each in query.newest().items()}
+    assert counts == {"14:45:00Z": 1, "15:00:00Z": 1, "12:45:00Z": 2, "13:00:00Z": 1}
+    told = [each["__connect.errors.exception.message"] for each in query.late()]
+    assert told == [
+        b"its windows that end from 2013-01-01T10:15:00Z to 2013-01-01T10:30:00Z are over: the watermark was 2013-01-01T13:00:00Z",
+        b"its windows that end from 2013-01-01T13:00:00Z to 2013-01-01T13:00:00Z are over: the watermark was 2013-01-01T13:00:00Z",
+    ]
+    assert len(query.topics.read(query.topics.departed.dead_letter_topic)) == 1
 
 
 def test_headers_say_who_made_it(query: Query) -> None:
