@@ -59,10 +59,12 @@ def in_order(flights: Sequence[Flight]) -> list[Flight]:
 
 
 def disordered(flights: Sequence[Flight]) -> list[Flight]:
-    """One in fifty comes up to two hours later than it left, one in fifty twice, and one in a hundred up to a day later."""
+    """One in fifty comes up to two hours later than it left, one in fifty twice, and one in a hundred up to two months later: a batch has the events of
+    nine days, and is compared with the watermark of the one before the last.
+    """
     chance, moved = random.Random(_SEED), []
     for flight in flights:
-        hours = chance.choices((0, 2, 24), (97, 2, 1))[0]
+        hours = chance.choices((0, 2, 24 * 60), (97, 2, 1))[0]
         moved.append((flight["departed_at"] + timedelta(hours=chance.uniform(0, hours)), flight))
         if chance.random() < 0.02:
             moved.append((flight["departed_at"], flight))
