@@ -7,24 +7,24 @@ import sys
 
 import structlog
 
-from contracts.definitions.catalog import load_catalog
 from contracts.errors import HeadraceError
 from contracts.observe import configure_logging
 from contracts.settings import read_settings
-from spark.pipelines import load
 from spark.queries.lake import run_lake
 from spark.queries.run import run_pipelines
 from spark.runtime.settings import SparkSettings
-from tests.spark.examples import DEPARTED, ENRICHED, renamed
+from tests import sample
+from tests.sample.pipelines import load
+from tests.spark.examples import DISPATCHED, ENRICHED, renamed
 from tests.spark.live_query import moved
 
 
 def main() -> int:
     name, tag, place = sys.argv[1:]
-    settings, catalog = read_settings(SparkSettings), load_catalog()
+    settings, catalog = read_settings(SparkSettings), sample.catalog()
     configure_logging(settings, service=name)
     pipelines = [] if name == "lake" else [load(each) for each in name.split(",")]
-    names = {DEPARTED, ENRICHED, *(topic for each in pipelines for topic in (each.source, each.target))}
+    names = {DISPATCHED, ENRICHED, *(topic for each in pipelines for topic in (each.source, each.target))}
     own = dataclasses.replace(catalog, topics=renamed(catalog, tag, sorted(names)), dimensions=moved(catalog, place))
     try:
         if pipelines:
