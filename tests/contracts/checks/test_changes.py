@@ -114,9 +114,9 @@ ONLY = "its schema: "
             + [("changed", f"{ONLY}field weight_grams: int → long", READERS)],
         ),
         (
-            of_field("weight_grams", name="miles", aliases=["weight_grams"]),
+            of_field("weight_grams", name="grams", aliases=["weight_grams"]),
             [("breaking", "by the schema before can't read new records: field weight_grams", READERS)]
-            + [("changed", f"{ONLY}field weight_grams is named miles", READERS)],
+            + [("changed", f"{ONLY}field weight_grams is named grams", READERS)],
         ),
         (
             of_field("parcel_id", default="none"),
