@@ -30,13 +30,15 @@ _PARTITION_TYPES = ("string", "enum", "uuid", "boolean", "int", "long", "date")
 _PAST_TENSE = re.compile(r"[a-z0-9]*[dtn]|made|done|gone")
 
 
-def check(root: Path = CONTRACTS, pipelines: Path = PIPELINES, *, for_release: bool = False) -> list[Problem]:
+def check(
+    root: Path = CONTRACTS, pipelines: Path = PIPELINES, services: Path = _SERVICES, *, for_release: bool = False
+) -> list[Problem]:
     """Every broken rule of the contracts under `root`, by file; `for_release`: but for those that a release mends.
 
-    Producers and consumers are the folders of `services/`, the pipelines, `lake` and the commands of `headrace`.
+    Producers and consumers are the folders of `services`, the pipelines, `lake` and the commands of `headrace`.
     """
     catalog, problems = read_catalog(root)
-    others = {LAKE, *COMMANDS, *(path.parent.name for path in _SERVICES.glob("*/__init__.py"))}
+    others = {LAKE, *COMMANDS, *(path.parent.name for path in services.glob("*/__init__.py"))}
     known = frozenset({*others, *pipeline_files(pipelines)})
     for topic in catalog.topics.values():
         problems += _Topic(catalog, topic, known).problems()

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from deploy.local.servers.stack import LocalStack
-from services.alerting.settings import AlertingSettings
+from tests import sample
 from tests.alerting.endpoint import Endpoint
 from tests.alerting.examples import AT
 from tests.alerting.test_from_record_to_alert import a_reading, a_station
-from tests.alerting.worker import Worker, publish_weather, wait_for
+from tests.alerting.worker import Worker, publish_readings, wait_for
 
 pytestmark = pytest.mark.system
 
@@ -55,7 +55,7 @@ def test_each_receiver_is_told_whatever_the_others_do(stack: LocalStack, tmp_pat
     ):
         urls = {"dead": nobody_listens(), "shaky": shaky.url, "picky": picky.url, "moved": moved.url}
         with Worker(stack, HEADRACE_RECEIVERS_FILE=receivers_file(tmp_path, urls)) as worker:
-            publish_weather(stack, [a_reading(first), a_reading(second)])
+            publish_readings(stack, [a_reading(first), a_reading(second)])
             wait_for(lambda: told(shaky, first) and told(shaky, second), "the receiver that is up again")
             wait_for(lambda: told(picky, first) and told(picky, second), "the receiver that accepts nothing")
             failed = 'headrace_alerting_notifications_total{outcome="failed",receiver="dead"}'
@@ -68,13 +68,13 @@ def test_each_receiver_is_told_whatever_the_others_do(stack: LocalStack, tmp_pat
 
 def test_alerts_in_cooldown_are_told_as_a_number(stack: LocalStack, tmp_path: Path) -> None:
     rules = tmp_path / "rules.yaml"
-    text = AlertingSettings().rules_file.read_text(encoding="utf-8")
+    text = sample.RULES.read_text(encoding="utf-8")
     rules.write_text(text.replace("cooldown: 3h", "cooldown: 10m"), encoding="utf-8")
     station = a_station()
     with Endpoint() as endpoint:
         file = receivers_file(tmp_path, {"cooldown": endpoint.url})
         with Worker(stack, HEADRACE_RECEIVERS_FILE=file, HEADRACE_RULES_FILE=rules):
-            publish_weather(
+            publish_readings(
                 stack, [a_reading(station, observed_at=AT + timedelta(minutes=minute)) for minute in (0, 3, 6, 10, 25)]
             )
             wait_for(lambda: len(told(endpoint, station)) == 3, "three notifications")
@@ -88,7 +88,7 @@ def test_an_alert_that_was_not_told_when_the_service_stopped_is_told_by_the_next
     with Endpoint(503) as endpoint:
         file = receivers_file(tmp_path, {"patient": endpoint.url})
         with Worker(stack, HEADRACE_RECEIVERS_FILE=file):
-            publish_weather(stack, [a_reading(station)])
+            publish_readings(stack, [a_reading(station)])
             wait_for(lambda: len(endpoint.posts) >= 2, "two attempts")
     with Endpoint() as endpoint:
         file = receivers_file(tmp_path, {"patient": endpoint.url})

@@ -15,10 +15,7 @@ from uuid import UUID, uuid4
 import pytest
 from confluent_kafka import Message
 
-from contracts import topics
 from contracts.dead_letters.letter import DeadLetter
-from contracts.definitions.catalog import load_catalog
-from contracts.events import AlertRaised, WeatherObserved
 from contracts.records.codec import Codec
 from contracts.servers.registry import Registry
 from contracts.subscriber import Record as Received
@@ -26,7 +23,7 @@ from deploy.local.servers.stack import LocalStack
 from services.alerting.rules.evaluate import evaluate
 from services.alerting.rules.record import Record
 from services.alerting.rules.rulebook import load_rulebook
-from services.alerting.settings import AlertingSettings
+from tests import sample
 from tests.alerting.examples import AT
 from tests.alerting.rules.test_rulebook import VALID
 from tests.alerting.worker import (
@@ -34,7 +31,7 @@ from tests.alerting.worker import (
     alerts_of,
     committed,
     producer,
-    publish_weather,
+    publish_readings,
     read_all,
     settings_of,
     tiny,
@@ -42,15 +39,17 @@ from tests.alerting.worker import (
 )
 from tests.contracts.wire import register_protobuf
 from tests.raw_records import NO_TEXT, RawRecord, send_raw
+from tests.sample import topics
+from tests.sample.events import AlertRaised, DepotObserved
 
 pytestmark = pytest.mark.system
 
-WEATHER = topics.WEATHER_OBSERVED.name
+READINGS = topics.DEPOTS_OBSERVED.name
 DEAD_LETTERS = "alerts.raised.v1.dlq"
 
 
-def a_reading(station: str, **changes: Any) -> WeatherObserved:
-    """A storm with gusts of 46 mph."""
+def a_reading(station: str, **changes: Any) -> DepotObserved:
+    """A storm with blasts of 46 mph."""
     fields: dict[str, Any] = {
         "station": station,
         "observed_at": AT,
@@ -59,12 +58,12 @@ def a_reading(station: str, **changes: Any) -> WeatherObserved:
         "relative_humidity_percent": 60.0,
         "wind_direction_degrees": 270,
         "wind_speed_mph": 30.0,
-        "wind_gust_mph": 46.0,
+        "wind_peak_mph": 46.0,
         "precipitation_inches": Decimal("0.00"),
         "pressure_millibars": 1012.0,
         "visibility_miles": 10.0,
     }
-    return WeatherObserved.model_validate(fields | changes)
+    return DepotObserved.model_validate(fields | changes)
 
 
 def a_station() -> str:
@@ -72,17 +71,17 @@ def a_station() -> str:
     return f"T{uuid4().hex[:8]}"
 
 
-def oracle(placed: dict[str, WeatherObserved]) -> dict[UUID, AlertRaised]:
+def oracle(placed: dict[str, DepotObserved]) -> dict[UUID, AlertRaised]:
     """The alerts of these readings by the shipped rules, by id."""
-    rules = load_rulebook(AlertingSettings().rules_file, load_catalog()).by_topic[WEATHER]
+    rules = load_rulebook(sample.RULES, sample.catalog()).by_topic[READINGS]
     return {
         alert.alert_id: alert
         for coordinate, reading in placed.items()
-        for alert in evaluate(rules, Record(WEATHER, coordinate, reading.observed_at, vars(reading)))
+        for alert in evaluate(rules, Record(READINGS, coordinate, reading.observed_at, vars(reading)))
     }
 
 
-def of(found: list[Received[AlertRaised]], placed: dict[str, WeatherObserved]) -> dict[UUID, AlertRaised]:
+def of(found: list[Received[AlertRaised]], placed: dict[str, DepotObserved]) -> dict[UUID, AlertRaised]:
     """Those alerts that go back to these readings, by id."""
     return {record.event.alert_id: record.event for record in found if record.event.coordinate in placed}
 
@@ -90,8 +89,8 @@ def of(found: list[Received[AlertRaised]], placed: dict[str, WeatherObserved]) -
 def test_a_record_over_a_threshold_raises_its_alert(stack: LocalStack) -> None:
     traceparent = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
     station = a_station()
-    readings = [a_reading(station, wind_gust_mph=None), a_reading(station), a_reading(station, visibility_miles=0.25)]
-    placed = publish_weather(stack, readings, {"traceparent": traceparent})
+    readings = [a_reading(station, wind_peak_mph=None), a_reading(station), a_reading(station, visibility_miles=0.25)]
+    placed = publish_readings(stack, readings, {"traceparent": traceparent})
     with Worker(stack):
         found = alerts_of(stack, placed, count=3)
     assert of(found, placed) == oracle(placed)
@@ -103,7 +102,7 @@ def test_a_record_over_a_threshold_raises_its_alert(stack: LocalStack) -> None:
 def test_a_poison_record_becomes_a_dead_letter_and_the_next_goes_on(stack: LocalStack) -> None:
     settings, mark = settings_of(stack), uuid4().bytes
     with Registry(settings.registry) as registry:
-        schema_id = registry.latest(f"{WEATHER}-value").id
+        schema_id = registry.latest(f"{READINGS}-value").id
         good = Codec(registry.by_id).encode(schema_id, vars(a_reading(a_station())))
     foreign_id = register_protobuf(stack.registry.url, f"trials.{mark.hex()}.v1-value")
     poison = {
@@ -112,30 +111,30 @@ def test_a_poison_record_becomes_a_dead_letter_and_the_next_goes_on(stack: Local
         b"one byte" + mark: (b"\x00", "Truncated"),
         b"cut" + mark: (good[:-4], "Truncated"),
         b"longer" + mark: (good + b"\x00", "TrailingBytes"),
-        b"text" + mark: (b'{"station": "JFK"}', "ForeignBody"),
+        b"text" + mark: (b'{"station": "NTH"}', "ForeignBody"),
         b"magic" + mark: (b"\x07" + good[1:], "WrongMagic"),
         b"unknown id" + mark: (struct.pack(">bI", 0, 2**31 - 1) + good[5:], "UnknownSchemaId"),
         b"protobuf" + mark: (struct.pack(">bI", 0, foreign_id) + good[5:], "Unresolvable"),
     }
     sender = producer(stack)
     for key, (value, _) in poison.items():
-        sender.produce(WEATHER, value, key, partition=0, headers=[("ce_id", b"theirs"), ("ce_id", b"twice")])
-    sender.produce(WEATHER, good, b"good" + mark, partition=0)
+        sender.produce(READINGS, value, key, partition=0, headers=[("ce_id", b"theirs"), ("ce_id", b"twice")])
+    sender.produce(READINGS, good, b"good" + mark, partition=0)
     assert sender.flush(30) == 0
 
     with Worker(stack) as worker:
         wait_for(lambda: _letters(stack, mark).keys() == poison.keys(), "the dead letters")
         letters = _letters(stack, mark)
-        coordinate = f"{WEATHER}/0/{max(int(letter['__connect.errors.offset']) for _, letter in letters.values()) + 1}"
+        coordinate = f"{READINGS}/0/{max(int(letter['__connect.errors.offset']) for _, letter in letters.values()) + 1}"
         alerts_of(stack, [coordinate])
-        wait_for(lambda: committed(stack, WEATHER, 0) >= _offset(coordinate), "the position beyond")
-        assert worker.metric(f'headrace_alerting_dead_letters_total{{reason="WrongMagic",topic="{WEATHER}"}}') == 1
+        wait_for(lambda: committed(stack, READINGS, 0) >= _offset(coordinate), "the position beyond")
+        assert worker.metric(f'headrace_alerting_dead_letters_total{{reason="WrongMagic",topic="{READINGS}"}}') == 1
 
     for key, (value, reason) in poison.items():
         body, headers = letters[key]
         assert (body or None) == (value or None)
         assert headers["__connect.errors.exception.class.name"] == reason.encode()
-        assert headers["__connect.errors.topic"] == WEATHER.encode()
+        assert headers["__connect.errors.topic"] == READINGS.encode()
         assert headers["__connect.errors.connector.name"] == b"alerting"
         assert headers["ce_causationid"] == b"twice"
 
@@ -143,13 +142,13 @@ def test_a_poison_record_becomes_a_dead_letter_and_the_next_goes_on(stack: Local
 def test_a_header_name_that_is_no_text_stops_nothing(stack: LocalStack) -> None:
     settings, mark = settings_of(stack), uuid4().bytes
     with Registry(settings.registry) as registry:
-        schema_id = registry.latest(f"{WEATHER}-value").id
+        schema_id = registry.latest(f"{READINGS}-value").id
         good = Codec(registry.by_id).encode(schema_id, vars(a_reading(a_station())))
     headers = ((NO_TEXT, b"x"), (b"traceparent", b"00-1-2-01"))
     bare = [RawRecord(mark, value, headers) for value in (good, b"bad")]
-    read, _ = send_raw(settings.kafka, WEATHER, 0, bare)
+    read, _ = send_raw(settings.kafka, READINGS, 0, bare)
     with Worker(stack):
-        found = alerts_of(stack, [f"{WEATHER}/0/{read}"])
+        found = alerts_of(stack, [f"{READINGS}/0/{read}"])
         wait_for(lambda: _letters(stack, mark), "the dead letter")
     assert {
         dict(record.headers)["traceparent"] for record in found if record.event.coordinate.endswith(f"/{read}")
@@ -160,7 +159,7 @@ def test_a_header_name_that_is_no_text_stops_nothing(stack: LocalStack) -> None:
 def test_a_record_of_any_size_raises_its_alerts_or_is_a_dead_letter_or_leaves_its_stump(stack: LocalStack) -> None:
     settings = settings_of(stack)
     with Registry(settings.registry) as registry:
-        schema_id, codec = registry.latest(f"{WEATHER}-value").id, Codec(registry.by_id, max_bytes=1 << 30)
+        schema_id, codec = registry.latest(f"{READINGS}-value").id, Codec(registry.by_id, max_bytes=1 << 30)
         large, larger, largest, small = (
             codec.encode(schema_id, vars(a_reading(a_station() + "x" * size)))
             for size in (880_000, 920_000, 20_000_000, 0)
@@ -168,13 +167,13 @@ def test_a_record_of_any_size_raises_its_alerts_or_is_a_dead_letter_or_leaves_it
     trace = ((b"traceparent", b"x" * 850_000),)
     records = [RawRecord(None, large), RawRecord(None, larger), RawRecord(None, largest), RawRecord(None, small, trace)]
     places = [
-        f"{WEATHER}/0/{offset}"
+        f"{READINGS}/0/{offset}"
         for record in records
-        for offset in send_raw(settings.kafka, WEATHER, 0, [record], compression="lz4")
+        for offset in send_raw(settings.kafka, READINGS, 0, [record], compression="lz4")
     ]
     with Worker(stack) as worker:
         found = alerts_of(stack, places[3:])
-        wait_for(lambda: committed(stack, WEATHER, 0) > _offset(places[3]), "the position beyond")
+        wait_for(lambda: committed(stack, READINGS, 0) > _offset(places[3]), "the position beyond")
         assert worker.health() == 200
     assert {dict(record.headers).get("traceparent") for record in found if record.event.coordinate == places[3]} == {
         None
@@ -200,14 +199,14 @@ def _letters(stack: LocalStack, mark: bytes) -> dict[bytes, tuple[bytes | None, 
 def test_records_of_open_and_aborted_transactions_raise_nothing(stack: LocalStack) -> None:
     station = a_station()
     with Registry(settings_of(stack).registry) as registry:
-        schema_id = registry.latest(f"{WEATHER}-value").id
+        schema_id = registry.latest(f"{READINGS}-value").id
         body = Codec(registry.by_id).encode(schema_id, vars(a_reading(station)))
     places: dict[str, list[str]] = {"aborted": [], "committed": [], "open": []}
     sender = producer(stack, **{"transactional.id": f"test-{uuid4()}", "transaction.timeout.ms": "240000"})
     sender.init_transactions(30)
     for fate in ("aborted", "committed", "aborted", "committed", "open"):
         sender.begin_transaction()
-        sender.produce(WEATHER, body, partition=1, on_delivery=partial(_place, places[fate]))
+        sender.produce(READINGS, body, partition=1, on_delivery=partial(_place, places[fate]))
         sender.flush(30)
         if fate == "aborted":
             sender.abort_transaction(30)
@@ -218,8 +217,8 @@ def test_records_of_open_and_aborted_transactions_raise_nothing(stack: LocalStac
         try:
             alerts_of(stack, places["committed"])
             # The markers between the records are offsets without a record: the position gets past them.
-            wait_for(lambda: committed(stack, WEATHER, 1) > last, "the position beyond the markers")
-            plain.produce(WEATHER, body, partition=0, on_delivery=partial(_place, beside))
+            wait_for(lambda: committed(stack, READINGS, 1) > last, "the position beyond the markers")
+            plain.produce(READINGS, body, partition=0, on_delivery=partial(_place, beside))
             plain.flush(30)
             raised = {record.event.coordinate for record in alerts_of(stack, beside)}
             assert not raised & {*places["aborted"], *places["open"]}
@@ -243,24 +242,24 @@ def test_changed_rules_are_in_force_without_a_restart_and_invalid_ones_are_refus
     path.write_text(VALID.replace("threshold: 40", "threshold: 60"), encoding="utf-8")
     station = a_station()
     with Worker(stack, HEADRACE_RULES_FILE=path) as worker:
-        below = publish_weather(stack, [a_reading(station)])
-        above = publish_weather(stack, [a_reading(station, wind_gust_mph=61.0)])
+        below = publish_readings(stack, [a_reading(station)])
+        above = publish_readings(stack, [a_reading(station, wind_peak_mph=61.0)])
         alerts_of(stack, above)
 
         path.write_text(VALID, encoding="utf-8")
         wait_for(lambda: len(worker.logged("rules in force")) == 2, "the new rules")
-        after = publish_weather(stack, [a_reading(station)])
+        after = publish_readings(stack, [a_reading(station)])
         alerts_of(stack, after)
 
         path.write_text(VALID.replace("critical", "urgent"), encoding="utf-8")
         refused = "rules file refused, the rules before it stay in force: mend it"
         wait_for(lambda: worker.logged(refused), "the refusal")
-        still = publish_weather(stack, [a_reading(station)])
+        still = publish_readings(stack, [a_reading(station)])
         found = alerts_of(stack, still)
         assert worker.metric("headrace_alerting_reload_failures_total") == 1
         [line] = worker.logged(refused)
         assert line["level"] == "error"
-        assert "rules.yaml:10: rule strong_gusts: severity" in line["problems"][0]
+        assert "rules.yaml:10: rule strong_wind: severity" in line["problems"][0]
     assert of(found, below) == {}
     versions = {record.event.coordinate: record.event.rule_version for record in found}
     assert versions[next(iter(after))] == versions[next(iter(still))] != versions[next(iter(above))]
@@ -269,10 +268,10 @@ def test_changed_rules_are_in_force_without_a_restart_and_invalid_ones_are_refus
 def test_killed_and_restarted_it_raises_the_same_set_of_alerts(stack: LocalStack) -> None:
     station = a_station()
     readings = (
-        a_reading(station, observed_at=AT + timedelta(hours=hour), wind_gust_mph=30.0 + hour % 20)
+        a_reading(station, observed_at=AT + timedelta(hours=hour), wind_peak_mph=30.0 + hour % 20)
         for hour in range(8_000)
     )
-    placed = publish_weather(stack, readings)
+    placed = publish_readings(stack, readings)
     expected = oracle(placed)
     assert len(expected) == 4_000
     for count in (1, 1_500, 3_000):
@@ -287,11 +286,11 @@ def test_killed_and_restarted_it_raises_the_same_set_of_alerts(stack: LocalStack
 def test_a_dead_letter_that_cannot_be_delivered_stops_it_and_nothing_is_committed(stack: LocalStack) -> None:
     sender, places = producer(stack), list[str]()
     with Worker(stack) as worker, tiny(stack, DEAD_LETTERS):
-        sender.produce(WEATHER, b"\x07" + os.urandom(2_000), partition=0, on_delivery=partial(_place, places))
+        sender.produce(READINGS, b"\x07" + os.urandom(2_000), partition=0, on_delivery=partial(_place, places))
         sender.flush(30)
         assert worker.wait() == 1
         assert worker.logged("alerting stops: it can't go on")
-    assert committed(stack, WEATHER, 0) <= _offset(places[0])
+    assert committed(stack, READINGS, 0) <= _offset(places[0])
     # With the dead letters writable again, the record is handled.
     with Worker(stack):
-        wait_for(lambda: committed(stack, WEATHER, 0) > _offset(places[0]), "the position beyond the record")
+        wait_for(lambda: committed(stack, READINGS, 0) > _offset(places[0]), "the position beyond the record")

@@ -20,10 +20,7 @@ import httpx
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from contracts import topics
-from contracts.definitions.catalog import load_catalog
 from contracts.delivery import Delivered
-from contracts.events import AlertRaised, WeatherObserved
 from contracts.publisher import Publisher
 from contracts.records.limits import DEAD_LETTER_BYTES, batch_limit
 from contracts.servers.provision import set_config
@@ -31,6 +28,9 @@ from contracts.servers.registry import Registry
 from contracts.settings import Settings
 from contracts.subscriber import Record, Subscriber
 from deploy.local.servers.stack import LocalStack
+from tests import sample
+from tests.sample import topics
+from tests.sample.events import AlertRaised, DepotObserved
 
 SECONDS = 60
 """How long anything may take on a busy machine."""
@@ -45,11 +45,13 @@ def wait_for(condition: Callable[[], Any], what: str, seconds: float = SECONDS) 
 
 
 class Worker:
-    """`python -m services.alerting`; leaving the block ends it by SIGTERM and expects exit status 0."""
+    """`python -m services.alerting` on the sample; leaving the block ends it by SIGTERM and expects exit status 0."""
 
     def __init__(self, stack: LocalStack, *, module: str = "services.alerting", **settings: str | Path) -> None:
         env = {**os.environ, **stack.settings_env(), **{name: str(value) for name, value in settings.items()}}
-        self.process = subprocess.Popen([sys.executable, "-m", module], env=env, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.sample.run", module], env=env, stderr=subprocess.PIPE, text=True
+        )
         self.log: list[str] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -134,26 +136,26 @@ def settings_of(stack: LocalStack) -> Settings:
     )
 
 
-def publish_weather(
-    stack: LocalStack, readings: Iterable[WeatherObserved], headers: Mapping[str, bytes] | None = None
-) -> dict[str, WeatherObserved]:
+def publish_readings(
+    stack: LocalStack, readings: Iterable[DepotObserved], headers: Mapping[str, bytes] | None = None
+) -> dict[str, DepotObserved]:
     """The readings by the coordinate that each got."""
     settings = settings_of(stack)
-    placed: dict[str, WeatherObserved] = {}
+    placed: dict[str, DepotObserved] = {}
     with (
         Registry(settings.registry) as registry,
         Publisher(
-            settings, catalog=load_catalog(), registry=registry, service="weather", topics=[topics.WEATHER_OBSERVED]
+            settings, catalog=sample.catalog(), registry=registry, service="readings", topics=[topics.DEPOTS_OBSERVED]
         ) as publisher,
     ):
         for reading in readings:
 
-            def place(outcome: object, reading: WeatherObserved = reading) -> None:
+            def place(outcome: object, reading: DepotObserved = reading) -> None:
                 assert isinstance(outcome, Delivered), outcome
                 placed[outcome.coordinate] = reading
 
             publisher.publish(
-                topics.WEATHER_OBSERVED, reading, event_id=str(uuid4()), headers=headers, on_delivery=place
+                topics.DEPOTS_OBSERVED, reading, event_id=str(uuid4()), headers=headers, on_delivery=place
             )
     return placed
 

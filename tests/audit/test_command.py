@@ -19,7 +19,10 @@ from services.audit.errors import CouldNotAudit
 from services.audit.report import Report
 from services.audit.settings import AuditSettings
 from services.audit.values.finding import Finding
+from spark.pipeline import Pipeline
 from spark.pipelines import load
+from tests import sample
+from tests.sample.pipelines import load as load_of_sample
 
 
 def test_without_a_stack_there_is_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,17 +44,30 @@ def test_the_first_findings_are_printed_and_all_are_in_the_json() -> None:
     assert len(report.json()["findings"]) == 50
 
 
-def test_the_shipped_lookups_and_filters_are_those_of_the_pipelines() -> None:
-    catalog, settings = load_catalog(), AuditSettings()
-    pipelines = {each.target: each for each in map(load, pipeline_files())}
+@pytest.mark.parametrize(
+    ("catalog", "settings", "pipelines"),
+    [
+        pytest.param(load_catalog(), AuditSettings(), [load(name) for name in pipeline_files()], id="the tree"),
+        pytest.param(
+            sample.catalog(),
+            AuditSettings(lookups_file=sample.LOOKUPS, filters_file=sample.FILTERS),
+            [load_of_sample(name) for name in pipeline_files(sample.PIPELINES)],
+            id="the sample",
+        ),
+    ],
+)
+def test_the_lookups_and_filters_that_are_told_are_those_of_the_pipelines(
+    catalog: Catalog, settings: AuditSettings, pipelines: list[Pipeline]
+) -> None:
     found = load_lookups(settings.lookups_file, catalog)
+    made = {each.target: each for each in pipelines}
     said = {
         topic: [(join.name, join.dimension, join.by, join.fields) for join in each.lookups.joins]
         for topic, each in found.items()
     }
     assert said == {
         topic: [(lookup.name, lookup.dimension, lookup.by, lookup.fields) for lookup in each.lookups]
-        for topic, each in pipelines.items()
+        for topic, each in made.items()
         if each.lookups
     }
     some = {topic.name for topic in catalog.topics.values() if topic.is_filtered}
@@ -62,12 +78,12 @@ def test_the_shipped_lookups_and_filters_are_those_of_the_pipelines() -> None:
     ("content", "problem"),
     [
         (
-            "flights.departed.enriched.v1: distance_miles > 0",
+            "parcels.dispatched.enriched.v1: weight_grams > 0",
             "has no filter: its contract does not say that it is made of some",
         ),
-        ("flights.departed.longhaul.v1: distance_miles >", "flights.departed.longhaul.v1: distance_miles >: "),
-        ("flights.departed.longhaul.v1: distance > 0", "flights.departed.v1 has no field distance"),
-        ("flights.departed.longhaul.v1: [1]", "flights.departed.longhaul.v1: Input should be a valid string"),
+        ("parcels.dispatched.heavy.v1: weight_grams >", "parcels.dispatched.heavy.v1: weight_grams >: "),
+        ("parcels.dispatched.heavy.v1: distance > 0", "parcels.dispatched.v1 has no field distance"),
+        ("parcels.dispatched.heavy.v1: [1]", "parcels.dispatched.heavy.v1: Input should be a valid string"),
         ("nothing.known.v1: a > 0", "no contract for topic"),
         ("[}", ":1: not readable as YAML: did not find expected"),
     ],
@@ -87,24 +103,24 @@ def test_a_filter_does_not_hold_for_a_null_or_where_it_has_no_answer() -> None:
 
 
 def _by(by: str) -> str:
-    join = f"{{name: mine, dimension: airlines, by: {by}, fields: {{airline_name: name}}}}"
-    return f"flights.departed.enriched.v1: {{versions: dimension_versions, unmatched: unmatched, joins: [{join}]}}"
+    join = f"{{name: mine, dimension: couriers, by: {by}, fields: {{courier_name: name}}}}"
+    return f"parcels.dispatched.enriched.v1: {{versions: dimension_versions, unmatched: unmatched, joins: [{join}]}}"
 
 
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        ("flights.departed.v1: {joins: []}", "versions: Field required"),
+        ("parcels.dispatched.v1: {joins: []}", "versions: Field required"),
         ("nothing.known.v1: {versions: a, unmatched: b, joins: []}", "no contract for topic"),
-        ("flights.departed.v1: {versions: a, unmatched: b, joins: []}", "flights.departed.v1 has no field b"),
+        ("parcels.dispatched.v1: {versions: a, unmatched: b, joins: []}", "parcels.dispatched.v1 has no field b"),
         (
-            _by("[carrier, origin]"),
-            "airlines has the key carrier, mine looks up by carrier, origin: name one field for",
+            _by("[courier, origin]"),
+            "couriers has the key courier, mine looks up by courier, origin: name one field for",
         ),
-        (_by("[gate]"), "flights.departed.enriched.v1 has no field gate"),
+        (_by("[gate]"), "parcels.dispatched.enriched.v1 has no field gate"),
         (
-            _by("distance_miles"),
-            "distance_miles of flights.departed.enriched.v1 is int64, the key column carrier of air",
+            _by("weight_grams"),
+            "weight_grams of parcels.dispatched.enriched.v1 is int64, the key column courier of cou",
         ),
         (_by("{a: b}"), "joins.0.by.str: Input should be a valid string"),
         ("[}", ":1: not readable as YAML: did not find expected"),
@@ -118,6 +134,6 @@ def test_a_wrong_lookups_file_is_refused_with_its_name(content: str, problem: st
 def _is_refused(path: Path, content: str, problem: str, load_file: Callable[[Path, Catalog], object]) -> None:
     path.write_text(content)
     with pytest.raises(CouldNotAudit) as raised:
-        load_file(path, load_catalog())
+        load_file(path, sample.catalog())
     assert str(raised.value).startswith(f"{path}:")
     assert problem in str(raised.value)

@@ -23,10 +23,10 @@ from services.audit.errors import CouldNotAudit
 from services.audit.hops.hop import Hop
 from services.audit.report import Report
 from services.audit.sources import broker
-from tests.audit.way import ACTIVATIONS, ALERTS, ARRIVED, DERIVED, DIMENSIONS, LEDGER, LONG_HAUL, RAW, SERVED, Sent, Way
+from tests.audit.way import ACTIVATIONS, ALERTS, DELIVERED, DERIVED, DIMENSIONS, HEAVY, LEDGER, RAW, SERVED, Sent, Way
 from tests.contracts.wire import register_protobuf
 
-VERSION_0 = {"airlines": 0, "airports": 0, "planes": 0}
+VERSION_0 = {"couriers": 0, "depots": 0, "vans": 0}
 LONG_AGO = round((datetime.now(UTC) - timedelta(days=40)).timestamp() * 1000)
 """In ms: longer than the contracts keep records."""
 
@@ -54,7 +54,7 @@ def noted(report: Report, text: str) -> int:
 
 
 def test_what_went_right_is_clean_and_the_next_audit_begins_behind_it(way: Way) -> None:
-    way.run([*way.depart(12), *way.depart(3, partition=1)])
+    way.run([*way.dispatch(12), *way.dispatch(3, partition=1)])
     first = way.audit()
     assert first.findings == []
     assert {tally.hop: tally.records for tally in first.tallies if tally.partition.endswith("/0")} == {
@@ -65,7 +65,7 @@ def test_what_went_right_is_clean_and_the_next_audit_begins_behind_it(way: Way) 
         f"{way.name(ALERTS)} → lake": 1,
         f"{way.name(DERIVED)} → alerts": 12,
     }
-    way.run(way.depart(5))
+    way.run(way.dispatch(5))
     second = way.audit(full=False)
     assert (second.findings, second.since) == ([], first.cut_at)
     assert sum(tally.records for tally in second.tallies if tally.hop.endswith(way.name(DERIVED))) == 5
@@ -75,20 +75,20 @@ def test_what_went_right_is_clean_and_the_next_audit_begins_behind_it(way: Way) 
 @pytest.fixture
 def two(stack: LocalStack, registry: Registry, tmp_path: Path) -> Iterator[Way]:
     """Where two pipelines read the raw topic, one of them with a filter."""
-    with Way(stack, registry, tmp_path, more=[LONG_HAUL]) as made:
+    with Way(stack, registry, tmp_path, more=[HEAVY]) as made:
         yield made
 
 
 def test_what_a_filter_leaves_out_is_no_loss_and_what_it_should_let_through_is(two: Way) -> None:
-    near, far = two.depart(4, distance_miles=1999), two.depart(4, distance_miles=2000)
+    near, far = two.dispatch(4, weight_grams=1999), two.dispatch(4, weight_grams=2000)
     two.run([*near, *far])
     never = two.audit()
     assert never.findings == []
-    assert noted(never, "not derived, for long_haul_departures has never run here") == 8
+    assert noted(never, "not derived, for heavy_parcels has never run here") == 8
 
-    two.derive(two.far(far[1:]), LONG_HAUL)
-    two.derive(two.far(near[:1]), LONG_HAUL)
-    two.taken_in("long_haul_departures", RAW, *near, *far)
+    two.derive(two.far(far[1:]), HEAVY)
+    two.derive(two.far(near[:1]), HEAVY)
+    two.taken_in("heavy_parcels", RAW, *near, *far)
     report = two.audit(Hop.DERIVED)
     assert found(report) == {("lost", two.at(0, far[0].offset)), ("phantom", two.at(0, near[0].offset))}
     assert noted(report, "left out by the filter") == 3
@@ -97,12 +97,12 @@ def test_what_a_filter_leaves_out_is_no_loss_and_what_it_should_let_through_is(t
 def test_faults_in_what_is_made_of_one_in_parts_are_found(
     stack: LocalStack, registry: Registry, tmp_path: Path
 ) -> None:
-    with Way(stack, registry, tmp_path, more=[ARRIVED, SERVED]) as way:
-        flights = way.arrive(8)
-        parts = way.served(flights)
+    with Way(stack, registry, tmp_path, more=[DELIVERED, SERVED]) as way:
+        parcels = way.deliver(8)
+        parts = way.served(parcels)
         way.derive(parts[:2], SERVED)
-        way.taken_in("airports_served", ARRIVED, *flights[:1])
-        way.taken_in("airports_served", ARRIVED, *flights)
+        way.taken_in("depots_served", DELIVERED, *parcels[:1])
+        way.taken_in("depots_served", DELIVERED, *parcels)
         rest = parts[2:]
         planted = [
             rest[0],  # its second part is lost
@@ -110,7 +110,7 @@ def test_faults_in_what_is_made_of_one_in_parts_are_found(
             rest[3],  # comes twice
             replace(rest[4], parts=3),
             rest[5],  # they say otherwise
-            replace(rest[6], fields={**rest[6].fields, "carrier": "XX"}),
+            replace(rest[6], fields={**rest[6].fields, "courier": "XX"}),
             rest[7],
             rest[9],
             rest[8],  # in the wrong order
@@ -119,7 +119,7 @@ def test_faults_in_what_is_made_of_one_in_parts_are_found(
         way.derive(planted, SERVED)
         # Of the last one nothing was made, and the filter says that there is something of each.
         report = way.audit(Hop.DERIVED)
-        at = [way.at(0, flight.offset, ARRIVED) for flight in flights]
+        at = [way.at(0, parcel.offset, DELIVERED) for parcel in parcels]
         own = f"{way.name(SERVED)}/0/"
         assert {each for each in found(report) if not each[1].startswith(own)} == {
             ("lost", at[1]),
@@ -139,17 +139,17 @@ RULE_OF_PARTS = """\
 rules:
   - name: served
     description: Planted.
-    topic: airports.served.v1
-    field: arrival_delay_minutes
+    topic: depots.served.v1
+    field: delivered_late_minutes
     operator: ">="
     threshold: -1000
     severity: info
-    message: "{airport} was served"
+    message: "{depot} was served"
 """
 
 
 def test_rows_and_alerts_of_parts_are_told_apart(stack: LocalStack, registry: Registry, tmp_path: Path) -> None:
-    with Way(stack, registry, tmp_path, more=[ARRIVED, SERVED]) as way:
+    with Way(stack, registry, tmp_path, more=[DELIVERED, SERVED]) as way:
         table = Lake(table=f"parts_{uuid4().hex[:8]}", format="delta", partition_by=(), history_days=7)
         with_table = way.catalog.topic(SERVED).model_copy(
             update={"lake_section": table, "consumers": ("alerting", "lake")}
@@ -160,23 +160,23 @@ def test_rows_and_alerts_of_parts_are_told_apart(stack: LocalStack, registry: Re
             -1000,
             name="served",
             topic=SERVED,
-            field="arrival_delay_minutes",
-            message="{airport} was served",
+            field="delivered_late_minutes",
+            message="{depot} was served",
             severity="info",
         )
         # Enough of them for a part of one to be as far along as another part of the next.
-        flights = way.arrive(20)
-        way.taken_in("airports_served", ARRIVED, *flights)
-        parts = way.derive(way.served(flights), SERVED)
+        parcels = way.deliver(20)
+        way.taken_in("depots_served", DELIVERED, *parcels)
+        parts = way.derive(way.served(parcels), SERVED)
         way.land(SERVED, way.rows(SERVED, parts), *parts)
         raised = way.alarm(way.alerts(parts, rule, SERVED))
         way.taken_in("alerting", SERVED, *parts)
         way.land(ALERTS, way.rows(ALERTS, raised), *raised)
         assert way.audit().findings == []
 
-        (flight,) = way.arrive(1)
-        way.taken_in("airports_served", ARRIVED, flight)
-        first, second = way.derive(way.served([flight]), SERVED)
+        (parcel,) = way.deliver(1)
+        way.taken_in("depots_served", DELIVERED, parcel)
+        first, second = way.derive(way.served([parcel]), SERVED)
         way.land(SERVED, way.rows(SERVED, [first]), first, second)
         alerts = way.alerts([second], rule, SERVED)
         raised = way.alarm(alerts)
@@ -190,24 +190,24 @@ def test_rows_and_alerts_of_parts_are_told_apart(stack: LocalStack, registry: Re
 
 
 def test_of_a_pipeline_that_began_since_the_last_audit_everything_is_looked_at(two: Way) -> None:
-    flights = two.depart(5, distance_miles=2500)
-    two.run(flights)
+    parcels = two.dispatch(5, weight_grams=2500)
+    two.run(parcels)
     assert two.audit(full=False).findings == []
-    two.derive(two.far(flights[1:]), LONG_HAUL)
-    two.taken_in("long_haul_departures", RAW, *flights)
+    two.derive(two.far(parcels[1:]), HEAVY)
+    two.taken_in("heavy_parcels", RAW, *parcels)
     report = two.audit(full=False)
     assert report.since is None
-    assert found(report) == {("lost", two.at(0, flights[0].offset))}
-    two.derive(two.far(flights[:1]), LONG_HAUL)
+    assert found(report) == {("lost", two.at(0, parcels[0].offset))}
+    two.derive(two.far(parcels[:1]), HEAVY)
     assert two.audit(full=False).findings == []
     assert two.audit(full=False).since is not None
 
 
 def test_without_a_filter_to_compare_the_audit_says_so(two: Way) -> None:
-    flights = two.depart(3, distance_miles=2500)
-    two.run(flights)
-    two.derive(two.far(flights[:1]), LONG_HAUL)
-    two.taken_in("long_haul_departures", RAW, *flights)
+    parcels = two.dispatch(3, weight_grams=2500)
+    two.run(parcels)
+    two.derive(two.far(parcels[:1]), HEAVY)
+    two.taken_in("heavy_parcels", RAW, *parcels)
     two.settings.filters_file.write_text("")
     report = two.audit(Hop.DERIVED)
     assert report.findings == []
@@ -215,48 +215,46 @@ def test_without_a_filter_to_compare_the_audit_says_so(two: Way) -> None:
 
 
 def test_a_record_that_nobody_can_read_passes_no_filter_unseen(two: Way) -> None:
-    flights = two.depart(2, distance_miles=2500)
-    (bad,) = two.send(RAW, [replace(flights[0], body=b"junk")])
-    two.run(flights)
-    two.derive(two.far(flights), LONG_HAUL)
-    for pipeline in ("departures_enriched", "long_haul_departures"):
-        two.taken_in(pipeline, RAW, *flights, bad)
+    parcels = two.dispatch(2, weight_grams=2500)
+    (bad,) = two.send(RAW, [replace(parcels[0], body=b"junk")])
+    two.run(parcels)
+    two.derive(two.far(parcels), HEAVY)
+    for pipeline in ("dispatches_enriched", "heavy_parcels"):
+        two.taken_in(pipeline, RAW, *parcels, bad)
     two.set_aside(bad)
     report = two.audit(Hop.DERIVED)
     assert [(each.kind, each.coordinate, each.hop) for each in report.findings] == [
-        ("lost", two.at(0, bad.offset), f"{two.name(RAW)} → {two.name(LONG_HAUL)}")
+        ("lost", two.at(0, bad.offset), f"{two.name(RAW)} → {two.name(HEAVY)}")
     ]
 
 
 def test_a_field_that_one_of_two_derived_topics_changes_is_found_in_that_one(two: Way) -> None:
-    flights = two.depart(3, distance_miles=2500)
-    two.run(flights)
-    far = two.far(flights)
-    far[1] = replace(far[1], fields={**far[1].fields, "origin": "LGA"})
-    two.derive(far, LONG_HAUL)
-    two.taken_in("long_haul_departures", RAW, *flights)
+    parcels = two.dispatch(3, weight_grams=2500)
+    two.run(parcels)
+    far = two.far(parcels)
+    far[1] = replace(far[1], fields={**far[1].fields, "origin": "STH"})
+    two.derive(far, HEAVY)
+    two.taken_in("heavy_parcels", RAW, *parcels)
     report = two.audit(Hop.DERIVED)
-    assert [(each.kind, each.hop) for each in report.findings] == [
-        ("changed", f"{two.name(RAW)} → {two.name(LONG_HAUL)}")
-    ]
+    assert [(each.kind, each.hop) for each in report.findings] == [("changed", f"{two.name(RAW)} → {two.name(HEAVY)}")]
 
 
 def test_records_of_a_newer_version_than_the_contracts_are_audited(way: Way) -> None:
-    flights = way.depart(2)
-    way.widen(RAW, "distance_miles", "long")
-    way.run([*flights, *way.depart(3)])
+    parcels = way.dispatch(2)
+    way.widen(RAW, "weight_grams", "long")
+    way.run([*parcels, *way.dispatch(3)])
     assert way.audit().findings == []
 
 
 def test_entries_of_newer_versions_are_read(way: Way) -> None:
-    flights = way.depart(6)
-    records = way.derive(way.enriched(flights[1:]))
-    way.taken_in("departures_enriched", RAW, *flights)
+    parcels = way.dispatch(6)
+    records = way.derive(way.enriched(parcels[1:]))
+    way.taken_in("dispatches_enriched", RAW, *parcels)
     way.taken_in("alerting", DERIVED, *records)
     way.rename(LEDGER, "coordinate")
     way.rename(ACTIVATIONS, "from_offset")
     way.rename(ALERTS, "coordinate")
-    way.settle(flights[0])
+    way.settle(parcels[0])
     way.activate(threshold=60, from_offset=0)
     way.alarm(way.alerts(records))
     report = way.audit(Hop.DERIVED, Hop.ALERTS)
@@ -265,16 +263,16 @@ def test_entries_of_newer_versions_are_read(way: Way) -> None:
 
 
 def test_a_field_that_an_older_version_lacks_is_not_compared_and_the_others_are(way: Way) -> None:
-    lacking = {"airline_name", "plane_seats"}
+    lacking = {"courier_name", "van_seats"}
     way.before(DERIVED, *lacking)
-    flights = way.depart(3)
+    parcels = way.dispatch(3)
     records = [
         replace(each, fields={name: value for name, value in each.fields.items() if name not in lacking})
-        for each in way.enriched(flights)
+        for each in way.enriched(parcels)
     ]
-    records[1] = replace(records[1], fields={**records[1].fields, "plane_model": "Concorde"})
+    records[1] = replace(records[1], fields={**records[1].fields, "van_model": "F-900"})
     way.derive(records)
-    way.taken_in("departures_enriched", RAW, *flights)
+    way.taken_in("dispatches_enriched", RAW, *parcels)
     report = way.audit(Hop.DERIVED)
     assert found(report) == {("changed", way.at(0, 1))}
     assert noted(report, "of a schema version without some looked-up fields, those not compared") == 2
@@ -283,81 +281,81 @@ def test_a_field_that_an_older_version_lacks_is_not_compared_and_the_others_are(
 def test_an_id_of_something_that_is_no_avro_record_is_a_dead_letters_own_business(
     way: Way, registry: Registry, stack: LocalStack
 ) -> None:
-    flights = way.depart(2)
+    parcels = way.dispatch(2)
     ids = [
         registry.register(f"{way.name(RAW)}.of-somebody-else-value", '"string"'),
         register_protobuf(stack.registry.url, f"{way.name(RAW)}.of-others-value"),
     ]
     foreign = way.send(
-        RAW, [replace(flights[0], body=b"\x00" + schema_id.to_bytes(4, "big") + b"\x02a") for schema_id in ids]
+        RAW, [replace(parcels[0], body=b"\x00" + schema_id.to_bytes(4, "big") + b"\x02a") for schema_id in ids]
     )
-    way.derive(way.enriched(flights))
+    way.derive(way.enriched(parcels))
     way.set_aside(*foreign)
-    way.taken_in("departures_enriched", RAW, *flights, *foreign)
+    way.taken_in("dispatches_enriched", RAW, *parcels, *foreign)
     assert way.audit(Hop.DERIVED).findings == []
 
 
 def test_of_a_record_too_large_for_its_dead_letter_the_stump_is_compared(way: Way) -> None:
-    flights = way.depart(3)
-    large = way.send(RAW, [replace(flights[0], body=body) for body in (b"x" * 900_000, b"x" * 990_000, b"y" * 990_000)])
-    way.derive(way.enriched(flights))
+    parcels = way.dispatch(3)
+    large = way.send(RAW, [replace(parcels[0], body=body) for body in (b"x" * 900_000, b"x" * 990_000, b"y" * 990_000)])
+    way.derive(way.enriched(parcels))
     way.set_aside(large[0])
     way.set_aside(large[1], stump_of=large[1])
     way.set_aside(large[2], stump_of=large[1])
-    way.taken_in("departures_enriched", RAW, *flights, *large)
+    way.taken_in("dispatches_enriched", RAW, *parcels, *large)
     assert found(way.audit(Hop.DERIVED)) == {("changed", way.at(0, 5))}
 
 
 def test_a_record_beyond_its_topics_limit_is_not_to_be_read(way: Way) -> None:
-    fits, *others = way.depart(3)
-    beyond = way.send(RAW, [replace(fits, fields={**fits.fields, "tail_number": "x" * 900_000})])
+    fits, *others = way.dispatch(3)
+    beyond = way.send(RAW, [replace(fits, fields={**fits.fields, "van_id": "x" * 900_000})])
     way.derive(way.enriched([fits, *others]))
     way.set_aside(*beyond)
-    way.taken_in("departures_enriched", RAW, fits, *others, *beyond)
+    way.taken_in("dispatches_enriched", RAW, fits, *others, *beyond)
     assert found(way.audit(Hop.DERIVED)) == set()
 
 
 def test_a_wrong_value_of_a_lookup_by_two_fields_is_found(way: Way) -> None:
-    (plane,) = DIMENSIONS["planes"]
+    (van,) = DIMENSIONS["vans"]
     way.key_by(
-        "planes",
-        {"carrier": "carrier", "tail_number": "tail_number"},
-        {**plane, "carrier": "UA"},
-        {**plane, "carrier": "B6", "seats": 2},
-        {**plane, "carrier": "UA", "tail_number": "N0", "seats": 1},
+        "vans",
+        {"courier": "courier", "van_id": "van_id"},
+        {**van, "courier": "UA"},
+        {**van, "courier": "B6", "seats": 2},
+        {**van, "courier": "UA", "van_id": "N0", "seats": 1},
     )
-    of_nobody = {name: None for name in way.enriched(way.depart(1))[0].fields if name.startswith("plane_")}
-    flights = [*way.depart(3), *way.depart(3, tail_number="N0"), *way.depart(3, tail_number=None)]
-    right, of_b6, none = way.enriched(flights[:3])
-    small, of_other, _ = way.enriched(flights[3:6])
-    found_none, found_one, unsaid = way.enriched(flights[6:])
+    of_nobody = {name: None for name in way.enriched(way.dispatch(1))[0].fields if name.startswith("van_")}
+    parcels = [*way.dispatch(3), *way.dispatch(3, van_id="N0"), *way.dispatch(3, van_id=None)]
+    right, of_b6, none = way.enriched(parcels[:3])
+    small, of_other, _ = way.enriched(parcels[3:6])
+    found_none, found_one, unsaid = way.enriched(parcels[6:])
 
     def but(record: Sent, **fields: Any) -> Sent:
         return replace(record, fields={**record.fields, **fields})
 
     records = [
         right,
-        but(of_b6, plane_seats=2),  # of the other carrier's plane with this tail number
-        but(none, **of_nobody, unmatched=["planes"]),  # there is one
-        but(small, plane_seats=1),
-        of_other,  # of the carrier's other plane
-        but(found_none, **of_nobody, unmatched=["planes"]),
+        but(of_b6, van_seats=2),  # of the other courier's van with this van id
+        but(none, **of_nobody, unmatched=["vans"]),  # there is one
+        but(small, van_seats=1),
+        of_other,  # of the courier's other van
+        but(found_none, **of_nobody, unmatched=["vans"]),
         found_one,  # nothing is found by a null
         but(unsaid, **of_nobody),
     ]
     way.derive(records)
-    way.taken_in("departures_enriched", RAW, *flights)
+    way.taken_in("dispatches_enriched", RAW, *parcels)
     report = way.audit(Hop.DERIVED)
     wrong = [("changed", each.ce_id) for each in (of_b6, none, of_other, found_one, unsaid)]
-    assert found(report) == {*wrong, ("lost", way.at(0, 0)), ("lost", way.at(0, flights[5].offset))}
+    assert found(report) == {*wrong, ("lost", way.at(0, 0)), ("lost", way.at(0, parcels[5].offset))}
 
 
 def test_faults_between_raw_and_derived_are_found(way: Way) -> None:
-    flights = [*way.depart(13), *way.depart(4, partition=1)]
-    lost, doubled, both, changed, dead, mangled, purged, repaired, *others = range(len(flights))
+    parcels = [*way.dispatch(13), *way.dispatch(4, partition=1)]
+    lost, doubled, both, changed, dead, mangled, purged, repaired, *others = range(len(parcels))
     fine, renamed, unmatched, forgotten, never, *others = others
-    one_key = way.send(RAW, [replace(flights[fine], key="the same")] * 2)
-    good = way.enriched(flights)
+    one_key = way.send(RAW, [replace(parcels[fine], key="the same")] * 2)
+    good = way.enriched(parcels)
 
     def but(number: int, **fields: Any) -> Sent:
         return replace(good[number], fields={**good[number].fields, **fields})
@@ -366,21 +364,21 @@ def test_faults_between_raw_and_derived_are_found(way: Way) -> None:
         [
             *(good[number] for number in (doubled, doubled, both, repaired, fine, *others[1:])),
             *way.enriched(reversed(one_key)),
-            but(changed, departure_delay_minutes=59),
-            but(renamed, airline_name="United"),
-            but(unmatched, unmatched=["planes"]),
-            but(forgotten, dimension_versions={"airlines": 0, "airports": 0, "planes": way.vacuum("planes")}),
-            but(never, dimension_versions={"airlines": 999_999, "airports": 0, "planes": 0}),
-            but(others[0], dimension_versions={"airlines": 0, "airports": 0}),
+            but(changed, late_minutes=59),
+            but(renamed, courier_name="United"),
+            but(unmatched, unmatched=["vans"]),
+            but(forgotten, dimension_versions={"couriers": 0, "depots": 0, "vans": way.vacuum("vans")}),
+            but(never, dimension_versions={"couriers": 999_999, "depots": 0, "vans": 0}),
+            but(others[0], dimension_versions={"couriers": 0, "depots": 0}),
             *[but(repaired, revision=1)] * 2,
             replace(good[fine], ce_id=way.at(0, 999)),
-            replace(good[fine], ce_id="flights.departed.v1/0/0"),
+            replace(good[fine], ce_id="parcels.dispatched.v1/0/0"),
         ]
     )
-    way.set_aside(flights[both], flights[dead])
-    way.set_aside(flights[mangled], value=b"other bytes")
-    way.settle(flights[purged])
-    way.taken_in("departures_enriched", RAW, *flights, *one_key)
+    way.set_aside(parcels[both], parcels[dead])
+    way.set_aside(parcels[mangled], value=b"other bytes")
+    way.settle(parcels[purged])
+    way.taken_in("dispatches_enriched", RAW, *parcels, *one_key)
     report = way.audit(Hop.DERIVED)
     assert found(report) == {
         ("lost", way.at(0, lost)),
@@ -392,7 +390,7 @@ def test_faults_between_raw_and_derived_are_found(way: Way) -> None:
         ("changed", way.at(0, renamed)),
         ("changed", way.at(0, unmatched)),
         ("changed", way.at(0, never)),
-        ("changed", way.at(flights[others[0]].partition, flights[others[0]].offset)),
+        ("changed", way.at(parcels[others[0]].partition, parcels[others[0]].offset)),
         ("set aside", way.at(0, both)),
         ("set aside", way.at(0, dead)),
         ("set aside", way.at(0, mangled)),
@@ -406,50 +404,50 @@ def test_faults_between_raw_and_derived_are_found(way: Way) -> None:
 
 
 def test_what_can_t_be_read_is_a_dead_letter_and_nothing_else(way: Way) -> None:
-    flights = way.depart(3)
-    bad = way.send(RAW, [replace(flights[0], body=body) for body in (b"junk", b"\x00\x00\x00\x00\x01", b"\x00")])
+    parcels = way.dispatch(3)
+    bad = way.send(RAW, [replace(parcels[0], body=body) for body in (b"junk", b"\x00\x00\x00\x00\x01", b"\x00")])
     of_junk = replace(way.enriched(bad)[0], body=b"junk")
-    way.derive([*way.enriched(flights), of_junk])
+    way.derive([*way.enriched(parcels), of_junk])
     # The record itself claimed to be a dead letter of lake's.
     way.set_aside(*bad[1:], named="lake")
-    way.set_aside(flights[1])
-    way.settle(flights[1], action="redriven", by="lake")  # once for the letters of both
-    way.taken_in("departures_enriched", RAW, *flights, *bad)
+    way.set_aside(parcels[1])
+    way.settle(parcels[1], action="redriven", by="lake")  # once for the letters of both
+    way.taken_in("dispatches_enriched", RAW, *parcels, *bad)
     assert found(way.audit(Hop.DERIVED)) == {
         ("phantom", way.at(0, bad[0].offset)),
-        ("doubled", way.at(0, flights[1].offset)),
+        ("doubled", way.at(0, parcels[1].offset)),
     }
 
 
 def test_an_instant_beyond_the_calendar_is_set_aside_and_an_empty_partition_value_is_null(way: Way) -> None:
-    flights = way.depart(2, origin="")
-    (bad,) = way.depart(1, departed_at=253_402_300_800_000)
-    records = way.derive(way.enriched(flights))
-    for service in ("departures_enriched", "lake"):
+    parcels = way.dispatch(2, origin="")
+    (bad,) = way.dispatch(1, dispatched_at=253_402_300_800_000)
+    records = way.derive(way.enriched(parcels))
+    for service in ("dispatches_enriched", "lake"):
         way.set_aside(bad, by=service)
-    way.taken_in("departures_enriched", RAW, *flights, bad)
-    way.land(RAW, [row | {"origin": None} for row in way.rows(RAW, flights)], *flights, bad)
+    way.taken_in("dispatches_enriched", RAW, *parcels, bad)
+    way.land(RAW, [row | {"origin": None} for row in way.rows(RAW, parcels)], *parcels, bad)
     way.land(DERIVED, [row | {"origin": None} for row in way.rows(DERIVED, records)], *records)
     report = way.audit(Hop.LAKE)
     assert (report.findings, noted(report, "dead letters")) == ([], 1)
-    # No airport has an empty code.
-    assert found(way.audit(Hop.DERIVED)) == {("changed", way.at(0, each.offset)) for each in flights}
+    # No depot has an empty code.
+    assert found(way.audit(Hop.DERIVED)) == {("changed", way.at(0, each.offset)) for each in parcels}
 
 
 def test_a_key_in_two_partitions_is_found(way: Way) -> None:
-    flights = way.send(RAW, [replace(each, key="the same") for each in way.depart(4)])
-    way.forget(RAW, 0, before=flights[0].offset)
-    good = way.enriched(flights)
+    parcels = way.send(RAW, [replace(each, key="the same") for each in way.dispatch(4)])
+    way.forget(RAW, 0, before=parcels[0].offset)
+    good = way.enriched(parcels)
     way.derive([replace(each, partition=1) for each in good[2:]])
     way.derive(good[:2])
-    way.taken_in("departures_enriched", RAW, *flights)
-    assert found(way.audit(Hop.DERIVED)) == {("out of order", way.at(0, each.offset)) for each in flights[2:]}
+    way.taken_in("dispatches_enriched", RAW, *parcels)
+    assert found(way.audit(Hop.DERIVED)) == {("out of order", way.at(0, each.offset)) for each in parcels[2:]}
 
 
 def test_a_record_behind_the_cut_that_overtook_one_before_it_is_found(
     way: Way, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keyed = [replace(each, key="the same") for each in way.depart(3)]
+    keyed = [replace(each, key="the same") for each in way.dispatch(3)]
     way.forget(RAW, 0, before=3)
     before = way.send(RAW, keyed[:1])
     taken_in, behind = broker.Broker.taken_in, list[Sent]()
@@ -458,7 +456,7 @@ def test_a_record_behind_the_cut_that_overtook_one_before_it_is_found(
         if not behind:  # the cut of the raw topic is taken by now
             behind.extend(way.send(RAW, keyed[1:]))
             way.derive(way.enriched([behind[0], before[0], behind[1]]))
-            way.taken_in("departures_enriched", RAW, *before, *behind)
+            way.taken_in("dispatches_enriched", RAW, *before, *behind)
         return taken_in(asked, group, topic)
 
     monkeypatch.setattr(broker.Broker, "taken_in", taken_in_at_last)
@@ -466,20 +464,20 @@ def test_a_record_behind_the_cut_that_overtook_one_before_it_is_found(
 
 
 def test_a_letter_of_lake_that_was_given_up_excuses_no_loss_of_live(way: Way) -> None:
-    flights = way.depart(3)
-    way.derive(way.enriched(flights[2:]))
-    way.settle(flights[0], by="lake")
-    way.settle(flights[1], by="departures_enriched")
-    way.taken_in("departures_enriched", RAW, *flights)
+    parcels = way.dispatch(3)
+    way.derive(way.enriched(parcels[2:]))
+    way.settle(parcels[0], by="lake")
+    way.settle(parcels[1], by="dispatches_enriched")
+    way.taken_in("dispatches_enriched", RAW, *parcels)
     report = way.audit(Hop.DERIVED)
     assert (found(report), noted(report, "purged dead letters")) == ({("lost", way.at(0, 0))}, 1)
 
 
 def test_one_derived_record_that_has_expired_excuses_none_of_later(way: Way) -> None:
-    flights = way.depart(4, timestamp_ms=LONG_AGO)
-    others = way.depart(20, partition=1, timestamp_ms=LONG_AGO + 600_000)
-    way.derive(way.enriched(flights))
-    way.taken_in("departures_enriched", RAW, *flights, *others)
+    parcels = way.dispatch(4, timestamp_ms=LONG_AGO)
+    others = way.dispatch(20, partition=1, timestamp_ms=LONG_AGO + 600_000)
+    way.derive(way.enriched(parcels))
+    way.taken_in("dispatches_enriched", RAW, *parcels, *others)
     way.forget(DERIVED, 0, before=1)
     report = way.audit(Hop.DERIVED)
     assert found(report) == {("lost", way.at(1, each.offset)) for each in others}
@@ -487,11 +485,11 @@ def test_one_derived_record_that_has_expired_excuses_none_of_later(way: Way) -> 
 
 
 def test_a_partition_that_has_expired_whole_excuses_nothing_that_the_contract_keeps(way: Way) -> None:
-    old = way.depart(3, partition=1, timestamp_ms=LONG_AGO)
+    old = way.dispatch(3, partition=1, timestamp_ms=LONG_AGO)
     way.derive(way.enriched(old))
-    new = way.depart(5)
+    new = way.dispatch(5)
     way.derive(way.enriched(new[:2]))
-    way.taken_in("departures_enriched", RAW, *old, *new)
+    way.taken_in("dispatches_enriched", RAW, *old, *new)
     way.forget(DERIVED, 1, before=3)
     report = way.audit(Hop.DERIVED)
     assert found(report) == {("lost", way.at(0, each.offset)) for each in new[2:]}
@@ -499,15 +497,15 @@ def test_a_partition_that_has_expired_whole_excuses_nothing_that_the_contract_ke
 
 
 def test_there_is_no_verdict_behind_a_transaction_that_hangs(way: Way, stack: LocalStack) -> None:
-    flights = way.depart(2)
-    way.derive(way.enriched(flights[:1]))
+    parcels = way.dispatch(2)
+    way.derive(way.enriched(parcels[:1]))
     hanging = Producer({**stack.settings().kafka.client_config(), "transactional.id": f"hangs-{way.name(DERIVED)}"})
     hanging.init_transactions(30)
     hanging.begin_transaction()
     hanging.produce(way.name(DERIVED), b"open", partition=0)
     hanging.flush(30)
-    way.derive(way.enriched(flights[1:]))
-    way.taken_in("departures_enriched", RAW, *flights)
+    way.derive(way.enriched(parcels[1:]))
+    way.taken_in("dispatches_enriched", RAW, *parcels)
     with pytest.raises(
         CouldNotAudit, match=rf"{way.name(DERIVED)}/0: a transaction .* abort --topic .* --start-offset 2"
     ):
@@ -522,7 +520,7 @@ def test_repairs_of_records_that_were_audited_before_are_audited(way: Way) -> No
             replace(records[each], fields={**records[each].fields, "revision": revision, **fields}) for each in numbers
         )
 
-    records = way.run(way.depart(6))
+    records = way.run(way.dispatch(6))
     assert way.audit(full=False).findings == []
     repaired = revised(1, 0, 4)
     way.land(DERIVED, way.rows(DERIVED, repaired), *repaired)
@@ -532,7 +530,7 @@ def test_repairs_of_records_that_were_audited_before_are_audited(way: Way) -> No
     way.land(ALERTS, way.rows(ALERTS, raised), *raised)
     assert way.audit(Hop.DERIVED, Hop.LAKE, Hop.ALERTS, full=False).findings == []
 
-    wrong = [*revised(1, 1, 1), *revised(1, 2, airline_name="United"), *revised(-1, 3)]
+    wrong = [*revised(1, 1, 1), *revised(1, 2, courier_name="United"), *revised(-1, 3)]
     way.land(DERIVED, [*way.rows(DERIVED, wrong), way.rows(DERIVED, wrong)[2]], *wrong)
     assert found(way.audit(Hop.DERIVED, Hop.LAKE, full=False)) == {
         ("doubled", way.at(0, 1)),
@@ -545,22 +543,22 @@ def test_repairs_of_records_that_were_audited_before_are_audited(way: Way) -> No
 
 
 def test_faults_between_a_topic_and_its_table_are_found(way: Way) -> None:
-    flights = way.depart(12)
-    records = way.derive(way.enriched(flights))
+    parcels = way.dispatch(12)
+    records = way.derive(way.enriched(parcels))
     repeat = way.derive([replace(records[0], offset=-1)])
     rows = way.rows(DERIVED, records)
     lost, doubled, phantom, value, time, left, right, dead = rows[1:9]
-    value["unmatched"] = ["planes"]
+    value["unmatched"] = ["vans"]
     time["recorded_at"] += timedelta(milliseconds=1)
     left["record_offset"], right["record_offset"] = right["record_offset"], left["record_offset"]
     made_up = {**phantom, "coordinate": way.at(0, 500), "record_offset": 500}
     beside = {**phantom, "coordinate": way.at(0, 501)}
     way.land(DERIVED, [*[row for row in rows if row not in (lost, dead)], doubled, made_up, beside], *records, *repeat)
     way.set_aside(records[8], by="lake", topic=DERIVED)
-    raw = way.rows(RAW, flights)
+    raw = way.rows(RAW, parcels)
     raw[3]["coordinate"] = way.at(0, 4)
-    raw[5]["tail_number"] = None
-    way.land(RAW, raw[1:], *flights)
+    raw[5]["van_id"] = None
+    way.land(RAW, raw[1:], *parcels)
     assert found(way.audit(Hop.LAKE)) == {
         ("lost", way.at(0, records[1].offset, DERIVED)),
         ("doubled", way.at(0, records[2].offset, DERIVED)),
@@ -578,9 +576,9 @@ def test_faults_between_a_topic_and_its_table_are_found(way: Way) -> None:
 
 
 def test_faults_between_records_and_alerts_are_found(way: Way) -> None:
-    flights = way.depart(6, departure_delay_minutes=61)
-    flights += way.depart(3, departure_delay_minutes=59)
-    records = way.derive(way.enriched(flights))
+    parcels = way.dispatch(6, late_minutes=61)
+    parcels += way.dispatch(3, late_minutes=59)
+    records = way.derive(way.enriched(parcels))
     alerts = way.alerts(records)
     changed = alerts[1].model_copy(update={"message": "all is well"})
     unasked = way.alerts(records, way.rule(59))[6]
@@ -600,7 +598,7 @@ def test_faults_between_records_and_alerts_are_found(way: Way) -> None:
 
 
 def test_a_dead_letter_of_alerting_that_was_given_up_excuses_its_alert_and_no_others(way: Way) -> None:
-    records = way.derive(way.enriched(way.depart(3, departure_delay_minutes=61)))
+    records = way.derive(way.enriched(way.dispatch(3, late_minutes=61)))
     way.settle(records[0], DERIVED, on=ALERTS, by="alerting")
     way.settle(records[1], DERIVED, on=DERIVED, by="lake")
     way.alarm(way.alerts(records[2:]))
@@ -609,7 +607,7 @@ def test_a_dead_letter_of_alerting_that_was_given_up_excuses_its_alert_and_no_ot
 
 
 def test_a_dead_letter_of_alerting_excuses_no_alert_that_its_rules_ask_for(way: Way) -> None:
-    records = way.derive(way.enriched(way.depart(2, departure_delay_minutes=61)))
+    records = way.derive(way.enriched(way.dispatch(2, late_minutes=61)))
     way.set_aside(*records, by="alerting", topic=DERIVED, on=ALERTS)
     way.settle(records[1], DERIVED, on=ALERTS, action="redriven", by="alerting")
     way.taken_in("alerting", DERIVED, *records)
@@ -617,7 +615,7 @@ def test_a_dead_letter_of_alerting_excuses_no_alert_that_its_rules_ask_for(way: 
 
 
 def test_a_redrive_for_lake_excuses_no_alert_of_what_it_sent_again(way: Way) -> None:
-    records = way.derive(way.enriched(way.depart(3, departure_delay_minutes=61)))
+    records = way.derive(way.enriched(way.dispatch(3, late_minutes=61)))
     for each in records:
         way.settle(each, DERIVED, on=DERIVED, action="redriven", by="lake")
     *again, given_up = way.derive(_redriven(*records))
@@ -635,8 +633,8 @@ def test_a_redrive_for_lake_excuses_no_alert_of_what_it_sent_again(way: Way) -> 
 def test_each_record_is_asked_by_the_rules_that_were_in_force_then(way: Way) -> None:
     way.activate(threshold=60, from_offset=2)
     way.activate(threshold=30, from_offset=4)
-    flights = way.depart(6, departure_delay_minutes=40)
-    records = way.derive(way.enriched(flights))
+    parcels = way.dispatch(6, late_minutes=40)
+    records = way.derive(way.enriched(parcels))
     way.alarm(way.alerts(records[4:], way.rule(30)))
     way.taken_in("alerting", DERIVED, *records)
     report = way.audit(Hop.ALERTS)
@@ -647,7 +645,7 @@ def test_each_record_is_asked_by_the_rules_that_were_in_force_then(way: Way) -> 
 
 
 def test_rules_told_late_by_a_worker_that_had_lost_the_partition_excuse_no_alert(way: Way) -> None:
-    records = way.derive(way.enriched(way.depart(2, departure_delay_minutes=61)))
+    records = way.derive(way.enriched(way.dispatch(2, late_minutes=61)))
     way.activate(threshold=60, from_offset=0, generation=8, second=9)
     way.activate(threshold=90, from_offset=0, generation=7, second=1)
     way.alarm(way.alerts(records[1:]))
@@ -656,13 +654,13 @@ def test_rules_told_late_by_a_worker_that_had_lost_the_partition_excuse_no_alert
 
 
 def test_rules_about_fields_that_are_gone_are_not_asked_and_the_others_are(way: Way) -> None:
-    flights = way.depart(6)
-    records = way.derive(way.enriched(flights))
+    parcels = way.dispatch(6)
+    records = way.derive(way.enriched(parcels))
     of_then = [replace(each, fields={**each.fields, "gate": "C71"}) for each in records]
     gone: list[dict[str, Any]] = [{"group_by": ["gate"]}, {"message": "gate {gate}"}, {"when": "gate == 'C71'"}]
     for others in gone:
         way.alarm(way.alerts(of_then, way.activate(threshold=60, from_offset=0, **others)))
-    still = way.activate(threshold=60, from_offset=0, when="!unmatched.exists(name, name == 'planes')")
+    still = way.activate(threshold=60, from_offset=0, when="!unmatched.exists(name, name == 'vans')")
     way.taken_in("alerting", DERIVED, *records)
     report = way.audit(Hop.ALERTS)
     assert found(report) == {("lost", way.at(0, 4, DERIVED))}
@@ -672,7 +670,7 @@ def test_rules_about_fields_that_are_gone_are_not_asked_and_the_others_are(way: 
 
 
 def test_a_recorded_rule_that_is_none_today_is_named_and_the_others_are_asked(way: Way) -> None:
-    records = way.derive(way.enriched(way.depart(2, departure_delay_minutes=61)))
+    records = way.derive(way.enriched(way.dispatch(2, late_minutes=61)))
     too_long = way.activate(threshold=60, from_offset=0, when="true && " * 200 + "true")
     event = {
         "topic": way.name(DERIVED),
@@ -703,9 +701,9 @@ def test_a_recorded_rule_that_is_none_today_is_named_and_the_others_are_asked(wa
 
 
 def test_a_message_that_fails_on_a_value_makes_a_dead_letter_of_its_record_alone(way: Way) -> None:
-    flights = [*way.depart(1, departure_delay_minutes=2_000_000), *way.depart(1, departure_delay_minutes=61)]
-    records = way.derive(way.enriched(flights))
-    rule = way.activate(threshold=60, from_offset=0, message="{departure_delay_minutes:c}")
+    parcels = [*way.dispatch(1, late_minutes=2_000_000), *way.dispatch(1, late_minutes=61)]
+    records = way.derive(way.enriched(parcels))
+    rule = way.activate(threshold=60, from_offset=0, message="{late_minutes:c}")
     way.alarm(way.alerts(records[1:], rule))
     way.taken_in("alerting", DERIVED, *records)
     assert found(way.audit(Hop.ALERTS)) == {("lost", way.at(0, 0, DERIVED))}
@@ -714,13 +712,13 @@ def test_a_message_that_fails_on_a_value_makes_a_dead_letter_of_its_record_alone
 
 
 def test_what_is_no_entry_of_ledger_or_rules_is_counted_and_named(way: Way) -> None:
-    flights = way.depart(2)
-    records = way.derive(way.enriched(flights[1:]))
-    way.taken_in("departures_enriched", RAW, *flights)
+    parcels = way.dispatch(2)
+    records = way.derive(way.enriched(parcels[1:]))
+    way.taken_in("dispatches_enriched", RAW, *parcels)
     way.taken_in("alerting", DERIVED, *records)
     for topic in (LEDGER, ACTIVATIONS):
         way.send(topic, [Sent(0, "somebody's", {}, "1", body=b"junk")])
-    way.settle(flights[0])
+    way.settle(parcels[0])
     way.activate(threshold=60, from_offset=0)
     report = way.audit(Hop.DERIVED, Hop.ALERTS)
     assert (report.findings, noted(report, "purged dead letters")) == ([], 1)
@@ -729,19 +727,19 @@ def test_what_is_no_entry_of_ledger_or_rules_is_counted_and_named(way: Way) -> N
 
 
 def test_a_dimension_version_that_never_was_costs_no_look_of_its_own(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
-    flights = way.depart(40)
-    good = way.enriched(flights)
+    parcels = way.dispatch(40)
+    good = way.enriched(parcels)
     invented = [-1, -(2**63), 2**63 - 1, *range(1000, 1036)]
     way.derive(
         [
             good[0],
             *(
-                replace(each, fields={**each.fields, "dimension_versions": {**VERSION_0, "airlines": version}})
+                replace(each, fields={**each.fields, "dimension_versions": {**VERSION_0, "couriers": version}})
                 for each, version in zip(good[1:], invented, strict=True)
             ),
         ]
     )
-    way.taken_in("departures_enriched", RAW, *flights)
+    way.taken_in("dispatches_enriched", RAW, *parcels)
     looks: list[str] = []
 
     def looked(uri: str, **options: Any) -> DeltaTable:
@@ -749,12 +747,12 @@ def test_a_dimension_version_that_never_was_costs_no_look_of_its_own(way: Way, m
         return DeltaTable(uri, **options)
 
     monkeypatch.setattr("services.audit.records.recompute.DeltaTable", looked)
-    assert found(way.audit(Hop.DERIVED)) == {("changed", way.at(0, each.offset)) for each in flights[1:]}
+    assert found(way.audit(Hop.DERIVED)) == {("changed", way.at(0, each.offset)) for each in parcels[1:]}
     assert len(looks) <= 3 * len(VERSION_0)  # the newest, that again, and what is joined
 
 
 def test_a_row_that_goes_missing_from_what_was_audited_is_noticed_without_reading_it_again(way: Way) -> None:
-    derived = way.run(way.depart(4))
+    derived = way.run(way.dispatch(4))
     assert way.audit().is_clean
     way.land(DERIVED, way.rows(DERIVED, derived[:1]), *derived)
     assert found(way.audit(full=False)) == {("doubled", f"{way.catalog.topic(DERIVED).lake.table}")}  # type: ignore[union-attr]
@@ -762,8 +760,8 @@ def test_a_row_that_goes_missing_from_what_was_audited_is_noticed_without_readin
 
 
 def test_a_derived_record_that_comes_again_after_its_audit_is_found(way: Way) -> None:
-    flights = way.depart(4)
-    derived = way.run(flights)
+    parcels = way.dispatch(4)
+    derived = way.run(parcels)
     assert way.audit().is_clean
     repeat = way.derive(derived[1:2])
     way.land(DERIVED, [], *repeat)
@@ -774,11 +772,11 @@ def test_a_derived_record_that_comes_again_after_its_audit_is_found(way: Way) ->
 
 
 def test_what_comes_again_otherwise_than_before_is_found_where_repeats_are_allowed(way: Way) -> None:
-    flights = way.depart(4)
-    good = way.enriched(flights)
-    other = replace(good[2], fields={**good[2].fields, "airline_name": "United"})
+    parcels = way.dispatch(4)
+    good = way.enriched(parcels)
+    other = replace(good[2], fields={**good[2].fields, "courier_name": "United"})
     derived = way.derive([*good, good[1], other])
-    way.taken_in("departures_enriched", RAW, *flights)
+    way.taken_in("dispatches_enriched", RAW, *parcels)
     way.taken_in("alerting", DERIVED, *derived)
     report = way.audit(Hop.DERIVED, at_least_once=True)
     assert found(report) == {("changed", way.at(0, 2))}
@@ -786,19 +784,19 @@ def test_what_comes_again_otherwise_than_before_is_found_where_repeats_are_allow
 
 
 def test_what_a_redrive_sent_again_is_noted_and_compared(way: Way) -> None:
-    flights = way.depart(4)
-    flights += way.send(RAW, [replace(flights[0], key="the same")] * 2)
-    records = way.derive(way.enriched(flights))
+    parcels = way.dispatch(4)
+    parcels += way.send(RAW, [replace(parcels[0], key="the same")] * 2)
+    records = way.derive(way.enriched(parcels))
     repaired = way.derive([replace(records[0], fields={**records[0].fields, "revision": 1})])
-    other = replace(records[1], fields={**records[1].fields, "airline_name": "United"})
+    other = replace(records[1], fields={**records[1].fields, "courier_name": "United"})
     *_, taken, ignored = way.derive(_redriven(*repaired, other, records[4], records[2], records[3]))
     way.set_aside(*records[2:4], by="lake", topic=DERIVED)
     for each in records[2:4]:
         way.settle(each, DERIVED, on=DERIVED, action="redriven", by="lake")
     landed = [*records[:2], *records[4:], *repaired, taken]
     way.land(DERIVED, way.rows(DERIVED, landed), *landed, ignored)
-    way.land(RAW, way.rows(RAW, flights), *flights)
-    way.taken_in("departures_enriched", RAW, *flights)
+    way.land(RAW, way.rows(RAW, parcels), *parcels)
+    way.taken_in("dispatches_enriched", RAW, *parcels)
     report = way.audit(Hop.DERIVED, Hop.LAKE)
     assert found(report) == {("changed", way.at(0, 1)), ("lost", way.at(0, ignored.offset, DERIVED))}
     assert noted(report, "sent again by a redrive") == 5
@@ -810,15 +808,15 @@ def test_what_a_redrive_sent_again_after_its_audit_is_no_finding(way: Way) -> No
         way.taken_in("alerting", DERIVED, *records)
         way.land(ALERTS, way.rows(ALERTS, raised), *raised)
 
-    flights = way.depart(6)
-    records = way.derive(way.enriched(flights))
+    parcels = way.dispatch(6)
+    records = way.derive(way.enriched(parcels))
     repaired = way.derive([replace(records[0], fields={**records[0].fields, "revision": 1})])
     way.set_aside(records[1], by="lake", topic=DERIVED)
     way.settle(records[1], DERIVED, on=DERIVED, action="redriven", by="lake")
     landed = [records[0], *records[2:], *repaired]
-    way.land(RAW, way.rows(RAW, flights), *flights)
+    way.land(RAW, way.rows(RAW, parcels), *parcels)
     way.land(DERIVED, way.rows(DERIVED, landed), *landed)
-    way.taken_in("departures_enriched", RAW, *flights)
+    way.taken_in("dispatches_enriched", RAW, *parcels)
     alarm(*records, *repaired)
     first = way.audit(full=False)
     assert first.findings == []
@@ -832,11 +830,11 @@ def test_what_a_redrive_sent_again_after_its_audit_is_no_finding(way: Way) -> No
 
 
 def test_what_a_redrive_sent_again_may_outlive_those_around_it(way: Way) -> None:
-    flights = way.send(RAW, [replace(each, key="the same") for each in way.depart(6, timestamp_ms=LONG_AGO)])
-    records = way.derive(way.enriched(flights))
+    parcels = way.send(RAW, [replace(each, key="the same") for each in way.dispatch(6, timestamp_ms=LONG_AGO)])
+    records = way.derive(way.enriched(parcels))
     way.derive(_redriven(records[0]))
-    way.taken_in("departures_enriched", RAW, *flights)
-    way.forget(RAW, 0, before=flights[0].offset)
+    way.taken_in("dispatches_enriched", RAW, *parcels)
+    way.forget(RAW, 0, before=parcels[0].offset)
     way.forget(DERIVED, 0, before=3)
     report = way.audit(Hop.DERIVED)
     assert found(report) == set()
@@ -844,20 +842,20 @@ def test_what_a_redrive_sent_again_may_outlive_those_around_it(way: Way) -> None
 
 
 def _redriven(*records: Sent) -> list[Sent]:
-    return [replace(each, redriven_from="flights.departed.enriched.v1.dlq/0/0") for each in records]
+    return [replace(each, redriven_from="parcels.dispatched.enriched.v1.dlq/0/0") for each in records]
 
 
 def test_while_records_flow_each_audit_takes_up_where_the_last_one_cut(way: Way) -> None:
-    sent = way.depart(5)
+    sent = way.dispatch(5)
     way.run(sent)
     enough, turned, rounds = threading.Event(), threading.Condition(), 0
 
     def flow() -> None:
         nonlocal rounds
         while not enough.is_set():
-            flights = way.depart(5)
-            sent.extend(flights)
-            way.run(flights)
+            parcels = way.dispatch(5)
+            sent.extend(parcels)
+            way.run(parcels)
             with turned:
                 rounds += 1
                 turned.notify()
@@ -886,8 +884,8 @@ def test_while_records_flow_each_audit_takes_up_where_the_last_one_cut(way: Way)
 
 
 def test_what_retention_has_deleted_is_said_and_not_lost(way: Way) -> None:
-    flights = way.depart(6)
-    way.run(flights)
+    parcels = way.dispatch(6)
+    way.run(parcels)
     way.forget(RAW, 0, before=5)
     report = way.audit()
     assert report.findings == []
@@ -900,9 +898,9 @@ def test_what_retention_has_deleted_is_said_and_not_lost(way: Way) -> None:
 
 
 def test_a_raw_record_that_outlives_its_derived_one_is_not_lost_either(way: Way) -> None:
-    flights = way.depart(6, timestamp_ms=LONG_AGO)
-    way.derive(way.enriched([*flights[:4], flights[5]]))
-    way.taken_in("departures_enriched", RAW, *flights)
+    parcels = way.dispatch(6, timestamp_ms=LONG_AGO)
+    way.derive(way.enriched([*parcels[:4], parcels[5]]))
+    way.taken_in("dispatches_enriched", RAW, *parcels)
     way.forget(DERIVED, 0, before=3)
     report = way.audit(Hop.DERIVED)
     assert found(report) == {("lost", way.at(0, 4))}
@@ -913,9 +911,9 @@ def test_a_raw_record_that_outlives_its_derived_one_is_not_lost_either(way: Way)
 def test_the_exit_status_says_whether_something_is_wrong(
     way: Way, lost: int, status: int, verdict: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    flights = way.depart(3)
-    way.derive(way.enriched(flights[lost:]))
-    way.taken_in("departures_enriched", RAW, *flights)
+    parcels = way.dispatch(3)
+    way.derive(way.enriched(parcels[lost:]))
+    way.taken_in("dispatches_enriched", RAW, *parcels)
     assert run(way.settings, way.catalog, full=True, as_json=False, wait_seconds=0, hops=[Hop.DERIVED]) == status, (
         capsys.readouterr()
     )
@@ -934,9 +932,9 @@ def test_brokers_that_do_not_answer_are_no_verdict(
 
 
 def test_no_verdict_while_somebody_lags_behind_the_cut(way: Way) -> None:
-    flights = way.depart(4)
-    way.taken_in("departures_enriched", RAW, *flights[:2])
+    parcels = way.dispatch(4)
+    way.taken_in("dispatches_enriched", RAW, *parcels[:2])
     with pytest.raises(
-        CouldNotAudit, match=r"consumer group departures_enriched has not reached the cut .*/0 at offset 2 of 4"
+        CouldNotAudit, match=r"consumer group dispatches_enriched has not reached the cut .*/0 at offset 2 of 4"
     ):
         way.audit(Hop.DERIVED)

@@ -19,8 +19,6 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from contracts import topics
-from contracts.definitions.catalog import load_catalog
 from contracts.definitions.dimension import Column
 from contracts.definitions.topic import TopicContract
 from contracts.events import AlertRaised, Severity
@@ -40,55 +38,57 @@ from services.audit.hops.hop import HOPS, Hop
 from services.audit.report import Report
 from services.audit.settings import AuditSettings
 from services.audit.values.shape import Shape
+from tests import sample
+from tests.sample import topics
 
 RAW, DERIVED, ALERTS = (
-    each.name for each in (topics.FLIGHTS_DEPARTED, topics.FLIGHTS_DEPARTED_ENRICHED, topics.ALERTS_RAISED)
+    each.name for each in (topics.PARCELS_DISPATCHED, topics.PARCELS_DISPATCHED_ENRICHED, topics.ALERTS_RAISED)
 )
-LONG_HAUL = topics.FLIGHTS_DEPARTED_LONGHAUL.name
-ARRIVED, SERVED = topics.FLIGHTS_ARRIVED.name, topics.AIRPORTS_SERVED.name
+HEAVY = topics.PARCELS_DISPATCHED_HEAVY.name
+DELIVERED, SERVED = topics.PARCELS_DELIVERED.name, topics.DEPOTS_SERVED.name
 LEDGER, ACTIVATIONS = topics.DEADLETTERS_SETTLED.name, topics.RULES_ACTIVATED.name
 
 RULES = """\
 rules:
   - name: late
     description: Planted.
-    topic: flights.departed.enriched.v1
-    field: departure_delay_minutes
+    topic: parcels.dispatched.enriched.v1
+    field: late_minutes
     operator: ">="
     threshold: 60
     severity: warning
-    message: "{flight_id} is late"
+    message: "{parcel_id} is late"
 """
 
 DIMENSIONS: dict[str, list[dict[str, Any]]] = {
-    "airlines": [{"carrier": "UA", "name": "United Air Lines Inc."}],
-    "airports": [
+    "couriers": [{"courier": "UA", "name": "Umber Couriers Ltd."}],
+    "depots": [
         {
-            "airport": "EWR",
-            "name": "Newark Liberty Intl",
+            "depot": "EST",
+            "name": "East Yard",
             "timezone": "America/New_York",
             "latitude_degrees": 40.6925,
             "longitude_degrees": -74.168667,
             "altitude_feet": 18,
         },
         {
-            "airport": "IAH",
-            "name": "George Bush Intercontinental",
+            "depot": "IAH",
+            "name": "Ivy Hill",
             "timezone": "America/Chicago",
             "latitude_degrees": 29.984433,
             "longitude_degrees": -95.341442,
             "altitude_feet": 97,
         },
     ],
-    "planes": [
+    "vans": [
         {
-            "tail_number": "N14228",
+            "van_id": "N14228",
             "built_year": 1999,
-            "manufacturer": "BOEING",
-            "model": "737-824",
+            "manufacturer": "FERROL",
+            "model": "F-824",
             "engines": 2,
             "seats": 149,
-            "engine_type": "Turbo-fan",
+            "engine_type": "diesel",
         }
     ],
 }
@@ -117,9 +117,9 @@ class Way:
     """What the deployables would do, step by step; between the steps a test changes what they would do."""
 
     def __init__(self, stack: LocalStack, registry: Registry, folder: Path, more: Sequence[str] = ()) -> None:
-        """`more` topics than those of departures."""
+        """`more` topics than those of dispatches."""
         tag = f"a{uuid.uuid4().hex[:8]}"
-        catalog = load_catalog()
+        catalog = sample.catalog()
         used = (RAW, DERIVED, ALERTS, LEDGER, ACTIVATIONS, *more)
         self.catalog = dataclasses.replace(
             catalog,
@@ -132,7 +132,14 @@ class Way:
         rules_file = folder / "rules.yaml"
         rules_file.write_text(RULES)
         plain: Settings = stack.settings()
-        shipped = AuditSettings(kafka=plain.kafka, registry=plain.registry, s3=plain.s3, rules_file=rules_file)
+        shipped = AuditSettings(
+            kafka=plain.kafka,
+            registry=plain.registry,
+            s3=plain.s3,
+            rules_file=rules_file,
+            lookups_file=sample.LOOKUPS,
+            filters_file=sample.FILTERS,
+        )
         files = {name: folder / f"{name}.yaml" for name in ("lookups_file", "filters_file")}
         for name, path in files.items():
             said = yaml.safe_load(getattr(shipped, name).read_text())
@@ -274,72 +281,72 @@ class Way:
         producer.close()
         return [made[number] for number in sorted(made)]
 
-    def depart(self, count: int, partition: int = 0, timestamp_ms: int = 0, **fields: Any) -> list[Sent]:
-        """The departures service: so many flights, each tenth an hour late."""
-        flights = []
+    def dispatch(self, count: int, partition: int = 0, timestamp_ms: int = 0, **fields: Any) -> list[Sent]:
+        """The dispatches service: so many parcels, each tenth an hour late."""
+        parcels = []
         for number in range(count):
-            flight_id = f"UA{number}-EWR-{uuid.uuid4().hex[:6]}"
-            event = _example(RAW) | {"flight_id": flight_id, "departure_delay_minutes": 60 if number % 10 == 4 else 2}
-            flights.append(Sent(partition, flight_id, event | fields, flight_id, timestamp_ms=timestamp_ms))
-        return self.send(RAW, flights)
+            parcel_id = f"UA{number}-EST-{uuid.uuid4().hex[:6]}"
+            event = _example(RAW) | {"parcel_id": parcel_id, "late_minutes": 60 if number % 10 == 4 else 2}
+            parcels.append(Sent(partition, parcel_id, event | fields, parcel_id, timestamp_ms=timestamp_ms))
+        return self.send(RAW, parcels)
 
-    def enriched(self, flights: Iterable[Sent]) -> list[Sent]:
-        """What `live` makes of flights, not yet sent."""
+    def enriched(self, parcels: Iterable[Sent]) -> list[Sent]:
+        """What `live` makes of parcels, not yet sent."""
         return [
             replace(
-                flight, fields={**_example(DERIVED), **flight.fields}, ce_id=self.at(flight.partition, flight.offset)
+                parcel, fields={**_example(DERIVED), **parcel.fields}, ce_id=self.at(parcel.partition, parcel.offset)
             )
-            for flight in flights
+            for parcel in parcels
         ]
 
     def derive(self, records: Iterable[Sent], topic: str = DERIVED) -> list[Sent]:
         """A pipeline sends them, in a transaction."""
         return self.send(topic, records, transactional=True)
 
-    def far(self, flights: Iterable[Sent]) -> list[Sent]:
-        """What `long_haul_departures` makes of flights, not yet sent: of each, whatever its distance."""
-        names = topics.FLIGHTS_DEPARTED_LONGHAUL.model.model_fields
+    def far(self, parcels: Iterable[Sent]) -> list[Sent]:
+        """What `heavy_parcels` makes of parcels, not yet sent: of each, whatever its weight."""
+        names = topics.PARCELS_DISPATCHED_HEAVY.model.model_fields
         return [
             replace(
-                flight,
-                fields={name: flight.fields[name] for name in names},
-                ce_id=self.at(flight.partition, flight.offset),
+                parcel,
+                fields={name: parcel.fields[name] for name in names},
+                ce_id=self.at(parcel.partition, parcel.offset),
             )
-            for flight in flights
+            for parcel in parcels
         ]
 
-    def arrive(self, count: int) -> list[Sent]:
-        """The arrivals service: so many flights."""
-        example = json.loads((load_catalog().root / "examples" / ARRIVED / "arrived_early.json").read_text())
-        flights = []
+    def deliver(self, count: int) -> list[Sent]:
+        """The deliveries service: so many parcels."""
+        example = json.loads((sample.catalog().root / "examples" / DELIVERED / "delivered_early.json").read_text())
+        parcels = []
         for number in range(count):
-            flight_id = f"UA{number}-EWR-{uuid.uuid4().hex[:6]}"
-            event = topics.FLIGHTS_ARRIVED.model.model_validate(example | {"flight_id": flight_id}).model_dump()
-            flights.append(Sent(0, flight_id, event, flight_id))
-        return self.send(ARRIVED, flights)
+            parcel_id = f"UA{number}-EST-{uuid.uuid4().hex[:6]}"
+            event = topics.PARCELS_DELIVERED.model.model_validate(example | {"parcel_id": parcel_id}).model_dump()
+            parcels.append(Sent(0, parcel_id, event, parcel_id))
+        return self.send(DELIVERED, parcels)
 
-    def served(self, flights: Iterable[Sent]) -> list[Sent]:
-        """What `airports_served` makes of arrivals, not yet sent: two of each."""
-        names = topics.AIRPORTS_SERVED.model.model_fields
+    def served(self, parcels: Iterable[Sent]) -> list[Sent]:
+        """What `depots_served` makes of deliveries, not yet sent: two of each."""
+        names = topics.DEPOTS_SERVED.model.model_fields
         return [
             replace(
-                flight,
+                parcel,
                 fields={
-                    **{n: v for n, v in flight.fields.items() if n in names},
+                    **{n: v for n, v in parcel.fields.items() if n in names},
                     "served_as": role,
-                    "airport": flight.fields[role],
+                    "depot": parcel.fields[role],
                 },
-                ce_id=f"{self.at(flight.partition, flight.offset, ARRIVED)}/{part}",
+                ce_id=f"{self.at(parcel.partition, parcel.offset, DELIVERED)}/{part}",
                 parts=2,
             )
-            for flight in flights
+            for parcel in parcels
             for part, role in enumerate(("origin", "destination"))
         ]
 
     def set_aside(
         self,
-        *flights: Sent,
-        by: str = "departures_enriched",
+        *parcels: Sent,
+        by: str = "dispatches_enriched",
         topic: str = RAW,
         on: str | None = None,
         value: bytes | None = None,
@@ -351,10 +358,10 @@ class Way:
         """
         own: list[Header] = [] if named is None else [(f"{ERRORS}connector.name", named)]
         producer = Producer({**self._kafka, "linger.ms": 1})
-        for flight in flights:
-            coordinate = self.at(flight.partition, flight.offset, topic)
+        for parcel in parcels:
+            coordinate = self.at(parcel.partition, parcel.offset, topic)
             headers = dead_letter_headers(
-                [("ce_id", flight.ce_id), *own],
+                [("ce_id", parcel.ce_id), *own],
                 self.name(topic),
                 by,
                 "VALUE_CONVERTER",
@@ -362,8 +369,8 @@ class Way:
                 "planted",
                 coordinate,
             )
-            body: bytes | None = self._body(topic, flight) if value is None else value
-            key: str | None = flight.key
+            body: bytes | None = self._body(topic, parcel) if value is None else value
+            key: str | None = parcel.key
             if stump_of is not None:
                 told = self._body(topic, stump_of)
                 size = record_size(stump_of.key.encode(), told, [("ce_id", stump_of.ce_id)])
@@ -394,7 +401,7 @@ class Way:
         on: str = RAW,
         *,
         action: str = "purged",
-        by: str | None = "departures_enriched",
+        by: str | None = "dispatches_enriched",
     ) -> None:
         """An entry of the ledger: the dead letter of this record of a topic, which lay with those of another, was given up, or its
         record sent back.
@@ -441,11 +448,11 @@ class Way:
             "name": "late",
             "description": "Planted.",
             "topic": DERIVED,
-            "field": "departure_delay_minutes",
+            "field": "late_minutes",
             "operator": ">=",
             "threshold": threshold,
             "severity": Severity.warning,
-            "message": "{flight_id} is late",
+            "message": "{parcel_id} is late",
         }
         return Rule.model_validate(settings | others)
 
@@ -536,11 +543,11 @@ class Way:
             commit_properties=CommitProperties(custom_metadata={"userMetadata": said}),
         )
 
-    def run(self, flights: Sequence[Sent]) -> list[Sent]:
-        """All of them, as they should: the derived records of these flights."""
-        derived = self.derive(self.enriched(flights))
-        self.taken_in("departures_enriched", RAW, *flights)
-        self.land(RAW, self.rows(RAW, flights), *flights)
+    def run(self, parcels: Sequence[Sent]) -> list[Sent]:
+        """All of them, as they should: the derived records of these parcels."""
+        derived = self.derive(self.enriched(parcels))
+        self.taken_in("dispatches_enriched", RAW, *parcels)
+        self.land(RAW, self.rows(RAW, parcels), *parcels)
         self.land(DERIVED, self.rows(DERIVED, derived), *derived)
         raised = self.alarm(self.alerts(derived))
         self.taken_in("alerting", DERIVED, *derived)
@@ -559,9 +566,9 @@ def _renamed(topic: TopicContract, tag: str) -> TopicContract:
 
 def _example(topic: str) -> dict[str, Any]:
     """The fields of the derived topic's example, or of the raw record that it is of."""
-    file = load_catalog().root / "examples" / DERIVED / "all_matched.json"
-    derived = topics.FLIGHTS_DEPARTED_ENRICHED.model.model_validate_json(file.read_text()).model_dump()
-    return {name: derived[name] for name in topics.FLIGHTS_DEPARTED.model.model_fields} if topic == RAW else derived
+    file = sample.catalog().root / "examples" / DERIVED / "all_matched.json"
+    derived = topics.PARCELS_DISPATCHED_ENRICHED.model.model_validate_json(file.read_text()).model_dump()
+    return {name: derived[name] for name in topics.PARCELS_DISPATCHED.model.model_fields} if topic == RAW else derived
 
 
 def _plain(row: Mapping[str, Any]) -> dict[str, Any]:

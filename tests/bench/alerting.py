@@ -1,7 +1,7 @@
 """`headrace bench alerting`: throughput and delay of the alerting service.
 
 A local stack of its own; ten threshold rules (alerting.yaml), two of them with a CEL filter. First a backlog of enriched
-real departures: records handled per second after the first sight of any, by the service's own counter. Then evenly paced
+real events: records handled per second after the first sight of any, by the service's own counter. Then evenly paced
 load: the delay of each alert, once in the service (from the moment that the broker has the record, which the topic's timestamps
 tell here, to the moment that its alert is handed to the producer, by the alert's timestamp; both are whole milliseconds) and
 once from the record's sending until a polling consumer has the alert. The moment of sending travels in the trace id, which the
@@ -33,7 +33,7 @@ from deploy.local.servers.stack import LocalStack
 from tests.bench.load import pace
 from tests.bench.load.backlog import publish
 from tests.bench.load.filled import bare_stack
-from tests.bench.load.records import ENRICHED, enriched_departures
+from tests.bench.load.records import ENRICHED, enriched_records
 from tests.bench.measuring.delays import COLUMNS, Delays, as_text, stamp_of, undisturbed
 from tests.bench.measuring.listen import listen
 from tests.bench.measuring.meter import SELDOM_SECONDS, Meter, Usage
@@ -41,7 +41,7 @@ from tests.bench.measuring.results import as_line, conditions, save, save_sample
 
 RULES = Path(__file__).with_suffix(".yaml")
 
-_FLIGHTS = 100_000
+_DIFFERENT = 100_000
 """Different records; a backlog repeats them."""
 _POLL_SECONDS = 0.1
 _LIMIT_SECONDS = 150
@@ -81,8 +81,8 @@ class Delay:
 def run(events: int, rate: int, seconds: float, say: Callable[[str], None]) -> tuple[Throughput, Delay]:
     """Measure both on a new stack."""
     with bare_stack(say) as (stack, env, settings):
-        say(f"filling {ENRICHED} with {events:,} enriched departures")
-        publish(settings, ENRICHED, enriched_departures(settings, _FLIGHTS), events)
+        say(f"filling {ENRICHED} with {events:,} enriched events")
+        publish(settings, ENRICHED, enriched_records(settings, _DIFFERENT), events)
         service = alerting_process(stack, env)
         service.start()
         try:

@@ -1,6 +1,6 @@
 """`headrace bench audit`: how long a million records take to audit, from the raw topic to its derived one to the lake.
 
-A local stack of its own is filled with real departures, which `live` enriches and `lake` lands, as in `headrace bench
+A local stack of its own is filled with real events, which `live` enriches and `lake` lands, as in `headrace bench
 enrich`; both are stopped before the audit begins.
 """
 
@@ -14,9 +14,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from contracts import topics
 from deploy.local.servers.stack import LocalStack
 from tests.bench.load.filled import filled_stack
+from tests.bench.load.records import ENRICHED, RAW, RAW_TABLE, TABLE
 from tests.bench.measuring.hop import measure, table_size, taken_in
 from tests.bench.measuring.meter import Meter
 from tests.bench.measuring.results import as_line, conditions, save
@@ -26,11 +26,11 @@ HOPS = ("derived", "lake")
 
 
 def run(events: int, say: Callable[[str], None]) -> dict[str, Any]:
-    """Fill a new stack with `events` departures, enriched and landed, and audit all of it, as a process of its own."""
+    """Fill a new stack with so many events, enriched and landed, and audit all of it, as a process of its own."""
     with filled_stack(events, say) as (stack, env, settings):
         measure("live", "live", stack, env, events, taken_in(settings), say)
-        landed = [topics.FLIGHTS_DEPARTED.name, topics.FLIGHTS_DEPARTED_ENRICHED.name]
-        sizes = [table_size(settings.s3, table) for table in ("flights_departed", "flights_departed_enriched")]
+        landed = [RAW, ENRICHED]
+        sizes = [table_size(settings.s3, table) for table in (RAW_TABLE, TABLE)]
         only = env | {"HEADRACE_LAKE__TOPICS": json.dumps(landed)}
         measure("lake", "lake", stack, only, events, lambda: min(size() for size in sizes), say)
         return {"events": events, "audit": _audit(stack, env, say)}

@@ -19,9 +19,9 @@ from contracts.settings import S3Settings
 from deploy.local.processes.deployable import ROOT, deployables
 from deploy.local.processes.process import Process
 from deploy.local.servers.stack import LocalStack
-from spark.pipelines.departures_enriched import departures_enriched
-from tests.bench.enrich import LAKE_ALONE, TABLE
+from tests.bench.enrich import LAKE_ALONE
 from tests.bench.load.filled import filled_stack
+from tests.bench.load.records import PIPELINE, TABLE
 from tests.bench.measuring.hop import Hop, forget_positions, measure_process, table_size, taken_in
 
 _SEED = 1
@@ -31,7 +31,7 @@ _ELSEWHERE = "import os, runpy, sys; os.chdir(sys.argv.pop(1)); runpy.run_module
 
 
 def run(commit: str, events: int, rounds: int, say: Callable[[str], None]) -> list[Hop]:
-    """The hops of `rounds` runs of each of both over `events` departures. Raises ValueError if there is no such commit."""
+    """The hops of `rounds` runs of each of both over so many events. Raises ValueError if there is no such commit."""
     with _tree_of(commit) as other, filled_stack(events, say) as (stack, env, settings):
         trees = {"now": ROOT, commit: other}
         # A group without an offset begins anew, though records of it are there.
@@ -79,7 +79,7 @@ def _in_turn(measure: Callable[[str, Path], Hop], trees: dict[str, Path], rounds
 
 def _process(deployable: str, tree: Path, stack: LocalStack, env: dict[str, str]) -> Process:
     found = deployables()
-    words = (found.live([departures_enriched.name]) if deployable == "live" else found.named(deployable)).command
+    words = (found.live([PIPELINE]) if deployable == "live" else found.named(deployable)).command
     argv = [sys.executable, "-c", _ELSEWHERE, str(tree), *words]
     return Process(deployable, argv, directory=stack.directory, env=env | {"PYTHONPATH": str(tree)})
 

@@ -31,7 +31,7 @@ from services.nycflights.tables import data_folder
 from tests.bench.alerting import alerting_process
 from tests.bench.load.backlog import publish
 from tests.bench.load.filled import bare_stack, publish_dimensions
-from tests.bench.load.records import ENRICHED, RAW, Record, constant_headers, departures, enriched_departures
+from tests.bench.load.records import ENRICHED, RAW, Record, constant_headers, departures, enriched_records
 from tests.bench.measuring.hop import Hop, measure, measure_process, taken_in
 from tests.bench.measuring.plot import growth_svg
 from tests.bench.measuring.results import as_line, conditions, save, save_text
@@ -177,7 +177,7 @@ def _rules(value: int, events: int, stacked: Stacked, say: Say) -> Hop:
         )
     file = Path(stack.directory) / "rules.yaml"
     file.write_text(yaml.safe_dump({"rules": rules}), encoding="utf-8")
-    publish(settings, ENRICHED, enriched_departures(settings, _RECORDS), events)
+    publish(settings, ENRICHED, enriched_records(settings, _RECORDS), events)
     process = alerting_process(stack, env, file)
     return measure_process("rules", process, stack, events, taken_in(settings, ENRICHED, "alerting"), say)
 

@@ -1,6 +1,6 @@
 """`headrace bench latency`: from a raw record's sending until a polling consumer has its enriched record, or its alert.
 
-In each mode of `live`, on a stack of its own, with the alerting service and the ten rules of `bench alerting`. Evenly paced departures
+In each mode of `live`, on a stack of its own, with the alerting service and the ten rules of `bench alerting`. Evenly paced events
 come from another process (`tests.bench.load.pace`), each with the moment of its sending and its number in the trace id, which the
 enriched record and the alert take over. The first 20 s are left out. In real-time mode the worst delay between two moments an
 interval apart is the pause at the interval's end, for there is one end in each.
@@ -37,7 +37,7 @@ MODES: tuple[Mode, ...] = (Mode.EXACTLY_ONCE, Mode.REAL_TIME)
 RATES = (1_000, 10_000)
 
 FIRST = 1000
-"""Departures that are there when `live` starts; the load begins when they have come out."""
+"""Events that are there when `live` starts; the load begins when they have come out."""
 _ALERTS = topics.ALERTS_RAISED.name
 _START_SECONDS = 120.0
 _SILENT_SECONDS = 20.0
@@ -142,7 +142,7 @@ def report_one(each: Latency, say: Callable[[str], None]) -> dict[str, Any]:
 
 
 def wait_for_first(consumer: Consumer, live: Process) -> None:
-    """Wait until the departures of before have come out."""
+    """Wait until the events of before have come out."""
     left, deadline = FIRST, time.monotonic() + _START_SECONDS
     while left:
         live.check_running()
@@ -162,7 +162,7 @@ def measure(
     stack: LocalStack,
     env: Mapping[str, str],
 ) -> Latency:
-    """Send `rate` departures a second, and note when each one's enriched record and alert come; the first of `processes` is who enriches.
+    """Send `rate` events a second, and note when each one's enriched record and alert come; the first of `processes` is who enriches.
 
     Raises ProcessFailed.
     """

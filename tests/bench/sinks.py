@@ -16,7 +16,7 @@ MODES = ("exactly-once", "at-least-once")
 
 
 def run(events: int, say: Callable[[str], None]) -> list[Hop]:
-    """One hop for each mode, over `events` departures."""
+    """One hop for each mode, over so many events."""
     hops = []
     with filled_stack(events, say) as (stack, env, settings):
         for mode in MODES:

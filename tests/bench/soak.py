@@ -1,10 +1,10 @@
 """`headrace bench soak`: all that `headrace up` starts, under evenly paced load for a long time: does anything grow?
 
-Beside the replay of `up`, departures are sent at a rate. Every half minute it is noted how far behind each reader is, how much memory
+Beside the replay of `up`, events are sent at a rate. Every half minute it is noted how far behind each reader is, how much memory
 each process has, and how many files there are in each place. What these are in the last third of the time
 stands beside the second one (the first is for caches to fill and code to be compiled); what is bounded is about the same in both, or
 falls again in between. Files of the lake are those of its newest version, which grow with the rows, and all that are stored: what was
-compacted stays for as long as a table's history. At the end the lake must have a row for each departure, counted.
+compacted stays for as long as a table's history. At the end the lake must have a row for each event, counted.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from deploy.local.processes.process import Process
 from deploy.local.servers.ports import Ports
 from tests.bench.load import pace
 from tests.bench.load.filled import settings_of
-from tests.bench.load.records import ENRICHED, RAW
+from tests.bench.load.records import ENRICHED, RAW, RAW_TABLE, SERVICE, TABLE
 from tests.bench.measuring.hop import sent_to, table_size, taken_in
 from tests.bench.measuring.results import as_line, conditions, save
 
@@ -42,7 +42,6 @@ _CATCH_UP_SECONDS = 180.0
 _STOP_SECONDS = 180.0
 
 _READERS = ("live", "lake", "alerting")
-_TABLE = "flights_departed_enriched"
 
 Look = dict[str, float]
 """What was seen at one moment, by name: `lag of live`, `MB of lake`, `stored files of kafka`."""
@@ -50,7 +49,7 @@ Look = dict[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Soak:
-    """`looks`: (seconds since the load began, what was seen). At the end: `sent` departures, those of the replay with them, `landed`
+    """`looks`: (seconds since the load began, what was seen). At the end: `sent` events, those of the replay with them, `landed`
     enriched rows in the lake.
     """
 
@@ -104,7 +103,7 @@ def report(soak: Soak, say: Callable[[str], None]) -> None:
         second, last = soak.thirds(name)
         highest = max(look.get(name, 0.0) for _, look in soak.looks)
         say(f"  {name:<52} {second:>10,.0f} {last:>10,.0f} {highest:>10,.0f}")
-    say(f"departures sent {soak.sent:,}, enriched rows in the lake {soak.landed:,}")
+    say(f"events sent {soak.sent:,}, enriched rows in the lake {soak.landed:,}")
     save("soak", {"conditions": found, **asdict(soak)}, say)
 
 
@@ -161,8 +160,8 @@ class _Watch:
         self._taken_by_alerting = taken_in(self._settings, ENRICHED, "alerting")
         self._enriched = sent_to(self._settings, ENRICHED)
         self.sent = sent_to(self._settings)
-        """How many departures there are."""
-        self.landed = table_size(self._settings.s3, _TABLE)
+        """How many events there are."""
+        self.landed = table_size(self._settings.s3, TABLE)
         """How many enriched ones are in the lake."""
 
     def look(self) -> Look:
@@ -181,19 +180,19 @@ class _Watch:
         return look
 
     def replay_ended(self) -> bool:
-        """Ask the replaying service of departures to end; whether it has."""
+        """Ask the replaying service of the same events to end; whether it has."""
         _, processes = self._folder.read_state() or (None, [])
-        (departures,) = (each for each in processes if each["name"] == "departures")
-        if departures["state"] == "running":
+        (service,) = (each for each in processes if each["name"] == SERVICE)
+        if service["state"] == "running":
             with suppress(ProcessLookupError):  # it may have ended since
-                os.kill(departures["pid"], signal.SIGTERM)
-        return bool(departures["state"] == "finished")
+                os.kill(service["pid"], signal.SIGTERM)
+        return bool(service["state"] == "finished")
 
     def _in_use(self) -> dict[str, int]:
         s3 = self._settings.s3
         return {
             table: len(DeltaTable(f"s3://{s3.bucket}/lake/{table}", storage_options=s3.delta_options()).file_uris())
-            for table in ("flights_departed", _TABLE, "alerts_raised")
+            for table in (RAW_TABLE, TABLE, "alerts_raised")
         }
 
 

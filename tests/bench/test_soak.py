@@ -28,10 +28,10 @@ def test_what_is_seen_in_one_third_only_is_nothing_in_the_other() -> None:
 def test_stored_files_are_counted_by_what_they_are(tmp_path: Path) -> None:
     bucket = "s3/data/headrace"
     for name in (
-        "kafka/data/weather.observed.v1-0/0.log",
+        "kafka/data/depots.observed.v1-0/0.log",
         f"{bucket}/lake/alerts_raised/_delta_log/0.json",
-        f"{bucket}/lake/alerts_raised/origin=EWR/0.parquet",
-        f"{bucket}/lake/alerts_raised/origin=JFK/0.parquet",
+        f"{bucket}/lake/alerts_raised/origin=EST/0.parquet",
+        f"{bucket}/lake/alerts_raised/origin=NTH/0.parquet",
         f"{bucket}/checkpoints/live/offsets/0",
         f"{bucket}/.mpus-1/0",
         "env",

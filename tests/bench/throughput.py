@@ -8,13 +8,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 
-from contracts import topics
 from contracts.settings import Settings
 from deploy.local.processes.process import Process
 from deploy.local.servers.stack import LocalStack
 from tests.bench.alerting import alerting_process
 from tests.bench.enrich import spark_hops
 from tests.bench.load.filled import empty_stack
+from tests.bench.load.records import ENRICHED
 from tests.bench.measuring.hop import Hop, measure_process, sent_to, taken_in
 
 SIZES = (1_000_000, 5_000_000)
@@ -44,5 +44,5 @@ def _watched(
 ) -> Hop:
     """With the ten rules of `bench alerting`. The end markers of transactions are offsets too, a handful."""
     process = alerting_process(stack, env)
-    taken = taken_in(settings, topics.FLIGHTS_DEPARTED_ENRICHED.name, "alerting")
+    taken = taken_in(settings, ENRICHED, "alerting")
     return measure_process("enriched → alerts", process, stack, events, taken, say)

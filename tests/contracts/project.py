@@ -11,20 +11,21 @@ from typing import Any
 import yaml
 from pydantic import HttpUrl
 
-from contracts.definitions.catalog import CONTRACTS, Catalog, load_catalog
+from contracts.definitions.catalog import Catalog, load_catalog
 from contracts.servers.provision import create_topics, register_contracts
 from contracts.servers.registry import Registry
 from contracts.settings import KafkaSettings, RegistrySettings, Settings
 from deploy.local.servers.stack import LocalStack
+from tests import sample
 
-DEPARTED = "flights.departed.v1"
+DISPATCHED = "parcels.dispatched.v1"
 
 
 def a_project(root: Path, *, schemas: Sequence[Mapping[str, Any]] = (), **overrides: Any) -> Catalog:
-    """The contract of departures with `overrides`, and as many schema versions; default: the real one's."""
-    contract = yaml.safe_load((CONTRACTS / "topics" / f"{DEPARTED}.yaml").read_text(encoding="utf-8"))
+    """The contract of dispatches with `overrides`, and as many schema versions; default: that of the sample."""
+    contract = yaml.safe_load((sample.CONTRACTS / "topics" / f"{DISPATCHED}.yaml").read_text(encoding="utf-8"))
     name = overrides.pop("topic", f"trials.t{uuid.uuid4().hex[:12]}.v1")
-    versions = list(schemas) or [departed_schema()]
+    versions = list(schemas) or [dispatched_schema()]
     contract |= {"topic": name, "schema": f"{name}/{len(versions)}.avsc", **overrides}
     for folder in (root / "topics", root / "schemas" / name):
         folder.mkdir(parents=True, exist_ok=True)
@@ -34,9 +35,11 @@ def a_project(root: Path, *, schemas: Sequence[Mapping[str, Any]] = (), **overri
     return load_catalog(root)
 
 
-def departed_schema(*, only: Sequence[str] | None = None) -> dict[str, Any]:
-    """The schema of departures, or some of its fields."""
-    schema: dict[str, Any] = json.loads((CONTRACTS / "schemas" / DEPARTED / "1.avsc").read_text(encoding="utf-8"))
+def dispatched_schema(*, only: Sequence[str] | None = None) -> dict[str, Any]:
+    """The schema of dispatches, or some of its fields."""
+    schema: dict[str, Any] = json.loads(
+        (sample.CONTRACTS / "schemas" / DISPATCHED / "1.avsc").read_text(encoding="utf-8")
+    )
     return {**schema, "fields": [field for field in schema["fields"] if only is None or field["name"] in only]}
 
 

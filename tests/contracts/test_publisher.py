@@ -15,7 +15,6 @@ import pytest
 from aiokafka.partitioner import murmur2
 from confluent_kafka.admin import AdminClient
 
-from contracts import events
 from contracts.dead_letters.letter import DeadLetter
 from contracts.definitions.catalog import Catalog
 from contracts.delivery import Delivered
@@ -31,7 +30,8 @@ from contracts.settings import Settings
 from deploy.local.servers.stack import LocalStack
 from tests.contracts.gateway import a_gateway
 from tests.contracts.project import a_project, applied, settings_of
-from tests.contracts.wire import a_departure, records_of
+from tests.contracts.wire import a_dispatch, records_of
+from tests.sample import events
 
 pytestmark = pytest.mark.system
 
@@ -43,12 +43,12 @@ LARGE = secrets.token_hex(2000)
 class Room:
     """A topic of the test's own, and what is needed to publish to it."""
 
-    topic: Topic[events.FlightDeparted]
+    topic: Topic[events.ParcelDispatched]
     catalog: Catalog
     settings: Settings
     registry: Registry
 
-    def publisher(self, service: str = "departures", **overrides: Any) -> Publisher:
+    def publisher(self, service: str = "dispatches", **overrides: Any) -> Publisher:
         return Publisher(
             self.settings,
             catalog=self.catalog,
@@ -64,7 +64,7 @@ def room(stack: LocalStack, tmp_path: Path) -> Iterator[Room]:
     catalog = a_project(tmp_path)
     settings = settings_of(stack)
     with Registry(settings.registry) as registry:
-        yield Room(Topic(applied(catalog, stack), events.FlightDeparted), catalog, settings, registry)
+        yield Room(Topic(applied(catalog, stack), events.ParcelDispatched), catalog, settings, registry)
 
 
 def limit_record_size(topic: str, settings: Settings, size: int) -> None:
@@ -72,20 +72,20 @@ def limit_record_size(topic: str, settings: Settings, size: int) -> None:
 
 
 def test_a_record_carries_body_key_and_cloudevents_headers(room: Room) -> None:
-    event = a_departure()
+    event = a_dispatch()
     with room.publisher() as publisher:
         publisher.publish(room.topic, event, event_id="one", headers={"traceparent": b"00-ab-cd-01"})
     (record,) = records_of(room.topic.name, room.settings)
     body = record.value()
     assert isinstance(body, bytes)
     assert Codec(room.registry.by_id).decode(body) == event.model_dump()
-    assert record.key() == b"UA1545-EWR-20130101T1015Z"
+    assert record.key() == b"UA1545-EST-20130101T1015Z"
     headers = record.headers()
     assert isinstance(headers, list)
     assert dict(headers) == {
         "ce_id": b"one",
         "ce_type": room.topic.name.encode(),
-        "ce_source": b"/services/departures",
+        "ce_source": b"/services/dispatches",
         "ce_time": b"2013-01-01T10:17:00.000Z",
         "ce_specversion": b"1.0",
         "content-type": b"application/avro",
@@ -98,40 +98,40 @@ def test_a_record_carries_body_key_and_cloudevents_headers(room: Room) -> None:
 def test_keys_meet_where_java_clients_put_them(room: Room) -> None:
     with room.publisher() as publisher:
         for number in range(50):
-            publisher.publish(room.topic, a_departure(flight_id=f"flight-{number}"), event_id=str(number))
+            publisher.publish(room.topic, a_dispatch(parcel_id=f"parcel-{number}"), event_id=str(number))
     records = records_of(room.topic.name, room.settings)
     assert len(records) == 50
     assert all(record.partition() == (murmur2(record.key()) & 0x7FFFFFFF) % 2 for record in records)
 
 
 def test_a_service_that_the_contract_does_not_list_is_refused_at_start(room: Room) -> None:
-    with pytest.raises(NotAProducer, match="departures, not by alerting"):
+    with pytest.raises(NotAProducer, match="dispatches, not by alerting"):
         room.publisher(service="alerting")
 
 
 def test_a_publisher_has_a_registry_client_of_its_own_unless_one_is_given(room: Room) -> None:
-    with Publisher(room.settings, catalog=room.catalog, service="departures", topics=[room.topic]) as publisher:
-        publisher.publish(room.topic, a_departure(), event_id="one")
+    with Publisher(room.settings, catalog=room.catalog, service="dispatches", topics=[room.topic]) as publisher:
+        publisher.publish(room.topic, a_dispatch(), event_id="one")
     assert len(records_of(room.topic.name, room.settings)) == 1
 
 
 def test_a_topic_that_the_publisher_was_not_made_for_is_refused(room: Room) -> None:
     with room.publisher() as publisher, pytest.raises(NotAProducer):
-        publisher.publish(Topic("flights.departed.v1", events.FlightDeparted), a_departure(), event_id="one")
+        publisher.publish(Topic("parcels.dispatched.v1", events.ParcelDispatched), a_dispatch(), event_id="one")
 
 
 def test_a_publisher_does_not_start_while_the_registry_is_away(stack: LocalStack, room: Room) -> None:
     with a_gateway(None, answers=[(503, "busy")]) as gateway:
         settings = settings_of(stack, registry_url=gateway.url)
         with Registry(settings.registry, retry_seconds=0.2) as away, pytest.raises(RegistryUnavailable):
-            Publisher(settings, catalog=room.catalog, registry=away, service="departures", topics=[room.topic])
+            Publisher(settings, catalog=room.catalog, registry=away, service="dispatches", topics=[room.topic])
 
 
 def test_each_record_reports_where_it_lies(room: Room) -> None:
     reports: list[Delivered | DeliveryError] = []
     with room.publisher() as publisher:
         for number in range(3):
-            publisher.publish(room.topic, a_departure(), event_id=str(number), on_delivery=reports.append)
+            publisher.publish(room.topic, a_dispatch(), event_id=str(number), on_delivery=reports.append)
     stored = [
         f"{each.topic()}/{each.partition()}/{each.offset()}" for each in records_of(room.topic.name, room.settings)
     ]
@@ -142,7 +142,7 @@ def test_a_record_that_the_broker_refuses_is_reported_to_its_caller(room: Room) 
     limit_record_size(room.topic.name, room.settings, 500)
     reports: list[Delivered | DeliveryError] = []
     with room.publisher() as publisher:
-        large = a_departure(tail_number=LARGE)
+        large = a_dispatch(van_id=LARGE)
         publisher.publish(room.topic, large, event_id="large", on_delivery=reports.append)
         publisher.flush(30)
     (report,) = reports
@@ -153,15 +153,15 @@ def test_a_record_that_the_broker_refuses_is_reported_to_its_caller(room: Room) 
 def test_a_delivery_is_awaited_in_an_event_loop(room: Room) -> None:
     limit_record_size(room.topic.name, room.settings, 500)
 
-    async def published(publisher: Publisher, event: events.FlightDeparted, event_id: str) -> Delivered:
+    async def published(publisher: Publisher, event: events.ParcelDispatched, event_id: str) -> Delivered:
         delivery = publisher.delivery()
         publisher.publish(room.topic, event, event_id=event_id, on_delivery=delivery)
         return await asyncio.wait_for(delivery, 30)
 
     async def both(publisher: Publisher) -> None:
         with pytest.raises(DeliveryError, match="large was not delivered: MSG_SIZE_TOO_LARGE"):
-            await published(publisher, a_departure(tail_number=LARGE), "large")
-        delivered = await published(publisher, a_departure(), "small")
+            await published(publisher, a_dispatch(van_id=LARGE), "large")
+        delivered = await published(publisher, a_dispatch(), "small")
         (record,) = records_of(room.topic.name, room.settings)
         assert delivered == Delivered(room.topic.name, record.partition() or 0, record.offset() or 0)
 
@@ -172,10 +172,10 @@ def test_a_delivery_is_awaited_in_an_event_loop(room: Room) -> None:
 def test_a_refused_record_that_nobody_asked_about_is_raised_by_the_next_flush(room: Room) -> None:
     limit_record_size(room.topic.name, room.settings, 500)
     with room.publisher() as publisher:
-        publisher.publish(room.topic, a_departure(tail_number=LARGE), event_id="large")
+        publisher.publish(room.topic, a_dispatch(van_id=LARGE), event_id="large")
         with pytest.raises(DeliveryError, match=r"large was not delivered: MSG_SIZE_TOO_LARGE"):
             publisher.flush(30)
-        publisher.publish(room.topic, a_departure(), event_id="small")
+        publisher.publish(room.topic, a_dispatch(), event_id="small")
     assert len(records_of(room.topic.name, room.settings)) == 1
 
 
@@ -184,13 +184,13 @@ def test_a_callback_that_raises_is_heard_of(room: Room) -> None:
         raise LookupError("the callback's own")
 
     publisher = room.publisher()
-    publisher.publish(room.topic, a_departure(), event_id="one", on_delivery=fail)
+    publisher.publish(room.topic, a_dispatch(), event_id="one", on_delivery=fail)
     with pytest.raises(LookupError, match="the callback's own"):
         publisher.close()
 
 
 def test_a_full_queue_blocks_and_drops_nothing(room: Room) -> None:
-    event, count = a_departure(), 120_000  # more than the queue's 100,000
+    event, count = a_dispatch(), 120_000  # more than the queue's 100,000
     with room.publisher() as publisher:
         for number in range(count):
             publisher.publish(room.topic, event, event_id=str(number))
@@ -199,26 +199,26 @@ def test_a_full_queue_blocks_and_drops_nothing(room: Room) -> None:
 
 
 def test_an_event_that_does_not_fit_is_refused_before_it_is_sent(room: Room) -> None:
-    with room.publisher() as publisher, pytest.raises(EncodeError, match="distance_miles"):
-        publisher.publish(room.topic, a_departure(distance_miles=2**40), event_id="one")
+    with room.publisher() as publisher, pytest.raises(EncodeError, match="weight_grams"):
+        publisher.publish(room.topic, a_dispatch(weight_grams=2**40), event_id="one")
     assert records_of(room.topic.name, room.settings) == []
 
 
 def test_a_record_as_large_as_its_topic_takes_is_published_and_one_byte_more_is_refused(room: Room) -> None:
     limit = room.catalog.topic(room.topic.name).most_record_bytes
     outlet = Outlet.of(
-        room.catalog.topic(room.topic.name), room.catalog.schema(room.topic.name), room.registry, "/services/departures"
+        room.catalog.topic(room.topic.name), room.catalog.schema(room.topic.name), room.registry, "/services/dispatches"
     )
-    key, value, headers = outlet.record(a_departure(tail_number=""), "one")
+    key, value, headers = outlet.record(a_dispatch(van_id=""), "one")
     # The length of a text of more than 8,191 bytes takes two bytes more than that of an empty one, of more than 1,048,575 three.
     most = secrets.token_hex(limit)[: limit - record_size(key, value, headers) - 2]
     with room.publisher() as publisher:
-        publisher.publish(room.topic, a_departure(tail_number=most), event_id="one")
+        publisher.publish(room.topic, a_dispatch(van_id=most), event_id="one")
         publisher.flush(30)
         with pytest.raises(TooLong, match=f"the record has {limit + 1} bytes, .*{room.topic.name} at most {limit}"):
-            publisher.publish(room.topic, a_departure(tail_number=most + "x"), event_id="one")
+            publisher.publish(room.topic, a_dispatch(van_id=most + "x"), event_id="one")
         with pytest.raises(TooLong, match=str(limit)):
-            publisher.publish(room.topic, a_departure(), event_id="two", headers={"traceparent": b"x" * limit})
+            publisher.publish(room.topic, a_dispatch(), event_id="two", headers={"traceparent": b"x" * limit})
     (record,) = records_of(room.topic.name, room.settings)
     assert record_size(record.key(), record.value(), headers_of(record)) == limit
 
@@ -286,7 +286,7 @@ def test_a_dead_letter_is_the_record_as_it_was_with_the_reason(room: Room) -> No
         "__connect.errors.topic": room.topic.name.encode(),
         "__connect.errors.partition": b"1",
         "__connect.errors.offset": b"42",
-        "__connect.errors.connector.name": b"departures",
+        "__connect.errors.connector.name": b"dispatches",
         "__connect.errors.stage": b"VALUE_CONVERTER",
         "__connect.errors.exception.class.name": b"ForeignBody",
         "__connect.errors.exception.message": b"the body is text",
@@ -294,14 +294,14 @@ def test_a_dead_letter_is_the_record_as_it_was_with_the_reason(room: Room) -> No
 
 
 def test_only_a_producer_or_consumer_of_a_topic_writes_its_dead_letters(room: Room) -> None:
-    stranger = Publisher(room.settings, catalog=room.catalog, registry=room.registry, service="weather", topics=[])
+    stranger = Publisher(room.settings, catalog=room.catalog, registry=room.registry, service="readings", topics=[])
     with stranger, pytest.raises(NotAProducer):
         stranger.dead_letter(room.topic, key=None, value=b"", headers={}, reason="R", error="e", coordinate=None)
 
 
 def test_what_is_not_delivered_in_time_is_said(room: Room) -> None:
     with room.publisher() as publisher:
-        publisher.publish(room.topic, a_departure(), event_id="one")
+        publisher.publish(room.topic, a_dispatch(), event_id="one")
         with pytest.raises(DeliveryError, match="1 records wait"):
             publisher.flush(0)
     assert len(records_of(room.topic.name, room.settings)) == 1

@@ -17,7 +17,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
-from contracts import events, subscriber
+from contracts import subscriber
 from contracts.definitions.catalog import Catalog
 from contracts.errors import ConsumeError, ForeignBody, TooLong, Truncated, UnknownSchemaId
 from contracts.handle import Topic
@@ -32,9 +32,10 @@ from contracts.subscriber import Record, Subscriber, Undecodable
 from deploy.local.servers.stack import LocalStack
 from tests.alerting.worker import wait_for
 from tests.contracts.gateway import a_gateway
-from tests.contracts.project import a_project, applied, departed_schema, settings_of
-from tests.contracts.wire import a_departure
+from tests.contracts.project import a_project, applied, dispatched_schema, settings_of
+from tests.contracts.wire import a_dispatch
 from tests.raw_records import NO_TEXT, RawRecord, send_raw
+from tests.sample import events
 
 pytestmark = pytest.mark.system
 
@@ -43,38 +44,38 @@ pytestmark = pytest.mark.system
 class Room:
     """A topic of the test's own, and both of its ends."""
 
-    topic: Topic[events.FlightDeparted]
+    topic: Topic[events.ParcelDispatched]
     catalog: Catalog
     settings: Settings
     group: str
 
     def publish(self, *event_ids: str) -> None:
-        """Publish a departure for each id, which is also its destination."""
+        """Publish a dispatch for each id, which is also its destination."""
         with (
             Registry(self.settings.registry) as registry,
             Publisher(
-                self.settings, catalog=self.catalog, registry=registry, service="departures", topics=[self.topic]
+                self.settings, catalog=self.catalog, registry=registry, service="dispatches", topics=[self.topic]
             ) as publisher,
         ):
             for event_id in event_ids:
-                publisher.publish(self.topic, a_departure(destination=event_id), event_id=event_id)
+                publisher.publish(self.topic, a_dispatch(destination=event_id), event_id=event_id)
 
     def publish_keyed(self, numbers: Iterable[int]) -> None:
-        """Publish a departure of its own flight for each number, so that they spread over the partitions."""
+        """Publish a dispatch of its own parcel for each number, so that they spread over the partitions."""
         with (
             Registry(self.settings.registry) as registry,
             Publisher(
-                self.settings, catalog=self.catalog, registry=registry, service="departures", topics=[self.topic]
+                self.settings, catalog=self.catalog, registry=registry, service="dispatches", topics=[self.topic]
             ) as publisher,
         ):
             for number in numbers:
-                publisher.publish(self.topic, a_departure(flight_id=f"flight-{number}"), event_id=str(number))
+                publisher.publish(self.topic, a_dispatch(parcel_id=f"parcel-{number}"), event_id=str(number))
 
     def value(self) -> bytes:
-        """A departure as it lies on the topic."""
+        """A dispatch as it lies on the topic."""
         with Registry(self.settings.registry) as registry:
             schema_id = registry.latest(self.catalog.topic(self.topic.name).subject).id
-            return Codec(registry.by_id).encode(schema_id, a_departure(destination="IAH").model_dump())
+            return Codec(registry.by_id).encode(schema_id, a_dispatch(destination="IAH").model_dump())
 
     def send(
         self,
@@ -108,7 +109,7 @@ class Room:
         with closing(Consumer({**self.settings.kafka.client_config(), "group.id": self.group})) as consumer:
             consumer.commit(offsets=offsets, asynchronous=False)
 
-    def subscriber(self, *, idle_seconds: float | None = 2, **options: Any) -> Subscriber[events.FlightDeparted]:
+    def subscriber(self, *, idle_seconds: float | None = 2, **options: Any) -> Subscriber[events.ParcelDispatched]:
         options = {"catalog": self.catalog, "idle_seconds": idle_seconds, **options}
         return Subscriber(self.topic, self.group, options.pop("settings", self.settings), **options)
 
@@ -121,7 +122,7 @@ class Room:
 @pytest.fixture
 def room(stack: LocalStack, tmp_path: Path) -> Iterator[Room]:
     catalog = a_project(tmp_path)
-    topic = Topic(applied(catalog, stack), events.FlightDeparted)
+    topic = Topic(applied(catalog, stack), events.ParcelDispatched)
     yield Room(topic, catalog, settings_of(stack), f"tests-{uuid.uuid4().hex}")
 
 
@@ -129,7 +130,7 @@ def test_a_new_group_gets_every_typed_event_from_the_beginning_in_order(room: Ro
     room.publish(*"abc")
     with room.subscriber() as subscriber:
         records = [record for record in subscriber if isinstance(record, Record)]
-    assert [record.event for record in records] == [a_departure(destination=each) for each in "abc"]
+    assert [record.event for record in records] == [a_dispatch(destination=each) for each in "abc"]
     assert [record.event_id for record in records] == ["a", "b", "c"]
     assert records[0].coordinate == f"{room.topic.name}/{records[0].partition}/0"
 
@@ -159,19 +160,19 @@ def test_a_repeated_id_is_dropped_and_counted(room: Room) -> None:
 
 
 def test_a_later_revision_of_an_event_is_no_repeat(stack: LocalStack, tmp_path: Path) -> None:
-    class Repaired(events.FlightDeparted):
+    class Repaired(events.ParcelDispatched):
         revision: int
 
-    schema = departed_schema()
+    schema = dispatched_schema()
     schema["fields"].append({"name": "revision", "type": "int", "doc": "A count."})
     catalog = a_project(tmp_path, schemas=[schema])
     topic, settings = Topic(applied(catalog, stack), Repaired), settings_of(stack)
     with (
         Registry(settings.registry) as registry,
-        Publisher(settings, catalog=catalog, registry=registry, service="departures", topics=[topic]) as publisher,
+        Publisher(settings, catalog=catalog, registry=registry, service="dispatches", topics=[topic]) as publisher,
     ):
         for revision in (0, 1, 1, 2, 0):
-            publisher.publish(topic, Repaired(**vars(a_departure()), revision=revision), event_id="a")
+            publisher.publish(topic, Repaired(**vars(a_dispatch()), revision=revision), event_id="a")
     with Subscriber(topic, "tests-revisions", settings, catalog=catalog, idle_seconds=2) as subscriber:
         records = [record for record in subscriber if isinstance(record, Record)]
     assert [record.event.revision for record in records] == [0, 1, 2]
@@ -203,7 +204,7 @@ def test_ids_as_long_as_a_record_are_told_apart_and_take_no_memory(room: Room) -
 
 def test_undecodable_records_are_handed_over_as_they_are_and_the_rest_goes_on(room: Room) -> None:
     room.publish("a")
-    bodies = [b'{"flight": 1}', b"\x00\xee\x6b\x28\x00" + b"x", None, b"\x00\x00"]
+    bodies = [b'{"parcel": 1}', b"\x00\xee\x6b\x28\x00" + b"x", None, b"\x00\x00"]
     for body in bodies:
         room.send(body)
     room.publish("b")
@@ -222,7 +223,7 @@ def test_a_record_whose_header_names_are_no_text_is_handed_over_without_headers(
     room.publish("a")
     with Registry(room.settings.registry) as registry:
         schema_id = registry.latest(f"{room.topic.name}-value").id
-        good = Codec(registry.by_id).encode(schema_id, vars(a_departure(destination="bare")))
+        good = Codec(registry.by_id).encode(schema_id, vars(a_dispatch(destination="bare")))
     headers = ((NO_TEXT, b"x"), (b"ce_id", b"theirs"))
     send_raw(room.settings.kafka, room.topic.name, 0, [RawRecord(b"key", value, headers) for value in (good, b"bad")])
     room.publish("b")
@@ -263,33 +264,35 @@ def test_records_of_aborted_transactions_are_not_seen(room: Room) -> None:
 
 
 def test_events_of_an_older_version_have_the_newer_ones_fields(room: Room, stack: LocalStack, tmp_path: Path) -> None:
-    class OlderDeparted(pydantic.BaseModel):
-        flight_id: str
-        departed_at: pydantic.AwareDatetime
+    class OlderDispatched(pydantic.BaseModel):
+        parcel_id: str
+        dispatched_at: pydantic.AwareDatetime
 
-    older = departed_schema(only=("flight_id", "departed_at"))
-    newer = departed_schema(only=("flight_id", "departed_at", "tail_number"))
+    older = dispatched_schema(only=("parcel_id", "dispatched_at"))
+    newer = dispatched_schema(only=("parcel_id", "dispatched_at", "van_id"))
 
-    class NewerDeparted(OlderDeparted):
-        tail_number: str | None
+    class NewerDispatched(OlderDispatched):
+        van_id: str | None
 
     first = a_project(tmp_path / "first", schemas=[older])
     name = applied(first, stack)
     both = a_project(tmp_path / "both", topic=name, schemas=[older, newer])
-    at = a_departure().departed_at
+    at = a_dispatch().dispatched_at
     with Registry(room.settings.registry) as registry:
-        old, new = Topic(name, OlderDeparted), Topic(name, NewerDeparted)
+        old, new = Topic(name, OlderDispatched), Topic(name, NewerDispatched)
         with Publisher(
-            room.settings, catalog=first, registry=registry, service="departures", topics=[old]
+            room.settings, catalog=first, registry=registry, service="dispatches", topics=[old]
         ) as publisher:
-            publisher.publish(old, OlderDeparted(flight_id="old", departed_at=at), event_id="old")
+            publisher.publish(old, OlderDispatched(parcel_id="old", dispatched_at=at), event_id="old")
         register_contracts(registry, both)
-        with Publisher(room.settings, catalog=both, registry=registry, service="departures", topics=[new]) as publisher:
-            event = NewerDeparted(flight_id="new", departed_at=at, tail_number="N14228")
+        with Publisher(room.settings, catalog=both, registry=registry, service="dispatches", topics=[new]) as publisher:
+            event = NewerDispatched(parcel_id="new", dispatched_at=at, van_id="N14228")
             publisher.publish(new, event, event_id="new")
-    with Subscriber(Topic(name, NewerDeparted), room.group, room.settings, catalog=both, idle_seconds=2) as subscriber:
+    with Subscriber(
+        Topic(name, NewerDispatched), room.group, room.settings, catalog=both, idle_seconds=2
+    ) as subscriber:
         found = {record.event_id: record.event for record in subscriber if isinstance(record, Record)}
-    assert {event_id: event.tail_number for event_id, event in found.items()} == {"old": None, "new": "N14228"}
+    assert {event_id: event.van_id for event_id, event in found.items()} == {"old": None, "new": "N14228"}
 
 
 def test_an_outage_of_the_registry_is_waited_out(room: Room, stack: LocalStack) -> None:
@@ -323,7 +326,7 @@ def test_the_time_that_handling_takes_is_not_idle(room: Room) -> None:
 
 def test_a_topic_that_does_not_exist_is_an_error(room: Room, tmp_path: Path) -> None:
     catalog = a_project(tmp_path / "uncreated")
-    topic = Topic(next(iter(catalog.topics)), events.FlightDeparted)
+    topic = Topic(next(iter(catalog.topics)), events.ParcelDispatched)
     with pytest.raises(ConsumeError, match="UNKNOWN_TOPIC"):
         dataclasses.replace(room, topic=topic, catalog=catalog).destinations(idle_seconds=None)
 

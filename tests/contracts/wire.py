@@ -10,24 +10,24 @@ from typing import Any
 import httpx
 from confluent_kafka import Consumer, Message, TopicPartition
 
-from contracts import events
 from contracts.settings import Settings
+from tests.sample import events
 
 
-def a_departure(**fields: Any) -> events.FlightDeparted:
-    """A valid departure, with `fields` in place of the usual ones."""
-    usual = events.FlightDeparted(
-        flight_id="UA1545-EWR-20130101T1015Z",
-        carrier="UA",
-        flight_number=1545,
-        tail_number="N14228",
-        origin="EWR",
+def a_dispatch(**fields: Any) -> events.ParcelDispatched:
+    """A valid dispatch, with `fields` in place of the usual ones."""
+    usual = events.ParcelDispatched(
+        parcel_id="UA1545-EST-20130101T1015Z",
+        courier="UA",
+        parcel_number=1545,
+        van_id="N14228",
+        origin="EST",
         destination="IAH",
-        flight_date=date(2013, 1, 1),
-        scheduled_departure_at=datetime(2013, 1, 1, 10, 15, tzinfo=UTC),
-        departed_at=datetime(2013, 1, 1, 10, 17, tzinfo=UTC),
-        departure_delay_minutes=2,
-        distance_miles=1400,
+        posted_on=date(2013, 1, 1),
+        due_at=datetime(2013, 1, 1, 10, 15, tzinfo=UTC),
+        dispatched_at=datetime(2013, 1, 1, 10, 17, tzinfo=UTC),
+        late_minutes=2,
+        weight_grams=1400,
     )
     return usual.model_copy(update=fields)
 

@@ -13,7 +13,7 @@ from contracts.records.dead_letter_headers import REDRIVEN_FROM, Header, dead_le
 def a_letter(
     *,
     original: Sequence[tuple[str, bytes | None]] = (("ce_id", b"theirs"),),
-    coordinate: str | None = "flights.departed.v1/1/42",
+    coordinate: str | None = "parcels.dispatched.v1/1/42",
     reason: str = "UnknownSchemaId",
     error: str = "no such id",
     redriven_from: str | None = None,
@@ -22,9 +22,9 @@ def a_letter(
     """What `live` could not decode; `fields` are those of DeadLetter."""
     own = [*original, *([(REDRIVEN_FROM, redriven_from.encode())] if redriven_from else [])]
     headers = dead_letter_headers(
-        own, "flights.departed.v1", "departures_enriched", "VALUE_CONVERTER", reason, error, coordinate
+        own, "parcels.dispatched.v1", "dispatches_enriched", "VALUE_CONVERTER", reason, error, coordinate
     )
-    usual = DeadLetter("flights.departed.v1.dlq", 0, 7, 1_700_000_000_000, b"key", b"value", stored(headers))
+    usual = DeadLetter("parcels.dispatched.v1.dlq", 0, 7, 1_700_000_000_000, b"key", b"value", stored(headers))
     return dataclasses.replace(usual, **fields)
 
 

@@ -10,12 +10,10 @@ from typing import Self
 
 from confluent_kafka import Message, Producer
 
-from contracts import topics
 from contracts.dead_letters.ledger import LEDGER
 from contracts.dead_letters.redrive import redrive
 from contracts.dead_letters.selection import Selection, Verdict
 from contracts.dead_letters.topic import DeadLetterTopic
-from contracts.definitions.catalog import load_catalog
 from contracts.events import DeadLetterSettled
 from contracts.records.codec import Codec
 from contracts.records.dead_letter_headers import ERRORS, dead_letter_headers
@@ -23,26 +21,28 @@ from contracts.servers.producer_config import PRODUCER_CONFIG
 from contracts.servers.provision import create_topics
 from contracts.servers.registry import Registry
 from contracts.settings import Settings
+from tests import sample
 from tests.contracts.wire import records_of
+from tests.sample import topics
 
-DEPARTED = topics.FLIGHTS_DEPARTED.name
+DISPATCHED = topics.PARCELS_DISPATCHED.name
 
 
 class Place:
-    """Departures under another name; `registry` is the caller's to close."""
+    """Dispatches under another name; `registry` is the caller's to close."""
 
     def __init__(self, settings: Settings, registry: Registry, name: str | None = None) -> None:
-        real = load_catalog()
-        contract = real.topic(DEPARTED).model_copy(update={"name": name or f"trials.t{uuid.uuid4().hex[:12]}.v1"})
+        whole = sample.catalog()
+        contract = whole.topic(DISPATCHED).model_copy(update={"name": name or f"trials.t{uuid.uuid4().hex[:12]}.v1"})
         self.settings, self.registry = settings, registry
         self.topic, self.dead_letter_topic = contract.name, contract.dead_letter_topic
         self.contract = contract
         self.began_ms = int(time.time() * 1000) - 3_600_000
         """Old enough to be told from now; what is older than the topic's retention the broker deletes while a test runs."""
         self.catalog = dataclasses.replace(
-            real,
-            topics={contract.name: contract, LEDGER: real.topic(LEDGER)},
-            _schemas={contract.name: real._schemas[DEPARTED], LEDGER: real._schemas[LEDGER]},
+            whole,
+            topics={contract.name: contract, LEDGER: whole.topic(LEDGER)},
+            _schemas={contract.name: whole._schemas[DISPATCHED], LEDGER: whole._schemas[LEDGER]},
         )
 
     def created(self) -> Self:
@@ -72,7 +72,7 @@ class Place:
             headers = dead_letter_headers(
                 original or [("ce_id", f"id-{offset}".encode())],
                 self.topic,
-                "departures_enriched",
+                "dispatches_enriched",
                 "S",
                 "Trial",
                 "an error",

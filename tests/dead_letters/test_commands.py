@@ -15,7 +15,7 @@ from deploy.errors import DeployError
 from deploy.local.client import client_settings
 from deploy.local.servers.stack import LocalStack
 from tests.dead_letters.place import Place
-from tests.spark.examples import SCHEMA, a_departure, body, framed
+from tests.spark.examples import SCHEMA, a_dispatch, body, framed
 
 
 @pytest.fixture
@@ -35,8 +35,8 @@ def run(*arguments: str, **how: Any) -> Result:
 
 def test_letters_are_counted_listed_and_decoded_as_far_as_they_go(shell: Place) -> None:
     schema_id = shell.registry.register(shell.contract.subject, SCHEMA)
-    cut = framed(schema_id, body(a_departure()))[: FRAME_BYTES + 40]
-    shell.send_letters(cut, b'{"flight": "\x1b[31mUA1"}', framed(4_000_000_000, b"x"))
+    cut = framed(schema_id, body(a_dispatch()))[: FRAME_BYTES + 40]
+    shell.send_letters(cut, b'{"parcel": "\x1b[31mUA1"}', framed(4_000_000_000, b"x"))
     result = run("list")
     assert (result.exit_code, result.output.isprintable()) == (0, False)  # lines
     assert "\x1b" not in result.output
@@ -46,8 +46,8 @@ def test_letters_are_counted_listed_and_decoded_as_far_as_they_go(shell: Place) 
 
     letters = json.loads(run("list", "--json", "--limit", "9").output)["letters"]
     unknown, text, broken = (letter["decoded"] for letter in letters)
-    assert broken["fields"]["flight_id"] == a_departure()["flight_id"]
-    assert "departed_at" not in broken["fields"]
+    assert broken["fields"]["parcel_id"] == a_dispatch()["parcel_id"]
+    assert "dispatched_at" not in broken["fields"]
     assert broken["problem"].startswith("Truncated: ")
     assert text["text"] is None  # an escape is no text
     assert "no schema with id 4000000000" in unknown["problem"]
@@ -89,7 +89,7 @@ def test_the_way_of_a_letter_from_open_to_redriven_to_purged(shell: Place) -> No
     [
         (["list", "--since", "yesterday"], "write it as"),
         (["list", "--until", "2026-03-02"], "has no zone"),
-        (["purge", "flights.departed.v1"], "either --before or --settled"),
+        (["purge", "parcels.dispatched.v1"], "either --before or --settled"),
     ],
 )
 def test_a_mistake_is_a_sentence(arguments: list[str], said: str) -> None:

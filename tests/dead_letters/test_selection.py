@@ -18,7 +18,7 @@ NOW = datetime(2026, 3, 2, tzinfo=UTC)
 AT = datetime.fromtimestamp(1_700_000_000, UTC)
 LARGEST = b"x" * (RAW_BYTES - len(b"key"))
 SECOND = timedelta(seconds=1)
-HOMES = {"flights.departed.v1": Home(2, RAW_BYTES)}
+HOMES = {"parcels.dispatched.v1": Home(2, RAW_BYTES)}
 
 
 @pytest.mark.parametrize(
@@ -30,9 +30,9 @@ HOMES = {"flights.departed.v1": Home(2, RAW_BYTES)}
         (Selection(since=AT, until=AT + SECOND), True),
         (Selection(until=AT), False),
         (Selection(since=AT + SECOND), False),
-        (Selection(coordinate="flights.departed.v1.dlq/0/7"), True),
-        (Selection(coordinate="flights.departed.v1/1/42"), True),
-        (Selection(coordinate="flights.departed.v1/1/4"), False),
+        (Selection(coordinate="parcels.dispatched.v1.dlq/0/7"), True),
+        (Selection(coordinate="parcels.dispatched.v1/1/42"), True),
+        (Selection(coordinate="parcels.dispatched.v1/1/4"), False),
     ],
 )
 def test_a_letter_is_meant_when_all_filters_say_so(selection: Selection, taken: bool) -> None:
@@ -50,12 +50,12 @@ def test_a_letter_without_time_is_outside_of_every_range() -> None:
     [
         (a_letter(), Verdict.REDRIVE),
         (a_letter(coordinate=None), Verdict.NO_RECORD),
-        (a_letter(coordinate="flights.departed.v1/2/0"), Verdict.NO_TOPIC),
+        (a_letter(coordinate="parcels.dispatched.v1/2/0"), Verdict.NO_TOPIC),
         (a_letter(coordinate="__consumer_offsets/0/0"), Verdict.NO_TOPIC),
-        (a_letter(redriven_from="flights.departed.v1.dlq/0/3"), Verdict.FAILED_AGAIN),
+        (a_letter(redriven_from="parcels.dispatched.v1.dlq/0/3"), Verdict.FAILED_AGAIN),
         (a_letter(value=LARGEST), Verdict.REDRIVE),
         (a_letter(value=LARGEST + b"x"), Verdict.TOO_LONG),
-        (a_letter(value=LARGEST, redriven_from="flights.departed.v1.dlq/0/3"), Verdict.FAILED_AGAIN),
+        (a_letter(value=LARGEST, redriven_from="parcels.dispatched.v1.dlq/0/3"), Verdict.FAILED_AGAIN),
         (a_letter(original=[("x", b"h" * ADDED_BYTES)], value=LARGEST), Verdict.TOO_LONG),
         (a_stump(), Verdict.TOO_LONG),
     ],
@@ -66,7 +66,7 @@ def test_a_letter_goes_back_where_its_record_came_from_or_stays(letter: DeadLett
 
 
 def test_what_failed_again_goes_back_when_told_so() -> None:
-    letter = a_letter(redriven_from="flights.departed.v1.dlq/0/3")
+    letter = a_letter(redriven_from="parcels.dispatched.v1.dlq/0/3")
     assert judge(letter, Ledger(), HOMES, again=True) is Verdict.REDRIVE
 
 
@@ -75,7 +75,7 @@ def test_a_record_with_two_letters_goes_back_once() -> None:
     ledger = Ledger([settled(of_live, Settlement.redriven, NOW)])
     assert judge(of_live, ledger, HOMES, again=True) is Verdict.REDRIVEN
     assert judge(of_lake, ledger, HOMES, again=True) is Verdict.REDRIVEN
-    assert judge(a_letter(offset=8, coordinate="flights.departed.v1/1/43"), ledger, HOMES, again=True) is (
+    assert judge(a_letter(offset=8, coordinate="parcels.dispatched.v1/1/43"), ledger, HOMES, again=True) is (
         Verdict.REDRIVE
     )
 
@@ -92,8 +92,8 @@ def test_what_is_being_purged_does_not_go_back() -> None:
 
 
 def test_letters_are_counted_by_topic_reason_and_state() -> None:
-    first, second = a_letter(), a_letter(offset=8, coordinate="flights.departed.v1/1/43")
-    failed = a_letter(offset=9, coordinate="flights.departed.v1/1/99", redriven_from=first.coordinate)
+    first, second = a_letter(), a_letter(offset=8, coordinate="parcels.dispatched.v1/1/43")
+    failed = a_letter(offset=9, coordinate="parcels.dispatched.v1/1/99", redriven_from=first.coordinate)
     ledger, summary = Ledger([settled(first, Settlement.redriven, NOW)]), Summary(limit=2)
     for letter in (first, second, failed, a_letter(reason="EmptyBody", timestamp_ms=1_600_000_000_000)):
         summary.add(letter, ledger)

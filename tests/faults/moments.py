@@ -11,7 +11,8 @@ import psutil
 
 from contracts.errors import HeadraceError
 from tests.faults.fault import Shown
-from tests.faults.stage.positions import TABLE, Positions
+from tests.faults.stage.load import TABLE
+from tests.faults.stage.positions import Positions
 from tests.faults.stage.stage import Stage
 
 _TRIES_SECONDS = 120.0

@@ -12,14 +12,13 @@ from collections.abc import Mapping
 
 from contracts import topics
 from contracts.definitions.catalog import load_catalog
-from spark.pipelines.departures_enriched import departures_enriched
 from spark.runtime.mode import Mode
-from tests.faults.kinds.records import MORE_MEMORY, ODD_SHARES, send_odd
-from tests.faults.stage.positions import TABLE
+from tests.faults.kinds.records import IDS, MORE_MEMORY, send_odd
+from tests.faults.stage.load import ODD_SHARES, TABLE
+from tests.faults.stage.positions import TARGET
 from tests.faults.stage.stage import Stage
-from tests.fuzz.records import IDS
 
-_ONE_BY_ONE = {departures_enriched.target, topics.ALERTS_RAISED.name}
+_ONE_BY_ONE = {TARGET, topics.ALERTS_RAISED.name}
 """Topics whose records the audit compares with those that they come of; of the others it counts what it can't read."""
 _SECONDS = 300.0
 _PLACE = re.compile(r"[\w.-]+/\d+/\d+")
@@ -37,10 +36,9 @@ def odd_records_in_own_topics(stage: Stage, seed: int, count: int) -> tuple[int,
         is_made_here = contract.derived_from is None or not set(stage.pipelines).isdisjoint(contract.producers)
         if topic not in ODD_SHARES and is_made_here:
             sent[topic], _ = send_odd(stage, topic, count, random.Random(f"{seed}/{topic}"))
-    target = departures_enriched.target
-    ends = stage.positions.broker.ends(target)
-    stage.wait("alerting to have read them", lambda: stage.positions.reached(ends, "alerting", target), _SECONDS)
-    stage.wait("lake to have read them", lambda: stage.positions.has_landed(TABLE, target, ends), _SECONDS)
+    ends = stage.positions.broker.ends(TARGET)
+    stage.wait("alerting to have read them", lambda: stage.positions.reached(ends, "alerting", TARGET), _SECONDS)
+    stage.wait("lake to have read them", lambda: stage.positions.has_landed(TABLE, TARGET, ends), _SECONDS)
     trouble = _audited(stage, sent)
     if stage.restarts() > restarts:
         trouble.append("a process has ended")

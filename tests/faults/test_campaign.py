@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from spark.pipelines.departures_enriched import departures_enriched
 from spark.runtime.mode import Mode
 from tests.faults.__main__ import run
 from tests.faults.campaign import AFTERWARDS, Campaign, Kept, Outcome
 from tests.faults.fault import Shown, fault
 from tests.faults.kinds.every import FAULTS, SHORT, SHORT_REAL_TIME
 from tests.faults.report import report
+from tests.faults.stage.positions import TARGET
 from tests.faults.stage.stage import Stage
 from tests.system.verify import records
 
@@ -22,9 +22,9 @@ _SEED = 1
 
 @fault("An enriched record is sent once more, behind live's back.")
 def doubled_by_hand(stage: Stage, chance: random.Random) -> Shown:
-    record = next(records(stage.stack.settings(), departures_enriched.target))
+    record = next(records(stage.stack.settings(), TARGET))
     producer = stage.producer()
-    producer.produce(departures_enriched.target, record.value(), record.key(), headers=record.headers())
+    producer.produce(TARGET, record.value(), record.key(), headers=record.headers())
     producer.flush(30)
     producer.close()
     return Shown(1, "record sent again")

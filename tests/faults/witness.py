@@ -16,8 +16,8 @@ from confluent_kafka import Consumer, Message, TopicPartition
 from contracts.records.dead_letter_headers import ERRORS
 from contracts.records.headers import header_of, headers_of
 from spark.pipelines.departures_enriched import departures_enriched
-from tests.faults.stage.load import flight_of, of_a_ledger
-from tests.faults.stage.positions import PIPELINE, TABLE, Offsets, added_files
+from tests.faults.stage.load import PIPELINE, TABLE, flight_of, of_a_ledger
+from tests.faults.stage.positions import Offsets, added_files
 from tests.faults.stage.stage import Stage
 from tests.system.expected_alerts import RULES
 from tests.system.oracle import enriched_flights

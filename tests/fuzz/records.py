@@ -40,27 +40,34 @@ _OUR_NAMES = [
 _NAMES = st.one_of(
     st.sampled_from(_OUR_NAMES), st.sampled_from([b"", NO_TEXT, b"\xff\xfe", b"x" * 300]), st.binary(max_size=8)
 )
-IDS = (
-    b"2024/11/23",
-    b"a/0/99999999999999999999",
-    b"flights.departed.v1/0/5",
-    b"flights.departed.v1/1/-3",
-    b"flights.departed.enriched.v1/0/1",
-    b"weather.observed.v1/9999999999/0",
-    b"//",
-    b"flights.departed.v1/0/1e3",
-)
-"""Event ids that look like coordinates; some are."""
-_HEADERS = st.lists(
-    st.tuples(
-        _NAMES,
+_Headers = list[tuple[bytes, bytes | None]]
+
+
+def ids(raw: str, derived: str, other: str) -> tuple[bytes, ...]:
+    """Event ids that look like coordinates of these topics; some are."""
+    texts = (
+        "2024/11/23",
+        "a/0/99999999999999999999",
+        f"{raw}/0/5",
+        f"{raw}/1/-3",
+        f"{derived}/0/1",
+        f"{other}/9999999999/0",
+        "//",
+        f"{raw}/0/1e3",
+    )
+    return tuple(text.encode() for text in texts)
+
+
+def _header_lists(claimed: Sequence[bytes], pipeline: bytes) -> st.SearchStrategy[_Headers]:
+    values = (
         st.none()
-        | st.sampled_from(IDS)
+        | st.sampled_from(claimed)
         | st.binary(max_size=30)
-        | st.sampled_from([b"departures_enriched", b"lake", b"alerting", b"-1"]),
-    ),
-    max_size=4,
-)
+        | st.sampled_from([pipeline, b"lake", b"alerting", b"-1"])
+    )
+    return st.lists(st.tuples(_NAMES, values), max_size=4)
+
+
 _KEYS: tuple[Callable[[random.Random], bytes | None], ...] = (
     lambda chance: b"key%d" % chance.randrange(1000),
     lambda chance: chance.randbytes(chance.randrange(12)),
@@ -75,16 +82,18 @@ def odd_records(
     foreign_ids: Sequence[int],
     largest_bytes: int,
     chance_seed: int,
+    claims: tuple[Sequence[bytes], bytes],
     different: int = DIFFERENT,
 ) -> Iterator[RawRecord]:
     """Records for a topic whose subject has these schemas, by id; without end.
 
-    `foreign_ids` are of other subjects; `largest_bytes` is how large a batch the topic takes. `different`: of so many bodies of each schema,
+    `foreign_ids` are of other subjects; `largest_bytes` is how large a batch the topic takes; `claims`: event ids, and the
+    pipeline that some say has set them aside. `different`: of so many bodies of each schema,
     and lists of headers, which take most of the time to make.
     """
     chance = random.Random(chance_seed)
     known = {schema_id: drawn(bodies(schema), chance_seed, different) for schema_id, schema in schemas.items()}
-    headers = drawn(_HEADERS, chance_seed, different)
+    headers = drawn(_header_lists(*claims), chance_seed, different)
     while True:
         schema_id = chance.choice(list(known))
         whole = _frame(schema_id) + chance.choice(known[schema_id])
@@ -153,7 +162,7 @@ def _damaged(value: bytes, foreign_ids: Sequence[int], chance: random.Random) ->
         lambda: chance.randbytes(1) + value[1:],
         lambda: _frame(chance.choice(_NOBODYS_IDS)) + value[5:],
         lambda: _frame(chance.choice(foreign_ids)) + value[5:],
-        lambda: b'{"flight_id": "not Avro"}',
+        lambda: b'{"parcel_id": "not Avro"}',
         lambda: value[:5] + b"\xfe\xff\xff\xff\x0f" + value[5:],
     ]
     return chance.choice(damage)()

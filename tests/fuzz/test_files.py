@@ -10,17 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from contracts.checks.check import check
-from contracts.definitions.catalog import CONTRACTS, load_catalog
+from deploy.local.processes.deployable import ROOT
 from services.alerting.notifying.receiver import ReceiversError, load_receivers
 from services.alerting.rules.rulebook import RulebookError, load_rulebook
-from services.alerting.settings import AlertingSettings
 from services.dimensions.parse import parse
 from services.dimensions.rejected import Rejected
-from services.nycflights.tables import data_folder
+from tests import sample
 from tests.fuzz.files import mutations
 
-CATALOG = load_catalog()
+CATALOG = sample.catalog()
 SEED = 1
 COUNT = 500
 _MOST_MORE = 300 << 20
@@ -40,7 +38,7 @@ def mutated(whole: bytes) -> Iterator[bytes]:
 
 def test_rules(tmp_path: Path) -> None:
     path, refused = tmp_path / "rules.yaml", 0
-    for data in mutated(AlertingSettings().rules_file.read_bytes()):
+    for data in mutated(sample.RULES.read_bytes()):
         path.write_bytes(data)
         try:
             load_rulebook(path, CATALOG)
@@ -52,7 +50,7 @@ def test_rules(tmp_path: Path) -> None:
 
 def test_receivers(tmp_path: Path) -> None:
     path, refused = tmp_path / "receivers.yaml", 0
-    whole = (Path(AlertingSettings().rules_file).parent / "receivers.example.yaml").read_bytes()
+    whole = (ROOT / "services" / "alerting" / "receivers.example.yaml").read_bytes()
     for data in mutated(whole):
         path.write_bytes(data)
         try:
@@ -66,28 +64,28 @@ def test_receivers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "topics/flights.departed.v1.yaml",
-        "dimensions/planes.yaml",
-        "schemas/flights.departed.v1/1.avsc",
-        "examples/flights.departed.v1/left_late.json",
+        "topics/parcels.dispatched.v1.yaml",
+        "dimensions/vans.yaml",
+        "schemas/parcels.dispatched.v1/1.avsc",
+        "examples/parcels.dispatched.v1/left_late.json",
     ],
 )
 def test_contracts(tmp_path: Path, name: str) -> None:
     root, refused = tmp_path / "contracts", 0
     for folder in ("topics", "dimensions", "schemas", "examples"):
-        shutil.copytree(CONTRACTS / folder, root / folder)
+        shutil.copytree(sample.CONTRACTS / folder, root / folder)
     for data in itertools.islice(mutated((root / name).read_bytes()), COUNT // 4):
         (root / name).write_bytes(data)
-        problems = check(root)
+        problems = sample.problems(root)
         refused += bool(problems)
         assert all(problem.file and problem.problem and problem.cure for problem in problems)
     assert COUNT / 12 < refused
 
 
-@pytest.mark.parametrize("name", ["airlines", "planes"])
+@pytest.mark.parametrize("name", ["couriers", "vans"])
 def test_dimension_files(name: str) -> None:
     contract, refused = CATALOG.dimension(name), 0
-    whole = b"".join((data_folder() / contract.source).read_bytes().splitlines(keepends=True)[:200])
+    whole = b"".join((sample.TABLES / contract.source).read_bytes().splitlines(keepends=True)[:200])
     for data in itertools.islice(mutated(whole), COUNT // 2):
         found = parse(contract, data)
         refused += isinstance(found, Rejected)

@@ -17,6 +17,7 @@ from services.audit.settings import AuditSettings
 from services.dimensions.settings import DimensionsSettings
 from services.replay.settings import ClockSettings, ReplayingSettings
 from spark.runtime.settings import SparkSettings
+from tests.deploy.producers import REPLAYING
 from tests.images.builder import ROOT
 
 FILES = ("compose.yaml", "compose.services.yaml", "compose.domain.yaml")
@@ -50,7 +51,7 @@ SET_OF = {
     "audit": variables(AuditSettings) - _OF_ALL,
     "dimensions": variables(DimensionsSettings) - _OF_ALL,
     "replay": variables(ClockSettings) - _OF_ALL,
-    "departures": variables(ReplayingSettings) - _OF_ALL,
+    **{name: variables(ReplayingSettings) - _OF_ALL for name in REPLAYING},
 }
 """What a deployable reads beside what all do."""
 

@@ -11,6 +11,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tests.deploy.producers import REPLAYING, ROWS
 from tests.images.builder import ROOT, Builder
 from tests.images.conftest import SERVICES, StartContainer, say
 from tests.images.wait import finished, tail
@@ -19,7 +20,7 @@ pytestmark = [pytest.mark.images, pytest.mark.timeout(1800)]
 
 PROBE = Path(__file__).with_name("probe.py").read_text()
 DEPLOYABLES = (*SERVICES, "spark")
-SHARED = {name: ["nycflights", "replay"] for name in ("departures", "arrivals", "weather")} | {"audit": ["alerting"]}
+SHARED = {name: [*ROWS, "replay"] for name in REPLAYING} | {"audit": ["alerting"]}
 """The rooms that a deployable has beside its own."""
 
 

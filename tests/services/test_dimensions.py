@@ -15,7 +15,7 @@ import pytest
 from deltalake import DeltaTable
 from prometheus_client import REGISTRY
 
-from contracts.definitions.catalog import Catalog, load_catalog
+from contracts.definitions.catalog import Catalog
 from contracts.servers.s3 import s3_client
 from contracts.settings import S3Settings
 from deploy.local.servers.stack import LocalStack
@@ -23,8 +23,8 @@ from services.dimensions.__main__ import Rounds
 from services.dimensions.landing import PREFIX, REJECTED_PREFIX, Landing, SourceFile
 from services.dimensions.publication import Publications
 from services.dimensions.reception import Look, Reception
-from services.nycflights.tables import data_folder
-from tests.services.test_parse import a_file, a_plane
+from tests import sample
+from tests.services.test_parse import a_file, a_van
 
 pytestmark = pytest.mark.system
 ROOT = Path(__file__).parent.parent.parent
@@ -41,13 +41,13 @@ class Place:
 
     def new_reception(self, *, max_file_bytes: int = 1_000_000, catalog: Catalog | None = None) -> Reception:
         return Reception(
-            catalog or load_catalog(), Landing(self.s3), Publications(self.s3), max_file_bytes=max_file_bytes
+            catalog or sample.catalog(), Landing(self.s3), Publications(self.s3), max_file_bytes=max_file_bytes
         )
 
     def frozen(self, behind: str, meanwhile: Callable[[], object]) -> Rounds:
         """Another process, see `FrozenLanding`."""
         landing = FrozenLanding(self.s3, behind, meanwhile)
-        reception = Reception(load_catalog(), landing, Publications(self.s3), max_file_bytes=1_000_000)
+        reception = Reception(sample.catalog(), landing, Publications(self.s3), max_file_bytes=1_000_000)
         return Rounds(reception, poll_seconds=1)
 
     def upload(self, name: str, body: bytes) -> None:
@@ -60,7 +60,7 @@ class Place:
     def read(self, key: str) -> bytes:
         return self.client.get_object(Bucket=self.s3.bucket, Key=key)["Body"].read()
 
-    def table(self, name: str = "planes") -> DeltaTable:
+    def table(self, name: str = "vans") -> DeltaTable:
         return DeltaTable(f"s3://{self.s3.bucket}/dimensions/{name}", storage_options=self.s3.delta_options())
 
 
@@ -92,113 +92,113 @@ def place(stack: LocalStack) -> Place:
     return Place(stack.settings().s3.model_copy(update={"bucket": f"dimensions-{uuid4().hex[:8]}"}))
 
 
-def planes(count: int = 10, *, seats: str = "182") -> bytes:
-    return a_file(*(a_plane(tail_number=f"N{number}", seats=seats) for number in range(count)))
+def vans(count: int = 10, *, seats: str = "182") -> bytes:
+    return a_file(*(a_van(van_id=f"N{number}", seats=seats) for number in range(count)))
 
 
-def test_the_data_set_s_tables_are_published_once(place: Place) -> None:
-    for contract in load_catalog().dimensions.values():
-        place.upload(contract.source, (data_folder() / contract.source).read_bytes())
+def test_the_tables_of_the_sample_are_published_once(place: Place) -> None:
+    for contract in sample.catalog().dimensions.values():
+        place.upload(contract.source, (sample.TABLES / contract.source).read_bytes())
 
     assert place.reception.look() == Look(published=3, rejected=0)
     assert place.reception.look() == Look(published=0, rejected=0)
     # A restarted service remembers by what the table says.
     assert place.new_reception().look() == Look(published=0, rejected=0)
 
-    counts = {name: place.table(name).count() for name in ("airlines", "airports", "planes")}
-    assert counts == {"airlines": 16, "airports": 1_458, "planes": 3_322}
+    counts = {name: place.table(name).count() for name in ("couriers", "depots", "vans")}
+    assert counts == {"couriers": 16, "depots": 60, "vans": 250}
     assert place.table().version() == 0
-    assert place.table().history()[0]["headrace.source"].endswith("landing/dimensions/planes.csv")
+    assert place.table().history()[0]["headrace.source"].endswith("landing/dimensions/vans.csv")
 
 
 def test_another_content_is_another_version(place: Place) -> None:
-    place.upload("planes.csv", planes(10))
+    place.upload("vans.csv", vans(10))
     place.reception.look()
-    place.upload("planes.csv", planes(11))
+    place.upload("vans.csv", vans(11))
 
     assert place.reception.look() == Look(published=1, rejected=0)
     assert (place.table().version(), place.table().count()) == (1, 11)
 
 
 def test_a_key_of_two_columns_is_another_contract_and_so_another_version(place: Place) -> None:
-    place.upload("planes.csv", planes(10))
+    place.upload("vans.csv", vans(10))
     place.reception.look()
-    catalog = load_catalog()
-    contract = catalog.dimension("planes").model_copy(update={"key": ("tail_number", "model")})
-    reception = place.new_reception(catalog=replace(catalog, dimensions={**catalog.dimensions, "planes": contract}))
+    catalog = sample.catalog()
+    contract = catalog.dimension("vans").model_copy(update={"key": ("van_id", "model")})
+    reception = place.new_reception(catalog=replace(catalog, dimensions={**catalog.dimensions, "vans": contract}))
     assert reception.look() == Look(published=1, rejected=0)
-    place.upload("planes.csv", planes(10) + b"\n" + a_plane(tail_number="N3", model="A319").encode())
+    place.upload("vans.csv", vans(10) + b"\n" + a_van(van_id="N3", model="G-319").encode())
     assert reception.look() == Look(published=1, rejected=0)
     assert (place.table().version(), place.table().count()) == (2, 11)
-    place.upload("planes.csv", planes(10) + b"\n" + a_plane(tail_number="N3").encode())
+    place.upload("vans.csv", vans(10) + b"\n" + a_van(van_id="N3").encode())
     assert reception.look() == Look(published=0, rejected=1)
     assert place.table().version() == 2
 
 
 def test_a_file_that_is_deleted_or_comes_again_changes_nothing(place: Place) -> None:
-    place.upload("planes.csv", planes(10))
+    place.upload("vans.csv", vans(10))
     place.reception.look()
-    place.client.delete_object(Bucket=place.s3.bucket, Key=PREFIX + "planes.csv")
+    place.client.delete_object(Bucket=place.s3.bucket, Key=PREFIX + "vans.csv")
     assert place.reception.look() == Look(published=0, rejected=0)
-    place.upload("planes.csv", planes(10))
+    place.upload("vans.csv", vans(10))
     assert place.new_reception().look() == Look(published=0, rejected=0)
     assert (place.table().version(), place.table().count()) == (0, 10)
 
 
 BAD = {
-    "a missing column": (planes(10).replace(b"seats", b"chairs"), "MissingColumn"),
-    "a wrong type": (planes(10, seats="many"), "WrongType"),
-    "a missing value": (planes(10, seats="NA"), "MissingValue"),
-    "a key twice": (planes(10) + b"\n" + a_plane(tail_number="N3").encode(), "DuplicateKey"),
+    "a missing column": (vans(10).replace(b"seats", b"chairs"), "MissingColumn"),
+    "a wrong type": (vans(10, seats="many"), "WrongType"),
+    "a missing value": (vans(10, seats="NA"), "MissingValue"),
+    "a key twice": (vans(10) + b"\n" + a_van(van_id="N3").encode(), "DuplicateKey"),
     "nothing": (b"", "Empty"),
     "no rows": (a_file(), "Empty"),
-    "too few rows": (planes(8), "Shrunk"),
+    "too few rows": (vans(8), "Shrunk"),
     "bytes that are no text": (b"PK\x03\x04\xff\xfe", "Unparseable"),
-    "half a file": (planes(10)[:-20], "Unparseable"),
+    "half a file": (vans(10)[:-20], "Unparseable"),
 }
 
 
 @pytest.mark.parametrize("name", BAD)
 def test_a_bad_file_is_set_aside_with_its_reason_and_the_last_good_version_stays(place: Place, name: str) -> None:
     body, reason = BAD[name]
-    place.upload("planes.csv", planes(10))
+    place.upload("vans.csv", vans(10))
     place.reception.look()
-    place.upload("planes.csv", body)
+    place.upload("vans.csv", body)
     rejected_before = REGISTRY.get_sample_value("headrace_dimensions_rejected_total", {"reason": reason}) or 0
 
     assert place.reception.look() == Look(published=0, rejected=1)
 
     assert place.keys(PREFIX) == []
     aside, reason_file = sorted(place.keys(REJECTED_PREFIX), key=len)
-    assert aside.endswith("-planes.csv")
+    assert aside.endswith("-vans.csv")
     assert reason_file == f"{aside}.reason.json"
     assert place.read(REJECTED_PREFIX + aside) == body
     said = json.loads(place.read(REJECTED_PREFIX + reason_file))
-    assert (said["reason"], said["file"], said["size_bytes"]) == (reason, "landing/dimensions/planes.csv", len(body))
+    assert (said["reason"], said["file"], said["size_bytes"]) == (reason, "landing/dimensions/vans.csv", len(body))
     assert (place.table().version(), place.table().count()) == (0, 10)
     rejected = REGISTRY.get_sample_value("headrace_dimensions_rejected_total", {"reason": reason})
     assert rejected == rejected_before + 1
 
 
 def test_a_corrected_file_is_published_after_a_bad_one(place: Place) -> None:
-    place.upload("planes.csv", planes(10, seats="many"))
+    place.upload("vans.csv", vans(10, seats="many"))
     place.reception.look()
-    place.upload("planes.csv", planes(10))
+    place.upload("vans.csv", vans(10))
 
     assert place.reception.look() == Look(published=1, rejected=0)
 
 
 def test_a_file_may_shrink_up_to_its_limit(place: Place) -> None:
-    place.upload("planes.csv", planes(10))
+    place.upload("vans.csv", vans(10))
     place.reception.look()
-    place.upload("planes.csv", planes(9))
+    place.upload("vans.csv", vans(9))
 
     assert place.reception.look() == Look(published=1, rejected=0)
 
 
 def test_a_file_of_no_dimension_and_one_that_is_too_large_are_set_aside(place: Place) -> None:
     place.upload("trains.csv", b"number\n1\n")
-    place.upload("planes.csv", planes(100))
+    place.upload("vans.csv", vans(100))
 
     assert place.new_reception(max_file_bytes=1_000).look() == Look(published=0, rejected=2)
 
@@ -210,9 +210,9 @@ def test_a_file_whose_name_is_as_long_as_a_key_may_be_is_set_aside_and_blocks_no
     names = ["/".join(["a" * 200] * 4) + f"/{number}{'é' * 80}.csv" for number in range(2)]
     for name in names:
         place.upload(name, b"x")
-    place.upload("planes.csv", planes())
+    place.upload("vans.csv", vans())
     assert place.reception.look() == Look(published=1, rejected=2)
-    assert place.keys(PREFIX) == ["planes.csv"]
+    assert place.keys(PREFIX) == ["vans.csv"]
     reasons = [key for key in place.keys(REJECTED_PREFIX) if key.endswith(".reason.json")]
     files = [json.loads(place.read(REJECTED_PREFIX + key))["file"] for key in reasons]
     assert sorted(files) == [PREFIX + name for name in names]
@@ -220,13 +220,13 @@ def test_a_file_whose_name_is_as_long_as_a_key_may_be_is_set_aside_and_blocks_no
 
 
 def test_a_file_that_the_object_store_refuses_to_give_blocks_no_other_one(place: Place) -> None:
-    for contract in load_catalog().dimensions.values():
-        place.upload(contract.source, (data_folder() / contract.source).read_bytes())
+    for contract in sample.catalog().dimensions.values():
+        place.upload(contract.source, (sample.TABLES / contract.source).read_bytes())
     # The second of three is another one by the time it is read.
-    rounds = place.frozen(behind="read", meanwhile=lambda: place.upload("airports.csv", b"x"))
+    rounds = place.frozen(behind="read", meanwhile=lambda: place.upload("depots.csv", b"x"))
     assert rounds.look() is None
     assert "PreconditionFailed" in str(rounds.trouble)
-    assert (place.table("airlines").count(), place.table("planes").count()) == (16, 3_322)
+    assert (place.table("couriers").count(), place.table("vans").count()) == (16, 250)
     assert rounds.look() == Look(published=0, rejected=1)
 
 
@@ -237,12 +237,12 @@ def test_a_process_that_was_frozen_does_not_publish_its_file_over_a_newer_one(
     place: Place, behind: str, versions: int, newer: int
 ) -> None:
     for count in range(9, 9 + versions):
-        place.upload("planes.csv", planes(count))
+        place.upload("vans.csv", vans(count))
         place.reception.look()
-    place.upload("planes.csv", planes(10))
+    place.upload("vans.csv", vans(10))
 
     def successor() -> None:
-        place.upload("planes.csv", planes(newer))
+        place.upload("vans.csv", vans(newer))
         assert place.reception.look() == Look(published=1, rejected=0)
 
     frozen = place.frozen(behind, successor)
@@ -251,19 +251,19 @@ def test_a_process_that_was_frozen_does_not_publish_its_file_over_a_newer_one(
 
     # It has taken nothing that isn't there any more.
     assert frozen.look() == Look(published=0, rejected=0)
-    place.upload("planes.csv", planes(newer + 1))
+    place.upload("vans.csv", vans(newer + 1))
     assert frozen.look() == Look(published=1, rejected=0)
     assert (place.table().version(), place.table().count()) == (versions + 1, newer + 1)
     assert place.keys(REJECTED_PREFIX) == []
 
 
 def test_an_old_file_that_comes_between_a_newer_one_and_its_like_is_in_force_until_the_next_look(place: Place) -> None:
-    place.upload("planes.csv", planes(10))
+    place.upload("vans.csv", vans(10))
     place.reception.look()
-    place.upload("planes.csv", planes(11))
+    place.upload("vans.csv", vans(11))
 
     def successor() -> None:
-        place.upload("planes.csv", planes(10))
+        place.upload("vans.csv", vans(10))
         assert place.reception.look() == Look(published=0, rejected=0)
 
     assert place.frozen("has", successor).look() == Look(published=1, rejected=0)
@@ -275,10 +275,10 @@ def test_an_old_file_that_comes_between_a_newer_one_and_its_like_is_in_force_unt
 
 
 def test_a_file_that_was_removed_while_a_process_was_frozen_is_not_published(place: Place) -> None:
-    place.upload("planes.csv", planes(10))
+    place.upload("vans.csv", vans(10))
     place.reception.look()
-    place.upload("planes.csv", planes(11))
-    key = PREFIX + "planes.csv"
+    place.upload("vans.csv", vans(11))
+    key = PREFIX + "vans.csv"
     frozen = place.frozen("read", lambda: place.client.delete_object(Bucket=place.s3.bucket, Key=key))
 
     assert frozen.look() is None
@@ -286,17 +286,17 @@ def test_a_file_that_was_removed_while_a_process_was_frozen_is_not_published(pla
 
 
 def test_a_process_that_was_frozen_while_it_set_a_file_aside_leaves_its_correction_there(place: Place) -> None:
-    place.upload("planes.csv", planes(10, seats="many"))
-    frozen = place.frozen("has", lambda: place.upload("planes.csv", planes(10)))
+    place.upload("vans.csv", vans(10, seats="many"))
+    frozen = place.frozen("has", lambda: place.upload("vans.csv", vans(10)))
 
     assert frozen.look() is None
     assert frozen.look() == Look(published=1, rejected=0)
-    assert place.keys(PREFIX) == ["planes.csv"]
+    assert place.keys(PREFIX) == ["vans.csv"]
 
 
 def test_a_correction_that_comes_before_the_bad_file_is_set_aside_is_not_set_aside_in_its_name(place: Place) -> None:
-    place.upload("planes.csv", planes(10, seats="many"))
-    frozen = place.frozen("read", lambda: place.upload("planes.csv", planes(10)))
+    place.upload("vans.csv", vans(10, seats="many"))
+    frozen = place.frozen("read", lambda: place.upload("vans.csv", vans(10)))
 
     assert frozen.look() is None
     assert place.keys(REJECTED_PREFIX) == []
@@ -311,7 +311,7 @@ class Ended:
 
 def once(stack: LocalStack, place: Place, **environment: str) -> Ended:
     ended = subprocess.run(
-        [sys.executable, "-m", "services.dimensions", "--once"],
+        [sys.executable, "-m", "tests.sample.run", "services.dimensions", "--once"],
         cwd=ROOT,
         env={**os.environ, **stack.settings_env(), "HEADRACE_S3__BUCKET": place.s3.bucket, **environment},
         capture_output=True,
@@ -323,9 +323,9 @@ def once(stack: LocalStack, place: Place, **environment: str) -> Ended:
 
 
 def test_once_ends_with_1_when_something_was_set_aside(stack: LocalStack, place: Place) -> None:
-    place.upload("planes.csv", planes(10))
+    place.upload("vans.csv", vans(10))
     assert once(stack, place).status == 0
-    place.upload("planes.csv", b"nonsense")
+    place.upload("vans.csv", b"nonsense")
 
     ended = once(stack, place)
 
@@ -334,7 +334,7 @@ def test_once_ends_with_1_when_something_was_set_aside(stack: LocalStack, place:
 
 
 def test_an_object_store_that_is_away_is_no_bad_file(stack: LocalStack, place: Place) -> None:
-    place.upload("planes.csv", planes(10))
+    place.upload("vans.csv", vans(10))
     stack.s3.process.stop(grace_seconds=10)
     try:
         rounds = Rounds(place.reception, poll_seconds=1)

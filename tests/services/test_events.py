@@ -22,7 +22,9 @@ from contracts.handle import Topic
 from services.arrivals.event import event_of as arrival_of
 from services.arrivals.event import timezones
 from services.departures.event import event_of as departure_of
-from services.nycflights.tables import read_table
+from services.dimensions.parse import parse
+from services.dimensions.rejected import Rejected
+from services.nycflights.tables import data_folder, read_table
 from services.replay.position import START
 from services.replay.table import Row, Table
 from services.replay.timeline import Timeline
@@ -32,6 +34,15 @@ from services.weather.event import event_of as weather_of
 
 CATALOG = load_catalog()
 MINUTE = timedelta(minutes=1)
+
+
+@pytest.mark.parametrize(("name", "rows"), [("airlines", 16), ("airports", 1_458), ("planes", 3_322)])
+def test_the_data_set_s_own_tables_fit_their_contracts(name: str, rows: int) -> None:
+    contract = CATALOG.dimension(name)
+    table = parse(contract, (data_folder() / contract.source).read_bytes())
+    assert not isinstance(table, Rejected)
+    assert table.num_rows == rows
+    assert table.column_names == [column.name for column in contract.columns]
 
 
 @dataclass

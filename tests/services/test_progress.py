@@ -8,7 +8,6 @@ import pytest
 from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
-from contracts import topics
 from contracts.dead_letters.purge import plan_purge, purge
 from contracts.records.dead_letter_headers import dead_letter_headers
 from contracts.servers.registry import Registry
@@ -19,9 +18,10 @@ from services.replay.tails import Tails
 from services.replay.timeline import Entry
 from services.replay.unfit import Unfit
 from tests.dead_letters.place import Place
+from tests.sample import topics
 
 pytestmark = pytest.mark.system
-SERVICE = "departures"
+SERVICE = "dispatches"
 
 
 def test_a_letter_that_never_arrived_is_sent_and_one_that_was_purged_is_not(stack: LocalStack) -> None:
@@ -49,9 +49,9 @@ def add_a_partition(place: Place) -> None:
 
 def unfit(place: Place, row: int) -> Entry:
     """The row is no event."""
-    at, topic = Position(1, row), topics.FLIGHTS_DEPARTED
+    at, topic = Position(1, row), topics.PARCELS_DISPATCHED
     why = Unfit("Planted", "planted", datetime(1970, 1, 1, tzinfo=UTC))
-    return Entry(at, topic, place.dead_letter_topic, f"flights-{row}", why, {"flight": str(row)})
+    return Entry(at, topic, place.dead_letter_topic, f"parcels-{row}", why, {"parcel": str(row)})
 
 
 def send_letter(place: Place, entry: Entry, partition: int) -> None:

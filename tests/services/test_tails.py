@@ -28,8 +28,8 @@ def test_a_redriven_record_and_the_marker_behind_it_do_not_take_a_producer_back(
         place.redrive()
         send_raw(settings.kafka, place.topic, 1, [RawRecord(b"key", b"v", ((NO_TEXT, b"x"),))])
     with Tails(settings.kafka) as tails:
-        assert list(tails.positions(place.topic, 1, "departures")) == [*positions[::-1], START]
+        assert list(tails.positions(place.topic, 1, "dispatches")) == [*positions[::-1], START]
 
 
 def _headers(position: Position) -> list[tuple[str, bytes | None]]:
-    return [("ce_source", b"/services/departures"), (HEADER, str(position).encode())]
+    return [("ce_source", b"/services/dispatches"), (HEADER, str(position).encode())]

@@ -9,37 +9,56 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts import topics
-from contracts.definitions.catalog import load_catalog
-from services.departures.event import event_of
 from services.replay.clock import ReplayClock
 from services.replay.position import START, Position
-from services.replay.table import Table
+from services.replay.table import Row, Table, required
 from services.replay.timeline import Timeline
 from services.replay.unfit import Unfit
+from tests import sample
+from tests.sample import topics
+from tests.sample.events import ParcelDispatched
 
-CATALOG = load_catalog()
+CATALOG = sample.catalog()
 NOON = datetime(2013, 1, 1, 12, tzinfo=UTC)
-HEADER = "year,month,day,dep_time,dep_delay,carrier,flight,tailnum,origin,dest,distance,minute,time_hour"
+HEADER = "late,courier,parcel,plate,origin,destination,weight,minute,time_hour"
 
 
-def a_row(*, flight: int = 1, delay: str = "0", minute: str = "0", hour: str = "2013-01-01T10:00:00Z") -> str:
-    return f"2013,1,1,1000,{delay},AA,{flight},NA,JFK,MIA,1089,{minute},{hour}"
+def event_of(row: Row) -> ParcelDispatched | Unfit:
+    try:
+        due_at = datetime.fromisoformat(required(row, "time_hour")) + timedelta(minutes=int(required(row, "minute")))
+        late_minutes = int(required(row, "late"))
+        return ParcelDispatched(
+            parcel_id=f"{row['courier']}{row['parcel']}-{due_at:%H%M}",
+            courier=required(row, "courier"),
+            parcel_number=int(required(row, "parcel")),
+            van_id=row["plate"],
+            origin=required(row, "origin"),
+            destination=required(row, "destination"),
+            posted_on=due_at.date(),
+            due_at=due_at,
+            dispatched_at=due_at + timedelta(minutes=late_minutes),
+            late_minutes=late_minutes,
+            weight_grams=int(required(row, "weight")),
+        )
+    except ValueError as error:
+        return Unfit("Unreadable", str(error))
+
+
+def a_row(*, parcel: int = 1, late: str = "0", minute: str = "0", hour: str = "2013-01-01T10:00:00Z") -> str:
+    return f"{late},AA,{parcel},NA,NTH,MIA,1089,{minute},{hour}"
 
 
 def a_timeline(*rows: str) -> Timeline:
-    table = Table("flights", "\n".join([HEADER, *rows]))
-    return Timeline(
-        table, event_of, attrgetter("flight_id"), (topics.FLIGHTS_DEPARTED, topics.FLIGHTS_CANCELLED), CATALOG
-    )
+    table = Table("parcels", "\n".join([HEADER, *rows]))
+    return Timeline(table, event_of, attrgetter("parcel_id"), (topics.PARCELS_DISPATCHED, topics.PARCELS_LOST), CATALOG)
 
 
 def test_entries_come_by_event_time_and_then_by_row() -> None:
     timeline = a_timeline(
-        a_row(flight=1, delay="600"),
-        a_row(flight=2, hour="2013-01-01T12:00:00Z"),
-        a_row(flight=3, minute="5"),
-        a_row(flight=4, minute="9", delay="-4"),
+        a_row(parcel=1, late="600"),
+        a_row(parcel=2, hour="2013-01-01T12:00:00Z"),
+        a_row(parcel=3, minute="5"),
+        a_row(parcel=4, minute="9", late="-4"),
     )
     assert [entry.position.row for entry in timeline.entries()] == [2, 3, 1, 0]
 
@@ -47,20 +66,20 @@ def test_entries_come_by_event_time_and_then_by_row() -> None:
 def test_an_unreadable_row_takes_its_turn_at_its_hour_and_one_without_an_hour_at_the_last() -> None:
     later = "2013-01-01T15:00:00Z"
     timeline = a_timeline(
-        a_row(hour="NA"), a_row(minute="59", hour=later), a_row(minute="soon"), a_row(delay="soon", minute="59")
+        a_row(hour="NA"), a_row(minute="59", hour=later), a_row(minute="soon"), a_row(late="soon", minute="59")
     )
 
     entries = list(timeline.entries())
 
     assert [entry.position.row for entry in entries] == [2, 3, 0, 1]
     unfit = [entry for entry in entries if isinstance(entry.content, Unfit)]
-    assert {entry.stream for entry in unfit} == {"flights.departed.v1.dlq"}
-    assert {entry.id for entry in unfit} == {"flights-0", "flights-2", "flights-3"}
+    assert {entry.stream for entry in unfit} == {"parcels.dispatched.v1.dlq"}
+    assert {entry.id for entry in unfit} == {"parcels-0", "parcels-2", "parcels-3"}
 
 
 def test_a_row_that_happens_long_before_its_hour_stops_the_replay_instead_of_breaking_the_order() -> None:
-    with pytest.raises(ValueError, match="row 0 of flights"):
-        list(a_timeline(a_row(delay="-600")).entries())
+    with pytest.raises(ValueError, match="row 0 of parcels"):
+        list(a_timeline(a_row(late="-600")).entries())
 
 
 @given(st.integers(0, 4_000_000_000_000), st.integers(0, 10_000_000))

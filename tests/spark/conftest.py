@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from contracts.definitions.catalog import Catalog, load_catalog
+from contracts.definitions.catalog import Catalog
 from contracts.servers.registry import Registry
 from contracts.settings import read_settings
 from deploy.local.downloads.spark_env import spark_env
 from deploy.local.servers.stack import LocalStack
 from spark.runtime.session import start_session
 from spark.runtime.settings import Cluster, SparkSettings
+from tests import sample
 from tests.spark.examples import Topics
 from tests.spark.live_query import Dimensions
 
@@ -32,7 +33,7 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def catalog() -> Catalog:
-    return load_catalog()
+    return sample.catalog()
 
 
 @pytest.fixture(scope="session")

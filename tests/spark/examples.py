@@ -1,4 +1,4 @@
-"""Valid departures and their records, with one visible override; topics of a test's own."""
+"""Valid dispatches and their records, with one visible override; topics of a test's own."""
 
 from __future__ import annotations
 
@@ -16,37 +16,51 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 from pyspark.sql import DataFrame, SparkSession
 
-from contracts import topics
-from contracts.definitions.catalog import Catalog, load_catalog
+from contracts.definitions.catalog import Catalog
 from contracts.definitions.topic import TopicContract
 from contracts.records.limits import DEAD_LETTER_BYTES, LARGEST_BATCH_BYTES, batch_limit
 from contracts.servers.brokers import retried
 from contracts.servers.registry import Registry
 from spark.runtime.settings import SparkSettings
+from tests import sample
+from tests.sample import topics
 
-DEPARTED = topics.FLIGHTS_DEPARTED.name
-ENRICHED = topics.FLIGHTS_DEPARTED_ENRICHED.name
-SCHEMA: str = load_catalog().schema(DEPARTED)
+DISPATCHED = topics.PARCELS_DISPATCHED.name
+ENRICHED = topics.PARCELS_DISPATCHED_ENRICHED.name
+SCHEMA: str = sample.catalog().schema(DISPATCHED)
 
 RAW = """key binary, value binary, topic string, partition int, offset long, timestamp timestamp,
 headers array<struct<key: string, value: binary>>"""
 """The columns of Spark's Kafka source that `decode` reads."""
 
 
-def a_departure(**overrides: Any) -> dict[str, Any]:
-    """The fields of flights.departed.v1."""
+def a_dispatch(**overrides: Any) -> dict[str, Any]:
+    """The fields of parcels.dispatched.v1."""
     return {
-        "flight_id": "UA1545-EWR-20130101T1015Z",
-        "carrier": "UA",
-        "flight_number": 1545,
-        "tail_number": "N14228",
-        "origin": "EWR",
+        "parcel_id": "UA1545-EST-20130101T1015Z",
+        "courier": "UA",
+        "parcel_number": 1545,
+        "van_id": "N14228",
+        "origin": "EST",
         "destination": "IAH",
-        "flight_date": date(2013, 1, 1),
-        "scheduled_departure_at": datetime(2013, 1, 1, 10, 15, tzinfo=UTC),
-        "departed_at": datetime(2013, 1, 1, 10, 17, tzinfo=UTC),
-        "departure_delay_minutes": 2,
-        "distance_miles": 1400,
+        "posted_on": date(2013, 1, 1),
+        "due_at": datetime(2013, 1, 1, 10, 15, tzinfo=UTC),
+        "dispatched_at": datetime(2013, 1, 1, 10, 17, tzinfo=UTC),
+        "late_minutes": 2,
+        "weight_grams": 1400,
+    } | overrides
+
+
+def a_delivery(**overrides: Any) -> dict[str, Any]:
+    """The fields of parcels.delivered.v1."""
+    dispatch = a_dispatch()
+    shared = {name: dispatch[name] for name in dispatch if name not in ("dispatched_at", "late_minutes")}
+    return {
+        **shared,
+        "expected_at": datetime(2013, 1, 1, 14, 19, tzinfo=UTC),
+        "delivered_at": datetime(2013, 1, 1, 14, 30, tzinfo=UTC),
+        "delivered_late_minutes": 11,
+        "on_road_minutes": 227,
     } | overrides
 
 
@@ -63,7 +77,7 @@ def framed(schema_id: int, avro: bytes) -> bytes:
 
 
 def schema_with(*fields: dict[str, Any], without: Sequence[str] = (), base: str = SCHEMA) -> str:
-    """flights.departed.v1's schema, or `base`, with other fields: those of the same name replaced, the rest added."""
+    """parcels.dispatched.v1's schema, or `base`, with other fields: those of the same name replaced, the rest added."""
     schema = json.loads(base)
     changed = {field["name"]: field for field in fields}
     schema["fields"] = [changed.pop(field["name"], field) for field in schema["fields"] if field["name"] not in without]
@@ -75,7 +89,15 @@ def raw_frame(spark: SparkSession, *values: bytes | None) -> DataFrame:
     """Records with these values as Spark's Kafka source gives them, at offsets 0, 1, …, each keyed `key`."""
     headers = [("ce_id", bytearray(b"the-producer's-own"))]
     rows = [
-        (bytearray(b"key"), value and bytearray(value), DEPARTED, 0, offset, datetime(2026, 1, 1, tzinfo=UTC), headers)
+        (
+            bytearray(b"key"),
+            value and bytearray(value),
+            DISPATCHED,
+            0,
+            offset,
+            datetime(2026, 1, 1, tzinfo=UTC),
+            headers,
+        )
         for offset, value in enumerate(values)
     ]
     return spark.createDataFrame(rows, RAW)
@@ -90,7 +112,7 @@ class Topics:
         catalog: Catalog,
         registry: Registry,
         tag: str = "",
-        names: Sequence[str] = (DEPARTED, ENRICHED),
+        names: Sequence[str] = (DISPATCHED, ENRICHED),
     ) -> None:
         """`tag` begins their names; of those that another process has made. `names` are those of the contracts."""
         self.tag = tag or f"t{uuid.uuid4().hex[:8]}"
@@ -98,13 +120,23 @@ class Topics:
         self._admin = AdminClient({**settings.kafka.client_config()})
         own = renamed(catalog, self.tag, names)
         self.catalog = dataclasses.replace(catalog, topics=own)
-        self.departed, self.enriched = (own.get(name, catalog.topic(name)) for name in (DEPARTED, ENRICHED))
+        self._own = {**catalog.topics, **own}
         self.schema_ids = {name: registry.register(topic.subject, catalog.schema(name)) for name, topic in own.items()}
         limits = {topic.name: topic.most_record_bytes for topic in own.values()}
         limits |= {topic.dead_letter_topic: DEAD_LETTER_BYTES for topic in own.values()}
         limits |= {topic.late_topic: DEAD_LETTER_BYTES for topic in own.values() if topic.late_topic is not None}
         self.names = list(limits)
         self._config = {name: {"max.message.bytes": str(batch_limit(limit))} for name, limit in limits.items()}
+
+    @property
+    def dispatched(self) -> TopicContract:
+        """The test's own, or the contracts'."""
+        return self._own[DISPATCHED]
+
+    @property
+    def enriched(self) -> TopicContract:
+        """The test's own, or the contracts'."""
+        return self._own[ENRICHED]
 
     def __enter__(self) -> Self:
         self._create(self.names)
@@ -114,7 +146,7 @@ class Topics:
         for future in self._admin.delete_topics(self.names).values():
             future.result()
 
-    def add_partitions(self, count: int, topic: str = DEPARTED) -> None:
+    def add_partitions(self, count: int, topic: str = DISPATCHED) -> None:
         """Give a topic, named as in the contracts, this many."""
         name = self.catalog.topic(topic).name
         for future in self._admin.create_partitions([NewPartitions(name, count)]).values():
@@ -137,7 +169,7 @@ class Topics:
         partition: int = 0,
         headers: Sequence[tuple[str, bytes | None]] = (),
         key: bytes = b"key",
-        topic: str = DEPARTED,
+        topic: str = DISPATCHED,
     ) -> None:
         """Append records to a topic, named as in the contracts."""
         producer = Producer({**self._kafka.client_config(), "linger.ms": 0, "message.max.bytes": LARGEST_BATCH_BYTES})
@@ -146,19 +178,19 @@ class Topics:
             producer.produce(name, key=key, value=value, partition=partition, headers=list(headers))
         assert producer.flush(30) == 0
 
-    def send_departures(self, *flight_ids: str, partition: int = 0) -> None:
-        """Append valid departures."""
-        schema_id = self.schema_ids[DEPARTED]
-        for flight_id in flight_ids:
-            event = body(a_departure(flight_id=flight_id))
-            self.send(framed(schema_id, event), partition=partition, headers=[("ce_id", flight_id.encode())])
+    def send_dispatches(self, *parcel_ids: str, partition: int = 0) -> None:
+        """Append valid dispatches."""
+        schema_id = self.schema_ids[DISPATCHED]
+        for parcel_id in parcel_ids:
+            event = body(a_dispatch(parcel_id=parcel_id))
+            self.send(framed(schema_id, event), partition=partition, headers=[("ce_id", parcel_id.encode())])
 
     def send_many(self, count: int, *, partition: int = 0) -> None:
-        """Append one valid departure many times."""
+        """Append one valid dispatch many times."""
         producer = Producer({**self._kafka.client_config(), "linger.ms": 20, "queue.buffering.max.messages": count})
-        value = framed(self.schema_ids[DEPARTED], body(a_departure()))
+        value = framed(self.schema_ids[DISPATCHED], body(a_dispatch()))
         for _ in range(count):
-            producer.produce(self.departed.name, key=b"key", value=value, partition=partition)
+            producer.produce(self.dispatched.name, key=b"key", value=value, partition=partition)
         assert producer.flush(60) == 0
 
     def read(self, topic: str) -> list[Message]:
@@ -186,7 +218,7 @@ class Topics:
             consumer.close()
 
 
-def renamed(catalog: Catalog, tag: str, names: Sequence[str] = (DEPARTED, ENRICHED)) -> dict[str, TopicContract]:
+def renamed(catalog: Catalog, tag: str, names: Sequence[str] = (DISPATCHED, ENRICHED)) -> dict[str, TopicContract]:
     """The topics of a test, by the names that they have in the contracts."""
     return {name: _renamed(catalog.topic(name), tag) for name in names}
 

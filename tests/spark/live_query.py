@@ -7,7 +7,7 @@ import io
 import json
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,16 +24,18 @@ from contracts.servers.registry import Registry
 from contracts.servers.s3 import s3_client
 from spark.derivation.derivation import route
 from spark.pipeline import Pipeline
-from spark.pipelines.departures_enriched import departures_enriched
 from spark.queries.live import Live
 from spark.runtime.lifecycle import Lifecycle
 from spark.runtime.settings import SparkSettings
 from spark.sinks.kafka.at_least_once import AtLeastOnceSink
 from spark.sinks.kafka.exactly_once import ExactlyOnceSink
 from spark.sinks.kafka.sink import Sink
+from tests.sample.pipelines.dispatches_enriched import dispatches_enriched
 from tests.spark.examples import ENRICHED, Topics, framed
 from tests.spark.lookups.test_enrich import ROWS
 
+Rows = Mapping[str, Sequence[tuple[Any, ...]]]
+"""Of each dimension."""
 _TYPES = {"string": pa.string(), "int": pa.int32(), "double": pa.float64()}
 
 
@@ -46,14 +48,14 @@ def moved(catalog: Catalog, place: str) -> dict[str, DimensionContract]:
 
 
 class Dimensions:
-    """The three dimensions as Delta tables at a place of their own."""
+    """The dimensions as Delta tables at a place of their own, with these rows; without, those of the parcels."""
 
-    def __init__(self, settings: SparkSettings, catalog: Catalog) -> None:
+    def __init__(self, settings: SparkSettings, catalog: Catalog, rows: Rows = ROWS) -> None:
         self._s3 = settings.s3
         self.place = f"test-dimensions/{uuid.uuid4().hex[:8]}"
         self.contracts = moved(catalog, self.place)
-        for name, rows in ROWS.items():
-            self.publish(name, *rows)
+        for name, of_one in rows.items():
+            self.publish(name, *of_one)
 
     def publish(self, name: str, *rows: tuple[Any, ...]) -> None:
         """As the dimensions service does."""
@@ -79,7 +81,7 @@ def running(
     registry: Registry,
     catalog: Catalog,
     dimensions: Dimensions,
-    pipeline: Pipeline = departures_enriched,
+    pipeline: Pipeline = dispatches_enriched,
     **live: object,
 ) -> Iterator[StreamingQuery]:
     """A pipeline's query over the catalog's topics; `live` are fields of LiveSettings."""
@@ -116,9 +118,9 @@ def events(topics: Topics, name: str = ENRICHED) -> list[tuple[dict[str, Any], d
     return found
 
 
-def flights(topics: Topics) -> list[str]:
+def parcels(topics: Topics) -> list[str]:
     """Those in the enriched topic."""
-    return [event["flight_id"] for event, _, _ in events(topics)]
+    return [event["parcel_id"] for event, _, _ in events(topics)]
 
 
 def wait_for(what: str, holds: Callable[..., bool], seconds: float = 240) -> None:

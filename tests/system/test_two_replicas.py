@@ -44,11 +44,11 @@ def test_a_replay_finds_all_that_ever_comes_from_the_one_before_it(
 ) -> None:
     topic, dead_letters = brokers.topic(PARTITIONS), brokers.topic(1)
     positions = [Position(1, row) for row in range(PARTITIONS)]
-    headers = [{"ce_source": "/services/departures", HEADER: str(each)} for each in positions]
+    headers = [{"ce_source": "/services/dispatches", HEADER: str(each)} for each in positions]
 
     def found() -> list[Position]:
         with Tails(brokers.settings) as tails:
-            progress = read_progress([topic, dead_letters], tails, "departures", frozenset)
+            progress = read_progress([topic, dead_letters], tails, "dispatches", frozenset)
         return [each for each in positions if each <= progress.upto[topic] or each in progress.beyond[topic]]
 
     there = _after_a_kill(brokers, topic, headers, found, caplog)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from uuid import UUID, uuid4
 
-from contracts import topics
-from contracts.events import AlertRaised, RulesActivated, WeatherObserved
 from contracts.subscriber import Record as Received
 from contracts.subscriber import Subscriber
 from deploy.local.servers.stack import LocalStack
@@ -14,6 +12,8 @@ from services.alerting.rules.evaluate import compile_rule, evaluate
 from services.alerting.rules.record import Record
 from services.alerting.rules.rule import Rule
 from tests.alerting.worker import settings_of
+from tests.sample import topics
+from tests.sample.events import AlertRaised, DepotObserved, RulesActivated
 
 
 def activations(stack: LocalStack) -> list[RulesActivated]:
@@ -22,9 +22,7 @@ def activations(stack: LocalStack) -> list[RulesActivated]:
         return [record.event for record in events if isinstance(record, Received)]
 
 
-def alerts_by_activations(
-    events: list[RulesActivated], placed: Mapping[str, WeatherObserved]
-) -> dict[UUID, AlertRaised]:
+def alerts_by_activations(events: list[RulesActivated], placed: Mapping[str, DepotObserved]) -> dict[UUID, AlertRaised]:
     """The alerts of readings by coordinate, with the rules that were in force for each; by id."""
     expected: dict[UUID, AlertRaised] = {}
     for coordinate, reading in placed.items():

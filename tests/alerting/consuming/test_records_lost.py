@@ -12,8 +12,6 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from contracts import topics
-from contracts.events import WeatherObserved
 from contracts.records.codec import Codec
 from contracts.servers.registry import Registry
 from contracts.subscriber import Record, Subscriber
@@ -29,15 +27,18 @@ from tests.alerting.worker import (
     alerts_of,
     committed,
     producer,
-    publish_weather,
+    publish_readings,
     read_all,
     settings_of,
     wait_for,
 )
+from tests.sample import topics
+from tests.sample.events import DepotObserved
+from tests.sample.stack import bring
 
 pytestmark = pytest.mark.system
 
-WEATHER = topics.WEATHER_OBSERVED.name
+READINGS = topics.DEPOTS_OBSERVED.name
 ALERTS = topics.ALERTS_RAISED.name
 GONE = "records are gone unread and raise no alert: lengthen the topic's retention, or find out what held alerting up"
 CUT = (
@@ -48,8 +49,8 @@ MADE_ANEW = (
     "a topic is another one of the same name, alerting begins with its first records: let alerting catch up before a topic "
     "is made anew"
 )
-LOST_TOTAL = f'headrace_alerting_records_lost_total{{topic="{WEATHER}"}}'
-CUT_TOTAL = f'headrace_alerting_topics_cut_total{{topic="{WEATHER}"}}'
+LOST_TOTAL = f'headrace_alerting_records_lost_total{{topic="{READINGS}"}}'
+CUT_TOTAL = f'headrace_alerting_topics_cut_total{{topic="{READINGS}"}}'
 
 
 @pytest.fixture(scope="module")
@@ -57,21 +58,22 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
     """A stack whose topics nobody else reads: they are deleted here."""
     with LocalStack(tmp_path_factory.mktemp("lost")) as running:
         running.bootstrap()
+        bring(running)
         yield running
 
 
-def storms(stack: LocalStack, station: str, count: int = 1) -> dict[str, WeatherObserved]:
+def storms(stack: LocalStack, station: str, count: int = 1) -> dict[str, DepotObserved]:
     """Readings that raise an alert each, published to the station's partition, by coordinate."""
-    return publish_weather(stack, [a_reading(station) for _ in range(count)])
+    return publish_readings(stack, [a_reading(station) for _ in range(count)])
 
 
-def place(placed: Mapping[str, WeatherObserved]) -> tuple[int, int]:
+def place(placed: Mapping[str, DepotObserved]) -> tuple[int, int]:
     """The partition of the readings and the offset behind the last of them."""
     [(partition, end)] = ends(placed).items()
     return partition, end
 
 
-def offsets(placed: Mapping[str, WeatherObserved]) -> list[int]:
+def offsets(placed: Mapping[str, DepotObserved]) -> list[int]:
     return [int(coordinate.rpartition("/")[2]) for coordinate in placed]
 
 
@@ -80,7 +82,7 @@ def admin(stack: LocalStack) -> AdminClient:
     return AdminClient({"bootstrap.servers": stack.kafka.bootstrap_servers})
 
 
-def delete(admin: AdminClient, partition: int, before: int, topic: str = WEATHER) -> None:
+def delete(admin: AdminClient, partition: int, before: int, topic: str = READINGS) -> None:
     """Delete the partition's records before the offset."""
     for future in admin.delete_records([TopicPartition(topic, partition, before)]).values():
         future.result(SECONDS)
@@ -117,7 +119,7 @@ def test_records_deleted_while_it_was_stopped_are_told_once_and_later_ones_alert
     delete(admin, partition, end - 1)
     with Worker(stack) as worker:
         line = loss(worker, GONE)
-        assert (line["topic"], line["partition"]) == (WEATHER, partition)
+        assert (line["topic"], line["partition"]) == (READINGS, partition)
         assert (line["from_offset"], line["to_offset"], line["lost"]) == (end - 3, end - 1, 2)
         later = storms(stack, station)
         found = alerts_of(stack, [list(missed)[-1], *later])
@@ -136,7 +138,7 @@ def test_a_loss_with_nothing_behind_it_is_not_told_again_by_the_next_worker(
     delete(admin, partition, end)
     with Worker(stack) as worker:
         assert loss(worker, GONE)["lost"] == 3
-    assert committed(stack, WEATHER, partition) == end
+    assert committed(stack, READINGS, partition) == end
     with Worker(stack) as worker:
         alerts_of(stack, storms(stack, station))
         assert nothing_told(worker)
@@ -174,12 +176,12 @@ def test_a_new_group_and_the_gaps_of_transactions_are_no_loss(stack: LocalStack,
     delete(admin, partition, end)
     forget_the_group(admin)
     with Registry(settings_of(stack).registry) as registry:
-        body = Codec(registry.by_id).encode(registry.latest(f"{WEATHER}-value").id, vars(a_reading(station)))
+        body = Codec(registry.by_id).encode(registry.latest(f"{READINGS}-value").id, vars(a_reading(station)))
     sender = producer(stack, **{"transactional.id": f"test-{uuid4()}"})
     sender.init_transactions(30)
     for commits in (False, True, False):
         sender.begin_transaction()
-        sender.produce(WEATHER, body, partition=partition)
+        sender.produce(READINGS, body, partition=partition)
         sender.flush(30)
         if commits:
             sender.commit_transaction(30)
@@ -187,11 +189,11 @@ def test_a_new_group_and_the_gaps_of_transactions_are_no_loss(stack: LocalStack,
             sender.abort_transaction(30)
     with Worker(stack) as worker:
         last = storms(stack, station)
-        alerts_of(stack, [f"{WEATHER}/{partition}/{end + 2}", *last])
+        alerts_of(stack, [f"{READINGS}/{partition}/{end + 2}", *last])
         wait_until_handled(stack, last, "the position beyond the gaps")
         # A partition without a record has its position, too: what is deleted from it later is known to be lost.
-        cancelled = topics.FLIGHTS_CANCELLED.name
-        wait_for(lambda: committed(stack, cancelled, 0) == 0, "the position in a partition without a record")
+        lost = topics.PARCELS_LOST.name
+        wait_for(lambda: committed(stack, lost, 0) == 0, "the position in a partition without a record")
         assert nothing_told(worker)
 
 
@@ -221,11 +223,11 @@ def test_a_topic_made_anew_with_fewer_records_is_read_from_its_first(stack: Loca
         wait_until_handled(stack, old := storms(stack, station, 5), "the old topic's readings")
     partition, end = place(old)
     make_anew(stack, admin)
-    anew = publish_weather(stack, [a_reading(station, observed_at=later) for _ in range(2)])
+    anew = publish_readings(stack, [a_reading(station, observed_at=later) for _ in range(2)])
     assert place(anew) == (partition, 2)
     # Brokers forget a group's offsets with the topic; a commit that was on its way may come behind that.
     group = Consumer({"bootstrap.servers": stack.kafka.bootstrap_servers, "group.id": "alerting"})
-    group.commit(offsets=[TopicPartition(WEATHER, partition, end)], asynchronous=False)
+    group.commit(offsets=[TopicPartition(READINGS, partition, end)], asynchronous=False)
     group.close()
     with Worker(stack) as worker:
         line = loss(worker, CUT)
@@ -244,19 +246,19 @@ def test_a_topic_made_anew_with_more_records_while_it_is_read_is_read_from_its_f
         # As if it took no time: what a reader notices meanwhile makes it begin anew by itself.
         worker.freeze()
         make_anew(stack, admin)
-        anew = publish_weather(stack, [a_reading(station, observed_at=later) for _ in range(8)])
+        anew = publish_readings(stack, [a_reading(station, observed_at=later) for _ in range(8)])
         worker.thaw()
         wait_for(lambda: worker.logged(MADE_ANEW), "the new topic to be told")
-        assert {line["topic"] for line in worker.logged(MADE_ANEW)} == {WEATHER}
+        assert {line["topic"] for line in worker.logged(MADE_ANEW)} == {READINGS}
         wait_for(lambda: alerts_at(stack, later) == anew.keys(), "the alerts of all that the new topic has")
         assert worker.metric(CUT_TOTAL) > 0
 
 
 def make_anew(stack: LocalStack, admin: AdminClient) -> None:
     """The topic of readings, empty."""
-    admin.delete_topics([WEATHER])[WEATHER].result(SECONDS)
-    wait_for(lambda: WEATHER not in admin.list_topics(timeout=SECONDS).topics, "the topic to be gone")
-    stack.bootstrap()
+    admin.delete_topics([READINGS])[READINGS].result(SECONDS)
+    wait_for(lambda: READINGS not in admin.list_topics(timeout=SECONDS).topics, "the topic to be gone")
+    bring(stack)
 
 
 def alerts_at(stack: LocalStack, occurred_at: datetime) -> set[str]:

@@ -11,8 +11,6 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from contracts import topics
-from contracts.events import WeatherObserved
 from contracts.records.codec import Codec
 from contracts.records.coordinates import Coordinate
 from contracts.servers.registry import Registry
@@ -21,25 +19,28 @@ from contracts.subscriber import Subscriber
 from deploy.local.servers.stack import LocalStack
 from services.alerting.consuming.watchdog import Watchdog
 from services.alerting.settings import AlertingSettings
+from tests import sample
 from tests.alerting.consuming.oracle import activations, alerts_by_activations
 from tests.alerting.endpoint import Endpoint
 from tests.alerting.test_from_alert_to_webhook import receivers_file
 from tests.alerting.test_from_record_to_alert import a_reading, a_station
-from tests.alerting.worker import Worker, committed, producer, publish_weather, settings_of, wait_for
+from tests.alerting.worker import Worker, committed, producer, publish_readings, settings_of, wait_for
+from tests.sample import topics
+from tests.sample.events import DepotObserved
 
 pytestmark = pytest.mark.system
 
-WEATHER = topics.WEATHER_OBSERVED.name
+READINGS = topics.DEPOTS_OBSERVED.name
 
 
-def some_readings(stack: LocalStack, station: str, count: int = 300) -> dict[str, WeatherObserved]:
-    """Gusts from 30 to 49 mph, published, by coordinate; readings of several stations spread over the partitions."""
-    return publish_weather(
-        stack, (a_reading(f"{station}{number % 7}", wind_gust_mph=30.0 + number % 20) for number in range(count))
+def some_readings(stack: LocalStack, station: str, count: int = 300) -> dict[str, DepotObserved]:
+    """Blasts from 30 to 49 mph, published, by coordinate; readings of several stations spread over the partitions."""
+    return publish_readings(
+        stack, (a_reading(f"{station}{number % 7}", wind_peak_mph=30.0 + number % 20) for number in range(count))
     )
 
 
-def ends(placed: Mapping[str, WeatherObserved]) -> dict[int, int]:
+def ends(placed: Mapping[str, DepotObserved]) -> dict[int, int]:
     """By partition, the offset after the last of the records."""
     found: dict[int, int] = {}
     for coordinate in placed:
@@ -48,12 +49,12 @@ def ends(placed: Mapping[str, WeatherObserved]) -> dict[int, int]:
     return found
 
 
-def wait_until_handled(stack: LocalStack, placed: Mapping[str, WeatherObserved], what: str) -> None:
+def wait_until_handled(stack: LocalStack, placed: Mapping[str, DepotObserved], what: str) -> None:
     wanted = ends(placed)
-    wait_for(lambda: all(committed(stack, WEATHER, each) >= end for each, end in wanted.items()), what)
+    wait_for(lambda: all(committed(stack, READINGS, each) >= end for each, end in wanted.items()), what)
 
 
-def raised(stack: LocalStack, placed: Mapping[str, WeatherObserved]) -> dict[UUID, str]:
+def raised(stack: LocalStack, placed: Mapping[str, DepotObserved]) -> dict[UUID, str]:
     """The rule of each alert on the topic that goes back to the records, by id."""
     with Subscriber(topics.ALERTS_RAISED, f"test-{uuid4()}", settings_of(stack), idle_seconds=1) as alerts:
         events = [record.event for record in alerts if isinstance(record, Received)]
@@ -69,7 +70,7 @@ def test_workers_killed_frozen_and_rebalanced_raise_what_the_oracle_says_and_eac
     stack: LocalStack, tmp_path: Path
 ) -> None:
     rules, station = tmp_path / "rules.yaml", a_station()
-    shipped = re.sub(r"cooldown: \w+", "cooldown: 0s", AlertingSettings().rules_file.read_text(encoding="utf-8"))
+    shipped = re.sub(r"cooldown: \w+", "cooldown: 0s", sample.RULES.read_text(encoding="utf-8"))
     rules.write_text(shipped, encoding="utf-8")
     with Endpoint(503, "drop", 503, 503, 200) as endpoint:
         settings: dict[str, Any] = {
@@ -99,7 +100,7 @@ def test_workers_killed_frozen_and_rebalanced_raise_what_the_oracle_says_and_eac
             placed |= some_readings(stack, station)
             wait_until_handled(stack, placed, "the last one left")
             events = activations(stack)
-            generations = [each.generation for each in events if (each.topic, each.partition) == (WEATHER, 0)]
+            generations = [each.generation for each in events if (each.topic, each.partition) == (READINGS, 0)]
             assert len(set(generations[-4:])) > 1, (
                 "each worker tells of the group's generation that it got the partition in"
             )
@@ -127,26 +128,26 @@ def test_a_consumer_that_stops_fetching_is_begun_anew(stack: LocalStack) -> None
         wait_until_handled(stack, placed, "the consumer that was begun anew")
         assert worker.metric("headrace_alerting_restarts_total") >= 1
         [line, *_] = worker.logged("the consumer makes no progress and begins anew: find out why")
-        assert WEATHER in line["stall"]
+        assert READINGS in line["stall"]
     assert raised(stack, placed).keys() == alerts_by_activations(activations(stack), placed).keys()
 
 
 def test_the_watchdog_counts_records_and_no_markers_of_transactions(stack: LocalStack) -> None:
     with Registry(settings_of(stack).registry) as registry:
-        schema_id = registry.latest(f"{WEATHER}-value").id
-        body = Codec(registry.by_id).encode(schema_id, vars(a_reading(a_station(), wind_gust_mph=None)))
+        schema_id = registry.latest(f"{READINGS}-value").id
+        body = Codec(registry.by_id).encode(schema_id, vars(a_reading(a_station(), wind_peak_mph=None)))
     places: list[int] = []
     sender = producer(stack, **{"transactional.id": f"test-{uuid4()}"})
     sender.init_transactions(30)
     for commit in (True, False):
         sender.begin_transaction()
-        sender.produce(WEATHER, body, partition=0, on_delivery=lambda _, message: places.append(message.offset() or 0))
+        sender.produce(READINGS, body, partition=0, on_delivery=lambda _, message: places.append(message.offset() or 0))
         sender.flush(30)
         if commit:
             sender.commit_transaction(30)
         else:
             sender.abort_transaction(30)
     watchdog = Watchdog(AlertingSettings.model_validate({"kafka": settings_of(stack).kafka}), list)
-    assert watchdog.unread([(WEATHER, 0, places[0])]) == Coordinate(WEATHER, 0, places[0])
+    assert watchdog.unread([(READINGS, 0, places[0])]) == Coordinate(READINGS, 0, places[0])
     # Behind the record lie its transaction's marker, an aborted record and that one's marker.
-    assert watchdog.unread([(WEATHER, 0, places[0] + 1)]) is None
+    assert watchdog.unread([(READINGS, 0, places[0] + 1)]) is None

@@ -12,8 +12,6 @@ from uuid import UUID, uuid4
 import pytest
 from pydantic import SecretStr
 
-from contracts import topics
-from contracts.definitions.catalog import load_catalog
 from contracts.errors import DeliveryError
 from contracts.events import AlertRaised
 from contracts.publisher import Publisher
@@ -25,9 +23,11 @@ from services.alerting.notifying.notify import Cooldown
 from services.alerting.notifying.receiver import Receiver
 from services.alerting.notifying.webhook import Webhook
 from services.alerting.settings import AlertingSettings
+from tests import sample
 from tests.alerting.endpoint import Endpoint
 from tests.alerting.examples import AT, a_raised, an_alert
 from tests.alerting.worker import read_all, settings_of, tiny
+from tests.sample import topics
 
 pytestmark = pytest.mark.system
 
@@ -46,7 +46,7 @@ def refusing() -> Iterator[Webhook]:
 @pytest.fixture
 def notifier(stack: LocalStack) -> Iterator[Notifier]:
     """Of that receiver; not running, so that a test hands it the alerts."""
-    settings, catalog = settings_of(stack), load_catalog()
+    settings, catalog = settings_of(stack), sample.catalog()
     with (
         Registry(settings.registry) as registry,
         Publisher(
@@ -76,11 +76,11 @@ def test_the_alert_that_was_refused_becomes_the_dead_letter(
     stack: LocalStack, notifier: Notifier, refusing: Webhook
 ) -> None:
     mark, cooldown = uuid4().bytes, Cooldown()
-    assert notifier._tell(raised(0, "JFK", mark + b"told"), cooldown, refusing)
-    assert notifier._tell(raised(3, "JFK", mark + b"counted"), cooldown, refusing)
+    assert notifier._tell(raised(0, "NTH", mark + b"told"), cooldown, refusing)
+    assert notifier._tell(raised(3, "NTH", mark + b"counted"), cooldown, refusing)
     assert letters(stack, mark) == []
     # It ends the cooldown: the alert at 3 is told as a number, and refused, before this one is.
-    assert notifier._tell(raised(11, "EWR", mark + b"next"), cooldown, refusing)
+    assert notifier._tell(raised(11, "EST", mark + b"next"), cooldown, refusing)
     assert letters(stack, mark) == [(mark + b"counted", b"3"), (mark + b"next", b"11")]
 
 
@@ -88,6 +88,6 @@ def test_a_dead_letter_that_the_broker_does_not_take_is_the_notifiers_own_failur
     stack: LocalStack, notifier: Notifier, refusing: Webhook
 ) -> None:
     cooldown = Cooldown()
-    assert notifier._tell(raised(0, "JFK", b"told"), cooldown, refusing)
+    assert notifier._tell(raised(0, "NTH", b"told"), cooldown, refusing)
     with tiny(stack, DEAD_LETTERS), pytest.raises(DeliveryError, match="MSG_SIZE_TOO_LARGE"):
-        notifier._tell(raised(11, "JFK", os.urandom(2_000)), cooldown, refusing)
+        notifier._tell(raised(11, "NTH", os.urandom(2_000)), cooldown, refusing)

@@ -17,7 +17,7 @@ from services.alerting.notifying.receiver import Receiver
 from services.alerting.notifying.webhook import Outcome, Webhook, pause_seconds
 from tests.alerting.endpoint import Endpoint
 
-BODY = {"text": "gusts"}
+BODY = {"text": "blasts"}
 JSON = json.dumps(BODY).encode()
 
 

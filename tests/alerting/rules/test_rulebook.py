@@ -9,30 +9,31 @@ from pathlib import Path
 import pytest
 import yaml
 
-from contracts.definitions.catalog import Catalog, load_catalog
+from contracts.definitions.catalog import Catalog
 from services.alerting.rules.rulebook import RulebookError, load_rulebook
 from services.alerting.settings import AlertingSettings
+from tests import sample
 from tests.alerting.examples import a_rule
 
 VALID = """\
 rules:
-  - name: strong_gusts
+  - name: strong_wind
     description: Loading stops.
-    topic: weather.observed.v1
-    field: wind_gust_mph
+    topic: depots.observed.v1
+    field: wind_peak_mph
     operator: ">="
     threshold: 40
     when: temperature_fahrenheit > 14.0
     group_by: [station]
     severity: critical
     cooldown: 15m
-    message: "{wind_gust_mph:.0f} mph at {station}"
+    message: "{wind_peak_mph:.0f} mph at {station}"
 """
 
 
 @pytest.fixture(scope="module")
 def catalog() -> Catalog:
-    return load_catalog()
+    return sample.catalog()
 
 
 def problems(text: str, tmp_path: Path, catalog: Catalog) -> list[str]:
@@ -47,52 +48,52 @@ def test_a_valid_file_gives_its_rules_by_topic(tmp_path: Path, catalog: Catalog)
     path = tmp_path / "rules.yaml"
     path.write_text(VALID, encoding="utf-8")
     rulebook = load_rulebook(path, catalog)
-    assert [rule.name for rule in rulebook.rules] == ["strong_gusts"]
+    assert [rule.name for rule in rulebook.rules] == ["strong_wind"]
     assert rulebook.rules[0].cooldown == 900
 
 
 def test_rules_that_no_record_could_hold_are_refused(tmp_path: Path, catalog: Catalog) -> None:
     rules = VALID.removeprefix("rules:\n")
     long = rules.replace("Loading stops.", "x" * 9_000)
-    many = "".join(long.replace("strong_gusts", f"gusts{number}") for number in range(100))
+    many = "".join(long.replace("strong_wind", f"blasts{number}") for number in range(100))
     (problem,) = problems(f"rules:\n{many}", tmp_path, catalog)
-    assert problem.startswith("rules.yaml:1: the rules of weather.observed.v1 have 9")
+    assert problem.startswith("rules.yaml:1: the rules of depots.observed.v1 have 9")
     assert problem.endswith("at most 834,464 can be put in force: shorten them, or make one of several")
 
 
-def test_the_shipped_rules_are_valid(catalog: Catalog) -> None:
-    rulebook = load_rulebook(AlertingSettings().rules_file, catalog)
+def test_the_rules_of_the_sample_are_valid(catalog: Catalog) -> None:
+    rulebook = load_rulebook(sample.RULES, catalog)
     assert len(rulebook.rules) >= 6
-    assert set(rulebook.by_topic) == {"flights.departed.enriched.v1", "flights.cancelled.v1", "weather.observed.v1"}
+    assert set(rulebook.by_topic) == {"parcels.dispatched.enriched.v1", "parcels.lost.v1", "depots.observed.v1"}
 
 
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
-        ("field: wind_gust_mph", "field: wind_gust", "5: rule strong_gusts: field: 'weather.observed.v1' has no field 'wind_gust'; did you mean 'wind_gust_mph'?"),
-        ("field: wind_gust_mph", "field: station", "5: rule strong_gusts: field: 'station' is no number but string"),
-        ("field: wind_gust_mph", "field: observed_at", "5: rule strong_gusts: field: 'observed_at' is no number but timestamp-millis"),
-        ("group_by: [station]", "group_by: [airport]", "9: rule strong_gusts: group_by: 'weather.observed.v1' has no field 'airport'"),
-        ("{station}", "{statio}", "12: rule strong_gusts: message: no field 'statio'; did you mean 'station'?"),
-        ("{station}", "{station.upper}", "12: rule strong_gusts: message: '{station.upper}' is not a field: write {name} or {name:format}"),
-        ("{station}", "{station!r}", "12: rule strong_gusts: message: '{station}' is not a field: write {name} or {name:format}"),
-        ("{station}", "{}", "12: rule strong_gusts: message: '{}' is not a field: write {name} or {name:format}"),
-        ("{station}", "{station", "12: rule strong_gusts: message: expected '}' before end of string"),
-        (":.0f}", ":.0q}", "12: rule strong_gusts: message: '{wind_gust_mph:.0q}': Unknown format code 'q' for object of type 'float'"),
-        ("temperature_fahrenheit > 14.0", "temperature > 14.0", "8: rule strong_gusts: when: no field 'temperature'; did you mean 'temperature_fahrenheit'?"),
-        ("temperature_fahrenheit > 14.0", "celsius(temperature_fahrenheit) > 14.0", "8: rule strong_gusts: when: no function 'celsius'"),
-        ("temperature_fahrenheit > 14.0", "temperature_fahrenheit > 'x'", "8: rule strong_gusts: when: No such overload: the operation is not defined for the given operand types"),
-        ("temperature_fahrenheit > 14.0", "temperature_fahrenheit", "8: rule strong_gusts: when: is neither true nor false but float"),
-        ("severity: critical", "severity: urgent", "10: rule strong_gusts: severity: input should be 'info', 'warning' or 'critical'"),
-        ('">="', '"=>"', "6: rule strong_gusts: operator: input should be '>', '>=', '<', '<=', '==' or '!='"),
-        ("threshold: 40", "threshold: '40'", "7: rule strong_gusts: threshold: input should be a valid number"),
-        ("threshold: 40", "threshold: .inf", "7: rule strong_gusts: threshold: input should be a finite number"),
-        ("cooldown: 15m", "cooldown: 15 minutes", "11: rule strong_gusts: cooldown: value error, a whole number of seconds, or such as 90s, 15m, 6h, 1d"),
-        ("cooldown:", "cool_down:", "11: rule strong_gusts: cool_down: unknown key; did you mean 'cooldown'?"),
-        ("    threshold: 40\n", "", "2: rule strong_gusts: threshold: missing"),
-        ("topic: weather.observed.v1", "topic: weather.observed.v2", "4: rule strong_gusts: topic: no contract for 'weather.observed.v2'; did you mean 'weather.observed.v1'?"),
-        ("topic: weather.observed.v1", "topic: replay.started.v1", "4: rule strong_gusts: topic: the contract of 'replay.started.v1' doesn't list 'alerting' as a consumer"),
-        ("topic: weather.observed.v1", "topic: alerts.raised.v1", "4: rule strong_gusts: topic: no rule is asked about 'alerts.raised.v1', where the alerts themselves are"),
+        ("field: wind_peak_mph", "field: wind_peek", "5: rule strong_wind: field: 'depots.observed.v1' has no field 'wind_peek'; did you mean 'wind_peak_mph'?"),
+        ("field: wind_peak_mph", "field: station", "5: rule strong_wind: field: 'station' is no number but string"),
+        ("field: wind_peak_mph", "field: observed_at", "5: rule strong_wind: field: 'observed_at' is no number but timestamp-millis"),
+        ("group_by: [station]", "group_by: [depot]", "9: rule strong_wind: group_by: 'depots.observed.v1' has no field 'depot'"),
+        ("{station}", "{statio}", "12: rule strong_wind: message: no field 'statio'; did you mean 'station'?"),
+        ("{station}", "{station.upper}", "12: rule strong_wind: message: '{station.upper}' is not a field: write {name} or {name:format}"),
+        ("{station}", "{station!r}", "12: rule strong_wind: message: '{station}' is not a field: write {name} or {name:format}"),
+        ("{station}", "{}", "12: rule strong_wind: message: '{}' is not a field: write {name} or {name:format}"),
+        ("{station}", "{station", "12: rule strong_wind: message: expected '}' before end of string"),
+        (":.0f}", ":.0q}", "12: rule strong_wind: message: '{wind_peak_mph:.0q}': Unknown format code 'q' for object of type 'float'"),
+        ("temperature_fahrenheit > 14.0", "temperature > 14.0", "8: rule strong_wind: when: no field 'temperature'; did you mean 'temperature_fahrenheit'?"),
+        ("temperature_fahrenheit > 14.0", "celsius(temperature_fahrenheit) > 14.0", "8: rule strong_wind: when: no function 'celsius'"),
+        ("temperature_fahrenheit > 14.0", "temperature_fahrenheit > 'x'", "8: rule strong_wind: when: No such overload: the operation is not defined for the given operand types"),
+        ("temperature_fahrenheit > 14.0", "temperature_fahrenheit", "8: rule strong_wind: when: is neither true nor false but float"),
+        ("severity: critical", "severity: urgent", "10: rule strong_wind: severity: input should be 'info', 'warning' or 'critical'"),
+        ('">="', '"=>"', "6: rule strong_wind: operator: input should be '>', '>=', '<', '<=', '==' or '!='"),
+        ("threshold: 40", "threshold: '40'", "7: rule strong_wind: threshold: input should be a valid number"),
+        ("threshold: 40", "threshold: .inf", "7: rule strong_wind: threshold: input should be a finite number"),
+        ("cooldown: 15m", "cooldown: 15 minutes", "11: rule strong_wind: cooldown: value error, a whole number of seconds, or such as 90s, 15m, 6h, 1d"),
+        ("cooldown:", "cool_down:", "11: rule strong_wind: cool_down: unknown key; did you mean 'cooldown'?"),
+        ("    threshold: 40\n", "", "2: rule strong_wind: threshold: missing"),
+        ("topic: depots.observed.v1", "topic: depots.observed.v2", "4: rule strong_wind: topic: no contract for 'depots.observed.v2'; did you mean 'depots.observed.v1'?"),
+        ("topic: depots.observed.v1", "topic: replay.started.v1", "4: rule strong_wind: topic: the contract of 'replay.started.v1' doesn't list 'alerting' as a consumer"),
+        ("topic: depots.observed.v1", "topic: alerts.raised.v1", "4: rule strong_wind: topic: no rule is asked about 'alerts.raised.v1', where the alerts themselves are"),
     ],
 )  # fmt: skip
 def test_an_error_names_file_line_rule_and_field(
@@ -103,7 +104,7 @@ def test_an_error_names_file_line_rule_and_field(
 
 def test_a_filter_that_does_not_parse_is_refused(tmp_path: Path, catalog: Catalog) -> None:
     [problem] = problems(VALID.replace("> 14.0", ">"), tmp_path, catalog)
-    assert problem.startswith("rules.yaml:8: rule strong_gusts: when: Failed to parse")
+    assert problem.startswith("rules.yaml:8: rule strong_wind: when: Failed to parse")
 
 
 def test_every_problem_of_a_file_is_named_at_once(tmp_path: Path, catalog: Catalog) -> None:
@@ -113,7 +114,7 @@ def test_every_problem_of_a_file_is_named_at_once(tmp_path: Path, catalog: Catal
 
 def test_two_rules_of_one_name_are_refused(tmp_path: Path, catalog: Catalog) -> None:
     assert problems(VALID + VALID.removeprefix("rules:\n"), tmp_path, catalog) == [
-        "rules.yaml:13: rule strong_gusts: name: 'strong_gusts' is the name of the rule on line 2 too"
+        "rules.yaml:13: rule strong_wind: name: 'strong_wind' is the name of the rule on line 2 too"
     ]
 
 

@@ -66,6 +66,11 @@ def rulebook() -> Rulebook:
     return load_rulebook(AlertingSettings().rules_file, load_catalog())
 
 
+def test_the_shipped_rules_are_valid(rulebook: Rulebook) -> None:
+    assert len(rulebook.rules) >= 6
+    assert set(rulebook.by_topic) == EVENTS.keys()
+
+
 @cache
 def evaluated() -> tuple[Counter[str], list[AlertRaised]]:
     """Records by topic, and every alert of the year."""

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from prometheus_client import REGISTRY
 
-from contracts.definitions.catalog import load_catalog
 from services.alerting.rules.rulebook import RulebookError
 from services.alerting.rules.watch import RulesFile
+from tests import sample
 from tests.alerting.rules.test_rulebook import VALID
 
 # Texts that once ended the process, took minutes, or gigabytes.
@@ -52,7 +52,7 @@ def thresholds(rules: RulesFile) -> list[float]:
 
 
 def test_a_changed_file_is_taken_once(tmp_path: Path) -> None:
-    rules = RulesFile(write(tmp_path, VALID), load_catalog())
+    rules = RulesFile(write(tmp_path, VALID), sample.catalog())
     assert not rules.refresh()
     write(tmp_path, VALID.replace("threshold: 40", "threshold: 50"))
     assert rules.refresh()
@@ -64,9 +64,9 @@ def test_a_changed_file_is_taken_once(tmp_path: Path) -> None:
     "bad",
     [
         "rules: [",
-        VALID.replace("wind_gust_mph\n", "wind\n"),
+        VALID.replace("wind_peak_mph\n", "wind\n"),
         "",
-        VALID.replace('"{wind_gust_mph:.0f} mph at {station}"', "{{station}}"),
+        VALID.replace('"{wind_peak_mph:.0f} mph at {station}"', "{{station}}"),
         VALID.replace("Loading stops.", "2013-02-30"),
         VALID.replace("threshold: 40", 'threshold: !!int "abc"'),
         VALID.replace("Loading stops.", "Loading\x07stops."),
@@ -75,7 +75,7 @@ def test_a_changed_file_is_taken_once(tmp_path: Path) -> None:
     ids=lambda text: text[:20] or "nothing",
 )
 def test_an_invalid_file_keeps_the_old_rules_and_counts_once(bad: str, tmp_path: Path) -> None:
-    rules = RulesFile(write(tmp_path, VALID), load_catalog())
+    rules = RulesFile(write(tmp_path, VALID), sample.catalog())
     before = failures()
     write(tmp_path, bad)
     assert [rules.refresh() for _ in range(3)] == [False] * 3
@@ -90,7 +90,7 @@ def test_an_invalid_file_keeps_the_old_rules_and_counts_once(bad: str, tmp_path:
 
 def test_a_file_that_is_gone_keeps_the_old_rules(tmp_path: Path) -> None:
     path = write(tmp_path, VALID)
-    rules = RulesFile(path, load_catalog())
+    rules = RulesFile(path, sample.catalog())
     path.unlink()
     assert not rules.refresh()
     assert thresholds(rules) == [40.0]
@@ -98,4 +98,4 @@ def test_a_file_that_is_gone_keeps_the_old_rules(tmp_path: Path) -> None:
 
 def test_an_invalid_file_at_the_start_is_no_start(tmp_path: Path) -> None:
     with pytest.raises(RulebookError, match="severity"):
-        RulesFile(write(tmp_path, VALID.replace("critical", "urgent")), load_catalog())
+        RulesFile(write(tmp_path, VALID.replace("critical", "urgent")), sample.catalog())

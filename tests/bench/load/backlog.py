@@ -1,6 +1,6 @@
-"""A backlog of real departures in the raw topic, as fast as one process can fill it.
+"""A backlog of real events in the raw topic, as fast as one process can fill it.
 
-`python -m tests.bench.load.backlog 1000000`: records of every departed flight of the data set, again and again, for the
+`python -m tests.bench.load.backlog 1000000`: records of the data set, again and again, for the
 stack that the environment's `HEADRACE_` variables name.
 """
 
@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from confluent_kafka import Producer
 
 from contracts.settings import Settings, read_settings
-from tests.bench.load.records import RAW, Record, raw_departures
+from tests.bench.load.records import RAW, Record, raw_records
 
 
 def fill(settings: Settings, count: int) -> None:
-    """Publish `count` departures and wait until the broker has them all."""
-    publish(settings, RAW, raw_departures(settings, count), count)
+    """Publish `count` events and wait until the broker has them all."""
+    publish(settings, RAW, raw_records(settings, count), count)
 
 
 def publish(settings: Settings, topic: str, records: Sequence[Record], count: int) -> None:
@@ -54,4 +54,4 @@ if __name__ == "__main__":
     arguments = parser.parse_args()
     began = time.monotonic()
     fill(read_settings(Settings), arguments.count)
-    print(f"{arguments.count} departures in {time.monotonic() - began:.1f} s")
+    print(f"{arguments.count} events in {time.monotonic() - began:.1f} s")

@@ -1,4 +1,4 @@
-"""A local stack of its own, with the dimensions published and, if asked for, a backlog of real departures in the raw topic."""
+"""A local stack of its own, with the dimensions published and, if asked for, a backlog of real events in the raw topic."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from tempfile import TemporaryDirectory
 
 from pydantic import HttpUrl, SecretStr
 
-from contracts import topics
 from contracts.definitions.catalog import load_catalog
 from contracts.settings import KafkaSettings, RegistrySettings, S3Settings, Settings
 from deploy.local.servers.landing import upload_dimensions
 from deploy.local.servers.stack import LocalStack
 from tests.bench.load.backlog import fill
+from tests.bench.load.records import RAW
 
 
 @contextmanager
 def filled_stack(events: int, say: Callable[[str], None]) -> Iterator[tuple[LocalStack, dict[str, str], Settings]]:
     """`empty_stack` with a backlog."""
     with empty_stack(say) as (stack, env, settings):
-        say(f"filling {topics.FLIGHTS_DEPARTED.name} with {events:,} departures")
+        say(f"filling {RAW} with {events:,} events")
         fill(settings, events)
         yield stack, env, settings
 

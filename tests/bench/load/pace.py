@@ -1,6 +1,6 @@
 """Evenly paced load: records sent at a rate, each with the moment of its sending and its number in the trace id.
 
-`python -m tests.bench.load.pace RATE SECONDS`: departures for the stack that the environment's `HEADRACE_` variables name, from a
+`python -m tests.bench.load.pace RATE SECONDS`: events for the stack that the environment's `HEADRACE_` variables name, from a
 process of its own, so that whoever measures does not hold it up.
 """
 
@@ -20,9 +20,9 @@ from confluent_kafka import Producer
 from contracts.servers.producer_config import PRODUCER_CONFIG
 from contracts.settings import Settings, read_settings
 from deploy.local.processes.deployable import ROOT
-from tests.bench.load.records import ENRICHED, RAW, Record, enriched_departures, raw_departures
+from tests.bench.load.records import ENRICHED, RAW, Record, enriched_records, raw_records
 
-_FLIGHTS = 50_000
+_DIFFERENT = 50_000
 """Different records; the load repeats them."""
 
 _ALONE = 1_000
@@ -75,7 +75,7 @@ if __name__ == "__main__":
     parser.add_argument("--topic", choices=(RAW, ENRICHED), default=RAW)
     arguments = parser.parse_args()
     found = read_settings(Settings)
-    records = (raw_departures if arguments.topic == RAW else enriched_departures)(found, _FLIGHTS)
+    records = (raw_records if arguments.topic == RAW else enriched_records)(found, _DIFFERENT)
     # What a collection takes would be a hiccup in the load.
     gc.disable()
     pace(found, arguments.topic, records, arguments.rate, arguments.seconds)

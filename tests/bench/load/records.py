@@ -22,6 +22,10 @@ from tests.system.oracle import enriched_flights
 
 RAW = topics.FLIGHTS_DEPARTED.name
 ENRICHED = topics.FLIGHTS_DEPARTED_ENRICHED.name
+RAW_TABLE, TABLE = "flights_departed", "flights_departed_enriched"
+"""Where the two land in the lake."""
+PIPELINE, SERVICE = "departures_enriched", "departures"
+"""Who makes the enriched ones, and who publishes the raw ones."""
 
 Header: TypeAlias = tuple[str, str | bytes | None]
 Record: TypeAlias = tuple[bytes, bytes, list[Header]]
@@ -41,21 +45,21 @@ def departures(schema_id: int) -> Iterator[tuple[bytes, bytes, bytes]]:
             yield event.flight_id.encode(), body.getvalue(), event.departed_at.isoformat().encode()
 
 
-def raw_departures(settings: Settings, count: int) -> list[Record]:
+def raw_records(settings: Settings, count: int) -> list[Record]:
     """At most `count` departures, as `departures` publishes them."""
-    constant = constant_headers(RAW, "/services/departures")
+    constant = constant_headers(RAW, f"/services/{SERVICE}")
     return [
         (key, value, [("ce_id", key), ("ce_time", occurred_at), *constant])
         for key, value, occurred_at in itertools.islice(departures(_current_id(settings, RAW)), count)
     ]
 
 
-def enriched_departures(settings: Settings, count: int) -> list[Record]:
+def enriched_records(settings: Settings, count: int) -> list[Record]:
     """At most `count` enriched departures, as `live` writes them."""
     schema, schema_id = load_catalog().schema(ENRICHED), _current_id(settings, ENRICHED)
     codec = Codec({schema_id: schema}.__getitem__)
     versions = {"dimension_versions": {"airlines": 0, "airports": 0, "planes": 0}}
-    constant = constant_headers(ENRICHED, "/spark/departures_enriched")
+    constant = constant_headers(ENRICHED, f"/spark/{PIPELINE}")
     found: list[Record] = []
     for number, fields in enumerate(itertools.islice(enriched_flights().values(), count)):
         coordinate = f"{RAW}/{number % 4}/{number}".encode()

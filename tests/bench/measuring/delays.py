@@ -25,7 +25,7 @@ _SHARES = (50.0, 90.0, 99.0, 99.9)
 
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """`samples` are (number, sent at ns since 1970, delay in ns), in the order of arrival."""
+    """`samples` are (number, sent at ns since 1970, delay in ns), in the order in which they came."""
 
     samples: list[tuple[int, int, int]] = field(default_factory=list)
 

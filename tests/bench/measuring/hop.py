@@ -18,15 +18,15 @@ from confluent_kafka.admin import AdminClient
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
-from contracts import topics
 from contracts.settings import S3Settings, Settings
 from deploy.local.processes.deployable import deployables
 from deploy.local.processes.process import Process
 from deploy.local.servers.stack import LocalStack
-from spark.pipelines.departures_enriched import departures_enriched
+from spark.pipelines import load
 from spark.queries.live import checkpoint_folder
 from spark.sinks.kafka.transaction import committed_offsets
 from spark.sources.checkpoint_offsets import CheckpointOffsets
+from tests.bench.load.records import PIPELINE, RAW
 from tests.bench.measuring.meter import Meter, Usage
 from tests.bench.measuring.results import as_line, conditions, save
 
@@ -154,9 +154,7 @@ def run_through(
     return Hop(name, events, meter.usage, samples, cpu_seconds)
 
 
-def taken_in(
-    settings: Settings, topic: str = topics.FLIGHTS_DEPARTED.name, group: str = departures_enriched.name
-) -> Callable[[], int]:
+def taken_in(settings: Settings, topic: str = RAW, group: str = PIPELINE) -> Callable[[], int]:
     """The group's offsets, by default those of the pipeline, which are committed with the rows; every record of the backlog is good."""
     consumer = Consumer(settings.kafka.client_config() | {"group.id": group})
     partitions = sorted(consumer.list_topics(topic, 10).topics[topic].partitions)
@@ -169,12 +167,12 @@ def taken_in(
 
 def forget_positions(settings: Settings) -> None:
     """The next `live` begins with the first record, whatever its mode: neither its checkpoint nor its group is there."""
-    CheckpointOffsets(settings.s3, checkpoint_folder(departures_enriched.name, departures_enriched.target)).remove()
+    CheckpointOffsets(settings.s3, checkpoint_folder(PIPELINE, load(PIPELINE).target)).remove()
     admin = AdminClient({**settings.kafka.client_config()})
-    admin.delete_consumer_groups([departures_enriched.name])[departures_enriched.name].result(30)
+    admin.delete_consumer_groups([PIPELINE])[PIPELINE].result(30)
 
 
-def sent_to(settings: Settings, topic: str = topics.FLIGHTS_DEPARTED.name) -> Callable[[], int]:
+def sent_to(settings: Settings, topic: str = RAW) -> Callable[[], int]:
     """How far a topic's committed records go, by default those of the raw one; markers of transactions count too."""
     consumer = Consumer(settings.kafka.client_config() | {"group.id": "bench"})
     partitions = [TopicPartition(topic, each) for each in consumer.list_topics(topic, 10).topics[topic].partitions]

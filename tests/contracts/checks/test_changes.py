@@ -12,11 +12,12 @@ import pytest
 import yaml
 
 from contracts.checks.changes import Change, Weight, changes
-from contracts.definitions.catalog import CONTRACTS, load_catalog
+from contracts.definitions.catalog import load_catalog
+from tests import sample
 
-TOPIC = "flights.departed.v1"
-READERS = ("departures_enriched", "long_haul_departures", "lake")
-ENRICHED = ("departures_enriched", "arrivals_enriched", "repair")
+TOPIC = "parcels.dispatched.v1"
+READERS = ("dispatches_enriched", "heavy_parcels", "lake")
+ENRICHED = ("dispatches_enriched", "deliveries_enriched", "repair")
 
 Edit = Callable[[Path], object]
 
@@ -26,7 +27,7 @@ def of_topic(**keys: Any) -> Edit:
 
 
 def of_dimension(**keys: Any) -> Edit:
-    return lambda root: edited(root / "dimensions" / "airports.yaml", lambda contract: contract | keys)
+    return lambda root: edited(root / "dimensions" / "depots.yaml", lambda contract: contract | keys)
 
 
 def of_columns(change: Callable[[list[dict[str, Any]]], object]) -> Edit:
@@ -34,7 +35,7 @@ def of_columns(change: Callable[[list[dict[str, Any]]], object]) -> Edit:
         change(contract["columns"])
         return contract
 
-    return lambda root: edited(root / "dimensions" / "airports.yaml", edit)
+    return lambda root: edited(root / "dimensions" / "depots.yaml", edit)
 
 
 def of_field(field_name: str, **parts: Any) -> Edit:
@@ -65,14 +66,14 @@ def gone(root: Path) -> None:
 
 def added(root: Path) -> None:
     contract = yaml.safe_load((root / "topics" / f"{TOPIC}.yaml").read_text())
-    name = "flights.boarded.v1"
+    name = "parcels.sorted.v1"
     contract |= {"topic": name, "schema": f"{name}/1.avsc", "consumers": []}
     (root / "topics" / f"{name}.yaml").write_text(yaml.safe_dump(contract))
     shutil.copytree(root / "schemas" / TOPIC, root / "schemas" / name)
 
 
 NULLABLE = {"name": "gate", "type": ["null", "string"], "default": None, "doc": "The gate."}
-LAKE = {"table": "flights_departed", "format": "delta", "partition_by": ["origin"], "history_days": 7}
+LAKE = {"table": "parcels_dispatched", "format": "delta", "partition_by": ["origin"], "history_days": 7}
 ONLY = "its schema: "
 
 
@@ -80,63 +81,63 @@ ONLY = "its schema: "
     ("edit", "expected"),
     [
         (lambda _: None, []),
-        (gone, [("breaking", "the topic is gone", ("departures", *READERS))]),
-        (added, [("new", "topic, 11 fields, 2 partitions", ("departures",))]),
-        (of_topic(owner="tower"), [("changed", "owner: flight-operations → tower", READERS)]),
-        (of_topic(key="none"), [("breaking", "key: flight_id → none: records of one key may come", READERS)]),
-        (of_topic(occurred_at="scheduled_departure_at"), [("breaking", "the event time is another one", READERS)]),
-        (of_topic(partitions=1), [("breaking", "2 → 1: a topic can't lose partitions", ("departures",))]),
+        (gone, [("breaking", "the topic is gone", ("dispatches", *READERS))]),
+        (added, [("new", "topic, 11 fields, 2 partitions", ("dispatches",))]),
+        (of_topic(owner="tower"), [("changed", "owner: parcel-operations → tower", READERS)]),
+        (of_topic(key="none"), [("breaking", "key: parcel_id → none: records of one key may come", READERS)]),
+        (of_topic(occurred_at="due_at"), [("breaking", "the event time is another one", READERS)]),
+        (of_topic(partitions=1), [("breaking", "2 → 1: a topic can't lose partitions", ("dispatches",))]),
         (of_topic(partitions=4), [("breaking", "2 → 4: records of one key may come to another", READERS)]),
         (of_topic(retention_days=7), [("breaking", "30 → 7: older records are deleted", READERS)]),
         (of_topic(retention_days=31), [("changed", "retention_days: 30 → 31", READERS)]),
         (of_topic(consumers=[*READERS, "alerting"]), [("new", "consumer alerting", ("alerting",))]),
         (of_topic(consumers=READERS[:-1]), [("changed", "lake is no consumer any more", ("lake",))]),
-        (of_topic(producers=["departures", "dlq"]), [("new", "producer dlq", ("dlq",))]),
+        (of_topic(producers=["dispatches", "dlq"]), [("new", "producer dlq", ("dlq",))]),
         (of_topic(lake=LAKE | {"history_days": 8}), [("changed", "lake: ", ("lake",))]),
         (of_topic(lake=LAKE | {"partition_by": []}), [("breaking", "the table that is there does not fit", ("lake",))]),
         (of_topic(lake="none"), [("breaking", "lake: ", ("lake",))]),
         (of_fields(lambda fields: fields.append(NULLABLE)), [("new", f"{ONLY}field gate: string?", READERS)]),
         (
             of_fields(lambda fields: fields.pop(0)),
-            [("breaking", "readers by the schema before can't read new records: field flight_id", READERS)]
-            + [("changed", f"{ONLY}field flight_id is gone", READERS)],
+            [("breaking", "readers by the schema before can't read new records: field parcel_id", READERS)]
+            + [("changed", f"{ONLY}field parcel_id is gone", READERS)],
         ),
         (
-            of_field("distance_miles", type="string"),
-            [("breaking", "records that are there can't be read with it: field distance_miles", READERS)]
-            + [("breaking", "by the schema before can't read new records: field distance_miles", READERS)]
-            + [("changed", f"{ONLY}field distance_miles: int → string", READERS)],
+            of_field("weight_grams", type="string"),
+            [("breaking", "records that are there can't be read with it: field weight_grams", READERS)]
+            + [("breaking", "by the schema before can't read new records: field weight_grams", READERS)]
+            + [("changed", f"{ONLY}field weight_grams: int → string", READERS)],
         ),
         (
-            of_field("distance_miles", type="long"),
-            [("breaking", "by the schema before can't read new records: field distance_miles", READERS)]
-            + [("changed", f"{ONLY}field distance_miles: int → long", READERS)],
+            of_field("weight_grams", type="long"),
+            [("breaking", "by the schema before can't read new records: field weight_grams", READERS)]
+            + [("changed", f"{ONLY}field weight_grams: int → long", READERS)],
         ),
         (
-            of_field("distance_miles", name="miles", aliases=["distance_miles"]),
-            [("breaking", "by the schema before can't read new records: field distance_miles", READERS)]
-            + [("changed", f"{ONLY}field distance_miles is named miles", READERS)],
+            of_field("weight_grams", name="grams", aliases=["weight_grams"]),
+            [("breaking", "by the schema before can't read new records: field weight_grams", READERS)]
+            + [("changed", f"{ONLY}field weight_grams is named grams", READERS)],
         ),
         (
-            of_field("flight_id", default="none"),
+            of_field("parcel_id", default="none"),
             [("changed", f"{ONLY}default values, symbols or types inside", READERS)],
         ),
         (
-            of_topic(derived_from={"topic": "weather.observed.v1", "records": "each"}),
+            of_topic(derived_from={"topic": "depots.observed.v1", "records": "each"}),
             [("breaking", "the events get other ids", READERS)],
         ),
         (of_field("origin", doc="From."), [("changed", f"{ONLY}field origin means: From.", READERS)]),
         (
-            lambda root: (root / "dimensions" / "airports.yaml").unlink(),
+            lambda root: (root / "dimensions" / "depots.yaml").unlink(),
             [("breaking", "the dimension is gone", ENRICHED)],
         ),
         (of_dimension(key=["name"]), [("breaking", "lookups find other rows, or none", ENRICHED)]),
         (
-            of_dimension(key=["airport", "name"]),
+            of_dimension(key=["depot", "name"]),
             [
                 (
                     "breaking",
-                    'key: ["airport"] → ["airport", "name"]: pipelines that look up in it do not start',
+                    'key: ["depot"] → ["depot", "name"]: pipelines that look up in it do not start',
                     ENRICHED,
                 )
             ],
@@ -163,7 +164,7 @@ def test_each_edit_is_told_for_whom_it_matters(
 ) -> None:
     root = a_copy(tmp_path)
     edit(root)
-    found = changes(load_catalog(), load_catalog(root))
+    found = changes(sample.catalog(), load_catalog(root))
     assert len(found) == len(expected), found
     for weight, text, concerned in expected:
         assert any(fits(change, weight, text, concerned) for change in found), found
@@ -193,8 +194,8 @@ def test_records_of_every_earlier_version_count(tmp_path: Path) -> None:
 def test_of_a_filter_that_is_none_any_more_the_ids_stay(tmp_path: Path) -> None:
     root = a_copy(tmp_path)
     derived = {"topic": TOPIC, "records": "each"}
-    edited(root / "topics" / "flights.departed.longhaul.v1.yaml", lambda contract: contract | {"derived_from": derived})
-    (found,) = changes(load_catalog(), load_catalog(root))
+    edited(root / "topics" / "parcels.dispatched.heavy.v1.yaml", lambda contract: contract | {"derived_from": derived})
+    (found,) = changes(sample.catalog(), load_catalog(root))
     assert found.weight == "changed"
 
 
@@ -202,5 +203,5 @@ def a_copy(folder: Path) -> Path:
     """The contracts, to be edited; returns their folder."""
     root = folder / "contracts"
     for each in ("topics", "schemas", "dimensions"):
-        shutil.copytree(CONTRACTS / each, root / each)
+        shutil.copytree(sample.CONTRACTS / each, root / each)
     return root

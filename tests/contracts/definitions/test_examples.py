@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import fastavro
@@ -10,32 +12,49 @@ import pytest
 from pydantic import BaseModel
 
 from contracts import topics
-from contracts.definitions.catalog import load_catalog
+from contracts.definitions.catalog import Catalog, load_catalog
 from contracts.definitions.example import example_files
 from contracts.handle import Topic
+from tests import sample
+from tests.sample import topics as of_the_sample
 
-CATALOG = load_catalog()
-HANDLES: list[Topic[Any]] = [handle for handle in vars(topics).values() if isinstance(handle, Topic)]
-EXAMPLES = [(handle, path) for handle in HANDLES for path in example_files(CATALOG.root, handle.name)]
+TREE, SAMPLE = load_catalog(), sample.catalog()
 
 
-@pytest.mark.parametrize(("handle", "path"), EXAMPLES, ids=[f"{h.name}-{p.stem}" for h, p in EXAMPLES])
-def test_an_example_is_an_event_and_comes_back_from_avro(handle: Topic[Any], path: Path) -> None:
+def _handles(module: ModuleType) -> list[Topic[Any]]:
+    return [handle for handle in vars(module).values() if isinstance(handle, Topic)]
+
+
+def _examples(catalog: Catalog, module: ModuleType) -> Iterator[Any]:
+    for handle in _handles(module):
+        for path in example_files(catalog.root, handle.name):
+            yield pytest.param(catalog, handle, path, id=f"{handle.name}-{path.stem}")
+
+
+EXAMPLES = pytest.mark.parametrize(
+    ("catalog", "handle", "path"), [*_examples(TREE, topics), *_examples(SAMPLE, of_the_sample)]
+)
+
+
+@EXAMPLES
+def test_an_example_is_an_event_and_comes_back_from_avro(catalog: Catalog, handle: Topic[Any], path: Path) -> None:
     event: BaseModel = handle.model.model_validate_json(path.read_text(encoding="utf-8"))
-    schema = fastavro.parse_schema(json.loads(CATALOG.schema(handle.name)))
+    schema = fastavro.parse_schema(json.loads(catalog.schema(handle.name)))
     body = BytesIO()
     fastavro.schemaless_writer(body, schema, event.model_dump(), strict=True)
     body.seek(0)
     assert handle.model.model_validate(fastavro.schemaless_reader(body, schema, None)) == event
 
 
-@pytest.mark.parametrize("name", CATALOG.topics)
-def test_every_topic_has_an_example_and_an_owner(name: str) -> None:
-    assert list(example_files(CATALOG.root, name))
-    assert CATALOG.topic(name).owner
+@pytest.mark.parametrize(
+    ("catalog", "name"), [(catalog, name) for catalog in (TREE, SAMPLE) for name in catalog.topics]
+)
+def test_every_topic_has_an_example_and_an_owner(catalog: Catalog, name: str) -> None:
+    assert list(example_files(catalog.root, name))
+    assert catalog.topic(name).owner
 
 
-@pytest.mark.parametrize(("handle", "path"), EXAMPLES, ids=[f"{h.name}-{p.stem}" for h, p in EXAMPLES])
-def test_an_example_is_written_as_its_model_writes_it(handle: Topic[Any], path: Path) -> None:
+@EXAMPLES
+def test_an_example_is_written_as_its_model_writes_it(catalog: Catalog, handle: Topic[Any], path: Path) -> None:
     event = handle.model.model_validate_json(path.read_text(encoding="utf-8"))
     assert json.loads(path.read_text(encoding="utf-8")) == event.model_dump(mode="json")

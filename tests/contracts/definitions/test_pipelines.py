@@ -8,15 +8,16 @@ import pytest
 
 from contracts.checks.check import check
 from contracts.definitions.pipelines import declared_pipelines
+from tests import sample
 from tests.contracts.files import ContractFiles
 
 FILE = """
 from contracts import topics
 from spark.pipeline import pipeline
 
-@pipeline(flights=topics.FLIGHTS_ARRIVED, writes=topics.FLIGHTS_ARRIVED_ENRICHED)
-def mine(flights):
-    return flights
+@pipeline(parcels=topics.PARCELS_DELIVERED, writes=topics.PARCELS_DELIVERED_ENRICHED)
+def mine(parcels):
+    return parcels
 """
 
 
@@ -33,8 +34,8 @@ def test_a_pipeline_is_read_from_its_file(folder: Path) -> None:
     ((found,), problems) = declared_pipelines(folder)
     assert (found.name, found.reads, found.writes, problems) == (
         "mine",
-        "FLIGHTS_ARRIVED",
-        "FLIGHTS_ARRIVED_ENRICHED",
+        "PARCELS_DELIVERED",
+        "PARCELS_DELIVERED_ENRICHED",
         [],
     )
 
@@ -44,10 +45,10 @@ def test_a_pipeline_is_read_from_its_file(folder: Path) -> None:
     [
         ("def mine", "def other", "there is not exactly one pipeline mine: decorate one function with @pipeline"),
         ("@pipeline", "@other", "there is not exactly one pipeline mine"),
-        ("def mine(flights)", "def mine(arrivals)", "the topics that it reads and writes are not named"),
-        ("def mine(flights)", "def mine(flights, more)", "the topics that it reads and writes are not named"),
-        ("topics.FLIGHTS_ARRIVED,", "'flights',", "the topics that it reads and writes are not named"),
-        (", writes=topics.FLIGHTS_ARRIVED_ENRICHED", "", "the topics that it reads and writes are not named"),
+        ("def mine(parcels)", "def mine(deliveries)", "the topics that it reads and writes are not named"),
+        ("def mine(parcels)", "def mine(parcels, more)", "the topics that it reads and writes are not named"),
+        ("topics.PARCELS_DELIVERED,", "'parcels',", "the topics that it reads and writes are not named"),
+        (", writes=topics.PARCELS_DELIVERED_ENRICHED", "", "the topics that it reads and writes are not named"),
         ("def mine", "def def", "not Python: invalid syntax"),
     ],
 )
@@ -60,19 +61,19 @@ def test_a_file_without_a_readable_pipeline_is_a_problem(folder: Path, old: str,
 
 def test_a_pipeline_that_no_contract_lists_is_a_problem_of_both_topics(folder: Path) -> None:
     (folder / "mine.py").write_text(FILE)
-    problems = [str(each) for each in check(pipelines=folder) if "mine" in str(each)]
+    problems = [str(each) for each in check(sample.CONTRACTS, folder, sample.SERVICES) if "mine" in str(each)]
     assert len([each for each in problems if "pipelines/mine.py is not among them: add mine" in each]) == 2
 
 
 def test_what_a_pipeline_does_is_what_the_contracts_say(files: ContractFiles) -> None:
-    files.replace("topics/weather.observed.v1.yaml", "consumers: [alerting]", "consumers: [long_haul_departures]")
+    files.replace("topics/depots.observed.v1.yaml", "consumers: [alerting]", "consumers: [heavy_parcels]")
     files.replace(
-        "topics/flights.departed.longhaul.v1.yaml", "{topic: flights.departed.v1", "{topic: flights.arrived.v1"
+        "topics/parcels.dispatched.heavy.v1.yaml", "{topic: parcels.dispatched.v1", "{topic: parcels.delivered.v1"
     )
     problems = files.problems()
-    assert any("spark/pipelines/long_haul_departures.py does not read this topic" in each for each in problems)
+    assert any("spark/pipelines/heavy_parcels.py does not read this topic" in each for each in problems)
     assert any(
-        "makes it of flights.departed.v1, but it is derived from flights.arrived.v1" in each for each in problems
+        "makes it of parcels.dispatched.v1, but it is derived from parcels.delivered.v1" in each for each in problems
     ), problems
 
 
@@ -81,14 +82,15 @@ def test_two_pipelines_of_one_topic_and_a_name_that_is_taken_are_problems(folder
         (folder / f"{name}.py").write_text(FILE.replace("def mine", f"def {name}"))
     (folder / ".#mine.py").symlink_to("nowhere")
     (folder / "_helper.py").write_text("")
-    problems = [str(each) for each in check(pipelines=folder)]
+    problems = [str(each) for each in check(sample.CONTRACTS, folder, sample.SERVICES)]
     assert any("mine and repair and yours write it" in each for each in problems)
     assert any("pipelines/repair.py:1: repair is a service or a command already" in each for each in problems)
     assert not any("helper" in each or "#" in each for each in problems)
 
 
 def test_a_topic_that_a_pipeline_names_has_a_contract(folder: Path) -> None:
-    (folder / "mine.py").write_text(FILE.replace("FLIGHTS_ARRIVED,", "FLIGHTS_TAXIED,"))
+    (folder / "mine.py").write_text(FILE.replace("PARCELS_DELIVERED,", "PARCELS_WEIGHED,"))
     assert any(
-        "mine.py:5: there is no contract of topics.FLIGHTS_TAXIED" in str(each) for each in check(pipelines=folder)
+        "mine.py:5: there is no contract of topics.PARCELS_WEIGHED" in str(each)
+        for each in check(sample.CONTRACTS, folder, sample.SERVICES)
     )

@@ -14,23 +14,25 @@ from jsonschema import Draft7Validator
 from typer.testing import CliRunner
 
 from contracts.cli import contracts_app
-from contracts.definitions.catalog import CONTRACTS, load_catalog
+from contracts.definitions.catalog import load_catalog
 from contracts.documents.asyncapi import asyncapi
 from contracts.documents.diagram import BEGIN, END, diagram, with_diagram
 from contracts.documents.files import documents
 from contracts.documents.odcs import odcs
 from contracts.errors import ContractError
+from deploy.local.processes.deployable import ROOT
 from deploy.local.servers.ports import HOST, Ports
+from tests import sample
 from tests.contracts.files import ContractFiles
 
-CATALOG = load_catalog()
-PROJECT = CONTRACTS.parent
+CATALOG = sample.catalog()
+TREE = load_catalog()
 # The linter's own copy of the standard: nothing is fetched.
 ODCS_SCHEMA = Path(datacontract.__path__[0]) / "schemas" / "odcs-3.1.0.schema.json"
 
 
 def test_the_committed_documents_are_what_the_contracts_say() -> None:
-    assert documents(CATALOG).stale() == [], "run `headrace contracts docs`"
+    assert documents(TREE).stale() == [], "run `headrace contracts docs`"
 
 
 def _lint_errors(path: Path) -> list[str]:
@@ -38,13 +40,13 @@ def _lint_errors(path: Path) -> list[str]:
     return [str(check.reason) for check in run.checks or [] if check.result != ResultEnum.passed]
 
 
-@pytest.mark.parametrize("topic", CATALOG.topics)
+@pytest.mark.parametrize("topic", TREE.topics)
 def test_the_linter_accepts_the_data_contract(topic: str) -> None:
-    assert _lint_errors(PROJECT / "docs" / "odcs" / f"{topic}.yaml") == []
+    assert _lint_errors(ROOT / "docs" / "odcs" / f"{topic}.yaml") == []
 
 
 def test_the_linter_refuses_another_document(tmp_path: Path) -> None:
-    document = odcs(CATALOG, CATALOG.topic("flights.departed.v1"))
+    document = odcs(CATALOG, CATALOG.topic("parcels.dispatched.v1"))
     document["schema"][0]["properties"][0]["logicalType"] = "text"
     path = tmp_path / "wrong.yaml"
     path.write_text(yaml.safe_dump(document), encoding="utf-8")
@@ -53,11 +55,11 @@ def test_the_linter_refuses_another_document(tmp_path: Path) -> None:
 
 def test_personal_data_is_tagged(tmp_path: Path) -> None:
     files = ContractFiles(tmp_path)
-    files.replace("topics/flights.departed.v1.yaml", "personal_data: []", "personal_data: [tail_number]")
+    files.replace("topics/parcels.dispatched.v1.yaml", "personal_data: []", "personal_data: [van_id]")
     catalog = load_catalog(files.root)
-    fields = odcs(catalog, catalog.topic("flights.departed.v1"))["schema"][0]["properties"]
+    fields = odcs(catalog, catalog.topic("parcels.dispatched.v1"))["schema"][0]["properties"]
     tagged = {field["name"] for field in fields if field.get("classification") == "personal"}
-    assert tagged == {"tail_number"}
+    assert tagged == {"van_id"}
 
 
 def _asyncapi_errors(document: dict[str, Any]) -> list[str]:
@@ -66,13 +68,13 @@ def _asyncapi_errors(document: dict[str, Any]) -> list[str]:
 
 
 def test_the_asyncapi_document_is_accepted_by_its_json_schema() -> None:
-    document = yaml.safe_load((PROJECT / "docs" / "asyncapi.yaml").read_text(encoding="utf-8"))
+    document = yaml.safe_load((ROOT / "docs" / "asyncapi.yaml").read_text(encoding="utf-8"))
     assert _asyncapi_errors(document) == []
 
 
 def test_the_json_schema_refuses_another_document() -> None:
     document = asyncapi(CATALOG)
-    document["operations"]["departures_send_flights_departed"]["action"] = "shout"
+    document["operations"]["dispatches_send_parcels_dispatched"]["action"] = "shout"
     assert _asyncapi_errors(document) != []
 
 
@@ -93,11 +95,11 @@ def test_every_reference_of_the_asyncapi_document_leads_somewhere() -> None:
 
 
 def test_the_documents_name_the_brokers_of_up_and_of_compose() -> None:
-    compose = yaml.safe_load((PROJECT / "deploy" / "compose.yaml").read_text(encoding="utf-8"))
+    compose = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text(encoding="utf-8"))
     (published,) = compose["services"]["broker"]["ports"]
     hosts = {"up": f"{HOST}:{Ports().kafka}", "compose": published.replace("${BROKER_PORT:-9092}:", "")}
     assert {name: server["host"] for name, server in asyncapi(CATALOG)["servers"].items()} == hosts
-    servers = odcs(CATALOG, CATALOG.topic("flights.departed.v1"))["servers"]
+    servers = odcs(CATALOG, CATALOG.topic("parcels.dispatched.v1"))["servers"]
     assert {server["server"]: server["host"] for server in servers} == hosts
 
 
@@ -105,25 +107,25 @@ def test_the_diagram_shows_every_topic_deployable_table_and_dimension() -> None:
     text = diagram(CATALOG)
     for topic in CATALOG.topics.values():
         assert f'[/"{topic.name}"/]' in text
-    assert '[("dimension: planes")]' in text
-    assert '[("lake: flights_departed<br>delta")]' in text
-    assert "run_departures --> flights_departed_v1" in text
-    assert "flights_departed_v1 --> run_departures_enriched" in text
-    assert "dimension_planes --> run_departures_enriched" in text
+    assert '[("dimension: vans")]' in text
+    assert '[("lake: parcels_dispatched<br>delta")]' in text
+    assert "run_dispatches --> parcels_dispatched_v1" in text
+    assert "parcels_dispatched_v1 --> run_dispatches_enriched" in text
+    assert "dimension_vans --> run_dispatches_enriched" in text
 
 
 def test_the_diagram_draws_dead_letters_of_those_who_write_them() -> None:
     lines = [line.split() for line in diagram(CATALOG).splitlines() if line.endswith("-.-> dead_letters")]
     assert [line[0].removeprefix("run_") for line in lines] == [
-        "airports_served",
         "alerting",
-        "arrivals",
-        "arrivals_enriched",
-        "departures",
-        "departures_enriched",
+        "deliveries",
+        "deliveries_enriched",
+        "depots_served",
+        "dispatches",
+        "dispatches_enriched",
+        "heavy_parcels",
         "lake",
-        "long_haul_departures",
-        "weather",
+        "readings",
     ]
 
 
@@ -150,12 +152,12 @@ def test_a_topic_that_is_gone_leaves_no_document(tmp_path: Path) -> None:
     page.parent.mkdir()
     page.write_text(f"{BEGIN}\n{END}\n", encoding="utf-8")
     documents(load_catalog(files.root)).write()
-    (files.root / "topics/flights.arrived.v1.yaml").unlink()
-    shutil.rmtree(files.root / "schemas/flights.arrived.v1")
+    (files.root / "topics/parcels.delivered.v1.yaml").unlink()
+    shutil.rmtree(files.root / "schemas/parcels.delivered.v1")
     documented = documents(load_catalog(files.root))
-    stale = [Path("docs/asyncapi.yaml"), Path("docs/flow.md"), Path("docs/odcs/flights.arrived.v1.yaml")]
+    stale = [Path("docs/asyncapi.yaml"), Path("docs/flow.md"), Path("docs/odcs/parcels.delivered.v1.yaml")]
     assert documented.write() == stale
-    assert not (tmp_path / "docs/odcs/flights.arrived.v1.yaml").exists()
+    assert not (tmp_path / "docs/odcs/parcels.delivered.v1.yaml").exists()
 
 
 def test_the_command_finds_nothing_stale() -> None:

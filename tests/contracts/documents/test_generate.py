@@ -9,12 +9,12 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from contracts import events
 from contracts.definitions.catalog import load_catalog
 from contracts.documents.python import generate
 from contracts.errors import ContractError
-from contracts.events import Severity, WeatherObserved
 from tests.contracts.files import ContractFiles
+from tests.sample import events
+from tests.sample.events import DepotObserved, Severity
 
 
 def test_the_committed_code_is_what_the_schemas_ask_for() -> None:
@@ -24,15 +24,15 @@ def test_the_committed_code_is_what_the_schemas_ask_for() -> None:
 
 def test_a_second_major_version_has_a_handle_of_its_own(tmp_path: Path) -> None:
     files = ContractFiles(tmp_path)
-    text = (files.root / "topics/flights.arrived.v1.yaml").read_text(encoding="utf-8")
-    (files.root / "topics/flights.arrived.v2.yaml").write_text(text.replace(".v1", ".v2"), encoding="utf-8")
-    schema = files.schema("flights.arrived.v1") | {"name": "FlightArrivedV2"}
-    (files.root / "schemas/flights.arrived.v2").mkdir()
-    files.write_schema("flights.arrived.v2", 1, schema)
+    text = (files.root / "topics/parcels.delivered.v1.yaml").read_text(encoding="utf-8")
+    (files.root / "topics/parcels.delivered.v2.yaml").write_text(text.replace(".v1", ".v2"), encoding="utf-8")
+    schema = files.schema("parcels.delivered.v1") | {"name": "ParcelDeliveredV2"}
+    (files.root / "schemas/parcels.delivered.v2").mkdir()
+    files.write_schema("parcels.delivered.v2", 1, schema)
     texts = generate(load_catalog(files.root)).texts
     handles = texts[Path("topics/__init__.py")]
-    assert 'FLIGHTS_ARRIVED_V2: Final[Topic[events.FlightArrivedV2]] = Topic("flights.arrived.v2"' in handles
-    assert "class FlightArrivedV2(BaseModel)" in texts[Path("events/flights_arrived_v2.py")]
+    assert 'PARCELS_DELIVERED_V2: Final[Topic[events.ParcelDeliveredV2]] = Topic("parcels.delivered.v2"' in handles
+    assert "class ParcelDeliveredV2(BaseModel)" in texts[Path("events/parcels_delivered_v2.py")]
 
 
 @pytest.mark.parametrize(
@@ -48,19 +48,19 @@ def test_a_second_major_version_has_a_handle_of_its_own(tmp_path: Path) -> None:
 )
 def test_whatever_a_contract_says_of_itself_is_a_docstring_and_no_code(tmp_path: Path, text: str) -> None:
     files = ContractFiles(tmp_path)
-    path = files.root / "topics/flights.departed.v1.yaml"
+    path = files.root / "topics/parcels.dispatched.v1.yaml"
     contract = yaml.safe_load(path.read_text(encoding="utf-8")) | {"description": text}
     path.write_text(yaml.safe_dump(contract), encoding="utf-8")
-    schema = files.schema("flights.departed.v1") | {"doc": text}
+    schema = files.schema("parcels.dispatched.v1") | {"doc": text}
     schema["fields"][0]["doc"] = text
-    files.write_schema("flights.departed.v1", 1, schema)
+    files.write_schema("parcels.dispatched.v1", 1, schema)
     texts = generate(load_catalog(files.root)).texts
 
     handles = ast.parse(texts[Path("topics/__init__.py")]).body
-    (at,) = (number for number, each in enumerate(handles) if ast.unparse(each).startswith("FLIGHTS_DEPARTED:"))
+    (at,) = (number for number, each in enumerate(handles) if ast.unparse(each).startswith("PARCELS_DISPATCHED:"))
     assert _texts(handles[at + 1 : at + 2]) == [text]
 
-    module = ast.parse(texts[Path("events/flights_departed.py")])
+    module = ast.parse(texts[Path("events/parcels_dispatched.py")])
     (event,) = (each for each in module.body if isinstance(each, ast.ClassDef))
     # The models' generator lays out several lines anew.
     assert [each.split() for each in _texts(event.body)[:2]] == [text.split()] * 2
@@ -74,8 +74,8 @@ def _texts(statements: list[ast.stmt]) -> list[str]:
 
 def test_half_of_a_character_is_no_text(tmp_path: Path) -> None:
     files = ContractFiles(tmp_path)
-    files.replace("schemas/flights.departed.v1/1.avsc", "A flight left", r"\ud800")
-    with pytest.raises(ContractError, match=r"flights.departed.v1/1.avsc: half of a character"):
+    files.replace("schemas/parcels.dispatched.v1/1.avsc", "A parcel left", r"\ud800")
+    with pytest.raises(ContractError, match=r"parcels.dispatched.v1/1.avsc: half of a character"):
         load_catalog(files.root)
 
 
@@ -83,21 +83,21 @@ def test_stale_files_are_written_and_left_overs_removed(tmp_path: Path) -> None:
     files = generate(load_catalog(ContractFiles(tmp_path).root))
     assert set(files.write()) == set(files.texts)
     assert files.stale() == []
-    (files.folder / "events/flights_delayed.py").write_text("", encoding="utf-8")
-    assert files.write() == [Path("events/flights_delayed.py")]
+    (files.folder / "events/parcels_delayed.py").write_text("", encoding="utf-8")
+    assert files.write() == [Path("events/parcels_delayed.py")]
 
 
 def test_events_are_frozen_closed_and_aware() -> None:
-    reading = WeatherObserved(
-        station="JFK",
+    reading = DepotObserved(
+        station="NTH",
         observed_at=datetime(2013, 1, 1, 6, tzinfo=UTC),
         precipitation_inches=Decimal("0.12"),
         visibility_miles=10.0,
     )
     with pytest.raises(ValidationError, match="frozen"):
-        reading.station = "EWR"
+        reading.station = "EST"
     with pytest.raises(ValidationError, match="extra_forbidden"):
-        WeatherObserved.model_validate(reading.model_dump() | {"snow": 1})
+        DepotObserved.model_validate(reading.model_dump() | {"snow": 1})
     with pytest.raises(ValidationError, match="timezone_aware"):
-        WeatherObserved.model_validate(reading.model_dump() | {"observed_at": datetime(2013, 1, 1, 6)})
+        DepotObserved.model_validate(reading.model_dump() | {"observed_at": datetime(2013, 1, 1, 6)})
     assert Severity.critical in events.Severity

@@ -5,7 +5,6 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.definitions.catalog import load_catalog
 from contracts.records.dead_letter_headers import CAUSE, REDRIVEN_FROM, Header, dead_letter_headers, stump_headers
 from contracts.records.limits import (
     ADDED_BYTES,
@@ -18,6 +17,7 @@ from contracts.records.limits import (
     record_size,
 )
 from contracts.servers.producer_config import PRODUCER_CONFIG
+from tests import sample
 
 LONGEST_TOPIC = "t" * 249
 COORDINATE = f"{LONGEST_TOPIC}/2147483647/9223372036854775807"
@@ -30,9 +30,9 @@ def letter_size(original: list[Header]) -> int:
 
 
 def test_a_raw_record_within_its_limit_leaves_room_for_what_every_stage_adds() -> None:
-    catalog = load_catalog()
-    assert catalog.topic("flights.departed.v1").most_record_bytes == RAW_BYTES
-    assert catalog.topic("flights.departed.enriched.v1").most_record_bytes == RAW_BYTES + ADDED_BYTES == DERIVED_BYTES
+    catalog = sample.catalog()
+    assert catalog.topic("parcels.dispatched.v1").most_record_bytes == RAW_BYTES
+    assert catalog.topic("parcels.dispatched.enriched.v1").most_record_bytes == RAW_BYTES + ADDED_BYTES == DERIVED_BYTES
     assert DERIVED_BYTES <= KEPT_BYTES < DEAD_LETTER_BYTES < batch_limit(DEAD_LETTER_BYTES) == LARGEST_BATCH_BYTES
     assert PRODUCER_CONFIG["message.max.bytes"] == LARGEST_BATCH_BYTES
     assert batch_limit(RAW_BYTES) == batch_limit(DERIVED_BYTES) == 1_048_588, "no stranger's batch is refused"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from contracts import events, publisher
+from contracts import publisher
 from contracts.errors import RegistryMadeAnew
 from contracts.handle import Topic
 from contracts.publisher import Publisher
@@ -18,7 +18,8 @@ from contracts.servers.own_schema import OwnSchema
 from deploy.local.servers.stack import LocalStack
 from tests.contracts.lost_registry import LostRegistry
 from tests.contracts.project import a_project, applied, settings_of
-from tests.contracts.wire import a_departure, records_of
+from tests.contracts.wire import a_dispatch, records_of
+from tests.sample import events
 
 pytestmark = pytest.mark.system
 
@@ -45,10 +46,10 @@ def test_a_publisher_whose_schema_has_another_id_refuses_every_record(
     stack: LocalStack, tmp_path: Path, lost: LostRegistry, at_once: None
 ) -> None:
     catalog, settings = a_project(tmp_path), settings_of(stack)
-    handle = Topic(applied(catalog, stack), events.FlightDeparted)
+    handle = Topic(applied(catalog, stack), events.ParcelDispatched)
     subject, schema = catalog.topic(handle.name).subject, catalog.schema(handle.name)
-    producer = Publisher(settings, catalog=catalog, registry=lost.client, service="departures", topics=[handle])
-    producer.publish(handle, a_departure(), event_id="before")
+    producer = Publisher(settings, catalog=catalog, registry=lost.client, service="dispatches", topics=[handle])
+    producer.publish(handle, a_dispatch(), event_id="before")
     producer.flush(30)
     lost.make_anew((f"{subject}-other", OTHER), (subject, schema))
     deadline = time.monotonic() + 120
@@ -58,7 +59,7 @@ def test_a_publisher_whose_schema_has_another_id_refuses_every_record(
             time.sleep(0.05)
     for _ in range(2):
         with pytest.raises(RegistryMadeAnew, match="restart every producer"):
-            producer.publish(handle, a_departure(), event_id="after")
+            producer.publish(handle, a_dispatch(), event_id="after")
     with pytest.raises(RegistryMadeAnew):
         producer.close()
     assert len(records_of(handle.name, settings)) == 1

@@ -16,7 +16,7 @@ from contracts.servers.provision import check_limits, create_topics, register_co
 from contracts.servers.registry import Registry
 from contracts.settings import KafkaSettings
 from deploy.local.servers.stack import LocalStack
-from tests.contracts.project import a_project, applied, departed_schema, settings_of
+from tests.contracts.project import a_project, applied, dispatched_schema, settings_of
 from tests.raw_records import RawRecord, send_raw
 
 pytestmark = pytest.mark.system
@@ -38,7 +38,7 @@ def topic_on(stack: LocalStack, name: str) -> tuple[int, int]:
 
 
 def with_field(**field: Any) -> dict[str, Any]:
-    schema = departed_schema()
+    schema = dispatched_schema()
     return {**schema, "fields": [*schema["fields"], field]}
 
 
@@ -135,7 +135,7 @@ def test_surplus_partitions_stay_and_are_reported(stack: LocalStack, tmp_path: P
 
 def test_every_version_is_registered_once_in_order_under_the_topics_mode(stack: LocalStack, tmp_path: Path) -> None:
     gate = {"name": "gate", "type": ["null", "string"], "default": None}
-    catalog = a_project(tmp_path, schemas=[departed_schema(), with_field(**gate)], compatibility="FULL")
+    catalog = a_project(tmp_path, schemas=[dispatched_schema(), with_field(**gate)], compatibility="FULL")
     (name,) = catalog.topics
     subject = f"{name}-value"
     with Registry(settings_of(stack).registry) as registry:
@@ -144,16 +144,16 @@ def test_every_version_is_registered_once_in_order_under_the_topics_mode(stack: 
         assert lines == [f"{subject}: version {each.version} registered with id {each.id}" for each in versions]
         assert [each.version for each in versions] == [1, 2]
         assert register_contracts(registry, catalog) == []
-        without_gate_or_distance = departed_schema()
-        without_gate_or_distance["fields"].pop()
-        assert registry.is_compatible(subject, json.dumps(without_gate_or_distance)), "FULL is stricter than BACKWARD"
+        without_gate_or_weight = dispatched_schema()
+        without_gate_or_weight["fields"].pop()
+        assert registry.is_compatible(subject, json.dumps(without_gate_or_weight)), "FULL is stricter than BACKWARD"
 
 
 def test_an_incompatible_change_is_refused_by_field_rule_and_both_versions(stack: LocalStack, tmp_path: Path) -> None:
     first = a_project(tmp_path / "first")
     (name,) = first.topics
     changed = a_project(
-        tmp_path / "changed", topic=name, schemas=[departed_schema(), with_field(name="gate", type="string")]
+        tmp_path / "changed", topic=name, schemas=[dispatched_schema(), with_field(name="gate", type="string")]
     )
     with Registry(settings_of(stack).registry) as registry:
         register_contracts(registry, first)

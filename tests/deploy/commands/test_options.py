@@ -9,14 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from contracts.definitions.pipelines import pipeline_files
 from contracts.settings import Settings, read_settings
+from deploy.local.processes.deployable import deployables
 
 HEADRACE = str(Path(sys.executable).parent / "headrace")
 ROOT = Path(__file__).parents[3]
 DEPLOYABLES = [
     ["contracts"],
     ["spark", "lake"],
-    *(["spark", name, "departures_enriched"] for name in ("run", "repair", "trial")),
+    *(["spark", name, *deployables().pipelines] for name in ("run", "repair", "trial")),
 ]
 DEPLOYABLES += [[f"services.{main.parent.name}"] for main in sorted(ROOT.glob("services/*/__main__.py"))]
 
@@ -32,7 +34,7 @@ DEPLOYABLES += [[f"services.{main.parent.name}"] for main in sorted(ROOT.glob("s
         (
             ["up", "--pipelines", "mine"],
             1,
-            "There is no pipeline mine; there are airports_served, arrivals_enriched, departures_enriched",
+            f"There is no pipeline mine; there are {', '.join(pipeline_files())}",
         ),
         (["audit"], 2, "no verdict: no stack runs in"),
         (["repair"], 2, "Missing argument 'PIPELINE'"),

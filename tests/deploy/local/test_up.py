@@ -18,9 +18,11 @@ from typing import Any
 import psutil
 import pytest
 
+from contracts.definitions.catalog import load_catalog
 from deploy.local.processes.deployable import deployables
 from deploy.local.processes.process import running
 from deploy.local.servers.ports import Ports
+from tests.deploy.producers import PRODUCERS
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 HEADRACE = [str(Path(sys.executable).parent / "headrace")]
@@ -86,8 +88,7 @@ def up(tmp_path: Path) -> Iterator[Up]:
 
 def test_up_runs_the_replay_restarts_what_dies_and_stops_in_order(up: Up) -> None:
     up.start("--limit", "20", "--speed", "20000")
-    producers = ("departures", "arrivals", "weather")
-    wait_until(lambda: all(up.state(name)["state"] == "finished" for name in producers), "the producers' end")
+    wait_until(lambda: all(up.state(name)["state"] == "finished" for name in PRODUCERS), "the producers' end")
     wait_until(lambda: up.state("alerting")["state"] == "running", "alerting")
 
     killed = up.state("alerting")["pid"]
@@ -98,7 +99,9 @@ def test_up_runs_the_replay_restarts_what_dies_and_stops_in_order(up: Up) -> Non
     status = json.loads(up.command("status", "--json").stdout)
     events = {topic["name"]: topic["events"] for topic in status["topics"]}
     assert status["running"] and status["unavailable"] == []
-    assert events["flights.departed.v1"] + events["flights.cancelled.v1"] == 20
+    topics = load_catalog().topics.values()
+    published = {name: sum(events[each.name] for each in topics if each.producers == (name,)) for name in PRODUCERS}
+    assert published == dict.fromkeys(PRODUCERS, 20)
     assert {process["name"] for process in status["processes"]} == INFRASTRUCTURE | DEPLOYABLES
     printed = up.command("status").stdout
     assert [name for name in events if name not in printed] == []
@@ -114,7 +117,7 @@ def test_up_runs_the_replay_restarts_what_dies_and_stops_in_order(up: Up) -> Non
     said = up.said()
     assert "was killed" not in said
     order = [
-        "stopping departures, arrivals, weather",
+        f"stopping {', '.join(PRODUCERS)}",
         "stopping live",
         "stopping lake",
         "stopping S3",

@@ -9,13 +9,25 @@ import uuid
 import pytest
 import yaml
 
+from contracts.definitions.catalog import load_catalog
+from contracts.definitions.pipelines import pipeline_files
 from deploy.local.servers.stack import LocalStack
+from services.alerting.settings import AlertingSettings
 from tests.alerting.worker import wait_for
 from tests.deploy.clone import Clone
+from tests.deploy.producers import PRODUCERS
+
+CATALOG = load_catalog()
+OURS = [each for each in CATALOG.topics.values() if set(each.producers) & {*PRODUCERS, *pipeline_files()}]
+RAW = next(each.name for each in OURS if each.derived_from is None)
+DERIVED = next(each.name for each in OURS if each.derived_from is not None)
+UNREAD = next(each.name for each in OURS if "alerting" not in each.consumers)
+RULE: dict[str, str] = yaml.safe_load(AlertingSettings().rules_file.read_text())["rules"][0]
+DIMENSION = next(iter(CATALOG.dimensions))
 
 
 def test_one_of_each_kind_keeps_every_rule(clone: Clone) -> None:
-    clone.headrace("new", "event", "gates.assigned.v1", "--owner", "flight-operations")
+    clone.headrace("new", "event", "gates.assigned.v1", "--owner", "gate-operations")
     clone.headrace("contracts", "generate")
     clone.headrace("new", "service", "gates", "--topic", "gates.assigned.v1")
     for kind, records in (("known", "some"), ("all", "each"), ("twice", "many")):
@@ -34,7 +46,10 @@ def test_one_of_each_kind_keeps_every_rule(clone: Clone) -> None:
     )
     clone.headrace("new", "rule", "many_gates", "--topic", "gates.assigned.v1")
     clone.headrace("contracts", "docs")
-    assert clone.headrace("contracts", "check") == "16 topics and 4 dimensions keep every rule\n"
+    assert (
+        clone.headrace("contracts", "check")
+        == f"{len(CATALOG.topics) + 4} topics and {len(CATALOG.dimensions) + 1} dimensions keep every rule\n"
+    )
     assert "1 about gates.assigned.v1" in clone.headrace("rules", "check", "services/alerting/rules.yaml")
     assert {"gates_known", "gates_all", "gates_twice"} <= set(clone.headrace("pipelines").split())
     linted = clone.run("-m", "ruff", "check", "services/gates", "spark/pipelines")
@@ -48,16 +63,16 @@ def test_one_of_each_kind_keeps_every_rule(clone: Clone) -> None:
 
 def test_nothing_is_overwritten(clone: Clone) -> None:
     before = {path: path.read_bytes() for path in clone.root.rglob("*.yaml")}
-    said = clone.refusal("new", "event", "weather.observed.v1")
-    assert "contracts/schemas/weather.observed.v1/1.avsc is there already; nothing was written" in said
-    said = clone.refusal("new", "dimension", "airports")
-    assert "contracts/dimensions/airports.yaml is there already; nothing was written" in said
+    said = clone.refusal("new", "event", RAW)
+    assert f"contracts/schemas/{RAW}/1.avsc is there already; nothing was written" in said
+    said = clone.refusal("new", "dimension", DIMENSION)
+    assert f"contracts/dimensions/{DIMENSION}.yaml is there already; nothing was written" in said
     (clone.root / "contracts" / "examples" / "gates.shut.v1").touch()
     assert "nothing was written" in clone.refusal("new", "event", "gates.shut.v1")
     assert not (clone.root / "contracts" / "topics" / "gates.shut.v1.yaml").exists()
     filters = clone.root / "services" / "audit" / "filters.yaml"
     filters.write_text("{}\n")
-    target = ("--reads", "weather.observed.v1", "--writes", "weather.observed.wet.v1", "--records", "some")
+    target = ("--reads", RAW, "--writes", RAW.replace(".v1", ".wet.v1"), "--records", "some")
     assert "filters.yaml has no place for an entry more; edit it by hand" in clone.refusal(
         "new", "pipeline", "wet", *target
     )
@@ -70,19 +85,19 @@ def test_nothing_is_overwritten(clone: Clone) -> None:
     [
         (["event", "Gates"], "'Gates': it is DOMAIN.PAST_TENSE.v1"),
         (["event", "gates.assigned.v1", "--producer", "A-B"], "'A-B': it is a name in Python"),
-        (["event", "flight.departed.v1"], "the events of flights.departed.v1 are called FlightDeparted already"),
+        (["event", "alert.raised.v1"], "the events of alerts.raised.v1 are called AlertRaised already"),
         (["event", "lake.filled.v1"], "'lake': a service, a pipeline or a command has this name"),
-        (["service", "live", "--topic", "weather.observed.v1"], "'live': a service, a pipeline or a command"),
-        (["pipeline", "audit", "--reads", "weather.observed.v1", "--writes", "a.sent.v1"], "'audit': a service"),
+        (["service", "live", "--topic", RAW], "'live': a service, a pipeline or a command"),
+        (["pipeline", "audit", "--reads", RAW, "--writes", "a.sent.v1"], "'audit': a service"),
         (["event", "gates.assigned.v1", "--owner", "../x"], "'../x': lower case"),
-        (["service", "class", "--topic", "weather.observed.v1"], "'class': it is a name in Python"),
-        (["service", "gates", "--topic", "weather.observed.v1"], "name gates among its producers"),
-        (["service", "gates", "--topic", "flights.arrived.enriched.v1"], "is derived by a pipeline"),
+        (["service", "class", "--topic", RAW], "'class': it is a name in Python"),
+        (["service", "gates", "--topic", RAW], "name gates among its producers"),
+        (["service", "gates", "--topic", DERIVED], "is derived by a pipeline"),
         (["dimension", "../../x"], "'../../x': lower case"),
         (["pipeline", "p", "--reads", "nope.a.v1", "--writes", "a.b.v1"], "no contract for topic 'nope.a.v1'"),
-        (["pipeline", "p", "--reads", "flights.arrived.enriched.v1", "--writes", "a.b.v1"], "is derived itself"),
-        (["rule", "late", "--topic", "flights.arrived.v1"], "nothing was written, for alerting would refuse it"),
-        (["rule", "florida_cancelled", "--topic", "flights.cancelled.v1"], "services/alerting/rules.yaml:"),
+        (["pipeline", "p", "--reads", DERIVED, "--writes", "a.b.v1"], "is derived itself"),
+        (["rule", "late", "--topic", UNREAD], "nothing was written, for alerting would refuse it"),
+        (["rule", RULE["name"], "--topic", RULE["topic"]], "services/alerting/rules.yaml:"),
     ],
 )
 def test_nonsense_is_refused_with_the_cure(arguments: list[str], why: str, clone: Clone) -> None:

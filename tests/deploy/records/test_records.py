@@ -15,7 +15,7 @@ from deploy.local.servers.stack import LocalStack
 from deploy.records.tail import Start, tail
 from deploy.records.trace import Step, Trace, lines
 from services.alerting.rules.condition import Condition
-from tests.audit.way import ALERTS, DERIVED, LONG_HAUL, RAW, Way
+from tests.audit.way import ALERTS, DERIVED, HEAVY, RAW, Way
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def registry(stack: LocalStack) -> Iterator[Registry]:
 
 @pytest.fixture
 def way(stack: LocalStack, registry: Registry, tmp_path: Path) -> Iterator[Way]:
-    with Way(stack, registry, tmp_path, more=[LONG_HAUL]) as made:
+    with Way(stack, registry, tmp_path, more=[HEAVY]) as made:
         yield made
 
 
@@ -54,22 +54,22 @@ def _table(way: Way, topic: str) -> str:
 
 
 def test_a_tail_begins_where_it_is_told_to_and_ends_at_the_end(way: Way) -> None:
-    flights = way.depart(5)
+    parcels = way.dispatch(5)
     assert _offsets(way, Start()) == [0, 1, 2, 3, 4]
     assert _offsets(way, Start(before_end=2)) == [3, 4]
     assert _offsets(way, Start(before_end=0)) == []
-    assert _offsets(way, Start(since=flights[0].sent_at)) == [0, 1, 2, 3, 4]
+    assert _offsets(way, Start(since=parcels[0].sent_at)) == [0, 1, 2, 3, 4]
     assert _offsets(way, Start(at=(0, 3))) == [3, 4]
-    assert _offsets(way, Start(), "departure_delay_minutes >= 60") == [4]
+    assert _offsets(way, Start(), "late_minutes >= 60") == [4]
 
 
 def test_what_can_not_be_decoded_is_told_and_nothing_of_it_is_obeyed(way: Way) -> None:
-    (flight,) = way.depart(1)
-    way.send(RAW, [type(flight)(0, "\x1b[2J", {}, "id\u202e", body=b"\x1b]0;x\x07")])
+    (parcel,) = way.dispatch(1)
+    way.send(RAW, [type(parcel)(0, "\x1b[2J", {}, "id\u202e", body=b"\x1b]0;x\x07")])
     good, bad = tail(way.settings, way.name(RAW), Start(), None, follow=False)
     assert good.event is not None
-    assert good.event["flight_id"] == flight.key
-    assert good.text(headers=False).startswith(f"{flight.sent_at:%Y-%m-%dT%H:%M}")
+    assert good.event["parcel_id"] == parcel.key
+    assert good.text(headers=False).startswith(f"{parcel.sent_at:%Y-%m-%dT%H:%M}")
     said = bad.text(headers=True)
     assert "WrongMagic: the first byte is 0x1b" in said
     assert "\\x1b[2J" in said
@@ -84,17 +84,17 @@ def test_a_topic_that_is_not_there_is_told(way: Way) -> None:
 
 
 def test_an_event_is_followed_from_any_of_its_records_and_by_its_key(way: Way, trace: Trace) -> None:
-    flights = way.depart(5, distance_miles=2500)
-    derived = way.run(flights)
-    way.derive(way.far(flights), LONG_HAUL)
-    late = flights[4]
+    parcels = way.dispatch(5, weight_grams=2500)
+    derived = way.run(parcels)
+    way.derive(way.far(parcels), HEAVY)
+    late = parcels[4]
     raw = way.at(0, late.offset)
     expected = [
         ("raw record", raw),
         ("row", _table(way, RAW)),
         ("derived record", way.at(0, derived[4].offset, DERIVED)),
         ("row", _table(way, DERIVED)),
-        ("derived record", way.at(0, 4, LONG_HAUL)),
+        ("derived record", way.at(0, 4, HEAVY)),
         ("alert", way.at(0, 0, ALERTS)),
     ]
     for start in (raw, way.at(0, derived[4].offset, DERIVED)):
@@ -107,14 +107,14 @@ def test_an_event_is_followed_from_any_of_its_records_and_by_its_key(way: Way, t
 
 
 def test_a_dead_letter_is_part_of_the_way(way: Way, trace: Trace) -> None:
-    (flight,) = way.depart(1)
-    way.set_aside(flight)
+    (parcel,) = way.dispatch(1)
+    way.set_aside(parcel)
     letter = next(step for step in _steps(trace, way.at(0, 0)) if step.hop == "dead letter")
-    assert letter.what == "by departures_enriched: planted"
+    assert letter.what == "by dispatches_enriched: planted"
 
 
 def test_a_record_that_is_not_there_is_told(way: Way, trace: Trace) -> None:
-    way.depart(1)
+    way.dispatch(1)
     with pytest.raises(DeployError, match="There is no record .*/0/7: it was deleted, or never was"):
         _steps(trace, way.at(0, 7))
     with pytest.raises(DeployError, match="There is no contract of a topic nobodys"):

@@ -10,7 +10,6 @@ import psutil
 from contracts.definitions.catalog import load_catalog
 from deploy.local.servers.ports import HOST
 from spark.derivation.derivation import route
-from spark.pipelines.departures_enriched import departures_enriched
 from spark.runtime.mode import Mode
 from spark.sinks.kafka.transaction import close, transactional_producer
 from tests.faults.fault import Shown, fault
@@ -26,12 +25,13 @@ from tests.faults.moments import (
     strike_often,
     until_it_works,
 )
+from tests.faults.stage.positions import LIVE
 from tests.faults.stage.proxy import Proxy
 from tests.faults.stage.stage import Stage, family_of, is_dead, text_of
 
 _TIMES_ALL_DIE = 5
 _BUSY_PROCESSES = 6
-_ROUTE = route(departures_enriched, load_catalog())
+_ROUTE = route(LIVE, load_catalog())
 
 
 @fault("kill -9 of live at moments of chance.")

@@ -10,27 +10,25 @@ from collections.abc import Sequence
 
 from confluent_kafka import KafkaError, KafkaException, Message
 
-from contracts import topics
 from contracts.definitions.catalog import load_catalog
 from contracts.records.codec import Codec
 from contracts.records.dead_letter_headers import ERRORS
 from contracts.servers.registry import Registry
 from tests.faults.fault import Shown, fault
-from tests.faults.stage.load import departures
-from tests.faults.stage.positions import PIPELINE
+from tests.faults.stage.load import CLAIMED, ODD_SHARES, PIPELINE, events
+from tests.faults.stage.load import RAW as _RAW
 from tests.faults.stage.stage import Stage
-from tests.fuzz.records import DIFFERENT, odd_records
+from tests.fuzz.records import DIFFERENT, ids, odd_records
 from tests.raw_records import RawRecord, Refusal, send_raw
 from tests.system.verify import header, records
 
-_RAW = topics.FLIGHTS_DEPARTED.name
+IDS = ids(*CLAIMED)
+"""Of records that the odd ones claim to come of."""
 _NOBODYS_ID = 2_000_000_000
 _MAX_BYTES = 1_000_000
 """A little less than Kafka lets a record be by default."""
 
 _A_STRIKE = 25_000
-ODD_SHARES = {_RAW: 0.5, "flights.cancelled.v1": 0.2, "weather.observed.v1": 0.2, "flights.arrived.v1": 0.1}
-"""How many of the odd records go to each topic where producers send."""
 MORE_MEMORY = 1.5
 """Than under ordinary load, at most."""
 _LARGEST_BATCH = 1_048_588
@@ -84,7 +82,9 @@ def send_odd(stage: Stage, topic: str, count: int, chance: random.Random) -> tup
     with Registry(settings.registry) as registry:
         own = {each.id: each.schema for each in registry.versions(catalog.topic(topic).subject)}
         others = [registry.latest(other.subject).id for other in catalog.topics.values() if other.name != topic]
-    records = odd_records(own, others, _LARGEST_BATCH, chance.getrandbits(32), min(count, DIFFERENT))
+    records = odd_records(
+        own, others, _LARGEST_BATCH, chance.getrandbits(32), (IDS, PIPELINE.encode()), min(count, DIFFERENT)
+    )
     by_partition: dict[int, list[RawRecord]] = {}
     for record in itertools.islice(records, count):
         by_partition.setdefault(chance.randrange(catalog.topic(topic).partitions), []).append(record)
@@ -108,7 +108,7 @@ def _kinds(stage: Stage, chance: random.Random) -> dict[str, bytes | None]:
         nested = registry.register("nested-value", _nested_schema(100))
         codec = Codec({schema_id: load_catalog().schema(_RAW)}.__getitem__)
     prefix = schema_id.to_bytes(5, "big")
-    whole = codec.encode(schema_id, vars(next(departures())))
+    whole = codec.encode(schema_id, vars(next(events())))
     return {
         "tombstone": None,
         "empty": b"",
@@ -122,7 +122,7 @@ def _kinds(stage: Stage, chance: random.Random) -> dict[str, bytes | None]:
         "a string of 2 GiB, it says": prefix + b"\xfe\xff\xff\xff\x0f" + b"x" * 20,
         "a string that is no UTF-8": whole[:6] + b"\xff\xfe" + whole[8:],
         "nested a hundred deep": nested.to_bytes(5, "big") + b"\x02x",
-        "text": b'{"flight_id": "not Avro"}',
+        "text": b'{"parcel_id": "not Avro"}',
     }
 
 

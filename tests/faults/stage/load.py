@@ -29,6 +29,16 @@ from services.departures.event import event_of
 from services.nycflights.tables import read_table
 from tests.faults.stage.ledger import LedgerWriter
 
+RAW, ENRICHED = topics.FLIGHTS_DEPARTED.name, topics.FLIGHTS_DEPARTED_ENRICHED.name
+TABLE = "flights_departed_enriched"
+PIPELINE = "departures_enriched"
+MORE_PIPELINES = ("long_haul_departures", "airports_served")
+"""Those that run beside it, where one process may run several."""
+ODD_SHARES = {RAW: 0.5, "flights.cancelled.v1": 0.2, "weather.observed.v1": 0.2, "flights.arrived.v1": 0.1}
+"""How many of the odd records go to each topic where producers send."""
+CLAIMED = (RAW, ENRICHED, "weather.observed.v1")
+"""Topics whose records the odd ones claim to come of."""
+
 FLIGHTS = 20_000
 """How many rows of the data set are sent, again and again: some three weeks."""
 
@@ -46,7 +56,7 @@ def of_a_ledger(event_id: str) -> bool:
     return _EVENT_ID.fullmatch(event_id) is not None
 
 
-def departures() -> Iterator[FlightDeparted]:
+def events() -> Iterator[FlightDeparted]:
     """Every departed flight among the first rows."""
     for row in itertools.islice(read_table("flights"), FLIGHTS):
         event = event_of(row)
@@ -57,7 +67,7 @@ def departures() -> Iterator[FlightDeparted]:
 def send(settings: Settings, ledger: Path, rate: float, stopping: threading.Event) -> None:
     """Publish at `rate` events per second until `stopping`. What a full queue has held up is sent as soon as it goes on."""
     written, name = LedgerWriter(ledger), ledger.stem
-    events = itertools.cycle(list(departures()))
+    sending = itertools.cycle(list(events()))
 
     def delivered(event_id: str, outcome: Delivered | DeliveryError) -> None:
         if isinstance(outcome, Delivered):
@@ -72,7 +82,7 @@ def send(settings: Settings, ledger: Path, rate: float, stopping: threading.Even
         began, sent = time.monotonic(), 0
         while not stopping.wait(_STEP_SECONDS):
             while sent < (time.monotonic() - began) * rate and not stopping.is_set():
-                event = next(events)
+                event = next(sending)
                 event_id = f"{event.flight_id}#{name}-{sent}"
                 written.attempted(event_id)
                 publisher.publish(

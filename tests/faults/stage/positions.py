@@ -16,16 +16,17 @@ from deploy.local.servers.stack import LocalStack
 from services.audit.errors import CouldNotAudit
 from services.audit.sources.broker import Broker
 from services.audit.sources.lake_table import LakeTable
-from spark.pipelines.departures_enriched import departures_enriched
+from spark.pipelines import load
 from spark.queries.live import checkpoint_folder
 from spark.sinks.kafka.transaction import committed_offsets
 from spark.sources.checkpoint_offsets import CheckpointOffsets
+from tests.faults.stage.load import PIPELINE, TABLE
 
 Offsets = Mapping[int, int]
-PIPELINE = departures_enriched.name
-SOURCE, TARGET = departures_enriched.source, departures_enriched.target
+LIVE = load(PIPELINE)
+"""The pipeline whose hops are watched."""
+SOURCE, TARGET = LIVE.source, LIVE.target
 _LIVE_CHECKPOINTS = checkpoint_folder(PIPELINE, TARGET)
-TABLE = "flights_departed_enriched"
 
 
 class Positions:

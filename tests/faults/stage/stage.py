@@ -32,7 +32,8 @@ from spark.runtime.mode import Mode
 from tests.alerting.endpoint import Endpoint
 from tests.faults.stage.disk import mount, unmount
 from tests.faults.stage.ledger import Ledger
-from tests.faults.stage.positions import PIPELINE, Positions
+from tests.faults.stage.load import PIPELINE
+from tests.faults.stage.positions import Positions
 from tests.faults.stage.proxy import Proxy
 
 RATE = 100.0

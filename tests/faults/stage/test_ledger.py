@@ -11,10 +11,10 @@ def test_what_was_attempted_and_never_acknowledged_is_in_doubt(tmp_path: Path) -
     writer, ledger = LedgerWriter(tmp_path / "load1.ledger"), Ledger(tmp_path)
     writer.attempted("UA1#load1-0")
     writer.attempted("UA1#load1-1")
-    writer.acknowledged("UA1#load1-0", "flights/0/7")
+    writer.acknowledged("UA1#load1-0", "parcels/0/7")
     ledger.renew()
-    assert (ledger.acknowledged, ledger.in_doubt()) == ({"UA1#load1-0": "flights/0/7"}, 1)
-    writer.acknowledged("UA1#load1-1", "flights/0/8")
+    assert (ledger.acknowledged, ledger.in_doubt()) == ({"UA1#load1-0": "parcels/0/7"}, 1)
+    writer.acknowledged("UA1#load1-1", "parcels/0/8")
     ledger.renew()
     assert ledger.in_doubt() == 0
 

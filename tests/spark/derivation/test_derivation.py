@@ -11,7 +11,6 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
-from contracts import topics
 from contracts.definitions.catalog import Catalog
 from spark.derivation.derivation import Derivation, derived
 from spark.derivation.faults import Fault, faults, set_aside
@@ -19,82 +18,81 @@ from spark.derivation.fitness import check
 from spark.lookups.dimensions import stamped_versions
 from spark.lookups.join import look_up, sides
 from spark.pipeline import Lookup, Pipeline, pipeline
-from spark.pipelines.departures_enriched import LOOKUPS, departures_enriched
 from spark.queries.repair import fields_again
 from spark.records.decode import events
 from spark.records.schemas import WriterSchemas
 from spark.records.wire import wire_value
 from spark.runtime.errors import PipelineUnfit
 from spark.runtime.internals.plans import NotRowByRow, carrying, unchanged, used
-from tests.spark.examples import DEPARTED, ENRICHED, SCHEMA, a_departure, body, framed, raw_frame
+from tests.sample import topics
+from tests.sample.pipelines.dispatches_enriched import LOOKUPS, dispatches_enriched
+from tests.spark.examples import DISPATCHED, ENRICHED, SCHEMA, a_dispatch, body, framed, raw_frame
 from tests.spark.lookups.test_enrich import held
 
-LONG_HAUL = "flights.departed.longhaul.v1"
+HEAVY = "parcels.dispatched.heavy.v1"
 Function = Callable[[DataFrame], DataFrame]
 
 
 def made_by(function: Function) -> Pipeline:
-    return Pipeline("mine", departures_enriched.source, departures_enriched.target, LOOKUPS, function)
+    return Pipeline("mine", dispatches_enriched.source, dispatches_enriched.target, LOOKUPS, function)
 
 
 def looked_up(spark: SparkSession, catalog: Catalog) -> DataFrame:
-    raw = raw_frame(spark, framed(7, body(a_departure())), b"no event")
-    decoded = events(raw, WriterSchemas(f"{DEPARTED}-value", SCHEMA, {7: SCHEMA}))
+    raw = raw_frame(spark, framed(7, body(a_dispatch())), b"no event")
+    decoded = events(raw, WriterSchemas(f"{DISPATCHED}-value", SCHEMA, {7: SCHEMA}))
     return look_up(decoded, LOOKUPS, sides(LOOKUPS, held(spark, catalog)))
 
 
-def every_field(departures: DataFrame) -> DataFrame:
-    return departures.select(departures.columns)
+def every_field(dispatches: DataFrame) -> DataFrame:
+    return dispatches.select(dispatches.columns)
 
 
-def louder(departures: DataFrame) -> DataFrame:
-    louder = departures.alias("d").select("d.*", F.upper("airline_name").alias("loud"))
-    return louder.drop("airline_name").withColumnRenamed("loud", "airline_name")
+def louder(dispatches: DataFrame) -> DataFrame:
+    louder = dispatches.alias("d").select("d.*", F.upper("courier_name").alias("loud"))
+    return louder.drop("courier_name").withColumnRenamed("loud", "courier_name")
 
 
-def cast_to_what_it_is(departures: DataFrame) -> DataFrame:
+def cast_to_what_it_is(dispatches: DataFrame) -> DataFrame:
     """Of which nothing is left in Spark's optimised plan, as of an alias."""
-    return departures.withColumns(
-        {"plane_seats": F.col("plane_seats").cast("int"), "plane_model": F.col("plane_model")}
-    )
+    return dispatches.withColumns({"van_seats": F.col("van_seats").cast("int"), "van_model": F.col("van_model")})
 
 
-def filled(departures: DataFrame) -> DataFrame:
+def filled(dispatches: DataFrame) -> DataFrame:
     """Which would fill in the platform's columns as well, if it got them."""
-    return departures.withColumns({name: F.coalesce(name, F.lit("none")) for name in ("airline_name", "origin_name")})
+    return dispatches.withColumns({name: F.coalesce(name, F.lit("none")) for name in ("courier_name", "origin_name")})
 
 
 def test_what_the_pipelines_here_make_is_what_their_contracts_say(spark: SparkSession, catalog: Catalog) -> None:
-    check(spark, departures_enriched, catalog)
+    check(spark, dispatches_enriched, catalog)
 
 
-@pytest.mark.parametrize("function", [lambda departures: departures, every_field, louder, filled])
+@pytest.mark.parametrize("function", [lambda dispatches: dispatches, every_field, louder, filled])
 def test_the_platforms_columns_come_out_whatever_the_function_chooses(
     spark: SparkSession, catalog: Catalog, function: Function
 ) -> None:
     check(spark, made_by(function), catalog)
     found = derived(made_by(function), looked_up(spark, catalog)).orderBy("__record.offset").collect()
-    assert [(row["flight_id"] is None, row["__record"].offset, row["__reason"]) for row in found] == [
+    assert [(row["parcel_id"] is None, row["__record"].offset, row["__reason"]) for row in found] == [
         (False, 0, None),
         (True, 1, "WrongMagic"),
     ]
     assert found[0].unmatched == []
-    assert found[0].airline_name == ("UNITED AIR LINES INC." if function is louder else "United Air Lines Inc.")
+    assert found[0].courier_name == ("UMBER COURIERS LTD." if function is louder else "Umber Couriers Ltd.")
 
 
-def wasteful(departures: DataFrame) -> DataFrame:
+def wasteful(dispatches: DataFrame) -> DataFrame:
     """One column that no contract has, and one that takes the place of another."""
-    return louder(departures.withColumn("quiet", F.lower("origin_name")))
+    return louder(dispatches.withColumn("quiet", F.lower("origin_name")))
 
 
 @pytest.mark.parametrize(
     ("function", "changed", "needed"),
     [
         (every_field, set(), set()),
-        (louder, {"airline_name"}, {"airline_name"}),
-        (wasteful, {"airline_name"}, {"airline_name"}),
-        (cast_to_what_it_is, {"plane_seats", "plane_model"}, {"plane_seats", "plane_model"}),
-        (filled, {"airline_name", "origin_name"}, {"airline_name", "origin_name"}),
+        (louder, {"courier_name"}, {"courier_name"}),
+        (wasteful, {"courier_name"}, {"courier_name"}),
+        (cast_to_what_it_is, {"van_seats", "van_model"}, {"van_seats", "van_model"}),
+        (filled, {"courier_name", "origin_name"}, {"courier_name", "origin_name"}),
     ],
 )
 def test_what_a_function_leaves_as_it_is_and_what_it_needs_is_known(
@@ -110,9 +108,9 @@ def test_the_value_is_that_of_the_row_that_the_function_makes(
     spark: SparkSession, catalog: Catalog, function: Function
 ) -> None:
     schema, dimensions = catalog.schema(ENRICHED), held(spark, catalog)
-    departures = [a_departure(), a_departure(carrier="ZZ", tail_number=None)]
-    raw = raw_frame(spark, *[framed(7, body(departure)) for departure in departures])
-    schemas = WriterSchemas(f"{DEPARTED}-value", SCHEMA, {7: SCHEMA})
+    dispatches = [a_dispatch(), a_dispatch(courier="ZZ", van_id=None)]
+    raw = raw_frame(spark, *[framed(7, body(dispatch)) for dispatch in dispatches])
+    schemas = WriterSchemas(f"{DISPATCHED}-value", SCHEMA, {7: SCHEMA})
     derivation = Derivation(spark, made_by(function), catalog, 300)
     rows = derivation.to_rows(schemas, derivation.sides(dimensions), dimensions)(raw).orderBy("offset")
     whole = derived(made_by(function), look_up(events(raw, schemas), LOOKUPS, sides(LOOKUPS, dimensions))).withColumns(
@@ -123,18 +121,18 @@ def test_the_value_is_that_of_the_row_that_the_function_makes(
     assert rows.select(read).collect() == spark.createDataFrame(expected).select(read).collect()
 
 
-def with_filters(departures: DataFrame) -> DataFrame:
-    far = departures.where("distance_miles >= 2000").withColumn("hours", F.col("distance_miles") / 500)
+def with_filters(dispatches: DataFrame) -> DataFrame:
+    far = dispatches.where("weight_grams >= 2000").withColumn("hours", F.col("weight_grams") / 500)
     return far.where(F.col("hours") < 5).drop("hours")
 
 
 def test_a_filter_takes_good_records_away_and_never_a_bad_one(spark: SparkSession, catalog: Catalog) -> None:
-    mine = Pipeline("mine", DEPARTED, LONG_HAUL, (), with_filters)
+    mine = Pipeline("mine", DISPATCHED, HEAVY, (), with_filters)
     checked = check(spark, mine, catalog)
-    assert checked.used == {"distance_miles"}
-    departures = [a_departure(distance_miles=miles) for miles in (1999, 2000, 2499, 2500)]
-    raw = raw_frame(spark, *[framed(7, body(departure)) for departure in departures], b"no event")
-    decoded = look_up(events(raw, WriterSchemas(f"{DEPARTED}-value", SCHEMA, {7: SCHEMA})), (), ())
+    assert checked.used == {"weight_grams"}
+    dispatches = [a_dispatch(weight_grams=grams) for grams in (1999, 2000, 2499, 2500)]
+    raw = raw_frame(spark, *[framed(7, body(dispatch)) for dispatch in dispatches], b"no event")
+    decoded = look_up(events(raw, WriterSchemas(f"{DISPATCHED}-value", SCHEMA, {7: SCHEMA})), (), ())
     found = derived(mine, decoded).orderBy("__record.offset").collect()
     assert [(row["__record"].offset, row["__reason"]) for row in found] == [(1, None), (2, None), (4, "WrongMagic")]
 
@@ -147,7 +145,7 @@ def test_a_condition_that_is_a_field_itself_is_used(spark: SparkSession, catalog
 def test_a_step_that_is_no_projection_carries_nothing(spark: SparkSession, catalog: Catalog) -> None:
     before = looked_up(spark, catalog)
     with pytest.raises(NotRowByRow, match="Aggregate"):
-        carrying(before.groupBy("flight_id").count(), before, before)
+        carrying(before.groupBy("parcel_id").count(), before, before)
 
 
 def in_python(name):  # type: ignore[no-untyped-def]  # Spark would take types for those of a pandas function
@@ -158,56 +156,56 @@ def in_python(name):  # type: ignore[no-untyped-def]  # Spark would take types f
     ("function", "why"),
     [
         (
-            lambda departures: departures.withColumn("x", F.col("distanze")),
+            lambda dispatches: dispatches.withColumn("x", F.col("distanze")),
             "fails with the fields that it gets: AnalysisEx",
         ),
-        (lambda departures: departures.columns, r"returns \['flight_id', .*, and not a frame"),
+        (lambda dispatches: dispatches.columns, r"returns \['parcel_id', .*, and not a frame"),
         (
-            lambda departures: departures.drop("carrier"),
-            "mine makes no carrier, which flights.departed.enriched.v1 has",
+            lambda dispatches: dispatches.drop("courier"),
+            "mine makes no courier, which parcels.dispatched.enriched.v1 has",
         ),
-        (lambda departures: departures.withColumn("plane_seats", F.lit("many")), "makes plane_seats a string, in"),
+        (lambda dispatches: dispatches.withColumn("van_seats", F.lit("many")), "makes van_seats a string, in"),
         (
-            lambda departures: departures.withColumn("distance_miles", F.abs("distance_miles")),
-            "changes distance_miles: an event",
+            lambda dispatches: dispatches.withColumn("weight_grams", F.abs("weight_grams")),
+            "changes weight_grams: an event",
         ),
         (
-            lambda departures: departures.withColumn("unmatched", F.array()),
+            lambda dispatches: dispatches.withColumn("unmatched", F.array()),
             "has a column unmatched, and such names are the platform's",
         ),
         (
-            lambda departures: departures.select("*", F.lit(1).alias("origin")),
+            lambda dispatches: dispatches.select("*", F.lit(1).alias("origin")),
             "makes origin twice",
         ),
         (
-            lambda departures: departures.where("distance_miles > 2000"),
-            "leaves records out, and the contract of flights.departed.enriched.v1 promises one for each",
+            lambda dispatches: dispatches.where("weight_grams > 2000"),
+            "leaves records out, and the contract of parcels.dispatched.enriched.v1 promises one for each",
         ),
-        (lambda departures: departures.distinct(), "needs more than one row, Deduplicate"),
-        (lambda departures: departures.orderBy("carrier"), "needs more than one row, Sort"),
-        (lambda departures: departures.limit(3), "needs more than one row, GlobalLimit"),
-        (lambda departures: departures.join(departures.sparkSession.range(1)), "needs more than one row, Join"),
-        (lambda departures: departures.withColumn("x", F.explode(F.array("carrier"))), "makes several records of one"),
+        (lambda dispatches: dispatches.distinct(), "needs more than one row, Deduplicate"),
+        (lambda dispatches: dispatches.orderBy("courier"), "needs more than one row, Sort"),
+        (lambda dispatches: dispatches.limit(3), "needs more than one row, GlobalLimit"),
+        (lambda dispatches: dispatches.join(dispatches.sparkSession.range(1)), "needs more than one row, Join"),
+        (lambda dispatches: dispatches.withColumn("x", F.explode(F.array("courier"))), "makes several records of one"),
         (
-            lambda departures: departures.withColumn("x", F.max("distance_miles").over(Window.partitionBy("carrier"))),
+            lambda dispatches: dispatches.withColumn("x", F.max("weight_grams").over(Window.partitionBy("courier"))),
             "needs more than one row",
         ),
-        (lambda departures: departures.sparkSession.range(1), "needs more than one row, Range"),
+        (lambda dispatches: dispatches.sparkSession.range(1), "needs more than one row, Range"),
         (
-            lambda departures: departures.withColumn("airline_name", F.udf(in_python, "string")("carrier")),
+            lambda dispatches: dispatches.withColumn("courier_name", F.udf(in_python, "string")("courier")),
             "calls a Python function",
         ),
-        (lambda departures: departures.withColumn("x", F.rand()), "is another value each time"),
+        (lambda dispatches: dispatches.withColumn("x", F.rand()), "is another value each time"),
         (
-            lambda departures: departures.withColumn("x", F.when(F.col("carrier") == "", F.raise_error(F.lit("")))),
+            lambda dispatches: dispatches.withColumn("x", F.when(F.col("courier") == "", F.raise_error(F.lit("")))),
             "stops the pipeline at a record, for good",
         ),
         (
-            lambda departures: departures.withColumn("x", F.assert_true(F.col("carrier") != "")),
+            lambda dispatches: dispatches.withColumn("x", F.assert_true(F.col("courier") != "")),
             "stops the pipeline at a record, for good",
         ),
-        (lambda departures: departures.withColumn("x", F.year(F.current_timestamp())), "is another value each time"),
-        (lambda departures: departures.withColumn("x", F.current_date()), "is another value each time"),
+        (lambda dispatches: dispatches.withColumn("x", F.year(F.current_timestamp())), "is another value each time"),
+        (lambda dispatches: dispatches.withColumn("x", F.current_date()), "is another value each time"),
     ],
     ids=range(21),
 )
@@ -236,10 +234,10 @@ def test_a_record_with_a_fault_of_what_is_computed_is_a_bad_one(spark: SparkSess
 
 
 def test_what_is_computed_is_looked_at_where_its_contract_asks_for_it(spark: SparkSession, catalog: Catalog) -> None:
-    assert faults(departures_enriched, catalog, [*_fields(catalog)]) == []
-    (too_long,) = faults(departures_enriched, catalog, _fields(catalog) - {"plane_model", "airline_name"})
+    assert faults(dispatches_enriched, catalog, [*_fields(catalog)]) == []
+    (too_long,) = faults(dispatches_enriched, catalog, _fields(catalog) - {"van_model", "courier_name"})
     names = spark.createDataFrame(
-        [("x" * 16_384, None), ("x" * 16_384, "y"), (None, None)], "plane_model string, airline_name string"
+        [("x" * 16_384, None), ("x" * 16_384, "y"), (None, None)], "van_model string, courier_name string"
     )
     assert [tuple(row) for row in names.select(too_long.is_so, too_long.error).collect()] == [
         (False, "the pipeline computes texts of 16384 bytes, at most 16384 fit"),
@@ -255,43 +253,41 @@ def _fields(catalog: Catalog) -> set[str]:
 @pytest.mark.parametrize(
     ("lookup", "why"),
     [
-        (Lookup("mine", "airlines", "carrier", {"x": "nome"}), "lookup mine: airlines has no column nome"),
-        (Lookup("mine", "airlines", "carrier", {"origin": "name"}), "origin is filled in already"),
-        (Lookup("mine", "airlines", "carrier", {"airline_name": "name"}), "airline_name is filled in already"),
+        (Lookup("mine", "couriers", "courier", {"x": "nome"}), "lookup mine: couriers has no column nome"),
+        (Lookup("mine", "couriers", "courier", {"origin": "name"}), "origin is filled in already"),
+        (Lookup("mine", "couriers", "courier", {"courier_name": "name"}), "courier_name is filled in already"),
         (
-            Lookup("mine", "airlines", "flight_number", {"x": "name"}),
-            "flight_number is int, the key column carrier of airlines is string",
+            Lookup("mine", "couriers", "parcel_number", {"x": "name"}),
+            "parcel_number is int, the key column courier of couriers is string",
         ),
-        (Lookup("mine", "airlines", "caria", {"x": "name"}), "flights.departed.v1 has no field caria"),
-        (Lookup("planes", "airlines", "carrier", {"x": "name"}), "its name is not one of its own"),
-        (Lookup("it's", "airlines", "carrier", {"x": "name"}), "its name is not one of its own"),
+        (Lookup("mine", "couriers", "caria", {"x": "name"}), "parcels.dispatched.v1 has no field caria"),
+        (Lookup("vans", "couriers", "courier", {"x": "name"}), "its name is not one of its own"),
+        (Lookup("it's", "couriers", "courier", {"x": "name"}), "its name is not one of its own"),
     ],
     ids=range(7),
 )
 def test_a_lookup_that_cannot_be_joined_is_refused(
     spark: SparkSession, catalog: Catalog, lookup: Lookup, why: str
 ) -> None:
-    mine = Pipeline("mine", departures_enriched.source, departures_enriched.target, (*LOOKUPS, lookup), every_field)
+    mine = Pipeline("mine", dispatches_enriched.source, dispatches_enriched.target, (*LOOKUPS, lookup), every_field)
     with pytest.raises(PipelineUnfit, match=why):
         check(spark, mine, catalog)
 
 
 def test_what_a_repair_cannot_make_again_is_refused(spark: SparkSession, catalog: Catalog) -> None:
-    given = check(spark, departures_enriched, catalog).given
-    again = fields_again(departures_enriched, catalog, given, [])
-    assert (again["carrier"], set(again.values())) == (None, {None})
-    other = Pipeline("mine", departures_enriched.source, "flights.cancelled.v1", LOOKUPS, every_field)
-    of_the_other = fields_again(replace(other, lookups=()), catalog, given, ["carrier"])
-    assert of_the_other["departed_at"] == given.schema["departed_at"].dataType
-    with pytest.raises(
-        PipelineUnfit, match=r"mine needs departure_delay_minutes, which flights\.cancelled\.v1 does not have"
-    ):
-        fields_again(other, catalog, given, ["departure_delay_minutes", "plane_seats"])
+    given = check(spark, dispatches_enriched, catalog).given
+    again = fields_again(dispatches_enriched, catalog, given, [])
+    assert (again["courier"], set(again.values())) == (None, {None})
+    other = Pipeline("mine", dispatches_enriched.source, "parcels.lost.v1", LOOKUPS, every_field)
+    of_the_other = fields_again(replace(other, lookups=()), catalog, given, ["courier"])
+    assert of_the_other["dispatched_at"] == given.schema["dispatched_at"].dataType
+    with pytest.raises(PipelineUnfit, match=r"mine needs late_minutes, which parcels\.lost\.v1 does not have"):
+        fields_again(other, catalog, given, ["late_minutes", "van_seats"])
 
 
 def test_the_parameter_is_named_where_its_topic_is() -> None:
-    with pytest.raises(TypeError, match="named takes departures, its pipeline reads flights"):
+    with pytest.raises(TypeError, match="named takes dispatches, its pipeline reads parcels"):
 
-        @pipeline(flights=topics.FLIGHTS_DEPARTED, writes=topics.FLIGHTS_DEPARTED_ENRICHED)
-        def named(departures: DataFrame) -> DataFrame:
-            return departures
+        @pipeline(parcels=topics.PARCELS_DISPATCHED, writes=topics.PARCELS_DISPATCHED_ENRICHED)
+        def named(dispatches: DataFrame) -> DataFrame:
+            return dispatches

@@ -11,8 +11,8 @@ from contracts.definitions.catalog import Catalog
 from spark.lookups.broadcasts import Broadcasts
 from spark.lookups.dimensions import Dimension
 from spark.lookups.join import sides
-from spark.pipelines.departures_enriched import departures_enriched
 from spark.runtime.internals.broadcasts import kept
+from tests.sample.pipelines.dispatches_enriched import dispatches_enriched
 from tests.spark.lookups.test_enrich import dimension
 
 
@@ -40,14 +40,14 @@ def test_a_kept_side_is_computed_once(spark: SparkSession) -> None:
 
 
 def test_sides_are_sent_again_when_a_dimension_was_read_anew(spark: SparkSession, catalog: Catalog) -> None:
-    broadcasts = Broadcasts(departures_enriched.lookups, partial(sides, departures_enriched.lookups))
+    broadcasts = Broadcasts(dispatches_enriched.lookups, partial(sides, dispatches_enriched.lookups))
     held = {
         name: Dimension(0, keyed(dimension(spark, catalog, name), name, catalog), catalog.dimension(name).key)
-        for name in departures_enriched.dimensions
+        for name in dispatches_enriched.dimensions
     }
     first = broadcasts.sides(held)
     assert broadcasts.sides(dict(held)) is first
-    assert broadcasts.sides({**held, "planes": Dimension(1, held["planes"].frame, ("tail_number",))}) is not first
+    assert broadcasts.sides({**held, "vans": Dimension(1, held["vans"].frame, ("van_id",))}) is not first
 
 
 def keyed(frame: DataFrame, name: str, catalog: Catalog) -> DataFrame:

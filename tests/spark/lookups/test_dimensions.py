@@ -9,14 +9,14 @@ from prometheus_client import REGISTRY
 from pyspark.sql import SparkSession
 from structlog.testing import capture_logs
 
-from contracts.definitions.catalog import load_catalog
 from contracts.servers.s3 import s3_client
 from spark.lookups.dimensions import Dimension, Dimensions
 from spark.runtime.errors import DimensionUnreadable
 from spark.runtime.settings import SparkSettings
+from tests import sample
 from tests.spark.live_query import Dimensions as Published
 
-NAME = "airlines"
+NAME = "couriers"
 
 
 class Place:
@@ -62,7 +62,7 @@ def _cut_short(body: bytes) -> bytes:
 
 def _without_keys(body: bytes) -> bytes:
     rows = pq.read_table(pa.BufferReader(body))
-    (key,) = load_catalog().dimension(NAME).key
+    (key,) = sample.catalog().dimension(NAME).key
     keys = pa.nulls(rows.num_rows, rows.schema.field(key).type)
     written = pa.BufferOutputStream()
     pq.write_table(rows.set_column(rows.schema.get_field_index(key), key, keys), written)
@@ -129,5 +129,5 @@ def test_a_table_that_is_removed_stays_in_force_and_one_made_anew_takes_its_plac
 
 def test_one_that_could_never_be_read_has_no_version_to_go_on_with(place: Place) -> None:
     place.remove(place.objects())
-    with pytest.raises(DimensionUnreadable, match="airlines can't be read from s3://.*/airlines: "):
+    with pytest.raises(DimensionUnreadable, match="couriers can't be read from s3://.*/couriers: "):
         place.newest()

@@ -11,18 +11,18 @@ from contracts.definitions.catalog import Catalog
 from spark.derivation.derivation import derived
 from spark.lookups.dimensions import Dimension
 from spark.lookups.join import look_up, sides
-from spark.pipelines.departures_enriched import departures_enriched
 from spark.records.decode import events
 from spark.records.schemas import WriterSchemas
-from tests.spark.examples import DEPARTED, ENRICHED, SCHEMA, a_departure, body, framed, raw_frame
+from tests.sample.pipelines.dispatches_enriched import dispatches_enriched
+from tests.spark.examples import DISPATCHED, ENRICHED, SCHEMA, a_dispatch, body, framed, raw_frame
 
 ROWS: dict[str, list[tuple[Any, ...]]] = {
-    "airlines": [("UA", "United Air Lines Inc.")],
-    "airports": [
-        ("EWR", "Newark Liberty Intl", 40.69, -74.17, 18, "America/New_York"),
-        ("IAH", "George Bush Intercontinental", 29.98, -95.34, 97, None),
+    "couriers": [("UA", "Umber Couriers Ltd.")],
+    "depots": [
+        ("EST", "East Yard", 40.69, -74.17, 18, "America/New_York"),
+        ("IAH", "Ivy Hill", 29.98, -95.34, 97, None),
     ],
-    "planes": [("N14228", 1999, "Fixed wing multi engine", "BOEING", "737-824", 2, 149, "Turbo-fan")],
+    "vans": [("N14228", 1999, "Panel van", "FERROL", "F-824", 2, 149, "diesel")],
 }
 
 
@@ -34,15 +34,15 @@ def dimension(spark: SparkSession, catalog: Catalog, name: str) -> DataFrame:
 def held(spark: SparkSession, catalog: Catalog) -> dict[str, Dimension]:
     return {
         name: Dimension(at, dimension(spark, catalog, name), catalog.dimension(name).key)
-        for at, name in enumerate(departures_enriched.dimensions, 5)
+        for at, name in enumerate(dispatches_enriched.dimensions, 5)
     }
 
 
-def enriched(spark: SparkSession, catalog: Catalog, *departures: dict[str, Any]) -> DataFrame:
-    raw = raw_frame(spark, *[framed(7, body(departure)) for departure in departures])
-    decoded = events(raw, WriterSchemas(f"{DEPARTED}-value", SCHEMA, {7: SCHEMA}))
-    lookups = departures_enriched.lookups
-    return derived(departures_enriched, look_up(decoded, lookups, sides(lookups, held(spark, catalog))))
+def enriched(spark: SparkSession, catalog: Catalog, *dispatches: dict[str, Any]) -> DataFrame:
+    raw = raw_frame(spark, *[framed(7, body(dispatch)) for dispatch in dispatches])
+    decoded = events(raw, WriterSchemas(f"{DISPATCHED}-value", SCHEMA, {7: SCHEMA}))
+    lookups = dispatches_enriched.lookups
+    return derived(dispatches_enriched, look_up(decoded, lookups, sides(lookups, held(spark, catalog))))
 
 
 def rows(frame: DataFrame) -> list[Row]:
@@ -50,7 +50,7 @@ def rows(frame: DataFrame) -> list[Row]:
 
 
 def test_the_result_is_what_the_contract_says(spark: SparkSession, catalog: Catalog) -> None:
-    found = enriched(spark, catalog, a_departure()).drop("__reason", "__error", "__record").schema
+    found = enriched(spark, catalog, a_dispatch()).drop("__reason", "__error", "__record").schema
     contract = spark.range(0).select(from_avro(F.lit(b""), catalog.schema(ENRICHED)).alias("event")).schema["event"]
     assert isinstance(contract.dataType, StructType)
     stamped = ("dimension_versions", "revision")
@@ -60,42 +60,42 @@ def test_the_result_is_what_the_contract_says(spark: SparkSession, catalog: Cata
 
 
 def test_every_lookup_fills_in_its_fields(spark: SparkSession, catalog: Catalog) -> None:
-    (row,) = rows(enriched(spark, catalog, a_departure()))
+    (row,) = rows(enriched(spark, catalog, a_dispatch()))
     assert row.unmatched == []
-    assert (row.airline_name, row.origin_name, row.origin_timezone) == (
-        "United Air Lines Inc.",
-        "Newark Liberty Intl",
+    assert (row.courier_name, row.origin_name, row.origin_timezone) == (
+        "Umber Couriers Ltd.",
+        "East Yard",
         "America/New_York",
     )
-    assert (row.destination_name, row.destination_timezone) == ("George Bush Intercontinental", None)
+    assert (row.destination_name, row.destination_timezone) == ("Ivy Hill", None)
     assert (row.destination_latitude_degrees, row.destination_longitude_degrees) == (29.98, -95.34)
-    assert (row.destination_altitude_feet, row.plane_built_year, row.plane_manufacturer) == (97, 1999, "BOEING")
-    assert (row.plane_model, row.plane_engines, row.plane_seats, row.plane_engine_type) == (
-        "737-824",
+    assert (row.destination_altitude_feet, row.van_built_year, row.van_manufacturer) == (97, 1999, "FERROL")
+    assert (row.van_model, row.van_engines, row.van_seats, row.van_engine_type) == (
+        "F-824",
         2,
         149,
-        "Turbo-fan",
+        "diesel",
     )
 
 
 def test_lookups_without_a_row_are_named_in_order(spark: SparkSession, catalog: Catalog) -> None:
-    departures = [
-        a_departure(tail_number="N0"),
-        a_departure(tail_number=None),
-        a_departure(destination="BQN"),
-        a_departure(carrier="ZZ", origin="ZZZ", destination="BQN", tail_number="N0"),
+    dispatches = [
+        a_dispatch(van_id="N0"),
+        a_dispatch(van_id=None),
+        a_dispatch(destination="BQN"),
+        a_dispatch(courier="ZZ", origin="ZZZ", destination="BQN", van_id="N0"),
     ]
-    found = rows(enriched(spark, catalog, *departures))
+    found = rows(enriched(spark, catalog, *dispatches))
     assert [row.unmatched for row in found] == [
-        ["planes"],
-        ["planes"],
-        ["airports.destination"],
-        ["airlines", "airports.origin", "airports.destination", "planes"],
+        ["vans"],
+        ["vans"],
+        ["depots.destination"],
+        ["couriers", "depots.origin", "depots.destination", "vans"],
     ]
-    assert [row.plane_model for row in found] == [None, None, "737-824", None]
+    assert [row.van_model for row in found] == [None, None, "F-824", None]
 
 
 def test_as_many_rows_come_out_as_go_in(spark: SparkSession, catalog: Catalog) -> None:
-    departures = [a_departure(carrier=carrier) for carrier in ("UA", "UA", "ZZ", "UA")]
-    found = rows(enriched(spark, catalog, *departures))
+    dispatches = [a_dispatch(courier=courier) for courier in ("UA", "UA", "ZZ", "UA")]
+    found = rows(enriched(spark, catalog, *dispatches))
     assert [row["__record"].offset for row in found] == [0, 1, 2, 3]

@@ -17,19 +17,19 @@ from contracts.records.wire import FRAME_BYTES
 from spark.lookups.dimensions import stamped_versions
 from spark.lookups.enriched_value import EnrichedValue
 from spark.lookups.join import look_up, sides
-from spark.pipelines.departures_enriched import LOOKUPS
 from spark.records.decode import decode
 from spark.records.schemas import WriterSchemas
 from spark.records.wire import wire_value
-from tests.spark.examples import DEPARTED, ENRICHED, SCHEMA, a_departure, body, framed, raw_frame
+from tests.sample.pipelines.dispatches_enriched import LOOKUPS
+from tests.spark.examples import DISPATCHED, ENRICHED, SCHEMA, a_dispatch, body, framed, raw_frame
 from tests.spark.lookups.test_enrich import held
 
 ID = 300
 
-DEPARTURES = (
-    a_departure(),
-    a_departure(tail_number=None),
-    a_departure(carrier="XX", origin="XXX", destination="XXX", tail_number="XXX"),
+DISPATCHES = (
+    a_dispatch(),
+    a_dispatch(van_id=None),
+    a_dispatch(courier="XX", origin="XXX", destination="XXX", van_id="XXX"),
 )
 """All lookups have a row; one has none; none has."""
 
@@ -49,35 +49,35 @@ def test_it_is_the_value_of_the_whole_row(spark: SparkSession, catalog: Catalog,
         # As after many versions: runs of one field, lookups in several runs, the stamp between them, a named type in two of them.
         whole["fields"].sort(key=lambda field: field["name"][::-1])
         fields = {field["name"]: field for field in whole["fields"]}
-        symbols = sorted({departure[end] for departure in DEPARTURES for end in ("origin", "destination")})
-        airport = {"type": "enum", "name": "Airport", "symbols": symbols}
-        fields["origin"]["type"], fields["destination"]["type"] = airport, "Airport"
+        symbols = sorted({dispatch[end] for dispatch in DISPATCHES for end in ("origin", "destination")})
+        depot = {"type": "enum", "name": "Depot", "symbols": symbols}
+        fields["origin"]["type"], fields["destination"]["type"] = depot, "Depot"
     schema = json.dumps(whole)
     dimensions = held(spark, catalog)
-    raw = raw_frame(spark, *[framed(7, body(departure)) for departure in DEPARTURES])
-    departures = decode(raw, WriterSchemas(f"{DEPARTED}-value", SCHEMA, {7: SCHEMA})).select("event.*")
+    raw = raw_frame(spark, *[framed(7, body(dispatch)) for dispatch in DISPATCHES])
+    dispatches = decode(raw, WriterSchemas(f"{DISPATCHED}-value", SCHEMA, {7: SCHEMA})).select("event.*")
 
-    rows = look_up(departures, LOOKUPS, sides(LOOKUPS, dimensions)).withColumns(
+    rows = look_up(dispatches, LOOKUPS, sides(LOOKUPS, dimensions)).withColumns(
         {"dimension_versions": stamped_versions(dimensions), "revision": F.lit(0)}
     )
     expected = events(rows, wire_value(schema, ID), schema)
     assert [event.unmatched for event in expected] == [
         [],
-        ["planes"],
-        ["airlines", "airports.origin", "airports.destination", "planes"],
+        ["vans"],
+        ["couriers", "depots.origin", "depots.destination", "vans"],
     ]
     names = set(rows.columns)
     # What a pipeline computes with is there as it is; what it changes is encoded row by row.
-    for unchanged, used in ((names, ()), (names, {"origin_name"}), (names - {"plane_model"}, {"plane_model"})):
+    for unchanged, used in ((names, ()), (names, {"origin_name"}), (names - {"van_model"}, {"van_model"})):
         value = EnrichedValue(schema, ID, LOOKUPS, unchanged, used)
-        joined = look_up(departures, LOOKUPS, value.sides(dimensions))
+        joined = look_up(dispatches, LOOKUPS, value.sides(dimensions))
         assert events(joined, value.column(dimensions), schema) == expected
 
 
 def test_a_field_that_a_lookup_fills_in_must_be_nullable(catalog: Catalog) -> None:
     schema = json.loads(catalog.schema(ENRICHED))
-    (seats,) = [field for field in schema["fields"] if field["name"] == "plane_seats"]
+    (seats,) = [field for field in schema["fields"] if field["name"] == "van_seats"]
     seats["type"] = seats.pop("type")[1]
     del seats["default"]
-    with pytest.raises(ContractError, match="plane_seats, .*finds no row leaves them null"):
+    with pytest.raises(ContractError, match="van_seats, .*finds no row leaves them null"):
         EnrichedValue(json.dumps(schema), ID, LOOKUPS, [name for lookup in LOOKUPS for name in lookup.fields], ())

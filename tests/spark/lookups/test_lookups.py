@@ -27,19 +27,19 @@ from spark.lookups.dimensions import Dimension
 from spark.lookups.join import look_up, sides
 from spark.lookups.lookup import Lookup
 from spark.pipeline import Pipeline
-from spark.pipelines.departures_enriched import LOOKUPS, departures_enriched
 from spark.queries.repair import fields_again
 from spark.runtime.errors import PipelineUnfit
 from spark.runtime.internals.prepared import Prepared
 from spark.runtime.settings import SparkSettings
+from tests.sample.pipelines.dispatches_enriched import LOOKUPS, dispatches_enriched
 from tests.spark.derivation.test_derivation import every_field
-from tests.spark.examples import DEPARTED, Topics, a_departure, body, framed
+from tests.spark.examples import DISPATCHED, Topics, a_dispatch, body, framed
 from tests.spark.live_query import Dimensions, events, running, wait_for
 from tests.spark.queries import test_real_time
 from tests.spark.runtime.internals.test_prepared import told
 
-WEATHER = Lookup("weather", "weather", ("origin", "hour"), {"wind": "wind", "rain": "rain"})
-"""By the key (airport, hour) of a dimension."""
+READINGS = Lookup("readings", "readings", ("origin", "hour"), {"wind": "wind", "rain": "rain"})
+"""By the key (depot, hour) of a dimension."""
 
 KINDS: dict[str, tuple[pa.DataType, Sequence[Any]]] = {
     "string": (pa.string(), ("", "a", "b")),
@@ -66,18 +66,18 @@ def some_events(spark: SparkSession, kinds: Mapping[str, str], *rows: Sequence[A
     return spark.createDataFrame(spark.sparkContext.parallelize(list(rows), partitions), schema)
 
 
-def weather(spark: SparkSession) -> Mapping[str, Dimension]:
-    rows = ("EWR", 5, 12.0, True), ("EWR", 6, None, None), ("JFK", 5, 3.5, False)
-    kinds = {"airport": "string", "hour": "int", "wind": "double", "rain": "boolean"}
-    return {"weather": a_dimension(spark, kinds, ("airport", "hour"), *rows)}
+def readings(spark: SparkSession) -> Mapping[str, Dimension]:
+    rows = ("EST", 5, 12.0, True), ("EST", 6, None, None), ("NTH", 5, 3.5, False)
+    kinds = {"depot": "string", "hour": "int", "wind": "double", "rain": "boolean"}
+    return {"readings": a_dimension(spark, kinds, ("depot", "hour"), *rows)}
 
 
-DEPARTURES = ("EWR", 5), ("EWR", 6), ("JFK", 5), ("JFK", 6), ("LGA", 5), ("EWR", None), (None, 5), (None, None)
+DISPATCHES = ("EST", 5), ("EST", 6), ("NTH", 5), ("NTH", 6), ("STH", 5), ("EST", None), (None, 5), (None, None)
 FOUND = [
     (12.0, True, []),
     (None, None, []),  # found, and what it fills in is null there
     (3.5, False, []),
-    *[(None, None, ["weather"])] * 5,
+    *[(None, None, ["readings"])] * 5,
 ]
 
 
@@ -86,25 +86,25 @@ def found(frame: DataFrame) -> list[tuple[Any, ...]]:
 
 
 def test_a_row_is_found_by_all_fields_and_by_no_null(spark: SparkSession) -> None:
-    departures = some_events(spark, {"origin": "string", "hour": "int"}, *DEPARTURES)
-    joined = look_up(departures, [WEATHER], sides([WEATHER], weather(spark)))
+    dispatches = some_events(spark, {"origin": "string", "hour": "int"}, *DISPATCHES)
+    joined = look_up(dispatches, [READINGS], sides([READINGS], readings(spark)))
     assert joined.columns == ["origin", "hour", "wind", "rain", "unmatched"]
     assert found(joined) == FOUND
 
 
 def test_a_kept_side_is_used_again_in_a_plan_that_is_made_once(spark: SparkSession) -> None:
-    dimensions = weather(spark)
-    broadcasts = Broadcasts([WEATHER], partial(sides, [WEATHER]))
+    dimensions = readings(spark)
+    broadcasts = Broadcasts([READINGS], partial(sides, [READINGS]))
     planned: list[DataFrame] = []
 
     def query(batch: DataFrame) -> DataFrame:
-        joined = look_up(batch, [WEATHER], broadcasts.sides(dimensions)).select("wind", "rain", "unmatched")
+        joined = look_up(batch, [READINGS], broadcasts.sides(dimensions)).select("wind", "rain", "unmatched")
         planned.append(joined)
         return joined.mapInArrow(told, "told STRING")
 
     prepared = Prepared(query)
     for some in (slice(4), slice(4, None), slice(1)):
-        batch = some_events(spark, {"origin": "string", "hour": "int"}, *DEPARTURES[some], partitions=2)
+        batch = some_events(spark, {"origin": "string", "hour": "int"}, *DISPATCHES[some], partitions=2)
         rows = [row for text in prepared.collect(batch) for row in json.loads(text)]
         assert sorted(map(repr, rows)) == sorted(
             repr(dict(zip(("wind", "rain", "unmatched"), each, strict=True))) for each in FOUND[some]
@@ -162,37 +162,37 @@ def test_what_is_found_is_what_a_dictionary_has(
         assert [(row.place, row.unmatched) for row in look_up(of_events, [lookup], chosen).collect()] == expected
 
 
-FLEET = dataclasses.replace(LOOKUPS[-1], dimension="fleet", by=("carrier", "tail_number"))
-"""The planes, by carrier and tail number: the same fields come of it."""
+FLEET = dataclasses.replace(LOOKUPS[-1], dimension="fleet", by=("courier", "van_id"))
+"""The vans, by courier and van id: the same fields come of it."""
 BY_FLEET = Pipeline(
-    "departures_enriched", departures_enriched.source, departures_enriched.target, (*LOOKUPS[:-1], FLEET), every_field
+    "dispatches_enriched", dispatches_enriched.source, dispatches_enriched.target, (*LOOKUPS[:-1], FLEET), every_field
 )
 
 
 @pytest.fixture(scope="module")
 def with_fleet(catalog: Catalog) -> Catalog:
     """With a dimension that has a key of two columns."""
-    planes = catalog.dimension("planes")
-    carrier = Column(name="carrier", source="carrier", type="string", nullable=False, description="The airline.")
+    vans = catalog.dimension("vans")
+    courier = Column(name="courier", source="courier", type="string", nullable=False, description="The courier.")
     changed = {
         "name": "fleet",
         "source": "fleet.csv",
         "location": "dimensions/fleet",
-        "key": ("carrier", *planes.key),
-        "columns": (carrier, *planes.columns),
+        "key": ("courier", *vans.key),
+        "columns": (courier, *vans.columns),
     }
-    return dataclasses.replace(catalog, dimensions={**catalog.dimensions, "fleet": planes.model_copy(update=changed)})
+    return dataclasses.replace(catalog, dimensions={**catalog.dimensions, "fleet": vans.model_copy(update=changed)})
 
 
 @pytest.mark.parametrize(
     ("by", "why"),
     [
-        ("carrier", "fleet has the key carrier, tail_number, it looks up by carrier: name one field for each"),
-        (("carrier", "tail_number", "origin"), "it looks up by carrier, tail_number, origin: name one field for each"),
-        (("carrier", "carrier"), "it looks up by carrier, carrier: name each field once"),
-        (("carrier", "tail"), r"flights\.departed\.v1 has no field tail"),
-        (("carrier", "distance_miles"), "distance_miles is int, the key column tail_number of fleet is string"),
-        (("departed_at", "carrier"), "departed_at is timestamp, the key column carrier of fleet is string"),
+        ("courier", "fleet has the key courier, van_id, it looks up by courier: name one field for each"),
+        (("courier", "van_id", "origin"), "it looks up by courier, van_id, origin: name one field for each"),
+        (("courier", "courier"), "it looks up by courier, courier: name each field once"),
+        (("courier", "tail"), r"parcels\.dispatched\.v1 has no field tail"),
+        (("courier", "weight_grams"), "weight_grams is int, the key column van_id of fleet is string"),
+        (("dispatched_at", "courier"), "dispatched_at is timestamp, the key column courier of fleet is string"),
         ((), "it looks up by : name one field for each"),
     ],
     ids=str,
@@ -201,16 +201,16 @@ def test_fields_that_are_not_those_of_the_key_are_refused(
     spark: SparkSession, with_fleet: Catalog, by: str | tuple[str, ...], why: str
 ) -> None:
     lookups = (*LOOKUPS[:-1], dataclasses.replace(FLEET, by=by))
-    with pytest.raises(PipelineUnfit, match=f"lookup planes: .*{why}"):
+    with pytest.raises(PipelineUnfit, match=f"lookup vans: .*{why}"):
         check(spark, dataclasses.replace(BY_FLEET, lookups=lookups), with_fleet)
 
 
 def test_a_repair_needs_every_field_that_is_looked_up(spark: SparkSession, with_fleet: Catalog) -> None:
     given = check(spark, BY_FLEET, with_fleet).given
     fields_again(BY_FLEET, with_fleet, given, [])
-    lookup = dataclasses.replace(FLEET, by=("carrier", "departed_at"))
-    other = Pipeline("mine", DEPARTED, "flights.cancelled.v1", (lookup,), every_field)
-    with pytest.raises(PipelineUnfit, match=r"mine needs departed_at, which flights\.cancelled\.v1 does not have"):
+    lookup = dataclasses.replace(FLEET, by=("courier", "dispatched_at"))
+    other = Pipeline("mine", DISPATCHED, "parcels.lost.v1", (lookup,), every_field)
+    with pytest.raises(PipelineUnfit, match=r"mine needs dispatched_at, which parcels\.lost\.v1 does not have"):
         fields_again(other, with_fleet, given, [])
 
 
@@ -226,18 +226,18 @@ def test_every_mode_looks_up_by_two_fields(
     published = Dimensions(settings, with_fleet)
     published.publish("fleet", a_row("UA", "N14228", seats=149), a_row("B6", "N14228", seats=1))
 
-    def send(*departures: Mapping[str, Any]) -> None:
-        for each in departures:
-            topics.send(framed(topics.schema_ids[DEPARTED], body(a_departure(**each))))
+    def send(*dispatches: Mapping[str, Any]) -> None:
+        for each in dispatches:
+            topics.send(framed(topics.schema_ids[DISPATCHED], body(a_dispatch(**each))))
 
     def came() -> list[tuple[Any, list[str], int]]:
         return [
-            (event["plane_seats"], event["unmatched"], event["dimension_versions"]["fleet"])
+            (event["van_seats"], event["unmatched"], event["dimension_versions"]["fleet"])
             for event, *_ in events(topics)
         ]
 
-    first: list[dict[str, Any]] = [{}, {"carrier": "AA"}, {"tail_number": None}, {"carrier": "B6"}]
-    seats = [(149, [], 0), (None, ["airlines", "planes"], 0), (None, ["planes"], 0), (1, ["airlines"], 0)]
+    first: list[dict[str, Any]] = [{}, {"courier": "AA"}, {"van_id": None}, {"courier": "B6"}]
+    seats = [(149, [], 0), (None, ["couriers", "vans"], 0), (None, ["vans"], 0), (1, ["couriers"], 0)]
     if mode == "real-time":
         with test_real_time.running(spark, settings, registry, topics, published, BY_FLEET, interval_seconds=5.0):
             send(*first)
@@ -250,12 +250,12 @@ def test_every_mode_looks_up_by_two_fields(
             published.publish("fleet", a_row("UA", "N14228", seats=150))
             send(*first[:1], *first[3:])
             query.processAllAvailable()
-        assert came() == [*seats * 3, (150, [], 1), (None, ["airlines", "planes"], 1)]
+        assert came() == [*seats * 3, (150, [], 1), (None, ["couriers", "vans"], 1)]
 
 
-def a_row(carrier: str, tail_number: str, *, seats: int) -> tuple[Any, ...]:
+def a_row(courier: str, van_id: str, *, seats: int) -> tuple[Any, ...]:
     """Of the fleet."""
-    return (carrier, tail_number, 1999, "Fixed wing multi engine", "BOEING", "737-824", 2, seats, "Turbo-fan")
+    return (courier, van_id, 1999, "Panel van", "FERROL", "F-824", 2, seats, "diesel")
 
 
 def _turned(rows: Sequence[Sequence[Any]], width: int) -> list[list[Any]]:

@@ -19,7 +19,7 @@ from typing import Any
 import fastavro
 import pytest
 
-from contracts.definitions.catalog import Catalog
+from contracts.definitions.catalog import load_catalog
 from contracts.records.headers import headers_of
 from contracts.servers.registry import Registry
 from deploy.local.servers.stack import LocalStack
@@ -27,14 +27,16 @@ from spark.derivation.derivation import route
 from spark.pipelines.delays_by_origin import delays_by_origin
 from spark.runtime.settings import SparkSettings
 from spark.sinks.kafka.transaction import committed_positions, position_reader
-from tests.spark.examples import DEPARTED, Topics, a_departure, framed
+from tests.spark.examples import Topics, framed
 from tests.spark.live_query import Dimensions, events, wait_for
+from tests.spark.pipelines.test_pipelines import a_departure
 from tests.spark.queries.test_processes import Place
 from tests.system.oracle import enriched_flights
 
 pytestmark = [pytest.mark.campaign, pytest.mark.timeout(1800)]
 
-DELAYS = delays_by_origin.target
+DEPARTED, DELAYS = delays_by_origin.source, delays_by_origin.target
+_DEPLOYED = "tests.spark.pipelines.deployed"
 _MINUTES = 15
 _KILLS = 3
 _SEED = 20261125
@@ -49,8 +51,8 @@ def flights() -> list[Flight]:
 
 
 @pytest.fixture
-def topics(settings: SparkSettings, catalog: Catalog, registry: Registry) -> Iterator[Topics]:
-    with Topics(settings, catalog, registry, names=(DEPARTED, DELAYS)) as made:
+def topics(settings: SparkSettings, registry: Registry) -> Iterator[Topics]:
+    with Topics(settings, load_catalog(), registry, names=(DEPARTED, DELAYS)) as made:
         yield made
 
 
@@ -106,7 +108,7 @@ def _send(topics: Topics, flights: Sequence[Flight]) -> None:
             fastavro.schemaless_writer(body, schema, {name: flight[name] for name in names})
             values.append(framed(topics.schema_ids[DEPARTED], body.getvalue()))
         for chunk in _chunks(values):
-            topics.send(*chunk, partition=partition)
+            topics.send(*chunk, partition=partition, topic=DEPARTED)
 
 
 def _taken_in(settings: SparkSettings, topics: Topics) -> int:
@@ -134,12 +136,12 @@ def test_every_window_of_a_year_is_right_though_it_was_killed_three_times(
     few = {"HEADRACE_LIVE__MAX_OFFSETS_PER_TRIGGER": "8000"}
     try:
         for kill in range(_KILLS):
-            running = place.start(delays_by_origin.name, **few)
+            running = place.start(delays_by_origin.name, _DEPLOYED, **few)
             until = len(sent) * (kill + 1) // (_KILLS + 1) + chance.randrange(8_000)
             wait_for(f"{until} records", lambda until=until: _taken_in(settings, topics) >= until, 240)
             os.killpg(running.process.pid, signal.SIGKILL)
             running.process.wait()
-        last = place.start(delays_by_origin.name, **few)
+        last = place.start(delays_by_origin.name, _DEPLOYED, **few)
         wait_for("all records", lambda: _taken_in(settings, topics) == len(sent), 240)
         os.killpg(last.process.pid, signal.SIGTERM)
         last.process.wait()

@@ -5,34 +5,51 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Any
 
 import pytest
-from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 
-from contracts.definitions.catalog import Catalog
+from contracts.definitions.catalog import Catalog, load_catalog
 from contracts.definitions.pipelines import pipeline_files
 from contracts.servers.registry import Registry
-from spark.derivation.derivation import Derivation
 from spark.derivation.fitness import check
 from spark.pipeline import Pipeline
 from spark.pipelines import load
-from spark.pipelines.departures_enriched import LOOKUPS
-from spark.records.schemas import WriterSchemas
-from spark.runtime.errors import PipelineUnfit, SinkRefused
-from spark.runtime.internals.plans import FILTER, expressions, items
 from spark.runtime.settings import SparkSettings
-from tests.spark.examples import DEPARTED, Topics, a_departure, body, framed, raw_frame
+from tests.spark.examples import Topics, body, framed
 from tests.spark.live_query import Dimensions, events, running, wait_for
-from tests.spark.lookups.test_enrich import ROWS
 from tests.spark.queries import test_real_time
 
 MODES = ("exactly-once", "at-least-once", "real-time")
-LONG_HAUL = "flights.departed.longhaul.v1"
 _STAMPED = ("dimension_versions", "revision")
+
+
+ROWS: dict[str, list[tuple[Any, ...]]] = {
+    "airlines": [("UA", "United Air Lines Inc.")],
+    "airports": [
+        ("EWR", "Newark Liberty Intl", 40.69, -74.17, 18, "America/New_York"),
+        ("IAH", "George Bush Intercontinental", 29.98, -95.34, 97, None),
+    ],
+    "planes": [("N14228", 1999, "Fixed wing multi engine", "BOEING", "737-824", 2, 149, "Turbo-fan")],
+}
+
+
+def a_departure(**overrides: Any) -> dict[str, Any]:
+    return {
+        "flight_id": "UA1545-EWR-20130101T1015Z",
+        "carrier": "UA",
+        "flight_number": 1545,
+        "tail_number": "N14228",
+        "origin": "EWR",
+        "destination": "IAH",
+        "flight_date": date(2013, 1, 1),
+        "scheduled_departure_at": datetime(2013, 1, 1, 10, 15, tzinfo=UTC),
+        "departed_at": datetime(2013, 1, 1, 10, 17, tzinfo=UTC),
+        "departure_delay_minutes": 2,
+        "distance_miles": 1400,
+    } | overrides
 
 
 def an_arrival(**overrides: Any) -> dict[str, Any]:
@@ -144,6 +161,17 @@ _PLAIN = dict.fromkeys(("keep_broadcasts", "encode_once", "plan_once"), False)
 """By Spark's public ways alone."""
 
 
+@pytest.fixture(scope="module")
+def catalog() -> Catalog:
+    """That of the flights, which these pipelines are of."""
+    return load_catalog()
+
+
+@pytest.fixture(scope="module")
+def published(settings: SparkSettings, catalog: Catalog) -> Dimensions:
+    return Dimensions(settings, catalog, ROWS)
+
+
 @contextmanager
 def topics_of(pipeline: Pipeline, settings: SparkSettings, catalog: Catalog, registry: Registry) -> Iterator[Topics]:
     with Topics(settings, catalog, registry, names=(pipeline.source, pipeline.target)) as made:
@@ -207,88 +235,3 @@ def test_every_record_comes_out_as_the_oracle_says_or_as_a_dead_letter(
         sources = {headers["ce_source"] for _, headers, _ in events(topics, pipeline.target)}
         assert sources == {f"/spark/{name}".encode()}
         assert [message.value() for message in topics.read(letters)] == [b"junk"] * len(flights)
-
-
-def large_planes(departures: DataFrame) -> DataFrame:
-    return departures.where(F.col("plane_seats") > 100)
-
-
-@pytest.fixture
-def departures(settings: SparkSettings, catalog: Catalog, registry: Registry) -> Iterator[Topics]:
-    with Topics(settings, catalog, registry, names=(DEPARTED, LONG_HAUL)) as made:
-        yield made
-
-
-def _send(topics: Topics, count: int, **fields: Any) -> None:
-    value = framed(topics.schema_ids[DEPARTED], body(a_departure(**fields)))
-    topics.send(*[value] * count)
-
-
-def test_a_filter_may_ask_for_what_is_looked_up(
-    spark: SparkSession, settings: SparkSettings, registry: Registry, published: Dimensions, departures: Topics
-) -> None:
-    pipeline = Pipeline("long_haul_departures", DEPARTED, LONG_HAUL, LOOKUPS, large_planes)
-    with running(spark, settings, registry, departures.catalog, published, pipeline, mode="exactly-once") as query:
-        for _ in range(3):  # the first batch makes the plan, and the others use it again
-            _send(departures, 1)
-            _send(departures, 1, tail_number="N0")
-            query.processAllAvailable()
-    assert [headers["ce_id"][-2:] for _, headers, _ in events(departures, LONG_HAUL)] == [b"/0", b"/2", b"/4"]
-
-
-def test_a_filter_decodes_a_record_once(spark: SparkSession, catalog: Catalog) -> None:
-    schema = catalog.schema(DEPARTED)
-    derivation = Derivation(spark, load("long_haul_departures"), catalog, 300)
-    raw = raw_frame(spark, framed(7, body(a_departure())))
-    rows = derivation.to_rows(WriterSchemas(f"{DEPARTED}-value", schema, {7: schema}), [], {})(raw)
-    node, filters = rows._jdf.queryExecution().optimizedPlan(), []
-    while children := items(node.children()):
-        filters += [node] if node.nodeName() == FILTER else []
-        (node,) = children
-    (found,) = filters
-    assert not [each for each in expressions(found) if each.getClass().getSimpleName() == "AvroDataToCatalyst"]
-
-
-def test_behind_a_filter_the_share_of_bad_records_is_one_of_all_that_came(
-    spark: SparkSession, settings: SparkSettings, registry: Registry, published: Dimensions, departures: Topics
-) -> None:
-    few, many = [b"junk"] * 150, [b"junk"] * 600
-    pipeline = load("long_haul_departures")
-    with running(spark, settings, registry, departures.catalog, published, pipeline, mode="exactly-once") as query:
-        _send(departures, 850)
-        departures.send(*few)
-        query.processAllAvailable()
-        assert len(departures.read(departures.departed.dead_letter_topic)) == 150
-        departures.send(*many)
-        with pytest.raises(StreamingQueryException, match="600 of 600 records .* are bad"):
-            query.processAllAvailable()
-
-
-def test_the_same_in_real_time_mode(
-    spark: SparkSession, settings: SparkSettings, registry: Registry, published: Dimensions, departures: Topics
-) -> None:
-    _send(departures, 5_000)
-    departures.send(*[b"junk"] * 150)
-    _send(departures, 1, distance_miles=2000)
-    pipeline = load("long_haul_departures")
-    with test_real_time.running(spark, settings, registry, departures, published, pipeline, interval_seconds=5.0):
-        wait_for("the one that is let through", lambda: len(events(departures, LONG_HAUL)) == 1)
-    assert len(departures.read(departures.departed.dead_letter_topic)) == 150
-    with (
-        pytest.raises(SinkRefused, match=r"are bad, more than the share of 0\.2"),
-        test_real_time.running(
-            spark, settings, registry, departures, published, pipeline, interval_seconds=5.0
-        ) as thread,
-    ):
-        departures.send(*[b"junk"] * 2_000)
-        thread.join(120)
-
-
-def test_a_pipeline_that_is_not_there_or_fails_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(
-        PipelineUnfit, match="there is no pipeline mine; there are: airports_served, arrivals_enriched, "
-    ):
-        load("mine")
-    monkeypatch.setattr("spark.pipelines.pipeline_files", lambda: {"mine": "spark/pipelines/mine.py"})
-    with pytest.raises(PipelineUnfit, match=r"spark/pipelines/mine\.py: ModuleNotFoundError"):
-        load("mine")

@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from collections.abc import Callable
 
 import structlog
 
-from contracts.definitions.catalog import load_catalog
+from contracts.definitions.catalog import Catalog
 from contracts.errors import HeadraceError
 from contracts.observe import configure_logging
 from contracts.settings import read_settings
-from spark.pipelines import load
+from spark.pipeline import Pipeline
 from spark.queries.lake import run_lake
 from spark.queries.run import run_pipelines
 from spark.runtime.settings import SparkSettings
-from tests.spark.examples import DEPARTED, ENRICHED, renamed
+from tests import sample
+from tests.sample.pipelines import load
+from tests.spark.examples import DISPATCHED, ENRICHED, renamed
 from tests.spark.live_query import moved
 
 
-def main() -> int:
+def main(catalog: Catalog, load: Callable[[str], Pipeline]) -> int:
+    """Until it ends; the exit status. `load` gives a pipeline by its name."""
     name, tag, place = sys.argv[1:]
-    settings, catalog = read_settings(SparkSettings), load_catalog()
+    settings = read_settings(SparkSettings)
     configure_logging(settings, service=name)
     pipelines = [] if name == "lake" else [load(each) for each in name.split(",")]
-    names = {DEPARTED, ENRICHED, *(topic for each in pipelines for topic in (each.source, each.target))}
+    names = {topic for each in pipelines for topic in (each.source, each.target)} or {DISPATCHED, ENRICHED}
     own = dataclasses.replace(catalog, topics=renamed(catalog, tag, sorted(names)), dimensions=moved(catalog, place))
     try:
         if pipelines:
@@ -38,4 +42,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sample.catalog(), load))

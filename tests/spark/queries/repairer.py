@@ -36,7 +36,7 @@ def main() -> None:
     records = [Outgoing("a/0/0", b"to partition 0", str(number).encode(), "") for number in range(5)]
     with Emission(
         read_settings(Settings).kafka.client_config(),
-        Route("repair/departures_enriched", source, target, f"{target}.dlq"),
+        Route("repair/dispatches_enriched", source, target, f"{target}.dlq"),
     ) as it:
         it.commit(records[:2])
         it.commit(records[2:4])

@@ -34,24 +34,24 @@ from spark.runtime.lifecycle import Lifecycle
 from spark.runtime.settings import LakeSettings, SparkSettings
 from spark.sources.kafka import read_topic
 from tests.raw_records import send_raw
-from tests.spark.examples import DEPARTED, SCHEMA, Topics, a_departure, body, framed, schema_with
+from tests.spark.examples import DISPATCHED, SCHEMA, Topics, a_dispatch, body, framed, schema_with
 from tests.spark.large_records import large_records
 
-RAW = "flights.raw.v1/0"
+RAW = "parcels.raw.v1/0"
 
 
 @pytest.fixture
 def open_table(
     spark: SparkSession, settings: SparkSettings, registry: Registry, topics: Topics
 ) -> Callable[..., LakeTable]:
-    """Opens the departed topic's table, as a writer that has just been started."""
+    """Opens the dispatched topic's table, as a writer that has just been started."""
 
     def opened(
         trigger_seconds: float = 0,
         max_offsets_per_trigger: int = 500_000,
-        topic: TopicContract = topics.departed,
+        topic: TopicContract = topics.dispatched,
         schema: str = SCHEMA,
-        derived_from: str = "flights.raw.v1",
+        derived_from: str = "parcels.raw.v1",
         records: str = "each",
     ) -> LakeTable:
         lake = LakeSettings(trigger_seconds=trigger_seconds, max_offsets_per_trigger=max_offsets_per_trigger)
@@ -65,7 +65,7 @@ def open_table(
 
 def _naive() -> dict[str, Any]:
     """The instants as Spark hands them to Python: in the session's zone, UTC, without saying so."""
-    return {name: value.replace(tzinfo=None) for name, value in a_departure().items() if isinstance(value, datetime)}
+    return {name: value.replace(tzinfo=None) for name, value in a_dispatch().items() if isinstance(value, datetime)}
 
 
 def catch_up(table: LakeTable) -> None:
@@ -88,8 +88,8 @@ def rows(settings: SparkSettings, table: LakeTable, version: int | None = None) 
     return list(pa.table(found).to_pylist())
 
 
-def flights(settings: SparkSettings, table: LakeTable, version: int | None = None) -> Counter[str]:
-    return Counter(row["flight_id"] for row in rows(settings, table, version))
+def parcels(settings: SparkSettings, table: LakeTable, version: int | None = None) -> Counter[str]:
+    return Counter(row["parcel_id"] for row in rows(settings, table, version))
 
 
 def commits(settings: SparkSettings, table: LakeTable) -> int:
@@ -115,12 +115,12 @@ def test_without_a_contract_that_asks_for_a_table_the_lake_says_so(
 def test_a_record_of_any_size_is_a_row_or_a_dead_letter_or_leaves_its_stump(
     settings: SparkSettings, topics: Topics, open_table: Callable[..., LakeTable]
 ) -> None:
-    for record, compression in large_records(topics.schema_ids[DEPARTED]):
-        send_raw(settings.kafka, topics.departed.name, 0, [record], compression=compression)
+    for record, compression in large_records(topics.schema_ids[DISPATCHED]):
+        send_raw(settings.kafka, topics.dispatched.name, 0, [record], compression=compression)
     table = open_table(derived_from="none")
     catch_up(table)
     assert sorted(row["record_offset"] for row in rows(settings, table)) == [0, 3]
-    letters = [DeadLetter.of(message) for message in topics.read(topics.departed.dead_letter_topic)]
+    letters = [DeadLetter.of(message) for message in topics.read(topics.dispatched.dead_letter_topic)]
     found = [
         (letter.origin.offset if letter.origin else None, letter.reason, letter.stump_bytes is None)
         for letter in letters
@@ -132,46 +132,46 @@ def test_a_record_of_any_size_is_a_row_or_a_dead_letter_or_leaves_its_stump(
 def test_each_record_is_in_the_table_once_with_its_coordinates(
     spark: SparkSession, topics: Topics, open_table: Callable[..., LakeTable]
 ) -> None:
-    topics.send_departures("a", f"{RAW}/42")
-    topics.send_departures("c", partition=1)
+    topics.send_dispatches("a", f"{RAW}/42")
+    topics.send_dispatches("c", partition=1)
     table = open_table()
     catch_up(table)
     # As Spark reads it, whatever has written it.
     frame = spark.read.format("delta").load(table.path)
     own = ("coordinate", "record_partition", "record_offset", "raw_offset", "recorded_at")
-    assert [{name: row[name] for name in (*a_departure(), *own)} for row in frame.orderBy("flight_id").collect()] == [
-        a_departure(flight_id=flight_id, **_naive())
+    assert [{name: row[name] for name in (*a_dispatch(), *own)} for row in frame.orderBy("parcel_id").collect()] == [
+        a_dispatch(parcel_id=parcel_id, **_naive())
         | dict(zip(own, (coordinate, partition, offset, raw_offset, recorded_at), strict=True))
-        for flight_id, coordinate, partition, offset, raw_offset, recorded_at in [
-            ("a", f"{topics.departed.name}/0/0", 0, 0, 0, ANY),
-            ("c", f"{topics.departed.name}/1/0", 1, 0, 0, ANY),
+        for parcel_id, coordinate, partition, offset, raw_offset, recorded_at in [
+            ("a", f"{topics.dispatched.name}/0/0", 0, 0, 0, ANY),
+            ("c", f"{topics.dispatched.name}/1/0", 1, 0, 0, ANY),
             (f"{RAW}/42", f"{RAW}/42", 0, 1, 42, ANY),
         ]
     ]
     assert spark.sql(f"describe detail delta.`{table.path}`").first()["partitionColumns"] == ["origin"]  # type: ignore[index]
-    assert frame.schema["distance_miles"].metadata["comment"].endswith("in statute miles.")
+    assert frame.schema["weight_grams"].metadata["comment"].endswith("in grams.")
 
 
 def test_a_backlog_is_taken_in_without_waiting_for_the_time_of_a_batch(
     settings: SparkSettings, topics: Topics, open_table: Callable[..., LakeTable]
 ) -> None:
-    topics.send_departures(*"abcdef")
+    topics.send_dispatches(*"abcdef")
     table = open_table(trigger_seconds=3600, max_offsets_per_trigger=2)
     catch_up(table)
-    assert flights(settings, table) == Counter("abcdef")
+    assert parcels(settings, table) == Counter("abcdef")
     assert commits(settings, table) == 3
 
 
 def test_a_wiped_checkpoint_costs_nothing_and_adds_nothing(
     settings: SparkSettings, topics: Topics, open_table: Callable[..., LakeTable]
 ) -> None:
-    topics.send_departures("a", "b")
+    topics.send_dispatches("a", "b")
     catch_up(open_table())
-    remove(settings, f"checkpoints/lake/{topics.departed.lake.table}/")  # type: ignore[union-attr]
-    topics.send_departures("c")
+    remove(settings, f"checkpoints/lake/{topics.dispatched.lake.table}/")  # type: ignore[union-attr]
+    topics.send_dispatches("c")
     table = open_table()
     catch_up(table)
-    assert flights(settings, table) == Counter("abc")
+    assert parcels(settings, table) == Counter("abc")
 
 
 @pytest.mark.parametrize("damage", ["commits/1", "offsets/1", "sources/0/0"])
@@ -179,32 +179,32 @@ def test_a_checkpoint_that_is_older_than_the_table_or_cut_short_adds_nothing(
     damage: str, settings: SparkSettings, topics: Topics, open_table: Callable[..., LakeTable]
 ) -> None:
     table = open_table(max_offsets_per_trigger=1)
-    topics.send_departures("a", "b")
+    topics.send_dispatches("a", "b")
     catch_up(table)
     before = commits(settings, table)
     # Without `commits/1`: as if the process had died between the table's commit and the checkpoint's.
-    file = f"checkpoints/lake/{topics.departed.lake.table}/1/{damage}"  # type: ignore[union-attr]
+    file = f"checkpoints/lake/{topics.dispatched.lake.table}/1/{damage}"  # type: ignore[union-attr]
     if damage == "offsets/1":
         s3_client(settings.s3).put_object(Bucket=settings.s3.bucket, Key=file, Body=b"v1\n{")
     else:
         remove(settings, file)
-    topics.send_departures("c", partition=1)
+    topics.send_dispatches("c", partition=1)
     table = open_table()
     catch_up(table)
-    assert flights(settings, table) == Counter("abc")
+    assert parcels(settings, table) == Counter("abc")
     assert commits(settings, table) == before + 1
 
 
 def test_a_batch_that_comes_again_with_other_bounds_adds_only_what_is_new(
     spark: SparkSession, settings: SparkSettings, topics: Topics, open_table: Callable[..., LakeTable]
 ) -> None:
-    topics.send_departures(*"abcdef")
+    topics.send_dispatches(*"abcdef")
     table = open_table()
     query = table.start()
     query.processAllAvailable()
     query.stop()
-    topics.send_departures(*"ghi")
-    name = topics.departed.name
+    topics.send_dispatches(*"ghi")
+    name = topics.dispatched.name
     for start, size in ((5, 3), (0, 4), (7, 1)):
         raw = read_topic(
             spark,
@@ -217,7 +217,7 @@ def test_a_batch_that_comes_again_with_other_bounds_adds_only_what_is_new(
         again = raw.writeStream.option("checkpointLocation", checkpoint).trigger(availableNow=True)
         assert again.foreachBatch(table.write).start().awaitTermination(60)
     table.close()
-    assert flights(settings, table) == Counter("abcdefghi")
+    assert parcels(settings, table) == Counter("abcdefghi")
     with pytest.raises(PositionsDisagree, match="up to offset 9, but"):
         table.positions.after([OffsetRange(name, 0, 10, 11)])
 
@@ -226,18 +226,18 @@ def test_repeats_of_a_raw_record_are_left_out_wherever_they_come(
     settings: SparkSettings, topics: Topics, open_table: Callable[..., LakeTable]
 ) -> None:
     # Out of order between the partitions, twice in one batch, and the same in both partitions.
-    topics.send_departures(f"{RAW}/5", f"{RAW}/7", f"{RAW}/5")
-    topics.send_departures(f"{RAW}/4", f"{RAW}/7", "flights.raw.v1/1/5", partition=1)
+    topics.send_dispatches(f"{RAW}/5", f"{RAW}/7", f"{RAW}/5")
+    topics.send_dispatches(f"{RAW}/4", f"{RAW}/7", "parcels.raw.v1/1/5", partition=1)
     table = open_table()
     catch_up(table)
-    kept = [f"{RAW}/4", f"{RAW}/5", f"{RAW}/7", "flights.raw.v1/1/5"]
-    assert flights(settings, table) == Counter(kept)
+    kept = [f"{RAW}/4", f"{RAW}/5", f"{RAW}/7", "parcels.raw.v1/1/5"]
+    assert parcels(settings, table) == Counter(kept)
     # In later batches, by a writer that has not seen them; below the highest, but new.
-    topics.send_departures(f"{RAW}/7", f"{RAW}/6", f"{RAW}/8", partition=1)
-    topics.send_departures(f"{RAW}/4", f"{RAW}/6", "flights.raw.v1/1/4")
+    topics.send_dispatches(f"{RAW}/7", f"{RAW}/6", f"{RAW}/8", partition=1)
+    topics.send_dispatches(f"{RAW}/4", f"{RAW}/6", "parcels.raw.v1/1/4")
     table = open_table()
     catch_up(table)
-    assert flights(settings, table) == Counter([*kept, f"{RAW}/6", f"{RAW}/8", "flights.raw.v1/1/4"])
+    assert parcels(settings, table) == Counter([*kept, f"{RAW}/6", f"{RAW}/8", "parcels.raw.v1/1/4"])
     # The first occurrence is the one that is kept.
     assert {row["coordinate"]: row["record_offset"] for row in rows(settings, table)}[f"{RAW}/5"] == 0
 
@@ -245,21 +245,21 @@ def test_repeats_of_a_raw_record_are_left_out_wherever_they_come(
 def test_parts_of_one_raw_record_are_rows_of_their_own_each_once(
     settings: SparkSettings, topics: Topics, open_table: Callable[..., LakeTable]
 ) -> None:
-    topics.send_departures(f"{RAW}/5/0", f"{RAW}/5/1", f"{RAW}/5/0", f"{RAW}/6/0", f"{RAW}/7")
+    topics.send_dispatches(f"{RAW}/5/0", f"{RAW}/5/1", f"{RAW}/5/0", f"{RAW}/6/0", f"{RAW}/7")
     table = open_table(records="many")
     catch_up(table)
     kept = [f"{RAW}/5/0", f"{RAW}/5/1", f"{RAW}/6/0", f"{RAW}/7"]
-    assert flights(settings, table) == Counter(kept)
+    assert parcels(settings, table) == Counter(kept)
     # In a later batch the other part of the highest one, and one of before.
-    topics.send_departures(f"{RAW}/6/1", f"{RAW}/6/0", f"{RAW}/5/1", f"{RAW}/5/2")
+    topics.send_dispatches(f"{RAW}/6/1", f"{RAW}/6/0", f"{RAW}/5/1", f"{RAW}/5/2")
     table = open_table(records="many")
     catch_up(table)
-    assert flights(settings, table) == Counter([*kept, f"{RAW}/6/1", f"{RAW}/5/2"])
+    assert parcels(settings, table) == Counter([*kept, f"{RAW}/6/1", f"{RAW}/5/2"])
     found = {(row["coordinate"], row["raw_offset"]) for row in rows(settings, table)}
     parts = [(5, 0), (5, 1), (5, 2), (6, 0), (6, 1)]
     # An id without a part is none here: the record goes by its own place.
     assert found == {(f"{RAW}/{offset}/{part}", offset) for offset, part in parts} | {
-        (f"{topics.departed.name}/0/4", 4)
+        (f"{topics.dispatched.name}/0/4", 4)
     }
 
 
@@ -267,23 +267,23 @@ def test_ids_that_producers_chose_are_no_coordinates(
     settings: SparkSettings, topics: Topics, open_table: Callable[..., LakeTable]
 ) -> None:
     theirs = ["2024/11/23", f"{RAW}/5", "a/0/99999999999999999999", "", "\x00", "\U0001f6eb/0/1"]
-    topics.send_departures(*theirs, *theirs)
+    topics.send_dispatches(*theirs, *theirs)
     table = open_table(derived_from="none")
     catch_up(table)
-    assert flights(settings, table) == Counter(theirs * 2)
+    assert parcels(settings, table) == Counter(theirs * 2)
     assert {row["coordinate"] for row in rows(settings, table)} == {
-        f"{topics.departed.name}/0/{offset}" for offset in range(2 * len(theirs))
+        f"{topics.dispatched.name}/0/{offset}" for offset in range(2 * len(theirs))
     }
 
 
-@pytest.mark.parametrize("other", ["flights.other.v1/0/5", f"{RAW}/99999999999999999999", f"{RAW}/05", "2024/11/23"])
+@pytest.mark.parametrize("other", ["parcels.other.v1/0/5", f"{RAW}/99999999999999999999", f"{RAW}/05", "2024/11/23"])
 def test_an_id_that_is_no_coordinate_of_the_raw_topic_marks_no_repeat(
     other: str, settings: SparkSettings, topics: Topics, open_table: Callable[..., LakeTable]
 ) -> None:
-    topics.send_departures(f"{RAW}/5", other, other, f"{RAW}/5")
+    topics.send_dispatches(f"{RAW}/5", other, other, f"{RAW}/5")
     table = open_table()
     catch_up(table)
-    assert flights(settings, table) == Counter([f"{RAW}/5", other, other])
+    assert parcels(settings, table) == Counter([f"{RAW}/5", other, other])
     assert delta(settings, table).transaction_version(f"headrace/raw/{other.rpartition('/')[0]}") == (
         6 if other.startswith(RAW) else None
     )
@@ -297,12 +297,12 @@ def test_the_coordinate_of_a_record_that_does_not_exist_is_none(
     producer.produce(raw, b"the only one", partition=1)
     assert producer.flush(30) == 0
     beyond = [f"{raw}/1/1", f"{raw}/0/0", f"{raw}/2/0", f"{raw}/99999/0", f"{raw}/1/9999999999999"]
-    topics.send_departures(f"{raw}/1/0", *beyond, *beyond, f"{raw}/1/0")
+    topics.send_dispatches(f"{raw}/1/0", *beyond, *beyond, f"{raw}/1/0")
     table = open_table(derived_from=raw)
     catch_up(table)
-    assert flights(settings, table) == Counter([f"{raw}/1/0", *beyond, *beyond])
+    assert parcels(settings, table) == Counter([f"{raw}/1/0", *beyond, *beyond])
     coordinates = {row["record_offset"]: row["coordinate"] for row in rows(settings, table)}
-    assert coordinates == {0: f"{raw}/1/0"} | {at: f"{topics.departed.name}/0/{at}" for at in range(1, 11)}
+    assert coordinates == {0: f"{raw}/1/0"} | {at: f"{topics.dispatched.name}/0/{at}" for at in range(1, 11)}
     marks = [delta(settings, table).transaction_version(f"headrace/raw/{each.rpartition('/')[0]}") for each in beyond]
     assert marks == [1, None, None, None, 1]
 
@@ -310,22 +310,22 @@ def test_the_coordinate_of_a_record_that_does_not_exist_is_none(
 def test_values_at_the_edges_of_their_types_are_rows_or_dead_letters(
     settings: SparkSettings, topics: Topics, open_table: Callable[..., LakeTable]
 ) -> None:
-    schema_id = topics.schema_ids[DEPARTED]
+    schema_id = topics.schema_ids[DISPATCHED]
     last, beyond = 253_402_300_799_999, 253_402_300_800_000
-    for departed_at in (last, beyond, -62_135_596_800_000, -62_135_596_800_001, 2**63 - 1, -(2**63)):
-        topics.send(framed(schema_id, body(a_departure(flight_id=str(departed_at), departed_at=departed_at))))
+    for dispatched_at in (last, beyond, -62_135_596_800_000, -62_135_596_800_001, 2**63 - 1, -(2**63)):
+        topics.send(framed(schema_id, body(a_dispatch(parcel_id=str(dispatched_at), dispatched_at=dispatched_at))))
     for origin in ("", "x" * 2000, "\x00", "../..", "\U0001f6eb" * 300, "__HIVE_DEFAULT_PARTITION__", "null", "%2F"):
-        topics.send(framed(schema_id, body(a_departure(flight_id="of", origin=origin))))
-    topics.send_departures("after")
+        topics.send(framed(schema_id, body(a_dispatch(parcel_id="of", origin=origin))))
+    topics.send_dispatches("after")
     table = open_table()
     catch_up(table)
-    assert flights(settings, table) == Counter({str(last): 1, "-62135596800000": 1, "of": 8, "after": 1})
-    origins = {row["origin"] for row in rows(settings, table) if row["flight_id"] == "of"}
+    assert parcels(settings, table) == Counter({str(last): 1, "-62135596800000": 1, "of": 8, "after": 1})
+    origins = {row["origin"] for row in rows(settings, table) if row["parcel_id"] == "of"}
     # Delta has no empty text as a partition's value.
     assert origins == {
         None, "x" * 2000, "\x00", "../..", "\U0001f6eb" * 300, "__HIVE_DEFAULT_PARTITION__", "null", "%2F"
     }  # fmt: skip
-    letters = [dict(message.headers() or []) for message in topics.read(topics.departed.dead_letter_topic)]
+    letters = [dict(message.headers() or []) for message in topics.read(topics.dispatched.dead_letter_topic)]
     assert [letter["__connect.errors.exception.class.name"] for letter in letters] == [b"Undecodable"] * 4
 
 
@@ -333,7 +333,7 @@ def test_values_at_the_edges_of_their_types_are_rows_or_dead_letters(
 def test_a_topic_that_was_made_anew_and_is_longer_is_not_taken_for_the_old_one(
     running: bool, settings: SparkSettings, topics: Topics, open_table: Callable[..., LakeTable]
 ) -> None:
-    topics.send_departures("a", "b")
+    topics.send_dispatches("a", "b")
     table = open_table()
     query = table.start()
     try:
@@ -341,10 +341,10 @@ def test_a_topic_that_was_made_anew_and_is_longer_is_not_taken_for_the_old_one(
         if not running:
             query.stop()
             table.close()
-        topics.make_anew(topics.departed.name)
-        topics.send_departures(*"cdef")
+        topics.make_anew(topics.dispatched.name)
+        topics.send_dispatches(*"cdef")
         with pytest.raises(
-            (StreamingQueryException, PositionsDisagree), match=f"{topics.departed.name} was deleted and made anew"
+            (StreamingQueryException, PositionsDisagree), match=f"{topics.dispatched.name} was deleted and made anew"
         ):
             (query.processAllAvailable if running else open_table().start)()
     finally:
@@ -353,24 +353,24 @@ def test_a_topic_that_was_made_anew_and_is_longer_is_not_taken_for_the_old_one(
     with pytest.raises(PositionsDisagree, match="Move the folder lake/") as refused:
         open_table().start()
     assert len(set(re.findall("id ([A-Za-z0-9+/]{22})", str(refused.value)))) == 2
-    assert flights(settings, table) == Counter("ab")
-    name = topics.departed.lake.table  # type: ignore[union-attr]
+    assert parcels(settings, table) == Counter("ab")
+    name = topics.dispatched.lake.table  # type: ignore[union-attr]
     remove(settings, f"lake/{name}/")
     remove(settings, f"checkpoints/lake/{name}/")
     table = open_table()
     catch_up(table)
-    assert flights(settings, table) == Counter("cdef")
+    assert parcels(settings, table) == Counter("cdef")
 
 
 def test_a_raw_topic_that_was_made_anew_stops_the_table_of_what_is_derived_from_it(
     settings: SparkSettings, topics: Topics, open_table: Callable[..., LakeTable]
 ) -> None:
     raw = topics.enriched.name
-    topics.send_departures(f"{raw}/0/0")
+    topics.send_dispatches(f"{raw}/0/0")
     table = open_table(derived_from=raw)
     catch_up(table)
     topics.make_anew(raw)
-    topics.send_departures(f"{raw}/0/0")
+    topics.send_dispatches(f"{raw}/0/0")
     with pytest.raises(PositionsDisagree, match=f"{raw} was deleted and made anew"):
         open_table(derived_from=raw).start()
 
@@ -378,27 +378,27 @@ def test_a_raw_topic_that_was_made_anew_stops_the_table_of_what_is_derived_from_
 def test_a_table_that_knows_no_topic_takes_the_one_that_there_is(
     settings: SparkSettings, topics: Topics, open_table: Callable[..., LakeTable]
 ) -> None:
-    topics.send_departures("a")
+    topics.send_dispatches("a")
     table = open_table()
     catch_up(table)
     before = delta(settings, table)
     known = before.metadata().configuration
     before.alter.set_table_properties({"headrace.topic_id": ""}, raise_if_not_exists=False)
-    topics.send_departures("b")
+    topics.send_dispatches("b")
     catch_up(open_table())
     assert delta(settings, table).metadata().configuration["headrace.topic_id"] == known["headrace.topic_id"]
-    assert flights(settings, table) == Counter("ab")
+    assert parcels(settings, table) == Counter("ab")
 
 
 def test_a_later_revision_of_a_raw_record_is_a_row_of_its_own(
     settings: SparkSettings, topics: Topics, registry: Registry, open_table: Callable[..., LakeTable]
 ) -> None:
     schema = schema_with({"name": "revision", "type": "int", "default": 0})
-    schema_id = registry.register(topics.departed.subject, schema)
+    schema_id = registry.register(topics.dispatched.subject, schema)
 
     def send(*revisions: int) -> None:
         for revision in revisions:
-            event = body(a_departure(revision=revision), schema)
+            event = body(a_dispatch(revision=revision), schema)
             topics.send(framed(schema_id, event), headers=[("ce_id", f"{RAW}/3".encode())])
 
     send(0, 1, 1, -5)
@@ -417,28 +417,28 @@ def test_a_field_that_the_contract_adds_becomes_a_column_and_older_versions_can_
     registry: Registry,
     open_table: Callable[..., LakeTable],
 ) -> None:
-    topics.send_departures("old")
+    topics.send_dispatches("old")
     table = open_table()
     catch_up(table)
     before = delta(settings, table).version()
     schema = schema_with({"name": "gate", "type": ["null", "string"], "default": None, "doc": "Where it left."})
-    schema_id = registry.register(topics.departed.subject, schema)
-    topics.send(framed(schema_id, body(a_departure(flight_id="new", gate="C70"), schema)))
+    schema_id = registry.register(topics.dispatched.subject, schema)
+    topics.send(framed(schema_id, body(a_dispatch(parcel_id="new", gate="C70"), schema)))
     catch_up(open_table(schema=schema))
     frame = spark.read.format("delta").load(table.path)
-    assert {(row.flight_id, row.gate) for row in frame.collect()} == {("old", None), ("new", "C70")}
+    assert {(row.parcel_id, row.gate) for row in frame.collect()} == {("old", None), ("new", "C70")}
     assert frame.schema["gate"].metadata["comment"] == "Where it left."
     earlier = spark.read.format("delta").option("versionAsOf", before).load(table.path)
-    assert ([row.flight_id for row in earlier.collect()], "gate" in earlier.columns) == (["old"], False)
+    assert ([row.parcel_id for row in earlier.collect()], "gate" in earlier.columns) == (["old"], False)
 
 
 def test_a_field_whose_type_the_table_cannot_change_is_refused_by_name(
     topics: Topics, open_table: Callable[..., LakeTable]
 ) -> None:
-    topics.send_departures("a")
+    topics.send_dispatches("a")
     catch_up(open_table())
-    schema = schema_with({"name": "distance_miles", "type": "long"})
-    with pytest.raises(ContractError, match='distance_miles is "long" by its contract, but "integer" in the table'):
+    schema = schema_with({"name": "weight_grams", "type": "long"})
+    with pytest.raises(ContractError, match='weight_grams is "long" by its contract, but "integer" in the table'):
         open_table(schema=schema).start()
 
 
@@ -458,7 +458,7 @@ def test_a_feature_that_another_engine_has_turned_on_is_refused_by_name(
     topics: Topics,
     open_table: Callable[..., LakeTable],
 ) -> None:
-    topics.send_departures("a")
+    topics.send_dispatches("a")
     table = open_table()
     catch_up(table)
     spark.sql(f"ALTER TABLE delta.`{table.path}` SET TBLPROPERTIES ({turned_on})")
@@ -473,7 +473,7 @@ def test_a_feature_that_another_engine_has_turned_on_is_refused_by_name(
 def test_a_second_writer_is_refused_with_the_name_of_the_first(
     settings: SparkSettings, topics: Topics, open_table: Callable[..., LakeTable]
 ) -> None:
-    topics.send_departures("a")
+    topics.send_dispatches("a")
     first = open_table()
     query = first.start()
     try:
@@ -483,7 +483,7 @@ def test_a_second_writer_is_refused_with_the_name_of_the_first(
     finally:
         query.stop()
         first.close()
-    assert flights(settings, first) == Counter("a")
+    assert parcels(settings, first) == Counter("a")
 
 
 def test_a_table_that_another_program_has_filled_is_refused(
@@ -491,7 +491,7 @@ def test_a_table_that_another_program_has_filled_is_refused(
 ) -> None:
     table = open_table()
     uri = table.path.replace("s3a://", "s3://")
-    write_deltalake(uri, pa.table({"flight_id": ["a"]}), storage_options=settings.s3.delta_options())
+    write_deltalake(uri, pa.table({"parcel_id": ["a"]}), storage_options=settings.s3.delta_options())
     with pytest.raises((PositionsDisagree, ContractError)):
         table.start()
 
@@ -499,7 +499,7 @@ def test_a_table_that_another_program_has_filled_is_refused(
 def test_a_checkpoint_ahead_of_the_table_is_refused_with_the_way_out(
     settings: SparkSettings, topics: Topics, open_table: Callable[..., LakeTable]
 ) -> None:
-    topics.send_departures("a")
+    topics.send_dispatches("a")
     table = open_table()
     catch_up(table)
     remove(settings, table.path.removeprefix(f"s3a://{settings.s3.bucket}/"))
@@ -510,21 +510,21 @@ def test_a_checkpoint_ahead_of_the_table_is_refused_with_the_way_out(
 def test_bad_records_go_to_the_dead_letters_and_the_rest_to_the_table(
     settings: SparkSettings, topics: Topics, open_table: Callable[..., LakeTable]
 ) -> None:
-    topics.send_departures("a")
-    topics.send(framed(topics.schema_ids[DEPARTED], b"\x02"), b"{}", headers=[("ce_id", b"theirs")])
-    topics.send_departures("b")
+    topics.send_dispatches("a")
+    topics.send(framed(topics.schema_ids[DISPATCHED], b"\x02"), b"{}", headers=[("ce_id", b"theirs")])
+    topics.send_dispatches("b")
     table = open_table()
     catch_up(table)
-    assert flights(settings, table) == Counter("ab")
+    assert parcels(settings, table) == Counter("ab")
     letters = [
-        (message.value(), dict(message.headers() or [])) for message in topics.read(topics.departed.dead_letter_topic)
+        (message.value(), dict(message.headers() or [])) for message in topics.read(topics.dispatched.dead_letter_topic)
     ]
-    assert [value for value, _ in letters] == [framed(topics.schema_ids[DEPARTED], b"\x02"), b"{}"]
+    assert [value for value, _ in letters] == [framed(topics.schema_ids[DISPATCHED], b"\x02"), b"{}"]
     assert [headers["__connect.errors.exception.class.name"] for _, headers in letters] == [
         b"Undecodable",
         b"WrongMagic",
     ]
-    assert letters[0][1]["ce_id"] == f"{topics.departed.name}/0/1".encode()
+    assert letters[0][1]["ce_id"] == f"{topics.dispatched.name}/0/1".encode()
     assert letters[0][1]["ce_causationid"] == b"theirs"
 
 
@@ -534,7 +534,7 @@ def test_a_bad_record_that_is_gone_when_it_is_to_be_set_aside_stops_the_batch(
     open_table: Callable[..., LakeTable],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    topics.send_departures("a")
+    topics.send_dispatches("a")
     topics.send(b"{}", b"[]")
     # The property's value of before: the text "null" when the record is read first.
     before = F.expr(f"reflect('java.lang.System', 'setProperty', '{topics.tag}', 'read')")
@@ -546,8 +546,8 @@ def test_a_bad_record_that_is_gone_when_it_is_to_be_set_aside_stops_the_batch(
             catch_up(table)
     assert rows(settings, table) == []
     catch_up(open_table())
-    assert flights(settings, table) == Counter("a")
-    letters = Counter(message.value() for message in topics.read(topics.departed.dead_letter_topic))
+    assert parcels(settings, table) == Counter("a")
+    letters = Counter(message.value() for message in topics.read(topics.dispatched.dead_letter_topic))
     # The first one twice: dead letters are at-least-once.
     assert letters == Counter({b"{}": 2, b"[]": 1})
 
@@ -557,8 +557,8 @@ def test_a_batch_of_bad_records_alone_moves_the_position(
 ) -> None:
     topics.send(b"{}")
     catch_up(open_table())
-    remove(settings, f"checkpoints/lake/{topics.departed.lake.table}/")  # type: ignore[union-attr]
+    remove(settings, f"checkpoints/lake/{topics.dispatched.lake.table}/")  # type: ignore[union-attr]
     table = open_table()
     catch_up(table)
     assert table.positions.next_offsets == {0: 1}
-    assert len(topics.read(topics.departed.dead_letter_topic)) == 1
+    assert len(topics.read(topics.dispatched.dead_letter_topic)) == 1

@@ -17,13 +17,13 @@ from contracts.records.limits import record_size
 from contracts.servers.registry import Registry
 from contracts.servers.s3 import s3_client
 from spark.derivation.derivation import route
-from spark.pipelines.departures_enriched import departures_enriched
 from spark.queries.live import Live, checkpoint_folder
 from spark.runtime.lifecycle import Lifecycle
 from spark.runtime.settings import SparkSettings
 from spark.sinks.kafka.at_least_once import AtLeastOnceSink
 from tests.raw_records import send_raw
-from tests.spark.examples import DEPARTED, ENRICHED, Topics, a_departure, body, framed
+from tests.sample.pipelines.dispatches_enriched import dispatches_enriched
+from tests.spark.examples import DISPATCHED, ENRICHED, Topics, a_dispatch, body, framed
 from tests.spark.large_records import large_records
 from tests.spark.live_query import Dimensions, events, running
 
@@ -41,19 +41,19 @@ def live(
         yield query
 
 
-def test_a_departure_comes_out_enriched_with_its_coordinate_and_trace(topics: Topics, live: StreamingQuery) -> None:
+def test_a_dispatch_comes_out_enriched_with_its_coordinate_and_trace(topics: Topics, live: StreamingQuery) -> None:
     headers = [("ce_id", b"theirs"), ("ce_time", b"2013-01-01T10:17:00Z"), ("traceparent", b"00-1-2-01")]
-    topics.send(framed(topics.schema_ids[DEPARTED], body(a_departure())), partition=1, headers=headers)
+    topics.send(framed(topics.schema_ids[DISPATCHED], body(a_dispatch())), partition=1, headers=headers)
     live.processAllAvailable()
     ((event, found, message),) = events(topics)
-    assert {name: event[name] for name in a_departure()} == a_departure()
-    assert (event["airline_name"], event["plane_model"], event["unmatched"]) == ("United Air Lines Inc.", "737-824", [])
-    assert event["dimension_versions"] == {"airlines": 0, "airports": 0, "planes": 0}
+    assert {name: event[name] for name in a_dispatch()} == a_dispatch()
+    assert (event["courier_name"], event["van_model"], event["unmatched"]) == ("Umber Couriers Ltd.", "F-824", [])
+    assert event["dimension_versions"] == {"couriers": 0, "depots": 0, "vans": 0}
     assert message.key() == b"key"
     assert found == {
-        "ce_id": f"{topics.departed.name}/1/0".encode(),
+        "ce_id": f"{topics.dispatched.name}/1/0".encode(),
         "ce_type": topics.enriched.name.encode(),
-        "ce_source": b"/spark/departures_enriched",
+        "ce_source": b"/spark/dispatches_enriched",
         "ce_specversion": b"1.0",
         "ce_time": b"2013-01-01T10:17:00Z",
         "ce_causationid": b"theirs",
@@ -66,12 +66,12 @@ def test_bad_records_go_to_the_dead_letters_in_the_same_batch(topics: Topics, li
     # The batch in which an id is met for the first time is begun again, and at-least-once repeats what it had written.
     topics.send(framed(99_999_999, b"x"))
     live.processAllAvailable()
-    topics.send_departures("a")
+    topics.send_dispatches("a")
     topics.send(b"", None, b"{}", framed(99_999_999, b"x"), headers=[("trace", b"t"), (TIMESTAMP, b"1")])
-    topics.send_departures("b")
+    topics.send_dispatches("b")
     live.processAllAvailable()
-    assert [event["flight_id"] for event, _, _ in events(topics)] == ["a", "b"]
-    first, *letters = topics.read(topics.departed.dead_letter_topic)
+    assert [event["parcel_id"] for event, _, _ in events(topics)] == ["a", "b"]
+    first, *letters = topics.read(topics.dispatched.dead_letter_topic)
     assert first.value() == framed(99_999_999, b"x")
     assert [letter.value() for letter in letters] == [b"", None, b"{}", framed(99_999_999, b"x")]
     assert [dict(letter.headers() or [])["__connect.errors.exception.class.name"] for letter in letters] == [
@@ -80,31 +80,31 @@ def test_bad_records_go_to_the_dead_letters_in_the_same_batch(topics: Topics, li
         b"WrongMagic",
         b"UnknownSchemaId",
     ]
-    bad = [message for message in topics.read(topics.departed.name) if 2 <= (message.offset() or 0) <= 5]
+    bad = [message for message in topics.read(topics.dispatched.name) if 2 <= (message.offset() or 0) <= 5]
     assert [DeadLetter.of(letter).timestamp_ms for letter in letters] == [raw.timestamp()[1] for raw in bad]
     headers = dict(letters[0].headers() or [])
     assert headers["trace"] == b"t"
-    assert headers["ce_id"] == f"{topics.departed.name}/0/2".encode()
-    assert headers["__connect.errors.topic"] == topics.departed.name.encode()
+    assert headers["ce_id"] == f"{topics.dispatched.name}/0/2".encode()
+    assert headers["__connect.errors.topic"] == topics.dispatched.name.encode()
     assert headers["__connect.errors.offset"] == b"2"
 
 
 def test_a_record_of_any_size_is_enriched_or_a_dead_letter_or_leaves_its_stump(
     topics: Topics, settings: SparkSettings, live: StreamingQuery
 ) -> None:
-    sent = large_records(topics.schema_ids[DEPARTED])
+    sent = large_records(topics.schema_ids[DISPATCHED])
     for offset, (record, compression) in enumerate(sent):
-        assert send_raw(settings.kafka, topics.departed.name, 0, [record], compression=compression) == [offset]
-    topics.send_departures("after")
+        assert send_raw(settings.kafka, topics.dispatched.name, 0, [record], compression=compression) == [offset]
+    topics.send_dispatches("after")
     live.processAllAvailable()
-    assert [event["flight_id"][:7] for event, _, _ in events(topics)][1:] == ["headers", "after"]
-    assert next(len(event["flight_id"]) for event, _, _ in events(topics)) > 890_000
+    assert [event["parcel_id"][:7] for event, _, _ in events(topics)][1:] == ["headers", "after"]
+    assert next(len(event["parcel_id"]) for event, _, _ in events(topics)) > 890_000
     # A stump has no key, so it may lie in another partition than the others.
-    found = [DeadLetter.of(message) for message in topics.read(topics.departed.dead_letter_topic)]
+    found = [DeadLetter.of(message) for message in topics.read(topics.dispatched.dead_letter_topic)]
     letters = sorted(found, key=lambda letter: str(letter.origin))
     larger, largest, most_headers = (sent[at][0] for at in (1, 2, 4))
     assert [letter.reason for letter in letters] == ["TooLong", "TooLong", "EmptyBody"]
-    assert [str(letter.origin) for letter in letters] == [f"{topics.departed.name}/0/{at}" for at in (1, 2, 4)]
+    assert [str(letter.origin) for letter in letters] == [f"{topics.dispatched.name}/0/{at}" for at in (1, 2, 4)]
     assert [letter.value for letter in letters] == [larger.value, None, most_headers.value]
     assert [letter.key for letter in letters] == [b"key", None, b"key"]
     assert [letter.stump_bytes for letter in letters] == [None, record_size(b"key", largest.value, []), None]
@@ -115,13 +115,13 @@ def test_a_record_of_any_size_is_enriched_or_a_dead_letter_or_leaves_its_stump(
 def test_a_new_dimension_version_holds_from_the_next_batch_on(
     topics: Topics, live: StreamingQuery, dimensions: Dimensions
 ) -> None:
-    topics.send_departures("before")
+    topics.send_dispatches("before")
     live.processAllAvailable()
-    dimensions.publish("airlines", ("UA", "United"))
-    topics.send_departures("after")
+    dimensions.publish("couriers", ("UA", "United"))
+    topics.send_dispatches("after")
     live.processAllAvailable()
-    assert [(event["airline_name"], event["dimension_versions"]["airlines"]) for event, _, _ in events(topics)] == [
-        ("United Air Lines Inc.", 0),
+    assert [(event["courier_name"], event["dimension_versions"]["couriers"]) for event, _, _ in events(topics)] == [
+        ("Umber Couriers Ltd.", 0),
         ("United", 1),
     ]
 
@@ -129,12 +129,12 @@ def test_a_new_dimension_version_holds_from_the_next_batch_on(
 def test_dimensions_that_are_removed_while_it_runs_stop_nothing(
     topics: Topics, live: StreamingQuery, dimensions: Dimensions
 ) -> None:
-    topics.send_departures("before")
+    topics.send_dispatches("before")
     live.processAllAvailable()
     dimensions.remove()
-    topics.send_departures("after")
+    topics.send_dispatches("after")
     live.processAllAvailable()
-    assert [(event["flight_id"], event["unmatched"]) for event, _, _ in events(topics)] == [
+    assert [(event["parcel_id"], event["unmatched"]) for event, _, _ in events(topics)] == [
         ("before", []),
         ("after", []),
     ]
@@ -143,12 +143,12 @@ def test_dimensions_that_are_removed_while_it_runs_stop_nothing(
 def test_what_is_left_of_a_checkpoint_that_was_wiped_while_it_ran_stops_no_start(
     spark: SparkSession, settings: SparkSettings, registry: Registry, topics: Topics, dimensions: Dimensions
 ) -> None:
-    left = f"{checkpoint_folder(departures_enriched.name, topics.enriched.name)}/0/commits/7"
+    left = f"{checkpoint_folder(dispatches_enriched.name, topics.enriched.name)}/0/commits/7"
     s3_client(settings.s3).put_object(Bucket=settings.s3.bucket, Key=left, Body=b'v1\n{"nextBatchWatermarkMs":0}')
-    topics.send_departures("a")
+    topics.send_dispatches("a")
     with running(spark, settings, registry, topics.catalog, dimensions, mode="exactly-once") as query:
         query.processAllAvailable()
-    assert [event["flight_id"] for event, _, _ in events(topics)] == ["a"]
+    assert [event["parcel_id"] for event, _, _ in events(topics)] == ["a"]
 
 
 def test_a_contract_that_does_not_list_live_is_refused(
@@ -157,5 +157,5 @@ def test_a_contract_that_does_not_list_live_is_refused(
     strangers = topics.enriched.model_copy(update={"producers": ("someone-else",)})
     catalog = dataclasses.replace(topics.catalog, topics=topics.catalog.topics | {ENRICHED: strangers})
     with pytest.raises(NotAProducer, match="someone-else"):
-        sink = AtLeastOnceSink(settings.kafka, route(departures_enriched, catalog), settings.live)
-        Live(spark, departures_enriched, settings, catalog, registry, sink, Lifecycle())
+        sink = AtLeastOnceSink(settings.kafka, route(dispatches_enriched, catalog), settings.live)
+        Live(spark, dispatches_enriched, settings, catalog, registry, sink, Lifecycle())

@@ -72,9 +72,9 @@ class Place:
         self._number = 0
         self.processes: list[Running] = []
 
-    def start(self, name: str, **settings: str) -> Running:
+    def start(self, name: str, module: str = "tests.spark.queries.deployed", **settings: str) -> Running:
         log = self._folder / f"{len(self.processes)}-{name}"
-        command = [sys.executable, "-m", "tests.spark.queries.deployed", name, *self._arguments]
+        command = [sys.executable, "-m", module, name, *self._arguments]
         with log.open("wb") as file:
             # A group of its own: what is stopped is the whole of it, JVM and workers too.
             process = subprocess.Popen(
@@ -83,17 +83,17 @@ class Place:
         self.processes.append(Running(name, process, log))
         return self.processes[-1]
 
-    def depart(self, count: int) -> None:
+    def dispatch(self, count: int) -> None:
         for partition in (0, 1):
             ids = [f"{partition}-{self._number + each}" for each in range(count)]
-            self._topics.send_departures(*ids, partition=partition)
+            self._topics.send_dispatches(*ids, partition=partition)
         self._number += count
 
     def expected(self) -> Counter[str]:
         return Counter(f"{partition}-{number}" for partition in (0, 1) for number in range(self._number))
 
     def enriched(self) -> Counter[str]:
-        return Counter(event["flight_id"] for event, _, _ in events(self._topics))
+        return Counter(event["parcel_id"] for event, _, _ in events(self._topics))
 
     def landed(self) -> Counter[str]:
         lake = self._topics.enriched.lake
@@ -103,8 +103,8 @@ class Place:
             table = DeltaTable(f"s3://{s3.bucket}/lake/{lake.table}", storage_options=s3.delta_options())
         except TableNotFoundError:
             return Counter()
-        found = QueryBuilder().register("rows", table).execute("select flight_id from rows")
-        return Counter(pa.table(found).column("flight_id").to_pylist())
+        found = QueryBuilder().register("rows", table).execute("select parcel_id from rows")
+        return Counter(pa.table(found).column("parcel_id").to_pylist())
 
 
 @pytest.fixture
@@ -127,37 +127,37 @@ def _end(processes: Sequence[Running]) -> None:
 @pytest.mark.campaign
 @pytest.mark.timeout(900)
 def test_of_several_processes_one_runs_at_a_time_and_nothing_is_lost_or_doubled(place: Place) -> None:
-    place.depart(20)
-    rivals = [place.start("departures_enriched"), place.start("departures_enriched")]
+    place.dispatch(20)
+    rivals = [place.start("dispatches_enriched"), place.start("dispatches_enriched")]
     first_lake = place.start("lake")
     wait_for("a live to start", lambda: any(each.has_started() for each in rivals))
     winner, loser = sorted(rivals, key=Running.has_started, reverse=True)
     assert (
-        f"/{winner.process.pid} holds leases/departures_enriched/" in loser.last_words()
+        f"/{winner.process.pid} holds leases/dispatches_enriched/" in loser.last_words()
         or "taken a moment ago by" in loser.last_words()
     )
     wait_for("the lake to take in what the winner enriched", lambda: place.landed() == place.expected())
 
     # Several batches: what the sleepers are about to write has a number that their successors come to later.
     for _ in range(5):
-        place.depart(1)
+        place.dispatch(1)
         wait_for("the winner to go on", lambda: place.landed() == place.expected())
 
     sleepers = (winner, first_lake)
     for each in sleepers:
         os.killpg(each.process.pid, signal.SIGSTOP)
-    place.depart(20)
-    successors = (place.start("departures_enriched"), place.start("lake"))
+    place.dispatch(20)
+    successors = (place.start("dispatches_enriched"), place.start("lake"))
     wait_for("their successors to take in what came since", lambda: place.landed() == place.expected())
     for each in sleepers:
         os.killpg(each.process.pid, signal.SIGCONT)
-    place.depart(20)
+    place.dispatch(20)
     for slept, successor in zip(sleepers, successors, strict=True):
         said = slept.last_words()
         assert f"/{successor.process.pid} has taken leases/" in said or "has not renewed its lease" in said
     for _ in range(12):
         wait_for("the successors to go on", lambda: place.landed() == place.expected())
-        place.depart(1)
+        place.dispatch(1)
     wait_for("the successors to go on", lambda: place.landed() == place.expected())
     assert place.enriched() == place.expected()
     assert [each.process.poll() for each in successors] == [None, None]
@@ -173,19 +173,19 @@ def test_one_that_is_cut_off_from_the_store_finds_its_successor_by_the_brokers(
     place: Place, stack: LocalStack, successor_mode: str
 ) -> None:
     real_time = {"HEADRACE_LIVE__MODE": "real-time", "HEADRACE_LIVE__INTERVAL_SECONDS": "5"}
-    place.depart(20)
+    place.dispatch(20)
     with Proxy(stack.ports.s3) as proxy:
-        first = place.start("departures_enriched", **real_time, HEADRACE_S3__ENDPOINT=f"http://{HOST}:{proxy.port}")
+        first = place.start("dispatches_enriched", **real_time, HEADRACE_S3__ENDPOINT=f"http://{HOST}:{proxy.port}")
         wait_for("the first live to enrich", lambda: place.enriched() == place.expected())
         with proxy.refusing():
             # Longer than the lease lasts: alone, it goes on.
-            successor = place.start("departures_enriched", **real_time | {"HEADRACE_LIVE__MODE": successor_mode})
+            successor = place.start("dispatches_enriched", **real_time | {"HEADRACE_LIVE__MODE": successor_mode})
             wait_for("the successor to take the lease", lambda: successor.has_said("lease taken"))
-            place.depart(5)
+            place.dispatch(5)
             wait_for("the first live to go on", lambda: place.enriched() == place.expected())
-            assert "has taken departures_enriched over (epoch 2 of the lease" in first.last_words()
+            assert "has taken dispatches_enriched over (epoch 2 of the lease" in first.last_words()
         wait_for("the successor to start", successor.has_started)
-        place.depart(20)
+        place.dispatch(20)
         wait_for("the successor to go on", lambda: place.enriched() == place.expected())
     assert successor.process.poll() is None
 

@@ -21,7 +21,6 @@ from contracts.settings import RegistrySettings
 from deploy.local.servers.stack import LocalStack
 from spark.derivation.derivation import route
 from spark.pipeline import Pipeline
-from spark.pipelines.departures_enriched import departures_enriched
 from spark.queries.real_time import RealTime
 from spark.queries.real_time_query import CHECKPOINT_ON_DISK, check_slots, configured
 from spark.runtime.errors import SinkRefused, TooFewSlots
@@ -30,8 +29,9 @@ from spark.runtime.mode import Mode
 from spark.runtime.settings import SparkSettings
 from spark.sinks.kafka.transaction import committed_offsets, position_reader
 from tests.contracts.gateway import HANG_UP, a_gateway
-from tests.spark.examples import Topics, a_departure, body, framed, schema_with
-from tests.spark.live_query import Dimensions, events, flights, wait_for
+from tests.sample.pipelines.dispatches_enriched import dispatches_enriched
+from tests.spark.examples import Topics, a_dispatch, body, framed, schema_with
+from tests.spark.live_query import Dimensions, events, parcels, wait_for
 from tests.spark.live_query import running as running_exactly_once
 from tests.spark.quota import throttled
 
@@ -43,7 +43,7 @@ def running(
     registry: Registry,
     topics: Topics,
     dimensions: Dimensions,
-    pipeline: Pipeline = departures_enriched,
+    pipeline: Pipeline = dispatches_enriched,
     **live: object,
 ) -> Iterator[threading.Thread]:
     """A pipeline over the test's topics, until the block ends; its error is raised there."""
@@ -81,36 +81,36 @@ def test_records_come_out_while_their_interval_lasts_and_bad_ones_as_dead_letter
     spark: SparkSession, settings: SparkSettings, registry: Registry, topics: Topics, published: Dimensions
 ) -> None:
     with running(spark, settings, registry, topics, published, interval_seconds=3600.0):
-        topics.send_departures("first")
+        topics.send_dispatches("first")
         topics.send(b"\x01junk", partition=1, headers=[("ce_id", b"own")])
-        wait_for("the first record", lambda: flights(topics) == ["first"])
-        wait_for("the dead letter", lambda: len(topics.read(topics.departed.dead_letter_topic)) == 1)
-        topics.send_departures("second")
+        wait_for("the first record", lambda: parcels(topics) == ["first"])
+        wait_for("the dead letter", lambda: len(topics.read(topics.dispatched.dead_letter_topic)) == 1)
+        topics.send_dispatches("second")
         # Had the first one come out with a batch, this one would be of the next.
-        wait_for("the second record", lambda: flights(topics) == ["first", "second"])
+        wait_for("the second record", lambda: parcels(topics) == ["first", "second"])
         assert positions(settings, topics) == {0: 0, 1: 0}, "an interval has ended"
     ((_, headers, record), *_) = events(topics)
-    assert headers["ce_id"] == f"{topics.departed.name}/0/0".encode()
+    assert headers["ce_id"] == f"{topics.dispatched.name}/0/0".encode()
     assert record.key() == b"key"
 
 
 def test_a_new_schema_version_is_taken_in_and_an_id_of_nobody_becomes_a_dead_letter(
     live: threading.Thread, topics: Topics, registry: Registry
 ) -> None:
-    topics.send_departures("old")
-    wait_for("the first record", lambda: flights(topics) == ["old"])
+    topics.send_dispatches("old")
+    wait_for("the first record", lambda: parcels(topics) == ["old"])
     newer = schema_with({"name": "gate", "type": "string", "default": "?"})
-    schema_id = registry.register(topics.departed.subject, newer)
+    schema_id = registry.register(topics.dispatched.subject, newer)
     began = time.monotonic()
-    topics.send(framed(schema_id, body(a_departure(flight_id="new", gate="C70"), newer)))
-    wait_for("the record of a schema that is new", lambda: flights(topics) == ["old", "new"])
+    topics.send(framed(schema_id, body(a_dispatch(parcel_id="new", gate="C70"), newer)))
+    wait_for("the record of a schema that is new", lambda: parcels(topics) == ["old", "new"])
     seconds = time.monotonic() - began
     print(f"the record of a new schema was there after {seconds:.1f} s")
     assert seconds < 10, seconds
     topics.send(framed(999_999, b"whatever"))
-    topics.send_departures("after")
-    wait_for("the record after it", lambda: flights(topics) == ["old", "new", "after"])
-    (letter,) = topics.read(topics.departed.dead_letter_topic)
+    topics.send_dispatches("after")
+    wait_for("the record after it", lambda: parcels(topics) == ["old", "new", "after"])
+    (letter,) = topics.read(topics.dispatched.dead_letter_topic)
     assert dict(letter.headers() or [])["__connect.errors.exception.class.name"] == b"UnknownSchemaId"
 
 
@@ -127,73 +127,73 @@ def test_an_unknown_id_waits_while_the_registry_is_down(
         Registry(RegistrySettings.model_validate({"url": gateway.url}), retry_seconds=0.1) as theirs,
         running(spark, settings, theirs, topics, published),
     ):
-        topics.send_departures("before")
-        wait_for("the first record", lambda: flights(topics) == ["before"])
+        topics.send_dispatches("before")
+        wait_for("the first record", lambda: parcels(topics) == ["before"])
         gateway.fail(*(HANG_UP, ""))
         newer = schema_with({"name": "gate", "type": "string", "default": "?"})
-        schema_id = registry.register(topics.departed.subject, newer)
-        topics.send(framed(schema_id, body(a_departure(flight_id="new", gate="C70"), newer)))
-        wait_for("it to wait", lambda: gauge("headrace_registry_waiting", subject=topics.departed.subject) == 1)
-        assert flights(topics) == ["before"]
+        schema_id = registry.register(topics.dispatched.subject, newer)
+        topics.send(framed(schema_id, body(a_dispatch(parcel_id="new", gate="C70"), newer)))
+        wait_for("it to wait", lambda: gauge("headrace_registry_waiting", subject=topics.dispatched.subject) == 1)
+        assert parcels(topics) == ["before"]
         gateway.heal()
-        wait_for("the record that waited", lambda: flights(topics) == ["before", "new"])
-        assert topics.read(topics.departed.dead_letter_topic) == []
+        wait_for("the record that waited", lambda: parcels(topics) == ["before", "new"])
+        assert topics.read(topics.dispatched.dead_letter_topic) == []
 
 
 def test_a_new_dimension_version_renews_the_query(
     live: threading.Thread, topics: Topics, settings: SparkSettings, dimensions: Dimensions
 ) -> None:
-    topics.send_departures("before")
-    wait_for("the first record", lambda: flights(topics) == ["before"])
+    topics.send_dispatches("before")
+    wait_for("the first record", lambda: parcels(topics) == ["before"])
     with structlog.testing.capture_logs() as logs:
         # Not by Spark: the query has all of its slots.
-        table = f"s3://{settings.s3.bucket}/{dimensions.contracts['airlines'].location}"
-        rows = pa.table({"carrier": ["UA"], "name": ["United of Tomorrow"]})
+        table = f"s3://{settings.s3.bucket}/{dimensions.contracts['couriers'].location}"
+        rows = pa.table({"courier": ["UA"], "name": ["United of Tomorrow"]})
         write_deltalake(table, rows, mode="overwrite", storage_options=settings.s3.delta_options())
         wait_for("the renewal", lambda: any(line["event"] == "started" for line in logs))
-    topics.send_departures("after")
-    wait_for("the second record", lambda: flights(topics) == ["before", "after"])
-    assert [event["airline_name"] for event, _, _ in events(topics)][1] == "United of Tomorrow"
+    topics.send_dispatches("after")
+    wait_for("the second record", lambda: parcels(topics) == ["before", "after"])
+    assert [event["courier_name"] for event, _, _ in events(topics)][1] == "United of Tomorrow"
 
 
 def test_a_renewal_waits_for_what_the_old_query_handed_to_its_producers(
     live: threading.Thread, topics: Topics, settings: SparkSettings, dimensions: Dimensions
 ) -> None:
-    topics.send_departures("before")
-    wait_for("the first record", lambda: flights(topics) == ["before"])
+    topics.send_dispatches("before")
+    wait_for("the first record", lambda: parcels(topics) == ["before"])
     many = [f"f{i}" for i in range(1500)]
     with throttled(settings.kafka.bootstrap_servers, bytes_per_second=3_000):
-        topics.send_departures(*many)
-        wait_for("the first of many", lambda: len(flights(topics)) > 1)
+        topics.send_dispatches(*many)
+        wait_for("the first of many", lambda: len(parcels(topics)) > 1)
         with structlog.testing.capture_logs() as logs:
-            dimensions.publish("airlines", ("UA", "United of Tomorrow"))
+            dimensions.publish("couriers", ("UA", "United of Tomorrow"))
             wait_for("the renewal", lambda: any(line["event"] == "renewing the query" for line in logs))
-            assert len(flights(topics)) < len(many), "the producer was not slow enough to show anything"
-    wait_for("all records", lambda: {*flights(topics)} == {"before", *many})
-    topics.send_departures("after")
-    wait_for("the last record", lambda: "after" in flights(topics))
-    assert sorted(flights(topics)) == sorted(["before", *many, "after"])
+            assert len(parcels(topics)) < len(many), "the producer was not slow enough to show anything"
+    wait_for("all records", lambda: {*parcels(topics)} == {"before", *many})
+    topics.send_dispatches("after")
+    wait_for("the last record", lambda: "after" in parcels(topics))
+    assert sorted(parcels(topics)) == sorted(["before", *many, "after"])
 
 
 def test_positions_are_committed_and_exactly_once_goes_on_from_them(
     spark: SparkSession, settings: SparkSettings, registry: Registry, topics: Topics, published: Dimensions
 ) -> None:
     with running(spark, settings, registry, topics, published, interval_seconds=5.0):
-        topics.send_departures("a", "b")
-        topics.send_departures("c", partition=1)
-        wait_for("the records", lambda: sorted(flights(topics)) == ["a", "b", "c"])
+        topics.send_dispatches("a", "b")
+        topics.send_dispatches("c", partition=1)
+        wait_for("the records", lambda: sorted(parcels(topics)) == ["a", "b", "c"])
         wait_for("an interval's end", lambda: positions(settings, topics) == {0: 2, 1: 1})
-        lag = {"query": "departures_enriched", "topic": topics.departed.name, "partition": "0"}
+        lag = {"query": "dispatches_enriched", "topic": topics.dispatched.name, "partition": "0"}
         wait_for("the lag", lambda: gauge("headrace_lag_records", **lag) == 0)
-        topics.send_departures("d")
-        wait_for("another record", lambda: sorted(flights(topics)) == ["a", "b", "c", "d"])
+        topics.send_dispatches("d")
+        wait_for("another record", lambda: sorted(parcels(topics)) == ["a", "b", "c", "d"])
     with running_exactly_once(spark, settings, registry, topics.catalog, published) as query:
-        topics.send_departures("e")
+        topics.send_dispatches("e")
         query.processAllAvailable()
-        assert sorted(flights(topics)) == ["a", "b", "c", "d", "e"]
+        assert sorted(parcels(topics)) == ["a", "b", "c", "d", "e"]
     with running(spark, settings, registry, topics, published):
-        topics.send_departures("f")
-        wait_for("the last record", lambda: sorted(flights(topics)) == ["a", "b", "c", "d", "e", "f"])
+        topics.send_dispatches("f")
+        wait_for("the last record", lambda: sorted(parcels(topics)) == ["a", "b", "c", "d", "e", "f"])
 
 
 def test_too_many_dead_letters_stop_it(
@@ -223,7 +223,7 @@ def test_what_is_configured_for_a_while_is_as_before_afterwards(spark: SparkSess
 
 
 def positions(settings: SparkSettings, topics: Topics) -> dict[int, int | None]:
-    there = route(departures_enriched, topics.catalog)
+    there = route(dispatches_enriched, topics.catalog)
     reader = position_reader(settings.kafka.client_config(), there)
     try:
         return committed_offsets(reader, there.source, [0, 1])

@@ -17,7 +17,7 @@ from contracts.servers.registry import Registry
 from deploy.local.servers.stack import LocalStack
 from spark.runtime.settings import SparkSettings
 from tests.dead_letters.place import Place
-from tests.spark.examples import Topics, a_departure, body, framed, schema_with
+from tests.spark.examples import Topics, a_dispatch, body, framed, schema_with
 from tests.spark.live_query import Dimensions, events, running
 
 LETTERS = 6000
@@ -34,15 +34,15 @@ def test_a_redrive_killed_in_the_middle_and_run_again_has_each_record_enriched_o
     published: Dimensions,
 ) -> None:
     # A producer sends with a version that nobody registered under this subject: an id, but not one of the topic's.
-    schema_id = registry.register(f"elsewhere-{topics.departed.subject}", NEWER)
+    schema_id = registry.register(f"elsewhere-{topics.dispatched.subject}", NEWER)
     _send(settings, topics, schema_id)
-    place = Place(settings, registry, topics.departed.name)
+    place = Place(settings, registry, topics.dispatched.name)
     with running(spark, settings, registry, topics.catalog, published, dead_letter_limit=1.0) as query:
         query.processAllAvailable()
-        letters = topics.read(topics.departed.dead_letter_topic)
+        letters = topics.read(topics.dispatched.dead_letter_topic)
         assert (len(letters), events(topics)) == (LETTERS, [])
         # Sent back before the fix, one fails again, and is no longer taken along by itself.
-        assert place.redrive(coordinate=f"{topics.departed.name}/0/0") == {Verdict.REDRIVE: 1}
+        assert place.redrive(coordinate=f"{topics.dispatched.name}/0/0") == {Verdict.REDRIVE: 1}
         query.processAllAvailable()
         assert place.redrive(dry_run=True) == {
             Verdict.REDRIVE: LETTERS - 1,
@@ -50,8 +50,8 @@ def test_a_redrive_killed_in_the_middle_and_run_again_has_each_record_enriched_o
             Verdict.FAILED_AGAIN: 1,
         }
 
-        assert registry.register(topics.departed.subject, NEWER) == schema_id
-        _killed_in_the_middle(stack, settings, topics.departed.name)
+        assert registry.register(topics.dispatched.subject, NEWER) == schema_id
+        _killed_in_the_middle(stack, settings, topics.dispatched.name)
         done = len(place.entries())
         assert 1 < done < LETTERS
         assert place.redrive(again=True) == {Verdict.REDRIVEN: done, Verdict.REDRIVE: LETTERS + 1 - done}
@@ -61,14 +61,14 @@ def test_a_redrive_killed_in_the_middle_and_run_again_has_each_record_enriched_o
     assert Counter(headers["ce_causationid"] for _, headers, _ in enriched) == {
         f"id-{number}".encode(): 1 for number in range(LETTERS)
     }
-    assert {event["airline_name"] for event, _, _ in enriched} == {"United Air Lines Inc."}
+    assert {event["courier_name"] for event, _, _ in enriched} == {"Umber Couriers Ltd."}
 
 
 def _send(settings: SparkSettings, topics: Topics, schema_id: int) -> None:
     producer = Producer(settings.kafka.client_config())
-    value = framed(schema_id, body(a_departure(gate="C70"), NEWER))
+    value = framed(schema_id, body(a_dispatch(gate="C70"), NEWER))
     for number in range(LETTERS):
-        producer.produce(topics.departed.name, value, partition=number % 2, headers=[("ce_id", f"id-{number}")])
+        producer.produce(topics.dispatched.name, value, partition=number % 2, headers=[("ce_id", f"id-{number}")])
     assert producer.flush(60) == 0
 
 

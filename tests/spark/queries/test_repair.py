@@ -20,7 +20,6 @@ from pyspark.sql import SparkSession
 from contracts.records.codec import Codec
 from contracts.servers.registry import Registry
 from deploy.local.servers.stack import LocalStack
-from spark.pipelines.departures_enriched import departures_enriched
 from spark.queries.lake import LakeTable
 from spark.queries.repair import Progress, Repair, repairable
 from spark.runtime.errors import RepairFailed
@@ -30,13 +29,14 @@ from spark.sinks.delta.latest import LATEST
 from spark.sinks.kafka.emission import Emission, Outgoing
 from spark.sinks.kafka.sink import Route
 from tests.raw_records import RawRecord, send_raw
-from tests.spark.examples import DEPARTED, ENRICHED, Topics, a_departure, body, framed
+from tests.sample.pipelines.dispatches_enriched import dispatches_enriched
+from tests.spark.examples import DISPATCHED, ENRICHED, Topics, a_dispatch, body, framed
 from tests.spark.live_query import Dimensions, events, running
 from tests.spark.lookups.test_enrich import ROWS
 
-LATE_PLANE = ("N0LATE", 2013, "Fixed wing multi engine", "AIRBUS", "A320", 2, 180, "Turbo-fan")
-LATE_AIRPORT = ("BQN", "Rafael Hernandez", 18.49, -67.13, 237, "America/Puerto_Rico")
-DEPARTED_AT = datetime(2013, 1, 1, 10, 17, tzinfo=UTC)
+LATE_VAN = ("N0LATE", 2013, "Panel van", "GALATI", "G-320", 2, 180, "diesel")
+LATE_DEPOT = ("BQN", "Birch Quay", 18.49, -67.13, 237, "America/Puerto_Rico")
+DISPATCHED_AT = datetime(2013, 1, 1, 10, 17, tzinfo=UTC)
 
 
 class Way:
@@ -53,9 +53,9 @@ class Way:
         self.spark, self.settings, self.registry = spark, settings, registry
         self.topics, self.dimensions = topics, dimensions
 
-    def depart(self, flight_id: str, partition: int = 0, **fields: Any) -> None:
-        value = framed(self.topics.schema_ids[DEPARTED], body(a_departure(flight_id=flight_id, **fields)))
-        self.topics.send(value, partition=partition, key=flight_id.encode(), headers=[("ce_id", flight_id.encode())])
+    def dispatch(self, parcel_id: str, partition: int = 0, **fields: Any) -> None:
+        value = framed(self.topics.schema_ids[DISPATCHED], body(a_dispatch(parcel_id=parcel_id, **fields)))
+        self.topics.send(value, partition=partition, key=parcel_id.encode(), headers=[("ce_id", parcel_id.encode())])
 
     def enrich(self) -> None:
         with running(self.spark, self.settings, self.registry, self.topics.catalog, self.dimensions) as query:
@@ -78,7 +78,7 @@ class Way:
 
     def repair(self) -> Repair:
         catalog = dataclasses.replace(self.topics.catalog, dimensions=self.dimensions.contracts)
-        return Repair(self.spark, departures_enriched, self.settings, catalog, self.registry)
+        return Repair(self.spark, dispatches_enriched, self.settings, catalog, self.registry)
 
     def run(self, since: datetime | None = None) -> Progress:
         return self.repair().run(since, 0, lambda _: None)
@@ -86,7 +86,7 @@ class Way:
     def query(self, statement: str) -> list[dict[str, Any]]:
         uri = self.table().path.replace("s3a://", "s3://")
         table = DeltaTable(uri, storage_options=self.settings.s3.delta_options())
-        return list(pa.table(QueryBuilder().register("flights", table).execute(statement)).to_pylist())
+        return list(pa.table(QueryBuilder().register("parcels", table).execute(statement)).to_pylist())
 
 
 @pytest.fixture
@@ -99,51 +99,51 @@ def way(
 def test_rows_whose_dimension_row_came_late_get_a_revision_each_that_the_lake_takes_in(
     way: Way, spark: SparkSession
 ) -> None:
-    way.depart("late", 1, tail_number="N0LATE")
-    way.depart("twice", tail_number="N0LATE", destination="BQN")
-    way.depart("old", tail_number="N0LATE", departed_at=DEPARTED_AT - timedelta(days=1))
-    way.depart("never", tail_number=None)
+    way.dispatch("late", 1, van_id="N0LATE")
+    way.dispatch("twice", van_id="N0LATE", destination="BQN")
+    way.dispatch("old", van_id="N0LATE", dispatched_at=DISPATCHED_AT - timedelta(days=1))
+    way.dispatch("never", van_id=None)
     way.enrich()
-    way.dimensions.publish("planes", *ROWS["planes"], LATE_PLANE)
-    assert way.repair().look(None, 0) == Progress(4, 3, 0, Counter({"planes": 3}))
-    assert way.run(since=DEPARTED_AT) == Progress(3, 2, 2, Counter({"planes": 2}))
+    way.dimensions.publish("vans", *ROWS["vans"], LATE_VAN)
+    assert way.repair().look(None, 0) == Progress(4, 3, 0, Counter({"vans": 3}))
+    assert way.run(since=DISPATCHED_AT) == Progress(3, 2, 2, Counter({"vans": 2}))
     # What is on the topic and not yet in the lake, nobody can know to be repaired.
     with pytest.raises(RepairFailed, match=r"the lake has not taken in what is in .* at offset .* Is it running\?"):
         way.run()
     way.land()
-    way.dimensions.publish("airports", *ROWS["airports"], LATE_AIRPORT)
-    assert way.run() == Progress(3, 2, 2, Counter({"planes": 1, "airports.destination": 1}))
+    way.dimensions.publish("depots", *ROWS["depots"], LATE_DEPOT)
+    assert way.run() == Progress(3, 2, 2, Counter({"vans": 1, "depots.destination": 1}))
     way.land()
     assert way.run() == Progress(1, 0, 0, Counter())
 
-    replaced = [("late", 0, ("planes",)), ("twice", 0, ("airports.destination", "planes")), ("old", 0, ("planes",))]
-    replaced += [("twice", 1, ("airports.destination",))]
-    newest = [("late", 1, ()), ("twice", 2, ()), ("old", 1, ()), ("never", 0, ("planes",))]
+    replaced = [("late", 0, ("vans",)), ("twice", 0, ("depots.destination", "vans")), ("old", 0, ("vans",))]
+    replaced += [("twice", 1, ("depots.destination",))]
+    newest = [("late", 1, ()), ("twice", 2, ()), ("old", 1, ()), ("never", 0, ("vans",))]
     assert _rows(event for event, _, _ in events(way.topics)) == Counter(replaced + newest)
-    assert _rows(way.query("select * from flights")) == Counter(replaced + newest)
-    assert _rows(way.query(LATEST.format(table="flights"))) == Counter(newest)
+    assert _rows(way.query("select * from parcels")) == Counter(replaced + newest)
+    assert _rows(way.query(LATEST.format(table="parcels"))) == Counter(newest)
     # The same statement in Spark.
     table = spark.createDataFrame(sorted(replaced + newest), "coordinate string, revision int, unmatched array<string>")
     found = spark.sql(LATEST, table=table).collect()
     assert Counter((row.coordinate, row.revision, tuple(row.unmatched)) for row in found) == Counter(newest)
 
     (first, was, record), (event, headers, repaired) = [
-        each for each in events(way.topics) if each[0]["flight_id"] == "late"
+        each for each in events(way.topics) if each[0]["parcel_id"] == "late"
     ]
     changed = {name for name in event if event[name] != first[name]}
-    assert changed == {"revision", "unmatched", "dimension_versions", *departures_enriched.lookups[-1].fields}
-    assert (event["plane_model"], event["dimension_versions"]["planes"]) == ("A320", 1)
-    # In the partition of its key, so behind what is there of the same flight.
+    assert changed == {"revision", "unmatched", "dimension_versions", *dispatches_enriched.lookups[-1].fields}
+    assert (event["van_model"], event["dimension_versions"]["vans"]) == ("G-320", 1)
+    # In the partition of its key, so behind what is there of the same parcel.
     assert (repaired.key(), repaired.partition()) == (b"late", record.partition())
     assert headers == {
         **{name: value for name, value in was.items() if name != "ce_causationid"},
-        "ce_source": b"/spark/repair/departures_enriched",
+        "ce_source": b"/spark/repair/dispatches_enriched",
         "ce_time": b"2013-01-01T10:17:00.000Z",
     }
 
 
 def test_a_revision_that_has_no_next_is_left_alone(way: Way) -> None:
-    way.depart("late", tail_number="N0LATE")
+    way.dispatch("late", van_id="N0LATE")
     way.enrich()
     (_, _, enriched), codec = events(way.topics)[0], Codec(way.registry.by_id)
     schema_id = way.registry.latest(way.topics.enriched.subject).id
@@ -151,17 +151,17 @@ def test_a_revision_that_has_no_next_is_left_alone(way: Way) -> None:
     forged = RawRecord(enriched.key(), codec.encode(schema_id, event), ((b"ce_id", b"theirs"),))
     send_raw(way.settings.kafka, way.topics.enriched.name, 0, [forged])
     way.land()
-    way.dimensions.publish("planes", *ROWS["planes"], LATE_PLANE)
-    assert way.run() == Progress(1, 1, 1, Counter({"planes": 1}))
+    way.dimensions.publish("vans", *ROWS["vans"], LATE_VAN)
+    assert way.run() == Progress(1, 1, 1, Counter({"vans": 1}))
 
 
 def test_a_row_is_repaired_when_it_gains_a_lookup_and_loses_none(spark: SparkSession) -> None:
     cases = [
-        (["planes"], [], True),
-        (["airlines", "planes"], ["airlines"], True),
-        (["planes"], ["planes"], False),
-        (["planes"], ["airlines"], False),
-        (["planes"], ["airlines", "planes"], False),
+        (["vans"], [], True),
+        (["couriers", "vans"], ["couriers"], True),
+        (["vans"], ["vans"], False),
+        (["vans"], ["couriers"], False),
+        (["vans"], ["couriers", "vans"], False),
     ]
     rows = spark.createDataFrame(cases, "__was_unmatched array<string>, unmatched array<string>, expected boolean")
     assert rows.where(repairable() != rows.expected).collect() == []
@@ -169,9 +169,9 @@ def test_a_row_is_repaired_when_it_gains_a_lookup_and_loses_none(spark: SparkSes
 
 def test_a_second_repair_fences_the_first_and_goes_on_from_what_that_has_committed(way: Way) -> None:
     for number in range(6):
-        way.depart(f"late{number}", number % 2, tail_number="N0LATE")
+        way.dispatch(f"late{number}", number % 2, van_id="N0LATE")
     way.enrich()
-    way.dimensions.publish("planes", *ROWS["planes"], LATE_PLANE)
+    way.dimensions.publish("vans", *ROWS["vans"], LATE_VAN)
     second: list[Progress] = []
 
     def meanwhile(_: Progress) -> None:
@@ -182,7 +182,7 @@ def test_a_second_repair_fences_the_first_and_goes_on_from_what_that_has_committ
         way.repair().run(None, 0, meanwhile, rows_at_once=2)
     assert [progress.sent for progress in second] == [4]
     assert _rows(event for event, _, _ in events(way.topics)) == Counter(
-        {(f"late{number}", *rest): 1 for number in range(6) for rest in ((0, ("planes",)), (1, ()))}
+        {(f"late{number}", *rest): 1 for number in range(6) for rest in ((0, ("vans",)), (1, ()))}
     )
 
 
@@ -190,7 +190,7 @@ def test_what_a_killed_repair_left_open_is_never_seen_and_what_it_committed_stay
     stack: LocalStack, settings: SparkSettings, topics: Topics
 ) -> None:
     route = Route(
-        "repair/departures_enriched", topics.departed.name, topics.enriched.name, topics.enriched.dead_letter_topic
+        "repair/dispatches_enriched", topics.dispatched.name, topics.enriched.name, topics.enriched.dead_letter_topic
     )
     command = [sys.executable, "-m", "tests.spark.queries.repairer", route.source, route.target]
     with subprocess.Popen(command, env=os.environ | stack.settings_env()) as process:
@@ -203,4 +203,4 @@ def test_what_a_killed_repair_left_open_is_never_seen_and_what_it_committed_stay
 
 
 def _rows(found: Iterable[Any]) -> Counter[tuple[str, int, tuple[str, ...]]]:
-    return Counter((row["flight_id"], row["revision"], tuple(row["unmatched"])) for row in found)
+    return Counter((row["parcel_id"], row["revision"], tuple(row["unmatched"])) for row in found)

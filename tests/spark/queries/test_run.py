@@ -17,19 +17,19 @@ from contracts.definitions.catalog import Catalog
 from contracts.servers.registry import Registry
 from deploy.local.servers.stack import LocalStack
 from spark.runtime.settings import SparkSettings
-from tests.spark.examples import DEPARTED, ENRICHED, Topics, a_departure, body, framed
+from tests.spark.examples import DISPATCHED, ENRICHED, Topics, a_dispatch, body, framed
 from tests.spark.live_query import Dimensions, events, wait_for
 from tests.spark.queries.test_processes import Running
 
-LONG_HAUL = "flights.departed.longhaul.v1"
-BOTH = "departures_enriched,long_haul_departures"
+HEAVY = "parcels.dispatched.heavy.v1"
+BOTH = "dispatches_enriched,heavy_parcels"
 
 Start = Callable[[], Running]
 
 
 @pytest.fixture
 def both(settings: SparkSettings, catalog: Catalog, registry: Registry) -> Iterator[Topics]:
-    with Topics(settings, catalog, registry, names=(DEPARTED, ENRICHED, LONG_HAUL)) as made:
+    with Topics(settings, catalog, registry, names=(DISPATCHED, ENRICHED, HEAVY)) as made:
         yield made
 
 
@@ -56,36 +56,34 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _depart(topics: Topics, *numbers: int) -> None:
+def _send(topics: Topics, *numbers: int) -> None:
     for number in numbers:
-        event = a_departure(flight_id=str(number), distance_miles=number)
-        topics.send(framed(topics.schema_ids[DEPARTED], body(event)), partition=number % 2)
+        event = a_dispatch(parcel_id=str(number), weight_grams=number)
+        topics.send(framed(topics.schema_ids[DISPATCHED], body(event)), partition=number % 2)
 
 
-def _flights(topics: Topics, name: str) -> list[int]:
-    return sorted(int(event["flight_id"]) for event, _, _ in events(topics, name))
+def _parcels(topics: Topics, name: str) -> list[int]:
+    return sorted(int(event["parcel_id"]) for event, _, _ in events(topics, name))
 
 
 def test_two_pipelines_take_the_same_records_in_one_process_and_end_together(start: Start, both: Topics) -> None:
     first, second = range(1990, 2010), range(2490, 2500)
     process = start()
-    _depart(both, *first)
-    wait_for(
-        "both to take them in", lambda: (len(_flights(both, ENRICHED)), len(_flights(both, LONG_HAUL))) == (20, 10)
-    )
+    _send(both, *first)
+    wait_for("both to take them in", lambda: (len(_parcels(both, ENRICHED)), len(_parcels(both, HEAVY))) == (20, 10))
     process.process.send_signal(signal.SIGTERM)
     assert process.process.wait(60) == 0, process.last_words()
-    _depart(both, *second)
+    _send(both, *second)
     process = start()
-    wait_for("both to go on", lambda: (len(_flights(both, ENRICHED)), len(_flights(both, LONG_HAUL))) == (30, 20))
-    assert _flights(both, ENRICHED) == [*first, *second]
-    assert _flights(both, LONG_HAUL) == [*range(2000, 2010), *second]
+    wait_for("both to go on", lambda: (len(_parcels(both, ENRICHED)), len(_parcels(both, HEAVY))) == (30, 20))
+    assert _parcels(both, ENRICHED) == [*first, *second]
+    assert _parcels(both, HEAVY) == [*range(2000, 2010), *second]
 
 
 def test_one_that_can_not_go_on_ends_the_process(start: Start, both: Topics, settings: SparkSettings) -> None:
-    _depart(both, *range(10))
-    group = Consumer({**settings.kafka.client_config(), "group.id": "long_haul_departures"})
-    group.commit(offsets=[TopicPartition(both.departed.name, 0, 1_000)], asynchronous=False)
+    _send(both, *range(10))
+    group = Consumer({**settings.kafka.client_config(), "group.id": "heavy_parcels"})
+    group.commit(offsets=[TopicPartition(both.dispatched.name, 0, 1_000)], asynchronous=False)
     group.close()
     process = start()
     assert "1000" in process.last_words()

@@ -14,9 +14,9 @@ from spark.records.dead_letters import kept
 from spark.records.decode import decode
 from spark.records.record_size import record_size
 from spark.records.schemas import WriterSchemas
-from tests.spark.examples import DEPARTED, RAW, SCHEMA, a_departure, body, framed, raw_frame, schema_with
+from tests.spark.examples import DISPATCHED, RAW, SCHEMA, a_dispatch, body, framed, raw_frame, schema_with
 
-SCHEMAS = WriterSchemas(f"{DEPARTED}-value", SCHEMA, {7: SCHEMA})
+SCHEMAS = WriterSchemas(f"{DISPATCHED}-value", SCHEMA, {7: SCHEMA})
 
 
 def decoded(spark: SparkSession, *values: bytes | None, schemas: WriterSchemas = SCHEMAS) -> list[Row]:
@@ -24,23 +24,23 @@ def decoded(spark: SparkSession, *values: bytes | None, schemas: WriterSchemas =
 
 
 def test_an_event_comes_out_with_its_fields_types_and_coordinate(spark: SparkSession) -> None:
-    (row,) = decoded(spark, framed(7, body(a_departure())))
-    expected = a_departure()
-    assert row.event.flight_date == date(2013, 1, 1)
-    for name in ("scheduled_departure_at", "departed_at"):
+    (row,) = decoded(spark, framed(7, body(a_dispatch())))
+    expected = a_dispatch()
+    assert row.event.posted_on == date(2013, 1, 1)
+    for name in ("due_at", "dispatched_at"):
         # Python shows Spark's instants in local time, without saying so.
         assert getattr(row.event, name).astimezone(UTC) == expected.pop(name)
     assert {name: row.event[name] for name in expected} == expected
     assert (row.reason, row.error) == (None, None)
-    assert (row.record.topic, row.record.partition, row.record.offset) == (DEPARTED, 0, 0)
+    assert (row.record.topic, row.record.partition, row.record.offset) == (DISPATCHED, 0, 0)
     assert bytes(row.record.key) == b"key"
     assert [(header.key, bytes(header.value)) for header in row.record.headers] == [("ce_id", b"the-producer's-own")]
 
 
 SECOND_VERSIONS: list[tuple[str, dict[str, Any], tuple[str, ...], str, Any]] = [
-    ("int becomes long", {"name": "distance_miles", "type": "long"}, (), "distance_miles", 1400),
+    ("int becomes long", {"name": "weight_grams", "type": "long"}, (), "weight_grams", 1400),
     ("a field is added with a default", {"name": "gate", "type": "string", "default": "?"}, (), "gate", "?"),
-    ("a field is removed", {"name": "carrier", "type": "string"}, ("tail_number",), "carrier", "UA"),
+    ("a field is removed", {"name": "courier", "type": "string"}, ("van_id",), "courier", "UA"),
 ]
 
 
@@ -52,8 +52,8 @@ def test_records_of_two_schema_versions_come_out_in_the_newer_one(
 ) -> None:
     newer = schema_with(field, without=without)
     schemas = WriterSchemas(SCHEMAS.subject, newer, {7: SCHEMA, 9: newer})
-    newer_event = a_departure(**{name: value})
-    rows = decoded(spark, framed(7, body(a_departure())), framed(9, body(newer_event, newer)), schemas=schemas)
+    newer_event = a_dispatch(**{name: value})
+    rows = decoded(spark, framed(7, body(a_dispatch())), framed(9, body(newer_event, newer)), schemas=schemas)
     assert [row.reason for row in rows] == [None, None]
     assert [row.event[name] for row in rows] == [value, value]
 
@@ -61,21 +61,21 @@ def test_records_of_two_schema_versions_come_out_in_the_newer_one(
 def test_a_newer_writer_than_the_reader_is_read_too(spark: SparkSession) -> None:
     newer = schema_with({"name": "gate", "type": ["null", "string"], "default": None})
     schemas = WriterSchemas(SCHEMAS.subject, SCHEMA, {7: SCHEMA, 9: newer})
-    (row,) = decoded(spark, framed(9, body(a_departure(gate="C70"), newer)), schemas=schemas)
-    assert row.event.flight_id == a_departure()["flight_id"]
+    (row,) = decoded(spark, framed(9, body(a_dispatch(gate="C70"), newer)), schemas=schemas)
+    assert row.event.parcel_id == a_dispatch()["parcel_id"]
     assert "gate" not in row.event
 
 
-DISTANCE = {"name": "distance_miles", "type": "long"}
+WEIGHT = {"name": "weight_grams", "type": "long"}
 
 
 @pytest.mark.parametrize("value", [2**31 - 1, -(2**31)])
 def test_a_number_that_a_newer_version_widened_is_taken_back_where_it_fits(spark: SparkSession, value: int) -> None:
-    newer = schema_with(DISTANCE)
+    newer = schema_with(WEIGHT)
     schemas = WriterSchemas(SCHEMAS.subject, SCHEMA, {7: SCHEMA, 9: newer})
-    values = [framed(7, body(a_departure())), framed(9, body(a_departure(distance_miles=value), newer))]
+    values = [framed(7, body(a_dispatch())), framed(9, body(a_dispatch(weight_grams=value), newer))]
     rows = decoded(spark, *values, schemas=schemas)
-    assert [(row.event.distance_miles, row.reason) for row in rows] == [(1400, None), (value, None)]
+    assert [(row.event.weight_grams, row.reason) for row in rows] == [(1400, None), (value, None)]
 
 
 @pytest.mark.parametrize(
@@ -84,27 +84,27 @@ def test_a_number_that_a_newer_version_widened_is_taken_back_where_it_fits(spark
 def test_a_number_that_does_not_fit_any_more_is_undecodable_and_never_cut(
     spark: SparkSession, kind: str, value: float
 ) -> None:
-    newer = schema_with({"name": "distance_miles", "type": kind})
+    newer = schema_with({"name": "weight_grams", "type": kind})
     schemas = WriterSchemas(SCHEMAS.subject, SCHEMA, {9: newer})
-    (row,) = decoded(spark, framed(9, body(a_departure(distance_miles=value), newer)), schemas=schemas)
+    (row,) = decoded(spark, framed(9, body(a_dispatch(weight_grams=value), newer)), schemas=schemas)
     assert (row.event, row.reason) == (None, "Undecodable")
 
 
 def test_a_field_that_a_newer_version_renamed_is_found_by_its_alias(spark: SparkSession) -> None:
-    newer = schema_with({"name": "airline", "type": "string", "aliases": ["carrier"]}, without=["carrier"])
+    newer = schema_with({"name": "haulier", "type": "string", "aliases": ["courier"]}, without=["courier"])
     schemas = WriterSchemas(SCHEMAS.subject, SCHEMA, {9: newer})
-    (row,) = decoded(spark, framed(9, body(a_departure(airline="UA"), newer)), schemas=schemas)
-    assert (row.event.carrier, row.reason) == ("UA", None)
+    (row,) = decoded(spark, framed(9, body(a_dispatch(haulier="UA"), newer)), schemas=schemas)
+    assert (row.event.courier, row.reason) == ("UA", None)
 
 
-GOOD = framed(7, body(a_departure()))
+GOOD = framed(7, body(a_dispatch()))
 BAD: dict[str, tuple[bytes | None, str]] = {
     "tombstone": (None, "EmptyBody"),
     "empty": (b"", "EmptyBody"),
     "one byte": (b"\x00", "TooShort"),
     "header alone": (framed(7, b""), "TooShort"),
-    "json": (json.dumps({"flight_id": "UA1"}).encode(), "WrongMagic"),
-    "unknown id": (framed(8, body(a_departure())), "UnknownSchemaId"),
+    "json": (json.dumps({"parcel_id": "UA1"}).encode(), "WrongMagic"),
+    "unknown id": (framed(8, body(a_dispatch())), "UnknownSchemaId"),
     "truncated": (GOOD[:-3], "Undecodable"),
     "text that is no UTF-8": (GOOD.replace(b"N14228", b"N142\xff8"), "Undecodable"),
     "random": (framed(7, bytes(range(255, 0, -1))), "Undecodable"),
@@ -177,7 +177,7 @@ def test_text_that_is_no_utf_8_is_found_wherever_it_is(spark: SparkSession, wher
     kind, value = NESTED[where]
     schema = schema_with({"name": "extra", "type": kind})
     schemas = WriterSchemas(SCHEMAS.subject, schema, {7: schema})
-    good = framed(7, body(a_departure(extra=value), schema))
+    good = framed(7, body(a_dispatch(extra=value), schema))
     rows = decoded(spark, good, good.replace(b"hello", b"hel\xff\xfe"), schemas=schemas)
     assert [row.reason for row in rows] == [None, "Undecodable"]
     assert rows[1].error == "a text in the body is not UTF-8"
@@ -185,7 +185,7 @@ def test_text_that_is_no_utf_8_is_found_wherever_it_is(spark: SparkSession, wher
 
 def test_halves_of_a_letter_in_two_texts_are_no_letter(spark: SparkSession) -> None:
     schema = schema_with({"name": "extra", "type": {"type": "array", "items": "string"}})
-    value = framed(7, body(a_departure(extra=["one", "two"]), schema))
+    value = framed(7, body(a_dispatch(extra=["one", "two"]), schema))
     halves = value.replace(b"one", b"on\xc3").replace(b"two", b"\xa9wo")
     (row,) = decoded(spark, halves, schemas=WriterSchemas(SCHEMAS.subject, schema, {7: schema}))
     assert row.reason == "Undecodable"
@@ -220,10 +220,10 @@ def test_a_record_is_as_large_here_as_everywhere(
 
 
 def test_a_record_at_its_topics_limit_is_an_event_and_a_larger_one_is_too_long(spark: SparkSession) -> None:
-    most = "x" * (limits.RAW_BYTES - len(b"key" + framed(7, body(a_departure(tail_number="")))) - 2)
-    values = [framed(7, body(a_departure(tail_number=text))) for text in (most, most + "x", most + "x" * 200_000)]
+    most = "x" * (limits.RAW_BYTES - len(b"key" + framed(7, body(a_dispatch(van_id="")))) - 2)
+    values = [framed(7, body(a_dispatch(van_id=text))) for text in (most, most + "x", most + "x" * 200_000)]
     fits, too_long, largest = decoded(spark, *values)
-    assert (fits.reason, fits.event.tail_number) == (None, most)
+    assert (fits.reason, fits.event.van_id) == (None, most)
     assert (too_long.reason, too_long.event, bytes(too_long.record.value)) == ("TooLong", None, values[1])
     assert too_long.error == "key and value have 900001 bytes, and those of its topic at most 900000"
     assert (largest.reason, bytes(largest.record.value)) == ("TooLong", values[2])
@@ -234,11 +234,11 @@ def test_of_a_record_larger_than_a_dead_letter_may_be_a_stump_is_kept(spark: Spa
     decoded = decode(raw_frame(spark, *values), SCHEMAS).select(kept(F.col("record")).alias("record"))
     whole, stump = [row.record for row in decoded.orderBy("record.offset").collect()]
     assert (whole.key, bytes(whole.value), len(whole.headers), whole.stump) == (b"key", values[0], 1, None)
-    assert (stump.topic, stump.offset, stump.key, stump.value, stump.headers) == (DEPARTED, 1, None, None, None)
+    assert (stump.topic, stump.offset, stump.key, stump.value, stump.headers) == (DISPATCHED, 1, None, None, None)
     assert (stump.stump.bytes, stump.stump.sha256) == (1_100_032, hashlib.sha256(values[1]).hexdigest())
 
 
 def test_a_derived_topics_records_may_be_larger_by_what_is_added(spark: SparkSession) -> None:
     schemas = WriterSchemas(SCHEMAS.subject, SCHEMA, {7: SCHEMA}, most_bytes=limits.DERIVED_BYTES)
-    (row,) = decoded(spark, framed(7, body(a_departure(tail_number="x" * limits.RAW_BYTES))), schemas=schemas)
+    (row,) = decoded(spark, framed(7, body(a_dispatch(van_id="x" * limits.RAW_BYTES))), schemas=schemas)
     assert row.reason is None

@@ -19,28 +19,31 @@ from contracts.records.limits import (
     record_size,
 )
 from contracts.servers.provision import set_config
+from deploy.local.processes.deployable import deployables
 from deploy.local.servers.stack import LocalStack
 from spark.derivation.derivation import route
-from spark.pipelines.departures_enriched import departures_enriched
+from spark.pipelines import load
 from spark.records.wire import encoding
 
+ENRICHING = deployables().pipelines
 _ANY_FIELD_BYTES = DIMENSION_TEXT_BYTES + 4
 """A text, its length and the branch of its union: longer than any number."""
 
 
-def test_what_live_adds_to_a_record_fits_into_what_a_stage_may_add() -> None:
-    catalog = load_catalog()
-    looked_up = sum(len(lookup.fields) for lookup in departures_enriched.lookups) * _ANY_FIELD_BYTES
+@pytest.mark.parametrize("name", ENRICHING)
+def test_what_live_adds_to_a_record_fits_into_what_a_stage_may_add(name: str) -> None:
+    pipeline, catalog = load(name), load_catalog()
+    looked_up = sum(len(lookup.fields) for lookup in pipeline.lookups) * _ANY_FIELD_BYTES
     stamp = {
-        "unmatched": [lookup.name for lookup in departures_enriched.lookups],
-        "dimension_versions": dict.fromkeys(departures_enriched.dimensions, 2**63 - 1),
+        "unmatched": [lookup.name for lookup in pipeline.lookups],
+        "dimension_versions": dict.fromkeys(pipeline.dimensions, 2**63 - 1),
         "revision": 2**31 - 1,
     }
-    constant = record_size(None, None, list(route(departures_enriched, catalog).constant_headers.items()))
+    constant = record_size(None, None, list(route(pipeline, catalog).constant_headers.items()))
     coordinate = record_size(None, None, [("ce_id", f"{'t' * 249}/2147483647/{2**63 - 1}")])
     renamed = len("ce_causationid") - len("ce_id")
     assert (
-        looked_up + len(encoding(catalog.schema(departures_enriched.target), stamp)) + constant + coordinate + renamed
+        looked_up + len(encoding(catalog.schema(pipeline.target), stamp)) + constant + coordinate + renamed
         < ADDED_BYTES / 2
     )
     assert PASSED_ON_BYTES < ADDED_BYTES / 2
@@ -48,12 +51,12 @@ def test_what_live_adds_to_a_record_fits_into_what_a_stage_may_add() -> None:
 
 @pytest.mark.parametrize(
     "command",
-    [["spark", "run", "departures_enriched"], ["spark", "lake"], ["services.alerting"]],
+    [["spark", "run", *ENRICHING], ["spark", "lake"], ["services.alerting"]],
     ids=lambda command: command[-1],
 )
 def test_a_start_is_refused_where_dead_letters_do_not_fit(stack: LocalStack, command: list[str]) -> None:
     admin = AdminClient({"bootstrap.servers": stack.kafka.bootstrap_servers})
-    topic = "alerts.raised.v1.dlq" if command == ["services.alerting"] else "flights.departed.v1.dlq"
+    topic = "alerts.raised.v1.dlq" if command == ["services.alerting"] else f"{load(ENRICHING[0]).source}.dlq"
     needs = batch_limit(DEAD_LETTER_BYTES)
     set_config(admin, {topic: {"max.message.bytes": "1048588"}})
     try:

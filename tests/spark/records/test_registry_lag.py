@@ -20,8 +20,8 @@ from spark.records.topic_schemas import TopicSchemas
 from spark.runtime.lifecycle import Lifecycle
 from spark.runtime.settings import LakeSettings, SparkSettings
 from tests.contracts.gateway import Gateway, a_gateway
-from tests.spark.examples import DEPARTED, Topics, a_departure, body, framed, schema_with
-from tests.spark.live_query import Dimensions, flights, running, wait_for
+from tests.spark.examples import DISPATCHED, Topics, a_dispatch, body, framed, schema_with
+from tests.spark.live_query import Dimensions, parcels, running, wait_for
 from tests.spark.queries import test_real_time
 
 NEWER = schema_with({"name": "gate", "type": "string", "default": "?"})
@@ -43,9 +43,9 @@ def lagging(gateway: Gateway) -> Iterator[Registry]:
 
 def release(topics: Topics, registry: Registry, gateway: Gateway) -> None:
     """A new version and a record of it, while the gateway lags."""
-    schema_id = registry.register(topics.departed.subject, NEWER)
+    schema_id = registry.register(topics.dispatched.subject, NEWER)
     gateway.lag(ANSWERS)
-    topics.send(framed(schema_id, body(a_departure(flight_id="new", gate="C70"), NEWER)))
+    topics.send(framed(schema_id, body(a_dispatch(parcel_id="new", gate="C70"), NEWER)))
 
 
 @pytest.mark.parametrize("mode", ["exactly-once", "at-least-once"])
@@ -60,14 +60,14 @@ def test_a_record_of_a_version_just_registered_is_enriched(
     mode: str,
 ) -> None:
     with running(spark, settings, lagging, topics.catalog, published, mode=mode) as query:
-        topics.send_departures("before")
+        topics.send_dispatches("before")
         query.processAllAvailable()
         release(topics, registry, gateway)
         query.processAllAvailable()
-        topics.send_departures("after")
+        topics.send_dispatches("after")
         query.processAllAvailable()
-    assert flights(topics) == ["before", "new", "after"]
-    assert topics.read(topics.departed.dead_letter_topic) == []
+    assert parcels(topics) == ["before", "new", "after"]
+    assert topics.read(topics.dispatched.dead_letter_topic) == []
 
 
 def test_the_same_in_real_time_mode(
@@ -80,11 +80,11 @@ def test_the_same_in_real_time_mode(
     published: Dimensions,
 ) -> None:
     with test_real_time.running(spark, settings, lagging, topics, published):
-        topics.send_departures("before")
-        wait_for("the first record", lambda: flights(topics) == ["before"])
+        topics.send_dispatches("before")
+        wait_for("the first record", lambda: parcels(topics) == ["before"])
         release(topics, registry, gateway)
-        wait_for("the record of the new version", lambda: flights(topics) == ["before", "new"])
-    assert topics.read(topics.departed.dead_letter_topic) == []
+        wait_for("the record of the new version", lambda: parcels(topics) == ["before", "new"])
+    assert topics.read(topics.dispatched.dead_letter_topic) == []
 
 
 def test_the_same_in_the_lake(
@@ -96,18 +96,18 @@ def test_the_same_in_the_lake(
     topics: Topics,
 ) -> None:
     own = settings.model_copy(update={"lake": LakeSettings(trigger_seconds=0)})
-    topic, schema = topics.departed, topics.catalog.schema(DEPARTED)
+    topic, schema = topics.dispatched, topics.catalog.schema(DISPATCHED)
     table = LakeTable(spark, own, topic, schema, lagging, Lifecycle())
     query = table.start()
     try:
-        topics.send_departures("before")
+        topics.send_dispatches("before")
         query.processAllAvailable()
         release(topics, registry, gateway)
         query.processAllAvailable()
     finally:
         query.stop()
         table.close()
-    assert sorted(row["flight_id"] for row in spark.read.format("delta").load(table.path).collect()) == [
+    assert sorted(row["parcel_id"] for row in spark.read.format("delta").load(table.path).collect()) == [
         "before",
         "new",
     ]
@@ -125,10 +125,10 @@ def test_many_ids_of_nobody_are_dead_letters_after_one_grace(
         for first in (1_000_000, 2_000_000):
             topics.send(*[framed(first + number, b"whatever") for number in range(20)])
             query.processAllAvailable()
-        topics.send_departures("after")
+        topics.send_dispatches("after")
         query.processAllAvailable()
-    assert flights(topics) == ["after"]
-    letters: set[Any] = {letter.value() for letter in topics.read(topics.departed.dead_letter_topic)}
+    assert parcels(topics) == ["after"]
+    letters: set[Any] = {letter.value() for letter in topics.read(topics.dispatched.dead_letter_topic)}
     assert len(letters) == 40
     # The first of them is waited for; at the second it is known that none will be for a while.
     assert len([line for line in logs if line["event"] == "a record names a schema id not known yet"]) <= 4
@@ -153,7 +153,7 @@ def test_ids_of_nobody_that_do_not_end_fail_a_query_ever_more_seldom(stack: Loca
     settings = RegistrySettings.model_validate({"url": stack.registry.url, "lag_seconds": 1})
     clock = Clock()
     with Registry(settings) as quick:
-        schemas = TopicSchemas(quick, topics.departed, topics.catalog.schema(DEPARTED), clock)
+        schemas = TopicSchemas(quick, topics.dispatched, topics.catalog.schema(DISPATCHED), clock)
         failures = 0
         for schema_id in range(1_000_000, 1_000_400):
             clock.wait(1)
@@ -169,11 +169,11 @@ def test_garbage_makes_no_version_foreign_that_is_registered_while_it_is_not_wai
     stack: LocalStack, catalog: Catalog, registry: Registry
 ) -> None:
     """In real-time mode a record may be read before the next look at the subject, so "all others" would be foreign too soon."""
-    topic = catalog.topic(DEPARTED).model_copy(update={"name": f"t{uuid.uuid4().hex[:8]}.{DEPARTED}"})
-    registry.register(topic.subject, catalog.schema(DEPARTED))
+    topic = catalog.topic(DISPATCHED).model_copy(update={"name": f"t{uuid.uuid4().hex[:8]}.{DISPATCHED}"})
+    registry.register(topic.subject, catalog.schema(DISPATCHED))
     clock = Clock()
     with Registry(RegistrySettings.model_validate({"url": stack.registry.url, "lag_seconds": 1})) as client:
-        schemas = TopicSchemas(client, topic, catalog.schema(DEPARTED), clock)
+        schemas = TopicSchemas(client, topic, catalog.schema(DISPATCHED), clock)
         schemas.renew()
         for garbage in (999_001, 999_002, 999_003):
             schemas.look_up(garbage, clock, one_by_one=True)

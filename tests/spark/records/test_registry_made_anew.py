@@ -15,8 +15,8 @@ from contracts.servers import own_schema
 from spark.records.topic_schemas import TopicSchemas
 from spark.runtime.settings import SparkSettings
 from tests.contracts.lost_registry import LostRegistry
-from tests.spark.examples import DEPARTED, ENRICHED, SCHEMA, Topics, schema_with
-from tests.spark.live_query import Dimensions, flights, running, wait_for
+from tests.spark.examples import DISPATCHED, ENRICHED, SCHEMA, Topics, schema_with
+from tests.spark.live_query import Dimensions, parcels, running, wait_for
 
 OTHER = json.dumps({"type": "record", "name": "Other", "fields": [{"name": "a", "type": "string"}]})
 NEWER = schema_with({"name": "gate", "type": "string", "default": "?"})
@@ -38,9 +38,9 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_ids_that_are_new_are_read_beside_the_old_ones_and_it_is_told(topics: Topics, lost: LostRegistry) -> None:
-    subject = topics.departed.subject
+    subject = topics.dispatched.subject
     lost.client.register(subject, SCHEMA)
-    schemas = TopicSchemas(lost.client, topics.departed, SCHEMA)
+    schemas = TopicSchemas(lost.client, topics.dispatched, SCHEMA)
     assert schemas.renew()
     assert set(schemas.current.writers) == {1}
     lost.make_anew((f"{subject}-other", OTHER), (subject, SCHEMA))
@@ -52,9 +52,9 @@ def test_ids_that_are_new_are_read_beside_the_old_ones_and_it_is_told(topics: To
 
 
 def test_an_id_that_means_another_schema_now_is_refused(topics: Topics, lost: LostRegistry) -> None:
-    subject = topics.departed.subject
+    subject = topics.dispatched.subject
     lost.client.register(subject, SCHEMA)
-    schemas = TopicSchemas(lost.client, topics.departed, SCHEMA)
+    schemas = TopicSchemas(lost.client, topics.dispatched, SCHEMA)
     assert schemas.renew()
     lost.make_anew((subject, NEWER))
     with pytest.raises(RegistryMadeAnew, match=f"id 1 is version 1 of {subject}, and before it was another schema"):
@@ -69,16 +69,16 @@ def test_live_stops_rather_than_write_an_id_that_nobody_knows(
     lost: LostRegistry,
     at_once: None,
 ) -> None:
-    departed, enriched = topics.departed.subject, topics.enriched.subject
+    dispatched, enriched = topics.dispatched.subject, topics.enriched.subject
     theirs = topics.catalog.schema(ENRICHED)
-    topics.schema_ids[DEPARTED] = lost.client.register(departed, SCHEMA)
+    topics.schema_ids[DISPATCHED] = lost.client.register(dispatched, SCHEMA)
     topics.schema_ids[ENRICHED] = lost.client.register(enriched, theirs)
     with running(spark, settings, lost.client, topics.catalog, published) as query:
-        topics.send_departures("before")
+        topics.send_dispatches("before")
         query.processAllAvailable()
         # The source's id is what it was.
-        lost.make_anew((departed, SCHEMA), (f"{departed}-other", OTHER), (enriched, theirs))
-        topics.send_departures("after")
+        lost.make_anew((dispatched, SCHEMA), (f"{dispatched}-other", OTHER), (enriched, theirs))
+        topics.send_dispatches("after")
         wait_for("the end of the query", lambda: not query.isActive)
         assert "was made anew" in str(query.exception())
-    assert flights(topics) == ["before"]
+    assert parcels(topics) == ["before"]

@@ -13,8 +13,8 @@ from deploy.local.servers.stack import LocalStack
 from spark.records import topic_schemas
 from spark.runtime.settings import SparkSettings
 from tests.contracts.gateway import HANG, HANG_UP, a_gateway
-from tests.spark.examples import Topics, a_departure, body, framed, schema_with
-from tests.spark.live_query import Dimensions, flights, running, wait_for
+from tests.spark.examples import Topics, a_dispatch, body, framed, schema_with
+from tests.spark.live_query import Dimensions, parcels, running, wait_for
 
 FAILURES = {
     "down": (HANG_UP, ""),
@@ -35,7 +35,7 @@ def test_a_failing_registry_makes_no_dead_letters_and_says_so_once(
     subtests: pytest.Subtests,
 ) -> None:
     monkeypatch.setattr(topic_schemas, "_PAUSE_SECONDS", 0.2)
-    subject = topics.departed.subject
+    subject = topics.dispatched.subject
     with (
         a_gateway(stack.registry.url) as gateway,
         Registry(
@@ -45,20 +45,20 @@ def test_a_failing_registry_makes_no_dead_letters_and_says_so_once(
         structlog.testing.capture_logs() as logs,
     ):
         expected = ["before"]
-        topics.send_departures("before")
+        topics.send_dispatches("before")
         query.processAllAvailable()
         for name, failure in FAILURES.items():
             with subtests.test(f"known ids go on while it is {name}"):
                 gateway.fail(*failure)
-                topics.send_departures(name)
+                topics.send_dispatches(name)
                 expected.append(name)
                 query.processAllAvailable()
-                assert flights(topics) == expected
+                assert parcels(topics) == expected
                 assert gauge("headrace_registry_unavailable", subject) == 1
 
         newer = schema_with({"name": "gate", "type": "string", "default": "?"})
         schema_id = registry.register(subject, newer)
-        topics.send(framed(schema_id, body(a_departure(flight_id="new", gate="C70"), newer)))
+        topics.send(framed(schema_id, body(a_dispatch(parcel_id="new", gate="C70"), newer)))
         wait_for("the batch to wait", lambda: gauge("headrace_registry_waiting", subject) == 1)
         for name, failure in FAILURES.items():
             with subtests.test(f"a new id waits while it is {name}"):
@@ -66,12 +66,12 @@ def test_a_failing_registry_makes_no_dead_letters_and_says_so_once(
                 asked = len(gateway.seen)
                 wait_for("it to be asked again", lambda asked=asked: len(gateway.seen) > asked + 1)
                 assert gauge("headrace_registry_waiting", subject) == 1
-                assert flights(topics) == expected
+                assert parcels(topics) == expected
 
         gateway.heal()
         query.processAllAvailable()
-        assert flights(topics) == [*expected, "new"]
-        assert topics.read(topics.departed.dead_letter_topic) == []
+        assert parcels(topics) == [*expected, "new"]
+        assert topics.read(topics.dispatched.dead_letter_topic) == []
         assert gauge("headrace_registry_unavailable", subject) == 0
         assert [line["event"] for line in logs if "registry" in line["event"]] == [
             "registry unavailable",

@@ -16,7 +16,7 @@ from deploy.local.downloads.spark_env import spark_env
 from spark.records.decode import decode
 from spark.records.schemas import WriterSchemas
 from spark.runtime.worker_input import map_whole
-from tests.spark.examples import SCHEMA, a_departure, body, framed, raw_frame
+from tests.spark.examples import SCHEMA, a_dispatch, body, framed, raw_frame
 
 _START = """
 import sys
@@ -84,7 +84,7 @@ def test_reading_avro_leaves_no_schema_behind(spark: SparkSession) -> None:
     kept = fast.getClass().getDeclaredField("readerCache")
     kept.setAccessible(True)
     before = kept.get(fast).size()
-    events = decode(raw_frame(spark, framed(7, body(a_departure()))), WriterSchemas("a subject", SCHEMA, {7: SCHEMA}))
+    events = decode(raw_frame(spark, framed(7, body(a_dispatch()))), WriterSchemas("a subject", SCHEMA, {7: SCHEMA}))
     assert events.filter("event IS NOT NULL").count() == 1
     assert kept.get(fast).size() == before
 

@@ -10,7 +10,6 @@ from pyspark.sql import DataFrame, SparkSession
 from contracts.definitions.catalog import Catalog
 from spark.derivation.derivation import Derivation
 from spark.lookups.broadcasts import Broadcasts
-from spark.pipelines.departures_enriched import departures_enriched
 from spark.records.schemas import WriterSchemas
 from spark.runtime.errors import SparkMoved
 from spark.runtime.internals import private
@@ -19,7 +18,8 @@ from spark.runtime.internals.private import PRIVATE, moved
 from spark.runtime.mode import Mode
 from spark.runtime.settings import LiveSettings
 from spark.runtime.shortcuts import SHORTCUTS, usable
-from tests.spark.examples import DEPARTED, SCHEMA, a_departure, body, framed, raw_frame
+from tests.sample.pipelines.dispatches_enriched import dispatches_enriched
+from tests.spark.examples import DISPATCHED, SCHEMA, a_dispatch, body, framed, raw_frame
 from tests.spark.lookups.test_broadcasts import keyed
 from tests.spark.lookups.test_enrich import held
 from tests.spark.runtime.internals.test_prepared import batch_of
@@ -28,14 +28,14 @@ from tests.spark.runtime.internals.test_prepared import batch_of
 def rows(
     spark: SparkSession, catalog: Catalog, *, keep_broadcasts: bool, encode_once: bool
 ) -> list[tuple[object, ...]]:
-    departures = (a_departure(), a_departure(tail_number=None), a_departure(carrier="XX", origin="XXX"))
-    raw = raw_frame(spark, *[framed(7, body(each)) for each in departures], b"no event")
+    dispatches = (a_dispatch(), a_dispatch(van_id=None), a_dispatch(courier="XX", origin="XXX"))
+    raw = raw_frame(spark, *[framed(7, body(each)) for each in dispatches], b"no event")
     found = held(spark, catalog).items()
     dimensions = {name: type(each)(each.version, keyed(each.frame, name, catalog), each.key) for name, each in found}
-    derivation = Derivation(spark, departures_enriched, catalog, 300, encode_once=encode_once)
-    kept = Broadcasts(departures_enriched.lookups, derivation.sides).sides
+    derivation = Derivation(spark, dispatches_enriched, catalog, 300, encode_once=encode_once)
+    kept = Broadcasts(dispatches_enriched.lookups, derivation.sides).sides
     sides = (kept if keep_broadcasts else derivation.sides)(dimensions)
-    schemas = WriterSchemas(f"{DEPARTED}-value", SCHEMA, {7: SCHEMA})
+    schemas = WriterSchemas(f"{DISPATCHED}-value", SCHEMA, {7: SCHEMA})
     made = derivation.to_rows(schemas, sides, dimensions)(raw)
     return [tuple(row) for row in made.orderBy("offset").collect()]
 

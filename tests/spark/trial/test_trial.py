@@ -14,13 +14,12 @@ from contracts.checks.retained import Outcome, Retained
 from contracts.definitions.catalog import Catalog
 from contracts.servers.registry import Registry
 from spark.pipeline import Pipeline
-from spark.pipelines import load
 from spark.runtime.settings import SparkSettings
 from spark.trial.comparison import compared
 from spark.trial.trial import Trial
-from tests.spark.examples import DEPARTED, ENRICHED, Topics, a_departure, body, framed
+from tests.sample.pipelines import load
+from tests.spark.examples import DISPATCHED, ENRICHED, Topics, a_delivery, a_dispatch, body, framed
 from tests.spark.live_query import Dimensions, running
-from tests.spark.pipelines.test_pipelines import an_arrival
 
 EVENT = "struct<id: string, miles: int, tags: map<string, int>>"
 
@@ -87,36 +86,36 @@ def test_what_becomes_of_a_record(
     assert found.after == ("it is null" if expected[1] else None)
 
 
-LONG_HAUL = "flights.departed.longhaul.v1"
-PLANES = ("N1", 1999, "Fixed wing multi engine", "BOEING", "737-824", 2, 149, "Turbo-fan")
+HEAVY = "parcels.dispatched.heavy.v1"
+VANS = ("N1", 1999, "Panel van", "FERROL", "F-824", 2, 149, "diesel")
 
 
 @pytest.fixture
-def departures(settings: SparkSettings, catalog: Catalog, registry: Registry) -> Iterator[Topics]:
-    with Topics(settings, catalog, registry, names=(DEPARTED, ENRICHED, LONG_HAUL)) as made:
+def dispatches(settings: SparkSettings, catalog: Catalog, registry: Registry) -> Iterator[Topics]:
+    with Topics(settings, catalog, registry, names=(DISPATCHED, ENRICHED, HEAVY)) as made:
         yield made
 
 
-def louder(departures: DataFrame) -> DataFrame:
-    loud = departures.withColumn("loud", F.upper("airline_name"))
-    return loud.drop("airline_name").withColumnRenamed("loud", "airline_name")
+def louder(dispatches: DataFrame) -> DataFrame:
+    loud = dispatches.withColumn("loud", F.upper("courier_name"))
+    return loud.drop("courier_name").withColumnRenamed("loud", "courier_name")
 
 
-def far(departures: DataFrame) -> DataFrame:
-    return departures.where(F.col("distance_miles").between(1000, 3000))
+def far(dispatches: DataFrame) -> DataFrame:
+    return dispatches.where(F.col("weight_grams").between(1000, 3000))
 
 
 def test_what_ran_is_compared_with_what_would_run_and_nothing_is_written(
     spark: SparkSession,
     settings: SparkSettings,
     registry: Registry,
-    departures: Topics,
+    dispatches: Topics,
     dimensions: Dimensions,
 ) -> None:
-    own = dataclasses.replace(departures.catalog, dimensions=dimensions.contracts)
+    own = dataclasses.replace(dispatches.catalog, dimensions=dimensions.contracts)
 
     def send(partition: int = 0, **fields: Any) -> None:
-        departures.send(framed(departures.schema_ids[DEPARTED], body(a_departure(**fields))), partition=partition)
+        dispatches.send(framed(dispatches.schema_ids[DISPATCHED], body(a_dispatch(**fields))), partition=partition)
 
     def trial(name: str, function: Callable[[DataFrame], DataFrame] | None = None, most: int = 100) -> Retained:
         pipeline = load(name)
@@ -127,36 +126,36 @@ def test_what_ran_is_compared_with_what_would_run_and_nothing_is_written(
         return {(each.what, each.name): each.count for each in found.outcomes}
 
     def at(partition: int, offset: int) -> str:
-        return f"{departures.departed.name}/{partition}/{offset}"
+        return f"{dispatches.dispatched.name}/{partition}/{offset}"
 
     def run(pipeline: Pipeline) -> None:
-        with running(spark, settings, registry, departures.catalog, dimensions, pipeline, mode="exactly-once") as query:
+        with running(spark, settings, registry, dispatches.catalog, dimensions, pipeline, mode="exactly-once") as query:
             query.processAllAvailable()
 
-    send(distance_miles=900)
-    send(distance_miles=1000, carrier="ZZ")
-    send(1, distance_miles=2000, tail_number="N1")
-    send(1, distance_miles=4000)
-    departures.send(b"junk")
-    run(load("departures_enriched"))
-    run(load("long_haul_departures"))
-    send(distance_miles=2500)
-    before = [len(departures.read(each)) for each in departures.names]
+    send(weight_grams=900)
+    send(weight_grams=1000, courier="ZZ")
+    send(1, weight_grams=2000, van_id="N1")
+    send(1, weight_grams=4000)
+    dispatches.send(b"junk")
+    run(load("dispatches_enriched"))
+    run(load("heavy_parcels"))
+    send(weight_grams=2500)
+    before = [len(dispatches.read(each)) for each in dispatches.names]
 
-    assert counts(trial("departures_enriched")) == {
+    assert counts(trial("dispatches_enriched")) == {
         ("same", ""): 4,
         ("still a dead letter", "WrongMagic"): 1,
         ("not handled yet", ""): 1,
     }
-    found = trial("departures_enriched", louder)
-    assert counts(found)["changed", ""] == counts(found)["field", "airline_name"] == 3
+    found = trial("dispatches_enriched", louder)
+    assert counts(found)["changed", ""] == counts(found)["field", "courier_name"] == 3
     (field,) = (each for each in found.outcomes if each.what == "field")
     assert (field.coordinate, field.before, field.after) == (
         at(0, 0),
-        "United Air Lines Inc.",
-        "UNITED AIR LINES INC.",
+        "Umber Couriers Ltd.",
+        "UMBER COURIERS LTD.",
     )
-    assert counts(trial("long_haul_departures", far)) == {
+    assert counts(trial("heavy_parcels", far)) == {
         ("same", ""): 1,
         ("still a dead letter", "WrongMagic"): 1,
         ("appears", ""): 1,
@@ -164,27 +163,27 @@ def test_what_ran_is_compared_with_what_would_run_and_nothing_is_written(
         ("not handled yet", ""): 1,
         ("left out", ""): 1,
     }
-    newest = trial("departures_enriched", most=1)
+    newest = trial("dispatches_enriched", most=1)
     assert (newest.records, newest.older) == (2, 4)
     assert counts(newest) == {("same", ""): 1, ("not handled yet", ""): 1}
-    # By the dimension versions of now: a plane that came late is found.
-    dimensions.publish("planes", PLANES)
-    late = {each.name for each in trial("departures_enriched").outcomes if each.what == "field"}
-    assert {"plane_seats", "unmatched"} <= late
-    assert before == [len(departures.read(each)) for each in departures.names]
+    # By the dimension versions of now: a van that came late is found.
+    dimensions.publish("vans", VANS)
+    late = {each.name for each in trial("dispatches_enriched").outcomes if each.what == "field"}
+    assert {"van_seats", "unmatched"} <= late
+    assert before == [len(dispatches.read(each)) for each in dispatches.names]
 
 
 def test_parts_are_compared_by_their_numbers(
     spark: SparkSession, settings: SparkSettings, catalog: Catalog, registry: Registry, dimensions: Dimensions
 ) -> None:
-    pipeline = load("airports_served")
+    pipeline = load("depots_served")
 
-    def only_the_origin(arrivals: DataFrame) -> DataFrame:
-        origin = F.struct(F.lit("origin").alias("served_as"), F.col("origin").alias("airport"))
-        return arrivals.select("*", F.inline(F.array(origin)))
+    def only_the_origin(deliveries: DataFrame) -> DataFrame:
+        origin = F.struct(F.lit("origin").alias("served_as"), F.col("origin").alias("depot"))
+        return deliveries.select("*", F.inline(F.array(origin)))
 
     with Topics(settings, catalog, registry, names=(pipeline.source, pipeline.target)) as topics:
-        value = body(an_arrival(), catalog.schema(pipeline.source))
+        value = body(a_delivery(), catalog.schema(pipeline.source))
         topics.send(framed(topics.schema_ids[pipeline.source], value), b"junk", topic=pipeline.source)
         with running(spark, settings, registry, topics.catalog, dimensions, pipeline, mode="exactly-once") as query:
             query.processAllAvailable()
@@ -202,25 +201,25 @@ def test_parts_are_compared_by_their_numbers(
 
 
 def test_of_a_topic_that_is_not_there_yet_nothing_is_compared(
-    spark: SparkSession, settings: SparkSettings, registry: Registry, departures: Topics
+    spark: SparkSession, settings: SparkSettings, registry: Registry, dispatches: Topics
 ) -> None:
-    departures.send(framed(departures.schema_ids[DEPARTED], body(a_departure(distance_miles=2000))))
-    target = departures.catalog.topic(LONG_HAUL).model_copy(update={"name": f"{departures.tag}.later.v1"})
-    topics = departures.catalog.topics | {LONG_HAUL: target}
-    own = dataclasses.replace(departures.catalog, topics=topics)
-    found = Trial(spark, load("long_haul_departures"), settings, own, registry).run(100)
+    dispatches.send(framed(dispatches.schema_ids[DISPATCHED], body(a_dispatch(weight_grams=2000))))
+    target = dispatches.catalog.topic(HEAVY).model_copy(update={"name": f"{dispatches.tag}.later.v1"})
+    topics = dispatches.catalog.topics | {HEAVY: target}
+    own = dataclasses.replace(dispatches.catalog, topics=topics)
+    found = Trial(spark, load("heavy_parcels"), settings, own, registry).run(100)
     assert [(each.what, each.count) for each in found.outcomes] == [("not handled yet", 1)]
 
 
 def test_a_topic_that_is_not_there_is_told(
-    spark: SparkSession, settings: SparkSettings, registry: Registry, departures: Topics
+    spark: SparkSession, settings: SparkSettings, registry: Registry, dispatches: Topics
 ) -> None:
-    source = departures.departed.model_copy(update={"name": f"{departures.tag}.nobodys.v1"})
-    own = dataclasses.replace(departures.catalog, topics=departures.catalog.topics | {DEPARTED: source})
-    target = own.topic(LONG_HAUL)
+    source = dispatches.dispatched.model_copy(update={"name": f"{dispatches.tag}.nobodys.v1"})
+    own = dataclasses.replace(dispatches.catalog, topics=dispatches.catalog.topics | {DISPATCHED: source})
+    target = own.topic(HEAVY)
     made_of = target.derivation_section
     assert made_of != "none"
     made_of = made_of.model_copy(update={"topic": source.name})
-    own.topics[LONG_HAUL] = target.model_copy(update={"derivation_section": made_of})
-    found = Trial(spark, load("long_haul_departures"), settings, own, registry).run(100)
+    own.topics[HEAVY] = target.model_copy(update={"derivation_section": made_of})
+    found = Trial(spark, load("heavy_parcels"), settings, own, registry).run(100)
     assert found.problem == f"there is no topic {source.name}: headrace topics create makes it"

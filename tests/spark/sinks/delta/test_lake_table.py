@@ -16,7 +16,6 @@ from deltalake import DeltaTable, QueryBuilder
 from prometheus_client import REGISTRY
 from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType, TimestampType
 
-from contracts.definitions.catalog import load_catalog
 from contracts.servers.s3 import s3_client
 from contracts.settings import S3Settings
 from deploy.local.servers.stack import LocalStack
@@ -26,7 +25,8 @@ from spark.sinks.delta.lake_table import TableWriter
 from spark.sinks.delta.positions import Positions
 from spark.sinks.delta.table_files import FilePlan, TableFile, write_files
 from spark.sinks.delta.upkeep import Upkeep
-from tests.spark.examples import DEPARTED
+from tests import sample
+from tests.spark.examples import DISPATCHED
 
 STATISTICS = ("at", "raw_offset")
 SCHEMA = StructType(
@@ -46,10 +46,10 @@ class Table:
     """A table of this test's own, and files for it."""
 
     def __init__(self, s3: S3Settings, partition_by: tuple[str, ...] = ("origin",)) -> None:
-        contract = load_catalog().topic(DEPARTED)
+        contract = sample.catalog().topic(DISPATCHED)
         assert contract.lake is not None
         lake = contract.lake.model_copy(
-            update={"table": f"t{uuid.uuid4().hex[:8]}_flights", "partition_by": list(partition_by)}
+            update={"table": f"t{uuid.uuid4().hex[:8]}_parcels", "partition_by": list(partition_by)}
         )
         self.contract = contract.model_copy(update={"lake_section": lake})
         self.s3 = s3
@@ -62,7 +62,7 @@ class Table:
         self.epoch += 1
         return TableWriter(self.s3, self.contract, StructType([*SCHEMA.fields, *more]), STATISTICS, self.epoch, {})
 
-    def files(self, *offsets: int, origins: tuple[str | None, ...] = ("EWR",)) -> list[TableFile]:
+    def files(self, *offsets: int, origins: tuple[str | None, ...] = ("EST",)) -> list[TableFile]:
         """Files with a row for each of these offsets and origins, made as a task of Spark's makes them."""
         events = [{"origin": origin, "at": AT} for origin in origins for _ in offsets]
         return self.write(events, [*offsets] * len(origins))
@@ -76,7 +76,7 @@ class Table:
             {
                 "event": pa.array(events, kind),
                 "reason": pa.nulls(len(events), pa.string()),
-                "ce_id": [f"flights.raw.v1/0/{offset}" for offset in offsets],
+                "ce_id": [f"parcels.raw.v1/0/{offset}" for offset in offsets],
                 "partition": pa.array([0] * len(events), pa.int32()),
                 "offset": pa.array(offsets, pa.int64()),
                 "timestamp": pa.array([AT] * len(events), pa.timestamp("us", "UTC")),
@@ -86,8 +86,8 @@ class Table:
         plan = FilePlan(
             self.s3,
             self.prefix,
-            DEPARTED,
-            "flights.raw.v1",
+            DISPATCHED,
+            "parcels.raw.v1",
             False,
             None,
             ["origin", "at"],
@@ -108,7 +108,7 @@ class Table:
 
 
 def taken(offset: int) -> Positions:
-    return Positions(DEPARTED, {0: offset})
+    return Positions(DISPATCHED, {0: offset})
 
 
 @pytest.fixture
@@ -119,18 +119,18 @@ def table(stack: LocalStack) -> Table:
 def test_rows_and_positions_come_in_one_commit_and_any_writer_reads_them(table: Table) -> None:
     writer = table.writer()
     assert writer.read_positions([0]).next_offsets == {}
-    writer.commit(table.files(3, 5), taken(6), {"flights.raw.v1/0": 6})
+    writer.commit(table.files(3, 5), taken(6), {"parcels.raw.v1/0": 6})
     again = table.writer()
-    assert (again.read_positions([0, 1]), again.highest("flights.raw.v1/0")) == (taken(6), 6)
-    assert table.read() == Counter({("EWR", 3): 1, ("EWR", 5): 1})
-    assert sorted(again.revisions([(4, 9)])) == [("flights.raw.v1/0/5", 0)]
+    assert (again.read_positions([0, 1]), again.highest("parcels.raw.v1/0")) == (taken(6), 6)
+    assert table.read() == Counter({("EST", 3): 1, ("EST", 5): 1})
+    assert sorted(again.revisions([(4, 9)])) == [("parcels.raw.v1/0/5", 0)]
 
 
 def test_rows_are_looked_for_within_ranges_that_lie_far_apart(table: Table) -> None:
     writer = table.writer()
     writer.commit(table.files(3, 5, 900_000), taken(900_001), {})
     found = sorted(writer.revisions([(0, 4), (900_000, 900_001)]))
-    assert found == [("flights.raw.v1/0/3", 0), ("flights.raw.v1/0/900000", 0)]
+    assert found == [("parcels.raw.v1/0/3", 0), ("parcels.raw.v1/0/900000", 0)]
 
 
 def test_more_partition_values_than_files_may_be_open_are_written_in_turns(
@@ -150,11 +150,11 @@ def test_more_partition_values_than_files_may_be_open_are_written_in_turns(
 def test_files_that_are_full_are_uploaded_before_the_others(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_files, "_OPEN_BYTES", 10_000)
     monkeypatch.setattr(table_files, "_BYTES_AT_ONCE", 1_000)
-    events = [{"origin": "EWR" if index % 50 else "JFK", "at": AT + timedelta(index)} for index in range(2_000)]
+    events = [{"origin": "EST" if index % 50 else "NTH", "at": AT + timedelta(index)} for index in range(2_000)]
     files = table.write(events, range(2_000), at_once=100)
     found = Counter(file.partition_values["origin"] for file in files)
-    assert found["EWR"] > found["JFK"] > 0
-    assert found["EWR"] > 3
+    assert found["EST"] > found["NTH"] > 0
+    assert found["EST"] > 3
     writer = table.writer()
     writer.commit(files, taken(2_000), {})
     assert table.read() == Counter((event["origin"], index) for index, event in enumerate(events))
@@ -172,17 +172,17 @@ def test_a_bound_that_no_reader_could_read_is_left_out() -> None:
 def test_a_table_without_partition_columns_is_compacted_as_well(stack: LocalStack) -> None:
     table = Table(stack.settings().s3, partition_by=())
     writer = table.writer()
-    upkeep = Upkeep(writer, "flights", 1, files_per_commit=2)
+    upkeep = Upkeep(writer, "parcels", 1, files_per_commit=2)
     for offset in range(4):
         writer.commit(table.files(offset), taken(offset + 1), {})
         upkeep.run(taken(offset + 1))
     assert len(writer.files()) < 4
-    assert table.read() == Counter(("EWR", offset) for offset in range(4))
+    assert table.read() == Counter(("EST", offset) for offset in range(4))
 
 
 def test_partitions_of_any_value_are_compacted(table: Table) -> None:
     writer = table.writer()
-    upkeep = Upkeep(writer, "flights", 1, files_per_commit=2)
+    upkeep = Upkeep(writer, "parcels", 1, files_per_commit=2)
     values = (
         "x" * 2_000,
         "\U0001f6eb" * 300,
@@ -203,7 +203,7 @@ def test_partitions_of_any_value_are_compacted(table: Table) -> None:
     assert max(files.values()) <= 4
     assert table.read() == Counter((value or None, offset) for value in values for offset in range(6))
     # Any partition can be chosen by its value.
-    assert sorted(row for row in writer.revisions([(5, 5)])) == [("flights.raw.v1/0/5", 0)] * len(values)
+    assert sorted(row for row in writer.revisions([(5, 5)])) == [("parcels.raw.v1/0/5", 0)] * len(values)
 
 
 def test_a_file_from_before_a_column_was_added_is_compacted_with_later_ones(table: Table) -> None:
@@ -213,19 +213,19 @@ def test_a_file_from_before_a_column_was_added_is_compacted_with_later_ones(tabl
     writer = table.writer(StructField("gate", StringType()), StructField("codes", ArrayType(StringType())))
     for offset in range(2, 4):
         writer.commit(table.files(offset), taken(offset + 1), {})
-    Upkeep(writer, "flights", 1, files_per_commit=2).run(taken(4))
+    Upkeep(writer, "parcels", 1, files_per_commit=2).run(taken(4))
     assert len(writer.files()) == 1
-    assert table.read() == Counter(("EWR", offset) for offset in range(4))
+    assert table.read() == Counter(("EST", offset) for offset in range(4))
 
 
 def test_a_compaction_that_fails_stops_no_commit_and_is_tried_again(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer = table.writer()
-    upkeep = Upkeep(writer, "flights", 1, files_per_commit=2)
+    upkeep = Upkeep(writer, "parcels", 1, files_per_commit=2)
     for offset in range(4):
-        writer.commit(table.files(offset, origins=("EWR", "JFK")), taken(offset + 1), {})
-    lost = next(file.path for file in writer.files() if file.partition["origin"] == "EWR")
+        writer.commit(table.files(offset, origins=("EST", "NTH")), taken(offset + 1), {})
+    lost = next(file.path for file in writer.files() if file.partition["origin"] == "EST")
     s3, bucket, key = s3_client(table.s3), table.s3.bucket, f"{table.prefix}/{lost}"
     body = s3.get_object(Bucket=bucket, Key=key)["Body"].read()
     failed = _failed_compactions()
@@ -235,18 +235,18 @@ def test_a_compaction_that_fails_stops_no_commit_and_is_tried_again(
         s3.put_object(Bucket=bucket, Key=key, Body=damaged)
         upkeep.compact()
     assert _failed_compactions() == failed + 3
-    assert Counter(file.partition["origin"] for file in writer.files()) == {"EWR": 4, "JFK": 1}
+    assert Counter(file.partition["origin"] for file in writer.files()) == {"EST": 4, "NTH": 1}
     s3.put_object(Bucket=bucket, Key=key, Body=body)
     upkeep.run(taken(4))
     assert len(writer.files()) == 5, "not before its time"
     monkeypatch.setattr(upkeep, "_compact_at", 0.0)
     upkeep.run(taken(4))
     assert len(writer.files()) == 2
-    assert table.read() == Counter((origin, offset) for origin in ("EWR", "JFK") for offset in range(4))
+    assert table.read() == Counter((origin, offset) for origin in ("EST", "NTH") for offset in range(4))
 
 
 def _failed_compactions() -> float:
-    return REGISTRY.get_sample_value("headrace_lake_failed_compactions_total", {"table": "flights"}) or 0.0
+    return REGISTRY.get_sample_value("headrace_lake_failed_compactions_total", {"table": "parcels"}) or 0.0
 
 
 def test_a_writer_that_did_not_see_another_ones_commit_cannot_commit(table: Table) -> None:
@@ -255,7 +255,7 @@ def test_a_writer_that_did_not_see_another_ones_commit_cannot_commit(table: Tabl
     table.writer().commit(table.files(1), taken(2), {})
     with pytest.raises(TakenOver, match="another writer has committed"):
         slept.commit(table.files(1), taken(2), {})
-    assert table.read() == Counter({("EWR", 0): 1, ("EWR", 1): 1})
+    assert table.read() == Counter({("EST", 0): 1, ("EST", 1): 1})
 
 
 def test_a_writer_that_slept_after_its_commit_does_not_take_the_other_ones_for_its_own(table: Table) -> None:
@@ -265,7 +265,7 @@ def test_a_writer_that_slept_after_its_commit_does_not_take_the_other_ones_for_i
     # Its upkeep reads the table anew, the other's commit included.
     slept.table.update_incremental()
     with pytest.raises(TakenOver, match="another writer has committed"):
-        Upkeep(slept, "flights", 1).run(taken(1))
+        Upkeep(slept, "parcels", 1).run(taken(1))
 
 
 @pytest.mark.parametrize("compacted", [False, True])
@@ -275,31 +275,31 @@ def test_a_compaction_in_which_a_writer_slept_is_not_committed(table: Table, com
         slept.commit(table.files(offset), taken(offset + 1), {})
     successor = table.writer()
     if compacted:
-        Upkeep(successor, "flights", 1, files_per_commit=2).compact()
+        Upkeep(successor, "parcels", 1, files_per_commit=2).compact()
     with pytest.raises(TakenOver, match="another writer has committed"):
-        Upkeep(slept, "flights", 1, files_per_commit=2).compact()
-    assert table.read() == Counter(("EWR", offset) for offset in range(4))
+        Upkeep(slept, "parcels", 1, files_per_commit=2).compact()
+    assert table.read() == Counter(("EST", offset) for offset in range(4))
     successor.commit(table.files(4), taken(5), {})
-    assert table.read() == Counter(("EWR", offset) for offset in range(5))
+    assert table.read() == Counter(("EST", offset) for offset in range(5))
 
 
 def test_the_log_says_what_a_file_holds(table: Table) -> None:
     writer = table.writer()
-    writer.commit(table.files(7, 9, origins=("EWR", None, "a b/ü")), taken(10), {})
+    writer.commit(table.files(7, 9, origins=("EST", None, "a b/ü")), taken(10), {})
     found = pa.table(writer.table.get_add_actions(flatten=True)).to_pydict()
-    assert sorted(map(str, found["partition.origin"])) == ["EWR", "None", "a b/ü"]
+    assert sorted(map(str, found["partition.origin"])) == ["EST", "None", "a b/ü"]
     assert (found["num_records"], found["min.raw_offset"], found["max.raw_offset"]) == ([2] * 3, [7] * 3, [9] * 3)
     # Milliseconds, rounded outwards.
     assert found["min.at"] == [AT.replace(microsecond=123000)] * 3
     assert found["max.at"] == [AT.replace(microsecond=124000)] * 3
-    assert table.read() == Counter({(origin, at): 1 for origin in ("EWR", None, "a b/ü") for at in (7, 9)})
+    assert table.read() == Counter({(origin, at): 1 for origin in ("EST", None, "a b/ü") for at in (7, 9)})
 
 
 def test_an_hour_of_commits_leaves_at_most_five_small_files_in_any_version(table: Table) -> None:
     """An hour at a commit every half minute, two files of a partition each; sizes at a thousandth."""
     small = 16_000
     writer = table.writer()
-    upkeep = Upkeep(writer, "flights", 1, files_per_commit=2, small_bytes=small)
+    upkeep = Upkeep(writer, "parcels", 1, files_per_commit=2, small_bytes=small)
     most, sizes = 0, list[int]()
     per_commit = 90
     for commit in range(COMMITS):
@@ -312,7 +312,7 @@ def test_an_hour_of_commits_leaves_at_most_five_small_files_in_any_version(table
         upkeep.run(taken(first + 2 * per_commit))
     assert 3 < most <= 5
     assert len(sizes) < COMMITS / 4
-    assert table.read() == Counter(("EWR", offset) for offset in range(COMMITS * 2 * per_commit))
+    assert table.read() == Counter(("EST", offset) for offset in range(COMMITS * 2 * per_commit))
 
 
 def test_compaction_changes_no_row_and_older_versions_stay_until_they_are_vacuumed(table: Table) -> None:
@@ -322,14 +322,14 @@ def test_compaction_changes_no_row_and_older_versions_stay_until_they_are_vacuum
     writer.table.update_incremental()
     before = writer.version
     table.files(99)  # of a batch that was never committed
-    Upkeep(writer, "flights", 1, files_per_commit=2).run(taken(4))
-    assert table.read() == table.read(before) == Counter(("EWR", offset) for offset in range(4))
+    Upkeep(writer, "parcels", 1, files_per_commit=2).run(taken(4))
+    assert table.read() == table.read(before) == Counter(("EST", offset) for offset in range(4))
     assert len(table.objects() - _checkpoints(table)) == 6
-    Upkeep(writer, "flights", 0).run(taken(4))
+    Upkeep(writer, "parcels", 0).run(taken(4))
     assert len(table.objects() - _checkpoints(table)) == 1
-    assert table.read() == Counter(("EWR", offset) for offset in range(4))
+    assert table.read() == Counter(("EST", offset) for offset in range(4))
     # The statistics by which readers leave files alone are still there.
-    assert list(writer.revisions([(2, 2)])) == [("flights.raw.v1/0/2", 0)]
+    assert list(writer.revisions([(2, 2)])) == [("parcels.raw.v1/0/2", 0)]
     assert "max.raw_offset" in writer.table.get_add_actions(flatten=True).schema.names
 
 

@@ -18,7 +18,6 @@ from confluent_kafka import Consumer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from contracts.definitions.catalog import load_catalog
 from contracts.servers.brokers import watermarks
 from contracts.servers.ranges import OffsetRange
 from contracts.servers.registry import Registry
@@ -31,7 +30,8 @@ from spark.sinks.kafka.exactly_once import ExactlyOnceSink
 from spark.sinks.kafka.sink import Route, Written, outgoing
 from spark.sinks.kafka.transaction import committed_offsets, position_reader
 from spark.sources.kafka import kafka_options
-from tests.spark.examples import DEPARTED, SCHEMA, Topics
+from tests import sample
+from tests.spark.examples import DISPATCHED, SCHEMA, Topics
 
 PARTITION = 0
 
@@ -56,10 +56,10 @@ class Hop:
     @classmethod
     def of(cls, spark: SparkSession, settings: SparkSettings, topics: Topics) -> Self:
         """Of a query of its own."""
-        departed = topics.departed
+        dispatched = topics.dispatched
         query = f"q-{uuid.uuid4().hex[:8]}"
         return cls(
-            spark, settings, topics, Route(query, departed.name, topics.enriched.name, departed.dead_letter_topic)
+            spark, settings, topics, Route(query, dispatched.name, topics.enriched.name, dispatched.dead_letter_topic)
         )
 
     def sink(self, **live: object) -> ExactlyOnceSink:
@@ -87,13 +87,13 @@ class Hop:
         return raw.load()
 
     def to_rows(self, raw: DataFrame) -> DataFrame:
-        schemas = WriterSchemas(self.topics.departed.subject, SCHEMA, {self.topics.schema_ids[DEPARTED]: SCHEMA})
+        schemas = WriterSchemas(self.topics.dispatched.subject, SCHEMA, {self.topics.schema_ids[DISPATCHED]: SCHEMA})
         made = events(raw, schemas)
         if self.parts > 1:
             is_good = F.col("__reason").isNull()
             numbers = F.when(is_good, F.array(*map(F.lit, range(self.parts))))
             made = made.select("*", F.explode_outer(numbers).alias("__part")).withColumn("__parts", F.lit(self.parts))
-        return outgoing(made, F.col("__record.value"), F.lit("airlines,planes"), parts=self.parts > 1)
+        return outgoing(made, F.col("__record.value"), F.lit("couriers,vans"), parts=self.parts > 1)
 
     def written(self) -> list[int]:
         """The raw offsets in the target topic, in order."""
@@ -140,7 +140,7 @@ class Hop:
 
 def main() -> None:
     tag, query, end = sys.argv[1:]
-    settings, catalog = read_settings(SparkSettings), load_catalog()
+    settings, catalog = read_settings(SparkSettings), sample.catalog()
     spark = start_session(settings, "hop")
     with Registry(settings.registry) as registry:
         hop = Hop.of(spark, settings, Topics(settings, catalog, registry, tag))

@@ -26,11 +26,11 @@ from pyspark.sql import functions as F
 from contracts.servers.registry import Registry
 from deploy.local.servers.stack import LocalStack
 from spark.derivation.derivation import route
-from spark.pipelines.departures_enriched import departures_enriched
 from spark.queries.live import Live
 from spark.runtime.lifecycle import Lifecycle
 from spark.runtime.settings import SparkSettings
 from spark.sinks.kafka.exactly_once import ExactlyOnceSink
+from tests.sample.pipelines.dispatches_enriched import dispatches_enriched
 from tests.spark.examples import Topics
 from tests.spark.live_query import Dimensions, wait_for
 from tests.spark.sinks.kafka.hop import Hop
@@ -86,10 +86,10 @@ def test_a_batch_that_outlasts_the_grace_of_a_stop_is_not_passed_over(
     monkeypatch.setattr("spark.runtime.lifecycle._GRACE_SECONDS", 0.0)
     catalog = dataclasses.replace(hop.topics.catalog, dimensions=published.contracts)
     # The group is one for all tests, their topics are not.
-    hop.route = route(departures_enriched, catalog)
+    hop.route = route(dispatches_enriched, catalog)
     lifecycle = Lifecycle()
     sink = ExactlyOnceSink(hop.settings.kafka, hop.route, hop.settings.live)
-    query = Live(hop.spark, departures_enriched, hop.settings, catalog, registry, sink, lifecycle).start()
+    query = Live(hop.spark, dispatches_enriched, hop.settings, catalog, registry, sink, lifecycle).start()
     assert query is not None
     running = threading.Thread(target=lifecycle.run, args=[[query]])
     running.start()

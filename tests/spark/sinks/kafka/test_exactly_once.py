@@ -25,7 +25,7 @@ from spark.sinks.kafka.exactly_once import ExactlyOnceSink
 from spark.sinks.kafka.sink import Written
 from spark.sinks.kafka.transaction import Plan, given, sending, transactional_producer
 from spark.sources.checkpoint_offsets import CheckpointOffsets
-from tests.spark.examples import DEPARTED, Topics, a_departure, body, framed
+from tests.spark.examples import DISPATCHED, Topics, a_dispatch, body, framed
 from tests.spark.sinks.kafka.hop import PARTITION, Hop
 
 
@@ -35,24 +35,24 @@ def hop(spark: SparkSession, settings: SparkSettings, topics: Topics) -> Hop:
 
 
 def test_rows_and_position_are_committed_together(hop: Hop) -> None:
-    hop.topics.send_departures("a", "b", "c")
+    hop.topics.send_dispatches("a", "b", "c")
     hop.write(0, 2)
     assert (hop.written(), hop.position()) == ([0, 1], 2)
 
 
 def test_what_was_written_is_counted_and_what_was_before_is_not(hop: Hop) -> None:
-    hop.topics.send_departures("a", "b")
+    hop.topics.send_dispatches("a", "b")
     hop.topics.send(b"no event")
     hop.write(0, 1)
     written = hop.write(0, 3)
-    assert (written.dead_letters, written.unmatched) == (1, {"airlines": 1, "planes": 1})
+    assert (written.dead_letters, written.unmatched) == (1, {"couriers": 1, "vans": 1})
     assert written.oldest_ms is not None and written.mean_ms is not None
     assert time.time() * 1000 - 300_000 < written.oldest_ms <= written.mean_ms < time.time() * 1000
     assert hop.write(0, 3) == Written(0, None, None, {})
 
 
 def test_a_batch_that_is_run_again_is_skipped_also_with_other_boundaries(hop: Hop) -> None:
-    hop.topics.send_departures(*"abcde")
+    hop.topics.send_dispatches(*"abcde")
     hop.write(0, 3)
     hop.write(0, 3)
     hop.write(1, 5)
@@ -60,7 +60,7 @@ def test_a_batch_that_is_run_again_is_skipped_also_with_other_boundaries(hop: Ho
 
 
 def test_a_range_cut_into_transactions_is_skipped_as_far_as_it_was_committed(hop: Hop) -> None:
-    hop.topics.send(*[framed(hop.topics.schema_ids[DEPARTED], body(a_departure()))] * 2500)
+    hop.topics.send(*[framed(hop.topics.schema_ids[DISPATCHED], body(a_dispatch()))] * 2500)
     hop.write(0, 1700)
     # Arrow batches hold 1,000 rows: the first of them is skipped whole, and must not take the position back.
     found = OffsetRange(hop.route.source, PARTITION, 0, 2500)
@@ -74,7 +74,7 @@ def test_a_range_cut_into_transactions_is_skipped_as_far_as_it_was_committed(hop
 
 def test_no_transaction_is_cut_between_two_parts_of_a_record(hop: Hop) -> None:
     # A bad record, of one row: from there on each Arrow batch, of 1,000 rows, ends between the two parts of a record.
-    hop.topics.send(b"junk", *[framed(hop.topics.schema_ids[DEPARTED], body(a_departure()))] * 1500)
+    hop.topics.send(b"junk", *[framed(hop.topics.schema_ids[DISPATCHED], body(a_dispatch()))] * 1500)
     hop.route = replace(hop.route, filters=True, parts=True)
     plan = Plan(hop.settings.kafka.client_config(), hop.route, 0, 0.2, transaction_records=1)
     hop.parts = 2
@@ -92,7 +92,7 @@ def test_no_transaction_is_cut_between_two_parts_of_a_record(hop: Hop) -> None:
 
 
 def test_a_gap_stops_the_query_and_writes_nothing(hop: Hop) -> None:
-    hop.topics.send_departures(*"abcde")
+    hop.topics.send_dispatches(*"abcde")
     hop.write(0, 2)
     with pytest.raises(SinkRefused, match=r"a gap: .* up to offset 2, and the batch begins at 4.*RESUME_FROM=group"):
         hop.write(4, 5)
@@ -100,7 +100,7 @@ def test_a_gap_stops_the_query_and_writes_nothing(hop: Hop) -> None:
 
 
 def test_a_group_without_offset_takes_a_partition_from_its_first_record_only(hop: Hop) -> None:
-    hop.topics.send_departures(*"abc")
+    hop.topics.send_dispatches(*"abc")
     with pytest.raises(SinkRefused, match=r"has no offset .* begins at 1, beyond the first record, 0"):
         hop.write(1, 3)
     hop.write(0, 3)
@@ -108,7 +108,7 @@ def test_a_group_without_offset_takes_a_partition_from_its_first_record_only(hop
 
 
 def test_a_zombie_is_fenced_and_what_it_left_open_is_never_seen(hop: Hop) -> None:
-    hop.topics.send_departures("a")
+    hop.topics.send_dispatches("a")
     zombie = transactional_producer(hop.settings.kafka.client_config(), hop.route, PARTITION)
     zombie.begin_transaction()
     zombie.produce(hop.route.target, b"zombie", headers=[("ce_id", b"x/0/666")])
@@ -120,7 +120,7 @@ def test_a_zombie_is_fenced_and_what_it_left_open_is_never_seen(hop: Hop) -> Non
 
 
 def test_dead_letters_go_with_the_rows_as_they_were(hop: Hop) -> None:
-    hop.topics.send_departures("a")
+    hop.topics.send_dispatches("a")
     hop.topics.send(b"\x01junk", headers=[("ce_id", b"own"), ("x", b"\xff"), ("none", None), ('ü"', b"")])
     hop.write(0, 2)
     (letter,) = hop.topics.read(hop.route.dead_letters)
@@ -143,7 +143,7 @@ def test_too_many_dead_letters_stop_the_query_before_they_are_written(hop: Hop) 
 
 
 def test_a_dead_letter_topic_that_cannot_be_written_stops_progress(hop: Hop) -> None:
-    hop.topics.send_departures("a")
+    hop.topics.send_dispatches("a")
     hop.topics.send(b"junk")
     hop.route = replace(hop.route, dead_letters="not a topic's name")
     with pytest.raises(PythonException, match="failed delivery"):
@@ -152,7 +152,7 @@ def test_a_dead_letter_topic_that_cannot_be_written_stops_progress(hop: Hop) -> 
 
 
 def test_renewing_the_offsets_moves_nothing(hop: Hop) -> None:
-    hop.topics.send_departures("a", "b")
+    hop.topics.send_dispatches("a", "b")
     hop.write(0, 1)
     hop.sink().renew_offsets()
     assert hop.position() == 1
@@ -161,7 +161,7 @@ def test_renewing_the_offsets_moves_nothing(hop: Hop) -> None:
 
 
 def test_who_slept_through_a_take_over_does_not_renew_the_offsets(hop: Hop, monkeypatch: pytest.MonkeyPatch) -> None:
-    hop.topics.send_departures("a")
+    hop.topics.send_dispatches("a")
     place = f"leases/{uuid.uuid4().hex}"
     lifecycle = Lifecycle()
     lifecycle.lease = Lease(hop.settings.s3, place, 2.0, resumes=True)
@@ -192,7 +192,7 @@ def test_an_outage_does_not_end_the_renewal_of_offsets(hop: Hop, monkeypatch: py
 
 
 def test_without_checkpoint_the_query_starts_at_the_groups_offsets(hop: Hop) -> None:
-    hop.topics.send_departures("a", "b")
+    hop.topics.send_dispatches("a", "b")
     none = CheckpointOffsets(hop.settings.s3, f"none/{uuid.uuid4().hex}")
     assert f'"{PARTITION}": 0' in hop.sink().starting_offsets(none, threading.Event())
     hop.write(0, 2)
@@ -200,7 +200,7 @@ def test_without_checkpoint_the_query_starts_at_the_groups_offsets(hop: Hop) -> 
 
 
 def test_records_trimmed_before_they_were_read_are_reported(hop: Hop, trim: Callable[[str, int], None]) -> None:
-    hop.topics.send_departures(*"abcd")
+    hop.topics.send_dispatches(*"abcd")
     hop.write(0, 1)
     trim(hop.route.source, 3)
     none = CheckpointOffsets(hop.settings.s3, f"none/{uuid.uuid4().hex}")

@@ -41,7 +41,7 @@ from spark.sinks.kafka.transaction import committed_positions, position_reader
 from spark.sources.checkpoint_offsets import CheckpointOffsets
 from spark.sources.kafka import kafka_options
 from spark.sources.source_topic import SourceTopic, topic_id
-from tests.spark.examples import DEPARTED, SCHEMA, Topics
+from tests.spark.examples import DISPATCHED, SCHEMA, Topics
 from tests.spark.live_query import wait_for
 
 
@@ -49,8 +49,10 @@ class Takeover:
     """A group whose positions lag behind the records that were written: raw partition 0 of this test's topics."""
 
     def __init__(self, spark: SparkSession, settings: SparkSettings, topics: Topics) -> None:
-        departed = topics.departed
-        self.route = Route(f"q-{uuid.uuid4().hex[:8]}", departed.name, topics.enriched.name, departed.dead_letter_topic)
+        dispatched = topics.dispatched
+        self.route = Route(
+            f"q-{uuid.uuid4().hex[:8]}", dispatched.name, topics.enriched.name, dispatched.dead_letter_topic
+        )
         self._spark = spark
         self._settings = settings
         self._topics = topics
@@ -129,7 +131,7 @@ class Takeover:
             includeHeaders="true",
         )
         topics = self._topics
-        schemas = WriterSchemas(topics.departed.subject, SCHEMA, {topics.schema_ids[DEPARTED]: SCHEMA})
+        schemas = WriterSchemas(topics.dispatched.subject, SCHEMA, {topics.schema_ids[DISPATCHED]: SCHEMA})
 
         def to_rows(batch: DataFrame) -> DataFrame:
             return outgoing(events(batch, schemas), F.col("__record.value"), F.lit(""))
@@ -155,7 +157,7 @@ def takeover(spark: SparkSession, settings: SparkSettings, topics: Topics) -> Ta
 
 
 def test_what_is_written_counts_up_to_the_first_gap_and_beyond(takeover: Takeover, topics: Topics) -> None:
-    topics.send_departures(*"abcdef")
+    topics.send_dispatches(*"abcdef")
     takeover.write(0)
     takeover.commit(1)
     takeover.write(1, 3, 4)
@@ -168,12 +170,12 @@ def test_what_is_written_counts_up_to_the_first_gap_and_beyond(takeover: Takeove
 
 
 def test_markers_of_transactions_are_no_gap(takeover: Takeover, topics: Topics, settings: SparkSettings) -> None:
-    topics.send_departures("a")
+    topics.send_dispatches("a")
     producer = Producer(settings.kafka.client_config() | {"transactional.id": f"t-{uuid.uuid4()}"})
     producer.init_transactions(30)
     for _ in range(2):
         producer.begin_transaction()
-        producer.produce(topics.departed.name, b"in a transaction", partition=0)
+        producer.produce(topics.dispatched.name, b"in a transaction", partition=0)
         producer.commit_transaction(30)
     producer.close()
     takeover.commit(0)
@@ -190,7 +192,7 @@ def delete(settings: SparkSettings, topic: str, before: int) -> None:
 def test_a_gap_that_was_deleted_unread_is_a_loss_and_no_way_to_the_end(
     takeover: Takeover, topics: Topics, settings: SparkSettings
 ) -> None:
-    topics.send_departures(*map(str, range(100)))
+    topics.send_dispatches(*map(str, range(100)))
     takeover.commit(10)
     takeover.write(*range(10, 15), *range(16, 30))
     delete(settings, takeover.route.source, before=50)
@@ -202,7 +204,7 @@ def test_a_gap_that_was_deleted_unread_is_a_loss_and_no_way_to_the_end(
 def test_of_what_was_purged_behind_a_mark_the_rest_is_found(
     takeover: Takeover, topics: Topics, settings: SparkSettings
 ) -> None:
-    topics.send_departures(*"abcdef")
+    topics.send_dispatches(*"abcdef")
     takeover.commit(0)
     takeover.write(0, 1, 2, topic=takeover.route.dead_letters)
     takeover.write(0)
@@ -213,7 +215,7 @@ def test_of_what_was_purged_behind_a_mark_the_rest_is_found(
 def test_an_offset_that_the_brokers_have_forgotten_is_missed(
     takeover: Takeover, topics: Topics, settings: SparkSettings
 ) -> None:
-    topics.send_departures(*"abc")
+    topics.send_dispatches(*"abc")
     takeover.sink()  # nothing is written yet, so nothing is missing
     takeover.write(0, 1, 2)
     admin = AdminClient({**settings.kafka.client_config(), "log_level": 0})
@@ -237,7 +239,7 @@ def test_an_offset_that_the_brokers_have_forgotten_is_missed(
 def test_one_that_slept_while_it_began_moves_no_position_of_its_successor(
     takeover: Takeover, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topics.send_departures(*"abcdef")
+    topics.send_dispatches(*"abcdef")
     seen: list[Any] = []
 
     def slow(*asked: Any) -> dict[int, int]:
@@ -253,7 +255,7 @@ def test_one_that_slept_while_it_began_moves_no_position_of_its_successor(
 
 
 def test_exactly_once_takes_over_without_loss_or_repeat(takeover: Takeover, topics: Topics) -> None:
-    topics.send_departures(*"abcdef")
+    topics.send_dispatches(*"abcdef")
     takeover.commit(0)
     takeover.write(0, 1, 3)
     takeover.take_over(4)
@@ -265,7 +267,7 @@ def test_exactly_once_takes_over_without_loss_or_repeat(takeover: Takeover, topi
 def test_one_that_slept_before_its_batch_writes_nothing_once_real_time_mode_has_taken_over(
     takeover: Takeover, topics: Topics, settings: SparkSettings
 ) -> None:
-    topics.send_departures(*"abcdef")
+    topics.send_dispatches(*"abcdef")
     takeover.take_over(2, epoch=1)
     sleeper = takeover.sink(epoch=1)
     start = takeover.position()
@@ -286,7 +288,7 @@ def test_one_that_slept_before_its_batch_writes_nothing_once_real_time_mode_has_
 def test_at_least_once_begins_where_the_mode_before_it_was(
     takeover: Takeover, topics: Topics, settings: SparkSettings
 ) -> None:
-    topics.send_departures(*"abc")
+    topics.send_dispatches(*"abc")
     takeover.commit(1)
     takeover.write(1)
     sink = AtLeastOnceSink(settings.kafka, takeover.route, settings.live)
@@ -297,7 +299,7 @@ def test_at_least_once_begins_where_the_mode_before_it_was(
 def test_a_take_over_that_is_killed_before_the_gap_is_filled_still_repeats_nothing(
     takeover: Takeover, topics: Topics
 ) -> None:
-    topics.send_departures(*"abcdef")
+    topics.send_dispatches(*"abcdef")
     takeover.commit(0)
     takeover.write(0, 2, 4)
     takeover.take_over(2)
@@ -310,10 +312,10 @@ def test_a_take_over_that_is_killed_before_the_gap_is_filled_still_repeats_nothi
 def test_what_was_written_of_a_partition_that_was_added_meanwhile_is_found(
     takeover: Takeover, topics: Topics, reaches_the_end: bool
 ) -> None:
-    topics.send_departures(*"abc")
+    topics.send_dispatches(*"abc")
     takeover.write(0)
     takeover.commit(1)
-    topics.send_departures(*"abcd", partition=1)
+    topics.send_dispatches(*"abcd", partition=1)
     takeover.write(*([0, 1, 2, 3] if reaches_the_end else [0, 2]), partition=1)
     found = takeover.real_time().find(threading.Event())
     assert (found[1].position, found[1].beyond) == ((4, frozenset()) if reaches_the_end else (1, frozenset({2})))
@@ -322,8 +324,8 @@ def test_what_was_written_of_a_partition_that_was_added_meanwhile_is_found(
 def test_a_partition_that_others_forgot_is_missed_though_a_younger_one_has_an_offset(
     takeover: Takeover, topics: Topics
 ) -> None:
-    topics.send_departures(*"abc")
-    topics.send_departures(*"abc", partition=1)
+    topics.send_dispatches(*"abc")
+    topics.send_dispatches(*"abc", partition=1)
     takeover.write(0, 1, 2, partition=1)
     takeover.commit(0)
     takeover.write(0)
@@ -334,14 +336,14 @@ def test_a_partition_that_others_forgot_is_missed_though_a_younger_one_has_an_of
 def test_with_no_offset_at_all_an_idle_partition_is_forgotten_as_the_others_are(
     takeover: Takeover, topics: Topics
 ) -> None:
-    topics.send_departures(*"abc")
+    topics.send_dispatches(*"abc")
     takeover.write(0, 1, 2, partition=1)
     with pytest.raises(PositionsDisagree, match="/0: the consumer group has no offset, but the target topic has"):
         takeover.real_time().find(threading.Event())
 
 
 def test_an_intervals_commit_keeps_the_mark_of_what_was_written_ahead(takeover: Takeover, topics: Topics) -> None:
-    topics.send_departures(*"abcdef")
+    topics.send_dispatches(*"abcdef")
     takeover.commit(0)
     takeover.write(0, 1, 4)
     first = takeover.real_time()
@@ -356,7 +358,7 @@ def test_an_intervals_commit_keeps_the_mark_of_what_was_written_ahead(takeover: 
 
 
 def test_a_record_some_parts_of_which_were_written_is_not_taken(takeover: Takeover, topics: Topics) -> None:
-    topics.send_departures(*"abcde")
+    topics.send_dispatches(*"abcde")
     takeover.route = replace(takeover.route, filters=True, parts=True)
     takeover.commit(0)
     for offset, part, count in (
@@ -381,7 +383,7 @@ def test_a_record_some_parts_of_which_were_written_is_not_taken(takeover: Takeov
 def test_an_id_that_is_no_coordinate_of_a_record_there_says_nothing(
     takeover: Takeover, topics: Topics, place: str
 ) -> None:
-    topics.send_departures("a")
+    topics.send_dispatches("a")
     takeover.commit(0)
     takeover.write(0)
     takeover.write_id(f"{takeover.route.source}/{place}")
@@ -391,7 +393,7 @@ def test_an_id_that_is_no_coordinate_of_a_record_there_says_nothing(
 def test_what_was_purged_behind_a_mark_is_told_and_counted(
     takeover: Takeover, topics: Topics, settings: SparkSettings
 ) -> None:
-    topics.send_departures(*"abcdef")
+    topics.send_dispatches(*"abcdef")
     takeover.write(0, topic=takeover.route.target)
     takeover.commit(1)
     takeover.write(2, 4)
@@ -405,7 +407,7 @@ def test_what_was_purged_behind_a_mark_is_told_and_counted(
 
 
 def test_a_target_that_ends_before_a_mark_was_made_anew(takeover: Takeover, topics: Topics) -> None:
-    topics.send_departures(*"abc")
+    topics.send_dispatches(*"abc")
     takeover.commit(0)
     takeover.write(0)
     first = takeover.real_time()
@@ -418,7 +420,7 @@ def test_a_target_that_ends_before_a_mark_was_made_anew(takeover: Takeover, topi
 def test_going_on_after_a_loss_repeats_nothing_that_was_written_ahead(
     takeover: Takeover, topics: Topics, settings: SparkSettings
 ) -> None:
-    topics.send_departures(*"abcdef")
+    topics.send_dispatches(*"abcdef")
     takeover.commit(0)
     takeover.write(0, 3, 5)
     delete(settings, takeover.route.source, before=3)
@@ -446,7 +448,7 @@ def test_a_start_whose_tail_never_ends_ends(
     takeover: Takeover, topics: Topics, monkeypatch: pytest.MonkeyPatch, settings: SparkSettings
 ) -> None:
     """The end that was noted lies behind the log's, as after an unclean election."""
-    topics.send_departures("a")
+    topics.send_dispatches("a")
     takeover.commit(0)
     takeover.write(0)
 
@@ -466,7 +468,7 @@ def test_a_start_whose_tail_never_ends_ends(
 
 
 def test_marks_that_the_brokers_do_not_take_are_no_outage(takeover: Takeover, topics: Topics) -> None:
-    topics.send_departures("a")
+    topics.send_dispatches("a")
     many = Mark({takeover.route.target: tuple(range(10**9, 10**9 + 400)), takeover.route.dead_letters: (0, 0)})
     positions = takeover.real_time()
     positions.find(threading.Event())
@@ -486,7 +488,7 @@ def made_anew(topics: Topics, settings: SparkSettings, name: str) -> None:
 def test_a_topic_that_was_made_anew_is_not_taken_for_the_old_one(
     takeover: Takeover, topics: Topics, settings: SparkSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topics.send_departures(*"abc")
+    topics.send_dispatches(*"abc")
     takeover.commit(0)
     before = topic_id(settings.kafka, takeover.route.source)
     running = takeover.real_time()
@@ -495,7 +497,7 @@ def test_a_topic_that_was_made_anew_is_not_taken_for_the_old_one(
     source = SourceTopic(settings.kafka, takeover.route.source)
     source.check()
     made_anew(topics, settings, takeover.route.source)
-    topics.send_departures(*"ABCDE")
+    topics.send_dispatches(*"ABCDE")
     monkeypatch.setattr(source, "_check_at", 0.0)
     with pytest.raises(
         PositionsDisagree, match=f"was made anew while it was read: its id was {re.escape(str(before))}"
@@ -527,7 +529,7 @@ def test_a_topic_that_was_made_anew_is_not_taken_for_the_old_one(
 def test_an_id_of_no_record_there_is_hides_no_lag(
     takeover: Takeover, topics: Topics, settings: SparkSettings, place: str
 ) -> None:
-    topics.send_departures(*"abc")
+    topics.send_dispatches(*"abc")
     with Meter(settings.kafka, takeover.route, {0: 0}, 1.0) as meter:
         takeover.write_id(f"{takeover.route.source}/{place}")
         meter.look()
@@ -539,7 +541,7 @@ def test_an_id_of_no_record_there_is_hides_no_lag(
 def test_one_that_was_cut_off_from_the_store_moves_no_position_of_its_successor(
     takeover: Takeover, topics: Topics, settings: SparkSettings, successor: str
 ) -> None:
-    topics.send_departures(*"abcdef")
+    topics.send_dispatches(*"abcdef")
     takeover.commit(0)
     first = takeover.real_time(epoch=1)
     first.find(threading.Event())
@@ -562,7 +564,7 @@ def test_one_that_was_cut_off_from_the_store_moves_no_position_of_its_successor(
 def test_a_successor_gives_one_in_real_time_mode_time_to_find_out(
     takeover: Takeover, topics: Topics, settings: SparkSettings
 ) -> None:
-    topics.send_departures("a")
+    topics.send_dispatches("a")
     takeover.commit(0)
     stopping = threading.Event()
     stopping.set()

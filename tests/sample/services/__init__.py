@@ -1,0 +1,1 @@
+"""The services that the contracts of the parcels may name."""

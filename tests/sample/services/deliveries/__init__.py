@@ -1,0 +1,1 @@
+"""A name that the contracts of the parcels may name as a producer."""
