@@ -103,7 +103,7 @@ def pipeline(
     _write(
         new_pipeline(name, reads, writes, records, owner, _catalog()),
         f"edit the function, and the schema of {writes}",
-        "of a filter, edit services/audit/filters.yaml; of lookups, services/audit/lookups.yaml",
+        "say it to the audit, too: a filter in services/audit/filters.yaml, lookups in lookups.yaml, groups in aggregates.yaml",
         "./headrace contracts check, contracts generate and contracts docs",
         f"./headrace up --pipelines {name}",
     )

@@ -70,4 +70,7 @@ def new_pipeline(name: str, reads: str, writes: str, records: Records, owner: st
     if records in ("some", "many"):
         condition = f"{key} != null" if records == "some" else '"true"'
         files.append("services/audit/filters.yaml", f"{writes}: {condition}\n")
+    if is_aggregate:
+        window = f"{{of: {source.occurred_at}, begins: begins_at, ends: ends_at}}"
+        files.append("services/audit/aggregates.yaml", f"{writes}:\n  window: {window}\n  by: []\n  counts: events\n")
     return files

@@ -13,6 +13,7 @@ from contracts.errors import HeadraceError
 from contracts.settings import read_settings
 from services.alerting.rules.rulebook import RulebookError, load_rulebook
 from services.audit.audit import WAIT_SECONDS, Audit, begun_since
+from services.audit.declared.aggregates import load_aggregates
 from services.audit.declared.filters import load_filters
 from services.audit.declared.lookups import load_lookups
 from services.audit.hops.hop import HOPS, Hop
@@ -41,9 +42,13 @@ def audit(
     Raises CouldNotAudit and other HeadraceErrors, RulebookError.
     """
     rulebook = load_rulebook(settings.rules_file, catalog)
-    lookups, filters = load_lookups(settings.lookups_file, catalog), load_filters(settings.filters_file, catalog)
+    planned = plan(
+        catalog,
+        load_lookups(settings.lookups_file, catalog),
+        load_filters(settings.filters_file, catalog),
+        load_aggregates(settings.aggregates_file, catalog),
+    )
     since = None if full or set(hops) != set(HOPS) else load(settings.s3)
-    planned = plan(catalog, lookups, filters)
     if since is not None and (begun := begun_since(Broker(settings.kafka.client_config()), planned, since)):
         _say(f"{', '.join(begun)} began since the last clean audit: auditing all that is there")
         since = None

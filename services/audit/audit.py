@@ -11,7 +11,8 @@ import numpy.typing as npt
 from contracts.settings import Settings
 from services.alerting.rules.rulebook import SERVICE as ALERTING
 from services.alerting.rules.rulebook import Rulebook
-from services.audit.cut import Cut
+from services.audit.counting import aggregation
+from services.audit.cut import DAY_MS, Cut
 from services.audit.hops.alerts import Alarm, by_topic, undecodable
 from services.audit.hops.derived import Derivation, Made
 from services.audit.hops.hop import HOPS, Hop
@@ -23,6 +24,7 @@ from services.audit.records.window import Where
 from services.audit.report import Report
 from services.audit.sources.broker import Broker
 from services.audit.sources.lake_table import LakeTable, Rows, TableReading, read_files, split
+from services.audit.sources.state_position import state_position
 from services.audit.state import State
 from services.audit.values.finding import Finding, Tally
 from services.audit.values.place import concatenated, offset_of, partition_of
@@ -32,8 +34,6 @@ from services.audit.workers import Workers
 WAIT_SECONDS = 150.0
 """Longer than the interval of real-time mode, whose positions are committed at its ends."""
 
-_DAY_MS = 86_400_000
-
 LAKE = "lake"
 """The deployable that writes the tables: connector name of its dead letters."""
 
@@ -42,17 +42,17 @@ def begun_since(broker: Broker, plan: Plan, since: State) -> list[str]:
     """The pipelines that have run, and had not when the last clean audit was made: of what they were to derive it saw nothing."""
     seen = {topic for topic, audited in since.topics.items() if audited.resume}
     with_records = {topic for topic, audited in since.topics.items() if any(audited.ends.values())}
+    made = (*plan.derived, *(source for source in plan.aggregates if source.aggregate is not None))
     return [
         str(source.by)
-        for source in plan.derived
-        if source.name not in seen and source.coordinates_of.name in with_records and has_run(broker, source)
+        for source in made
+        if source.name not in seen and source.made_of.name in with_records and has_run(broker, source)
     ]
 
 
 def has_run(broker: Broker, source: Source) -> bool:
-    """Whether the pipeline that derives this topic ever has, here."""
-    raw = source.coordinates_of.name
-    return bool(broker.taken_in(str(source.by), raw)) or any(broker.ends(source.name).values())
+    """Whether the pipeline that makes this topic of another ever has, here."""
+    return bool(broker.taken_in(str(source.by), source.made_of.name)) or any(broker.ends(source.name).values())
 
 
 class Audit:
@@ -87,6 +87,7 @@ class Audit:
         self._rules = RulesHistory(by_file if Hop.ALERTS in hops else {})
         self._resume: dict[str, dict[int, int]] = {}
         self._rows_before: dict[str, int] = {}
+        self._newest: dict[str, int] = {}
         self._tallies: list[Tally] = []
 
     def run(self) -> Report:
@@ -97,11 +98,18 @@ class Audit:
             self._rules = self._intake.read_rules(self._rules)
         self._intake.read(self._plan.raw, self._rules)
         self._tallies += [tally for source in self._plan.raw for tally in self._sent(source)]
-        derived = [source for source in self._plan.derived if self._has_run(source)]
+        derived = [source for source in self._plan.derived if self._has_run(source, Hop.DERIVED)]
+        aggregates = [source for source in self._plan.aggregates if self._has_run(source, Hop.AGGREGATES)]
+        counted = [source for source in aggregates if self._is_counted(source)]
         if Hop.DERIVED in self._hops:
             for source in derived:
                 self._await_group(str(source.by), source.coordinates_of.name)
-        self._intake.read(self._plan.derived, self._rules)
+        for source in counted:
+            self._await_group(str(source.by), source.made_of.name)
+            self._await_state(source)
+        later = self._ends_at_the_cut_of(counted)
+        self._intake.read((*self._plan.derived, *self._plan.aggregates), self._rules)
+        self._intake.read_later(later)
         if Hop.ALERTS in self._hops:
             for source in self._asked():
                 self._await_group(ALERTING, source.name)
@@ -111,6 +119,7 @@ class Audit:
         self._intake.read_dead_letters()
         if Hop.DERIVED in self._hops:
             findings += [finding for source in derived for finding in self._derivation(source)]
+        findings += [finding for source in counted for finding in self._aggregation(source)]
         for source in self._landed():
             findings += self._landing(source, tables[source.name])
         if Hop.ALERTS in self._hops:
@@ -121,31 +130,58 @@ class Audit:
 
     def state(self) -> State:
         """What the next audit begins with, if this one has found nothing wrong."""
-        return self._cut.state(self._resume, self._rows_before)
+        return self._cut.state(self._resume, self._rows_before, self._newest)
 
-    def _has_run(self, source: Source) -> bool:
+    def _has_run(self, source: Source, hop: Hop) -> bool:
         """Whether the pipeline has. One that never has is no loss: it is noted what it would have to do."""
         if has_run(self._broker, source):
             return True
-        raw = source.coordinates_of.name
-        if Hop.DERIVED in self._hops:
-            tally = Tally(f"{raw} → {source.name}", raw)
-            tally.notes[f"not derived, for {source.by} has never run here"] += sum(map(len, self._intake.records[raw]))
-            self._tallies.append(tally)
+        if hop in self._hops:
+            what = "derived" if hop == Hop.DERIVED else "counted"
+            self._note_raw(source, f"not {what}, for {source.by} has never run here")
         return False
+
+    def _ends_at_the_cut_of(self, aggregates: Sequence[Source]) -> dict[str, dict[int, int]]:
+        """By raw topic how far it goes when the cuts of its aggregates are taken, which have no records beyond that."""
+        for source in aggregates:
+            self._cut.window(source.name)
+        return {raw: self._broker.ends(raw) for raw in {source.made_of.name for source in aggregates}}
+
+    def _is_counted(self, source: Source) -> bool:
+        """Whether its groups are to be counted again, and something tells how."""
+        if Hop.AGGREGATES in self._hops and source.aggregate is None:
+            self._note_raw(source, "whose groups are not counted again, for no entry of the aggregates file tells how")
+        return Hop.AGGREGATES in self._hops and source.aggregate is not None
+
+    def _note_raw(self, source: Source, text: str) -> None:
+        raw = source.made_of.name
+        tally = Tally(f"{raw} → {source.name}", raw)
+        tally.notes[text] += sum(map(len, self._intake.records.get(raw, [])))
+        self._tallies.append(tally)
 
     def _landed(self) -> list[Source]:
         return [each for each in self._plan.sources if each.lake_table is not None] if Hop.LAKE in self._hops else []
 
     def _asked(self) -> list[Source]:
         topics = self._rules.topics()
-        return [source for source in (*self._plan.raw, *self._plan.derived) if source.name in topics]
+        sources = (*self._plan.raw, *self._plan.derived, *self._plan.aggregates)
+        return [source for source in sources if source.name in topics]
 
     def _await_group(self, group: str, topic: str) -> None:
         needed = self._intake.needed(topic)
         self._cut.until_reached(
             f"the consumer group {group}", topic, needed, lambda: self._broker.taken_in(group, topic)
         )
+
+    def _await_state(self, source: Source) -> None:
+        """Until the groups themselves have all records before the cut: see `state_position`."""
+        raw, by = source.made_of.name, str(source.by)
+
+        def taken() -> dict[int, int] | None:
+            return state_position(self._broker, self._s3, by, raw, source.name)
+
+        if taken() is not None:
+            self._cut.until_reached(f"the state of {by}", raw, self._intake.needed(raw), lambda: taken() or {})
 
     def _await_lake(self, source: Source) -> LakeTable:
         """The table, as it is when it has all records before the cut."""
@@ -206,7 +242,7 @@ class Audit:
             self._intake.purged(raw, raw, str(source.by)),
             self._broker.ends(raw.name, stable=False),
             source.recomputed.lookups.fields if source.recomputed is not None else (),
-            self._cut.at_ms - source.contract.retention_days * _DAY_MS,
+            self._cut.at_ms - source.contract.retention_days * DAY_MS,
             redriven=self._intake.redriven(raw),
             at_least_once=self._at_least_once,
             is_filtered=source.contract.is_filtered,
@@ -218,6 +254,19 @@ class Audit:
                 tally.notes[f"values of {name} taken as they are: no lookup tells them"] += tally.records
         self._tallies += derivation.tallies.values()
         self._resume[source.name] = made.resume(window)
+
+    def _aggregation(self, source: Source) -> Iterator[Finding]:
+        since = None if self._since is None else self._since.newest.get(source.name)
+        made = aggregation(source, self._plan, self._intake, self._cut, self._broker, since)
+        yield from made.findings()
+        for name, tally in made.tallies.items():
+            for field in source.unproven if name.startswith(f"{source.name}/") else ():
+                tally.notes[f"values of {field} taken as they are: they are not counts"] += tally.records
+        self._tallies += made.tallies.values()
+        # The newest record of a group may be any, so all are read each time.
+        self._resume[source.name] = dict.fromkeys(self._cut.window(source.name).spans, 0)
+        if made.newest is not None:
+            self._newest[source.name] = made.newest
 
     def _landing(self, source: Source, table: LakeTable) -> Iterator[Finding]:
         window = self._cut.window(source.name)
@@ -235,6 +284,7 @@ class Audit:
             rows,
             self._broker.ends(source.name, stable=False),
             own_coordinate="coordinate" not in Shape(source.schema).columns,
+            is_compacted=source.contract.is_aggregate,
         )
         dead = np.array([place for _, place in self._intake.set_aside(source, source, LAKE)], np.int64)
         purged = self._intake.purged(source, source, LAKE)
@@ -276,6 +326,7 @@ class Audit:
                 self._rules,
                 self._broker.ends(raw, stable=False),
                 has_parts=source.contract.has_parts,
+                is_compacted=source.contract.is_aggregate,
             )
             of = source, self._plan.alerts, ALERTING
             settled = {*self._intake.purged(*of).tolist(), *self._intake.redriven(source).tolist()}

@@ -11,6 +11,8 @@ from services.audit.records.window import Span, Window
 from services.audit.sources.broker import Broker
 from services.audit.state import Audited, State
 
+DAY_MS = 86_400_000
+
 _LOOK_SECONDS = 0.2
 _OPEN_SECONDS = 10.0
 """Transactions of ours end sooner, but for those of a producer that was killed."""
@@ -97,7 +99,7 @@ class Cut:
                 )
             time.sleep(_LOOK_SECONDS)
 
-    def state(self, resume: Mapping[str, dict[int, int]], rows: Mapping[str, int]) -> State:
+    def state(self, resume: Mapping[str, dict[int, int]], rows: Mapping[str, int], newest: Mapping[str, int]) -> State:
         """What the next audit begins with; `resume`: for topics with records ahead of the cut, where those begin."""
         return State(
             at=self.at,
@@ -110,4 +112,5 @@ class Cut:
                 for topic, window in self._windows.items()
             },
             rows=dict(rows),
+            newest=dict(newest),
         )

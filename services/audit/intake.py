@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from contracts.events import DeadLetterSettled, RulesActivated
 from contracts.handle import E
@@ -34,6 +35,8 @@ class Intake:
         self._broker, self._plan, self._cut, self._workers = broker, plan, cut, workers
         self.records: dict[str, list[Records]] = {}
         """Of each topic that was read, in the order of partitions and offsets."""
+        self.later: dict[str, list[Records]] = {}
+        """Of raw topics that aggregates count, what came after the cut."""
         self._dead: dict[str, list[DeadLetter]] = {}
         self._settled: list[Settled] = []
         self.passed_over: dict[str, Tally] = {}
@@ -57,6 +60,33 @@ class Intake:
                     offsets += end - start
         for name, found in zip(owners, self._workers.run(jobs, offsets), strict=True):
             self.records[name].append(found)
+
+    def read_later(self, ends: Mapping[str, Mapping[int, int]]) -> None:
+        """Of raw topics what came after the cut, up to these ends: only to which groups of aggregates it belongs."""
+        jobs: list[Job] = []
+        owners: list[str] = []
+        known_by = time.monotonic() + self._registry.lag_seconds
+        offsets = 0
+        for source in (each for each in self._plan.raw if each.name in ends):
+            self.later[source.name] = []
+            spans = self._cut.window(source.name).spans
+            for partition, upto in sorted(ends[source.name].items()):
+                # A partition may have been added since.
+                for start, end in _pieces(spans[partition].end if partition in spans else 0, upto):
+                    whole = self._reading(source, partition, start, end, known_by, ())
+                    jobs.append((read, (replace(whole, shared={}, filters={}, recomputed=None, s3=None),)))
+                    owners.append(source.name)
+                    offsets += end - start
+        for name, found in zip(owners, self._workers.run(jobs, offsets), strict=True):
+            self.later[name].append(found)
+
+    def read_late(self, topic: str) -> list[DeadLetter]:
+        """What is on an aggregate's late topic."""
+        return [
+            each
+            for partition, span in self._cut.window(topic).spans.items()
+            for each in dead_letters(self._kafka, topic, partition, span.low, span.end, strangers=True)
+        ]
 
     def read_dead_letters(self) -> None:
         """Those of every source, and the ledger of what became of them."""
@@ -149,6 +179,9 @@ class Intake:
             recomputed=source.recomputed,
             s3=self._s3,
             partition_by=() if source.contract.lake is None else source.contract.lake.partition_by,
+            members=source.members,
+            groups=source.aggregate,
+            key=source.contract.key,
         )
 
 

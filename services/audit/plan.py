@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from contracts import topics
 from contracts.definitions.catalog import Catalog
 from contracts.definitions.topic import TopicContract
 from contracts.errors import ContractError
+from services.audit.declared.aggregates import Aggregate
 from services.audit.declared.lookups import Recomputed
+from services.audit.records.groups import FINAL
 from services.audit.values.shape import Shape
 
 
@@ -21,6 +23,9 @@ class Source:
     name); None for a raw topic. `shared`, by derived topic: fields that its records only carry on, those of all for a raw topic, else its
     own. `filters`, of a raw topic by derived one: which records that has, where its contract says `some`. `recomputed`: fields that are
     looked up again.
+
+    An aggregate is no derived topic, for its records name no raw ones. `counted_from` is the contract of the topic whose records it counts,
+    `aggregate` what it counts, if anybody tells; `members`, of a raw topic by aggregate, the same.
     """
 
     key: str
@@ -31,6 +36,9 @@ class Source:
     shared: Mapping[str, tuple[str, ...]]
     filters: Mapping[str, str]
     recomputed: Recomputed | None
+    counted_from: TopicContract | None = None
+    aggregate: Aggregate | None = None
+    members: Mapping[str, Aggregate] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -43,8 +51,16 @@ class Source:
         return self.raw or self.contract
 
     @property
+    def made_of(self) -> TopicContract:
+        """The topic that a pipeline makes it of; of a raw topic itself."""
+        return self.raw or self.counted_from or self.contract
+
+    @property
     def unproven(self) -> tuple[str, ...]:
-        """Fields of a derived topic that the audit takes as they are."""
+        """Fields of a derived topic, or of an aggregate, that the audit takes as they are."""
+        if self.aggregate is not None:
+            counted = {*self.aggregate.fields, self.contract.key, FINAL}
+            return tuple(name for name in Shape(self.schema).columns if name not in counted)
         if self.raw is None:
             return ()
         known = {*self.shared[self.name], "revision"}
@@ -60,12 +76,13 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The raw topics, the derived ones, and those with a meaning of their own: alerts, what became of dead letters, which
+    """The raw topics, the derived ones, the aggregates, and those with a meaning of their own: alerts, what became of dead letters, which
     rules applied.
     """
 
     raw: tuple[Source, ...]
     derived: tuple[Source, ...]
+    aggregates: tuple[Source, ...]
     alerts: Source
     ledger: Source
     activations: Source
@@ -73,11 +90,16 @@ class Plan:
     @property
     def sources(self) -> tuple[Source, ...]:
         """Those that carry events, in the order of the flow."""
-        return (*self.raw, *self.derived, self.alerts)
+        return (*self.raw, *self.derived, *self.aggregates, self.alerts)
 
 
-def plan(catalog: Catalog, lookups: Mapping[str, Recomputed], filters: Mapping[str, str]) -> Plan:
-    """`lookups` and `filters` are by the catalog's names. Raises ContractError if a derived topic does not tell who derives it."""
+def plan(
+    catalog: Catalog,
+    lookups: Mapping[str, Recomputed],
+    filters: Mapping[str, str],
+    aggregates: Mapping[str, Aggregate],
+) -> Plan:
+    """`lookups`, `filters` and `aggregates` are by the catalog's names. Raises ContractError if a derived topic does not tell who derives it."""
     known = {topic.name: (key, topic) for key, topic in catalog.topics.items()}
     derived_of: dict[str, list[str]] = {}
     for key, topic in catalog.topics.items():
@@ -86,6 +108,9 @@ def plan(catalog: Catalog, lookups: Mapping[str, Recomputed], filters: Mapping[s
     sources = []
     for key, topic in catalog.topics.items():
         raw_key, raw = known.get(str(topic.derived_from), (key, None))
+        counted_from = None
+        if topic.derivation is not None and topic.is_aggregate:
+            _, counted_from = known.get(topic.derivation.topic, (key, None))
         derived = [key] if raw is not None else derived_of.get(topic.name, [])
         sources.append(
             Source(
@@ -93,10 +118,17 @@ def plan(catalog: Catalog, lookups: Mapping[str, Recomputed], filters: Mapping[s
                 topic,
                 catalog.schema(key),
                 raw,
-                None if raw is None else _deriver(raw, topic),
+                None if (made_of := raw or counted_from) is None else _deriver(made_of, topic),
                 {catalog.topic(each).name: _shared(catalog.schema(raw_key), catalog.schema(each)) for each in derived},
                 {catalog.topic(each).name: filters[each] for each in derived if each in filters} if raw is None else {},
                 lookups.get(key),
+                counted_from,
+                aggregates.get(key) if counted_from is not None else None,
+                {
+                    each.name: aggregates[name]
+                    for name, each in catalog.topics.items()
+                    if name in aggregates and each.derivation is not None and each.derivation.topic == topic.name
+                },
             )
         )
     alerts, ledger, activations = (
@@ -105,8 +137,9 @@ def plan(catalog: Catalog, lookups: Mapping[str, Recomputed], filters: Mapping[s
     )
     others = [source for source in sources if source not in (alerts, ledger, activations)]
     return Plan(
-        raw=tuple(source for source in others if source.raw is None),
+        raw=tuple(source for source in others if source.raw is None and not source.contract.is_aggregate),
         derived=tuple(source for source in others if source.raw is not None),
+        aggregates=tuple(source for source in others if source.contract.is_aggregate),
         alerts=alerts,
         ledger=ledger,
         activations=activations,

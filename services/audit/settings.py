@@ -12,7 +12,8 @@ from services.alerting.settings import AlertingSettings
 
 class AuditSettings(Settings):
     """`HEADRACE_RULES_FILE` is alerting's own: its rules count where alerting has recorded none. `HEADRACE_LOOKUPS_FILE` says
-    what the pipelines look up, `HEADRACE_FILTERS_FILE` which records those let through that have a filter.
+    what the pipelines look up, `HEADRACE_FILTERS_FILE` which records those let through that have a filter,
+    `HEADRACE_AGGREGATES_FILE` what those count that aggregate.
     """
 
     rules_file: Path = Field(
@@ -22,4 +23,7 @@ class AuditSettings(Settings):
     lookups_file: Path = Field(default=Path(__file__).parent / "lookups.yaml", description="what the pipelines look up")
     filters_file: Path = Field(
         default=Path(__file__).parent / "filters.yaml", description="which records pipelines with a filter let through"
+    )
+    aggregates_file: Path = Field(
+        default=Path(__file__).parent / "aggregates.yaml", description="what pipelines count that aggregate"
     )

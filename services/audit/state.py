@@ -26,13 +26,16 @@ class Audited(BaseModel):
 
 
 class State(BaseModel):
-    """What an audit that found nothing wrong leaves behind. `rows`: of each table, those of records before the ends."""
+    """What an audit that found nothing wrong leaves behind. `rows`: of each table, those of records before the ends. `newest`: for each
+    aggregate the event time, in microseconds since 1970, that no raw record before the ends goes beyond.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     at: str
     topics: dict[str, Audited]
     rows: dict[str, int] = {}
+    newest: dict[str, int] = {}
 
 
 def load(s3: S3Settings) -> State | None:

@@ -139,8 +139,9 @@ class Way:
             rules_file=rules_file,
             lookups_file=sample.LOOKUPS,
             filters_file=sample.FILTERS,
+            aggregates_file=sample.AGGREGATES,
         )
-        files = {name: folder / f"{name}.yaml" for name in ("lookups_file", "filters_file")}
+        files = {name: folder / f"{name}.yaml" for name in ("lookups_file", "filters_file", "aggregates_file")}
         for name, path in files.items():
             said = yaml.safe_load(getattr(shipped, name).read_text())
             path.write_text(yaml.safe_dump({topic: each for topic, each in said.items() if topic in used}))
@@ -155,6 +156,7 @@ class Way:
         self._new_names: dict[str, dict[str, str]] = {}
         self._landed: dict[str, dict[str, int]] = {}
         self._names = [each for topic in self.catalog.topics.values() for each in (topic.name, topic.dead_letter_topic)]
+        self._names += [topic.late_topic for topic in self.catalog.topics.values() if topic.late_topic is not None]
 
     def __enter__(self) -> Self:
         for future in self._admin.create_topics(

@@ -18,7 +18,7 @@ SERVICES = SAMPLE / "services"
 TABLES = SAMPLE / "tables"
 """The dimensions' source files."""
 RULES = SAMPLE / "rules.yaml"
-LOOKUPS, FILTERS = SAMPLE / "lookups.yaml", SAMPLE / "filters.yaml"
+LOOKUPS, FILTERS, AGGREGATES = (SAMPLE / f"{name}.yaml" for name in ("lookups", "filters", "aggregates"))
 """What the audit is told of the pipelines."""
 
 

@@ -1,1 +1,1 @@
-"""What the pipelines look up and let through, said a second time beside Spark's code."""
+"""What the pipelines look up, let through and count, said a second time beside Spark's code."""

@@ -65,11 +65,13 @@ class Alarm:
         latest: Mapping[int, int],
         *,
         has_parts: bool = False,
+        is_compacted: bool = False,
     ) -> None:
         """`raw` is the window of the topic that coordinates are of (of a raw topic its own), `latest` that topic's ends now;
-        `raised` the alerts of this topic's records, of which `has_parts` may come several of one raw record.
+        `raised` the alerts of this topic's records, of which `has_parts` may come several of one raw record. With `is_compacted` the topic
+        keeps the newest record of each key only.
         """
-        self._has_parts = has_parts
+        self._has_parts, self._is_compacted = has_parts, is_compacted
         self.hop = f"{window.topic} → alerts"
         self._window, self._raw, self._raised, self._latest = window, raw, raised, latest
         self._expected: dict[str, list[Expected]] = defaultdict(list)
@@ -161,7 +163,7 @@ class Alarm:
         where = self._raw.where(np.array([source]), self._latest)[0]
         if where == Where.AHEAD:
             self.ahead.append(raised.at)
-        elif where in (Where.INSIDE, Where.NOWHERE):
+        elif where == Where.NOWHERE or (where == Where.INSIDE and not self._is_compacted):
             return Finding(
                 "phantom",
                 self.hop,
@@ -170,7 +172,10 @@ class Alarm:
                 f"alert {raised.alert.alert_id} of {raised.alert.rule}, but there is no such record",
             )
         else:
-            text = "of records that are deleted by now" if where == Where.GONE else "of records audited before"
+            text = {
+                Where.GONE: "of records that are deleted by now",
+                Where.INSIDE: "of records that compaction may have removed",
+            }.get(where, "of records audited before")
             partition = (
                 next(iter(self.tallies), None) if partition_of(source) not in self.tallies else partition_of(source)
             )

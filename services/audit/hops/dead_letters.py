@@ -27,17 +27,21 @@ _TIMEOUT_SECONDS = 30.0
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
     """`at` is its own place, `coordinate` that of the record which it is of, `by` who put it there, `payload` the digest of
-    key and value; of a stump that of the record itself, if it has the size and value that the stump tells.
+    key and value; of a stump that of the record itself, if it has the size and value that the stump tells;
+    `error` is what it says about why.
     """
 
     at: int
     coordinate: str
     by: str
     payload: int
+    error: str = ""
 
 
-def dead_letters(kafka: Mapping[str, str], topic: str, partition: int, start: int, end: int) -> Iterator[DeadLetter]:
-    """Those of a dead-letter topic's partition that are of records: others were never on a topic."""
+def dead_letters(
+    kafka: Mapping[str, str], topic: str, partition: int, start: int, end: int, *, strangers: bool = False
+) -> Iterator[DeadLetter]:
+    """Those of a dead-letter topic's partition that are of records: others were never on a topic. With `strangers` those too, without coordinate."""
     for batch in consume(kafka, topic, partition, start, end):
         payloads = payload_digests([message.key() for message in batch], [message.value() for message in batch])
         for message, payload in zip(batch, payloads, strict=True):
@@ -53,7 +57,10 @@ def dead_letters(kafka: Mapping[str, str], topic: str, partition: int, start: in
                     coordinate.decode(errors="replace"),
                     by.decode(errors="replace"),
                     int(np.uint64(payload)),
+                    letter.error or "",
                 )
+            elif strangers:
+                yield DeadLetter(code(partition, message.offset() or 0), "", "", int(np.uint64(payload)))
 
 
 def _payload_of_record(kafka: Mapping[str, str], stump: Letter) -> np.uint64 | None:

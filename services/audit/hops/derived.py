@@ -22,7 +22,7 @@ _NOT_COMPARED = {
 }
 
 _NEVER_MS = 1 << 62
-_CLOCKS_DIFFER_MS = 60_000
+CLOCKS_DIFFER_MS = 60_000
 """By so much a producer's clock may be ahead of the time at which its record was derived."""
 
 _NO_CODES: Codes = np.zeros(0, np.int64)
@@ -240,13 +240,13 @@ class Derivation:
         """
         forgotten = np.zeros(len(missing), np.bool_)
         sent_ms = self._raw_sent_ms[np.searchsorted(self._at, missing)]
-        expired = sent_ms <= self._kept_since_ms + _CLOCKS_DIFFER_MS
+        expired = sent_ms <= self._kept_since_ms + CLOCKS_DIFFER_MS
         for number, span in self._derived.window.spans.items():
             if span.low <= span.audited:
                 continue
             # What was redriven is old, and outlives its like.
             there = (partition_of(self._derived.at) == number) & ~self._redriven
-            oldest_ms = self._sent_ms[there].min(initial=_NEVER_MS) + _CLOCKS_DIFFER_MS
+            oldest_ms = self._sent_ms[there].min(initial=_NEVER_MS) + CLOCKS_DIFFER_MS
             for partition in self._raw.spans:
                 left = self._derived.source[there & (partition_of(self._derived.source) == partition)]
                 older = missing < left.min() + begun if len(left) else sent_ms <= oldest_ms

@@ -6,9 +6,10 @@ from enum import StrEnum
 
 
 class Hop(StrEnum):
-    """Raw topic → derived topic; topic → lake table; topic → alerts."""
+    """Raw topic → derived topic; raw topic → aggregate; topic → lake table; topic → alerts."""
 
     DERIVED = "derived"
+    AGGREGATES = "aggregates"
     LAKE = "lake"
     ALERTS = "alerts"
 

@@ -19,10 +19,12 @@ from contracts.records.wire import FRAME_BYTES, schema_id_of
 from contracts.servers.registry import Registry
 from contracts.settings import RegistrySettings, S3Settings
 from services.alerting.rules.condition import Condition
+from services.audit.declared.aggregates import Aggregate
 from services.audit.declared.filters import wanted
 from services.audit.declared.lookups import Recomputed
 from services.audit.records.decoding import Decoding, Event
 from services.audit.records.expect import Expectation, Expected
+from services.audit.records.groups import Groups, Members
 from services.audit.records.recompute import RIGHT, Recomputation, Verdicts
 from services.audit.records.rules_history import RuleUse
 from services.audit.records.writers import Writers
@@ -45,7 +47,8 @@ class Reading:
     `known_by` (of `time.monotonic`), `schema` is the topic's current one; None: only keys, ids and raw
     bytes are looked at. `source`: the topic that the records derive from, None for a raw one; `parts`: of one of its records there may be several. `shared`, by derived topic: fields that are to be
     equal in source and derived records; `filters`, by derived topic: which records it holds. `rules`: those whose alerts are to be recomputed, `occurred_at` the field with the event time. `recomputed`: fields to be
-    looked up again, in dimensions in `s3`. `partition_by`: columns that the lake table is partitioned by.
+    looked up again, in dimensions in `s3`. `partition_by`: columns that the lake table is partitioned by. `members`, by aggregate: what that
+    makes of these records; `groups`, of an aggregate: what it is itself, with the contract's field `key`.
     """
 
     kafka: Mapping[str, str]
@@ -66,6 +69,9 @@ class Reading:
     recomputed: Recomputed | None = None
     s3: S3Settings | None = None
     partition_by: tuple[str, ...] = ()
+    members: Mapping[str, Aggregate] = field(default_factory=dict)
+    groups: Aggregate | None = None
+    key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +83,7 @@ class Records:
     `sent_ms` is its timestamp. `event` is the digest of its ce_id, `payload` that of key and value as bytes, `row` that of all fields and the time of
     sending, `shared`, by derived topic, that of the key and the fields which source and derived records share; 0 where the value can't be decoded.
     `wanted`, by derived topic with a filter: whether it holds. `verdict` is about the fields that were looked up. `redriven`: it says that it was sent back.
+    `members`, by aggregate: to which group each belongs; `groups`: what the records of an aggregate say.
     """
 
     topic: str
@@ -101,6 +108,8 @@ class Records:
     """Places of the records about which a rule that has to be asked gives no answer."""
     unasked: frozenset[str] = _NONE
     """Versions of rules that can't be asked any more."""
+    members: Mapping[str, Members] = field(default_factory=dict)
+    groups: Groups | None = None
 
     def __len__(self) -> int:
         return len(self.at)
@@ -139,6 +148,9 @@ class _Reader:
             else None
         )
         self._filters = {topic: Condition(text) for topic, text in reading.filters.items()}
+        self._conditions = {
+            topic: None if each.where is None else Condition(each.where) for topic, each in reading.members.items()
+        }
         self._decodings: dict[bytes, Decoding | None] = {}
         self._parts: list[dict[str, Any]] = []
         self._expected: list[Expected] = []
@@ -167,7 +179,7 @@ class _Reader:
         }
         most = RAW_BYTES if reading.source is None else DERIVED_BYTES
         fitting = [value if fits(each, value, most) else None for each, value in zip(keys, values, strict=True)]
-        self._parts.append(part | self._decoded(batch, fitting, part))
+        self._parts.append(part | self._decoded(batch, fitting, part, keys, ids))
 
     def records(self) -> Records:
         kinds: dict[str, Any] = {"at": np.int64, "source": np.int64, "sent_ms": np.int64, "revision": np.int64}
@@ -191,9 +203,23 @@ class _Reader:
             expected=tuple(self._expected),
             unevaluable=tuple(self._unevaluable),
             unasked=_NONE if self._expectation is None else self._expectation.unasked,
+            members={
+                topic: Members.joined([part["members"][topic] for part in self._parts])
+                for topic in self._reading.members
+            },
+            groups=None
+            if self._reading.groups is None
+            else Groups.joined([part["groups"] for part in self._parts if "groups" in part]),
         )
 
-    def _decoded(self, batch: list[Message], values: Sequence[bytes | None], part: Mapping[str, Any]) -> dict[str, Any]:
+    def _decoded(
+        self,
+        batch: list[Message],
+        values: Sequence[bytes | None],
+        part: Mapping[str, Any],
+        keys: Sequence[bytes | None],
+        ids: pa.Array,
+    ) -> dict[str, Any]:
         rows, at, key = len(batch), part["at"], part["key"]
         found: dict[str, Any] = {
             "revision": np.zeros(rows, np.int64),
@@ -224,6 +250,14 @@ class _Reader:
             found["shared"][topic][good] = row_digests({name: fields[name] for name in names}, count) + mix(key[good])
         for topic, condition in self._filters.items():
             found["wanted"][topic][good] = wanted(condition, columns, count)
+        found["members"] = {
+            topic: Members.of_rows(aggregate, self._conditions[topic], columns, good)
+            for topic, aggregate in self._reading.members.items()
+        }
+        if self._reading.groups is not None and self._reading.key is not None:
+            found["groups"] = Groups.of_rows(
+                self._reading.groups, self._reading.key, keys, ids.to_pylist(), columns, good
+            )
         if self._recomputation is not None:
             absent = [event.absent for event in events if event is not None]
             found["verdict"][good] = self._recomputation.verdicts(columns, fields, absent)

@@ -50,16 +50,23 @@ class Broker:
 
     def taken_in(self, group: str, topic: str) -> dict[int, int]:
         """The group's committed offsets; a partition without any is left out."""
+        return {each.partition: each.offset for each in self._committed(group, topic)}
+
+    def _committed(self, group: str, topic: str) -> list[TopicPartition]:
         asked = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, each) for each in self._partitions(topic)])
 
-        def committed() -> dict[int, int]:
+        def committed() -> list[TopicPartition]:
             # A client that saw the group's coordinator go may wait for it for good (confluentinc/librdkafka#5511).
             admin = AdminClient(self._config)
             # Not a timeout of result(): it may run out first, and says nothing of the brokers.
             found = admin.list_consumer_group_offsets([asked], request_timeout=_TIMEOUT_SECONDS)[group].result()
-            return {each.partition: each.offset for each in found.topic_partitions if each.offset >= 0}
+            return [each for each in found.topic_partitions if each.offset >= 0]
 
         return self._answer(committed)
+
+    def notes(self, group: str, topic: str) -> dict[int, str]:
+        """What stands beside the group's committed offsets; a partition without any is left out."""
+        return {each.partition: each.metadata or "" for each in self._committed(group, topic)}
 
     def _offsets(self, topic: str, spec: OffsetSpec, isolation: IsolationLevel) -> dict[int, int]:
         partitions = self._partitions(topic)

@@ -1,0 +1,127 @@
+"""What a function may be that aggregates; each refusal says what to change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from contracts.definitions.catalog import Catalog
+from spark.derivation.aggregation import Aggregation
+from spark.pipeline import Lookup, Pipeline
+from spark.runtime.errors import PipelineUnfit
+from tests.sample.pipelines.delays_by_origin import delays_by_origin
+
+_BY = "dispatched_at", "15 minutes"
+
+
+def _made(windows: DataFrame) -> DataFrame:
+    """The target's fields of groups by `window` and `origin`; what a test is not about."""
+    begin = F.date_format("window.start", "yyyy-MM-dd'T'HH:mm:ss'Z'")
+    ends = F.col("window.start").alias("begins_at"), F.col("window.end").alias("ends_at")
+    return windows.select("*", F.concat_ws("/", "origin", begin).alias("window_id"), *ends)
+
+
+def _grouped(events: DataFrame, **others: Column) -> DataFrame:
+    columns = {
+        "dispatches": F.count("*"),
+        "delay_mean_minutes": F.avg("late_minutes"),
+        "delay_p95_minutes": F.percentile("late_minutes", 0.95),
+    } | others
+    return events.groupBy(F.window(*_BY), "origin").agg(*[each.alias(name) for name, each in columns.items()])
+
+
+def _floating(events: DataFrame) -> DataFrame:
+    return _made(_grouped(events, delay_mean_minutes=F.avg(F.col("weight_grams") / 3)))
+
+
+def _first(events: DataFrame) -> DataFrame:
+    return _made(_grouped(events, delay_mean_minutes=F.first("late_minutes").cast("double")))
+
+
+def _approximate(events: DataFrame) -> DataFrame:
+    found = F.percentile_approx("late_minutes", 0.95).cast("double")
+    return _made(_grouped(events, delay_p95_minutes=found))
+
+
+def _twice(events: DataFrame) -> DataFrame:
+    again = _grouped(events).groupBy("window", "origin")
+    sums = [F.sum(name).alias(name) for name in ("dispatches", "delay_mean_minutes", "delay_p95_minutes")]
+    return _made(again.agg(*sums))
+
+
+def _another_time(events: DataFrame) -> DataFrame:
+    moved = events.withColumn("dispatched_at", F.col("due_at"))
+    return _made(_grouped(moved))
+
+
+def _no_window(events: DataFrame) -> DataFrame:
+    windows = events.groupBy("origin").agg(F.count("*").alias("dispatches"))
+    window = F.struct(F.lit(None).cast("timestamp").alias("start"), F.lit(None).cast("timestamp").alias("end"))
+    zero = F.lit(0.0)
+    return _made(windows.withColumns({"window": window, "delay_mean_minutes": zero, "delay_p95_minutes": zero}))
+
+
+def _of_local_days(events: DataFrame) -> DataFrame:
+    local = F.from_utc_timestamp("dispatched_at", "America/New_York")
+    zero = F.lit(0.0)
+    windows = events.groupBy(F.window(local, "1 day"), "origin").agg(F.count("*").alias("dispatches"))
+    return _made(windows.withColumns({"delay_mean_minutes": zero, "delay_p95_minutes": zero}))
+
+
+def _of_the_moment(events: DataFrame) -> DataFrame:
+    return _made(_grouped(events.where(F.col("dispatched_at") < F.current_timestamp())))
+
+
+def _row_by_row(events: DataFrame) -> DataFrame:
+    return events
+
+
+def _without_a_field(events: DataFrame) -> DataFrame:
+    return _made(_grouped(events)).drop("dispatches")
+
+
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [
+        (_floating, "may depend on the order of the records.* sums of whole numbers or decimals"),
+        (_first, "may depend on the order of the records"),
+        (_approximate, "may depend on the order of the records.* percentile"),
+        (_twice, "has 2 aggregations.* group once"),
+        (_another_time, r"a window that is not over dispatched_at alone.* F\.window\(\"dispatched_at\", …\)"),
+        (_of_local_days, "a window that is not over dispatched_at alone"),
+        (_no_window, r"groups by no window, so its state would grow for ever: group by F\.window"),
+        (_of_the_moment, "is another value each time"),
+        (_row_by_row, "makes no window_id"),
+        (_without_a_field, r"makes no dispatches, which parcels\.dispatched\.delays\.v1 has"),
+    ],
+)
+def test_a_function_that_cannot_be_run_again_is_refused(
+    spark: SparkSession, catalog: Catalog, function: Callable[[DataFrame], DataFrame], told: str
+) -> None:
+    pipeline = Pipeline("delays_by_origin", delays_by_origin.source, delays_by_origin.target, (), function)
+    with pytest.raises(PipelineUnfit, match=told):
+        Aggregation(spark, pipeline, catalog, 300)
+
+
+def test_a_lookup_is_refused(spark: SparkSession, catalog: Catalog) -> None:
+    lookup = Lookup("couriers", dimension="couriers", by="courier", fields={"courier_name": "name"})
+    pipeline = Pipeline(
+        "delays_by_origin", delays_by_origin.source, delays_by_origin.target, (lookup,), delays_by_origin.function
+    )
+    with pytest.raises(PipelineUnfit, match="has lookups and aggregates: look up in a pipeline of its own, before"):
+        Aggregation(spark, pipeline, catalog, 300)
+
+
+def test_a_filter_before_and_after_the_grouping_is_taken(spark: SparkSession, catalog: Catalog) -> None:
+    def late_ones(events: DataFrame) -> DataFrame:
+        return _made(_grouped(events.where(F.col("late_minutes") > 0)).where(F.col("dispatches") > 3))
+
+    Aggregation(
+        spark,
+        Pipeline("delays_by_origin", delays_by_origin.source, delays_by_origin.target, (), late_ones),
+        catalog,
+        300,
+    )

@@ -14,6 +14,8 @@ from pyspark.sql import SparkSession
 from contracts.definitions.catalog import Catalog, load_catalog
 from contracts.definitions.pipelines import pipeline_files
 from contracts.servers.registry import Registry
+from services.audit.declared.aggregates import load_aggregates
+from services.audit.settings import AuditSettings
 from spark.derivation.fitness import check
 from spark.pipeline import Pipeline
 from spark.pipelines import load
@@ -179,8 +181,15 @@ def topics_of(pipeline: Pipeline, settings: SparkSettings, catalog: Catalog, reg
 
 
 def test_there_is_an_oracle_of_each() -> None:
-    in_test_stateful = {"delays_by_origin", "final_delays_by_origin"}
-    assert ORACLES.keys() | in_test_stateful == pipeline_files().keys()
+    elsewhere = {"delays_by_origin", "final_delays_by_origin"}
+    assert ORACLES.keys() | elsewhere == pipeline_files().keys()
+
+
+def test_the_audit_is_told_of_every_aggregate_what_its_pipeline_does() -> None:
+    catalog, pipelines = load_catalog(), {each.target: each for each in map(load, pipeline_files())}
+    found = load_aggregates(AuditSettings().aggregates_file, catalog)
+    assert found.keys() == {topic.name for topic in catalog.topics.values() if topic.is_aggregate}
+    assert {name: each.output for name, each in found.items()} == {name: pipelines[name].output for name in found}
 
 
 @pytest.mark.parametrize("name", ORACLES)

@@ -1,0 +1,74 @@
+"""`aggregation`: what there is to compare of an aggregate, out of what was read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import datetime
+
+import numpy as np
+
+from services.audit.cut import DAY_MS, Cut
+from services.audit.hops.aggregates import FOREVER, Aggregation, Known, Letters
+from services.audit.hops.dead_letters import DeadLetter
+from services.audit.intake import Intake
+from services.audit.plan import Plan, Source
+from services.audit.sources.broker import Broker
+from services.audit.values.place import NOWHERE, places
+
+_WINDOWS = re.compile(r"windows that end from \S+ to (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ) are over")
+
+
+def aggregation(
+    source: Source, plan: Plan, intake: Intake, cut: Cut, broker: Broker, newest_before: int | None
+) -> Aggregation:
+    """Of one that somebody tells of; `newest_before` is what the last clean audit left. Reads the late records. Raises CouldNotAudit."""
+    told, contract = source.aggregate, source.contract
+    assert told is not None and contract.derivation is not None and contract.late_topic is not None
+    raw = next(each for each in plan.raw if each.contract == source.made_of)
+    by = str(source.by)
+    late = intake.read_late(contract.late_topic)
+    named = places(raw.name, (each.coordinate for each in late)).tolist()
+    of = [place if each.by == by else NOWHERE for each, place in zip(late, named, strict=True)]
+    dead = intake.set_aside(raw, raw, by)
+    return Aggregation(
+        cut.window(raw.name),
+        intake.records[raw.name],
+        intake.later[raw.name],
+        cut.window(source.name),
+        intake.records[source.name],
+        _letters(cut, raw.contract.dead_letter_topic, dead, raw.contract.dead_letters.retention_days),
+        _letters(cut, contract.late_topic, list(zip(late, of, strict=True)), contract.dead_letters.retention_days),
+        Known(
+            latest=broker.ends(raw.name, stable=False),
+            late_after_minutes=contract.derivation.late_after_minutes or 0,
+            purged=intake.purged(raw, raw, by),
+            redriven=intake.redriven(raw),
+            newest_before=newest_before,
+            kept_since_ms=cut.at_ms - contract.retention_days * DAY_MS,
+            raw_kept_since_ms=cut.at_ms - raw.contract.retention_days * DAY_MS,
+        ),
+        counts=told.counts,
+        appends=told.output == "append",
+    )
+
+
+def _over(error: str) -> int:
+    """Up to when windows are over, in microseconds since 1970, by the words of a late record: seconds, whatever comes behind them."""
+    told = _WINDOWS.search(error)
+    try:
+        return FOREVER if told is None else round(datetime.fromisoformat(told[1]).timestamp()) * 1_000_000 + 999_999
+    except ValueError:
+        return FOREVER
+
+
+def _letters(cut: Cut, topic: str, found: Sequence[tuple[DeadLetter, int]], kept_days: int) -> Letters:
+    return Letters(
+        topic,
+        np.array([each.at for each, _ in found], np.int64),
+        np.array([place for _, place in found], np.int64),
+        np.array([each.payload for each, _ in found], np.uint64),
+        np.array([_over(each.error) for each, _ in found], np.int64),
+        any(span.low > 0 for span in cut.window(topic).spans.values()),
+        cut.at_ms - kept_days * DAY_MS,
+    )

@@ -1,0 +1,98 @@
+"""`Aggregate`: what a topic of groups counts, said a second time beside the pipelines' code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict
+
+from contracts.definitions.catalog import Catalog
+from contracts.definitions.topic import TopicContract
+from contracts.errors import ContractError
+from services.alerting.rules.condition import Condition
+from services.audit.declared.told_files import load
+from services.audit.values.shape import Shape
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class GroupWindow(_Part):
+    """`of` is the raw record's field whose instant lies in the window; `begins` (inclusive) and `ends` (exclusive) are the group's."""
+
+    of: str
+    begins: str
+    ends: str
+
+
+class Aggregate(_Part):
+    """Of one topic. `by`: fields of the raw record and of the group; `counts`: the group's field that says how many raw records are in
+    it; `where`: which are, in CEL. With the `output` append a group is written when nothing changes it any more.
+    """
+
+    window: GroupWindow
+    by: tuple[str, ...]
+    counts: str
+    where: str | None = None
+    output: Literal["update", "append"] = "update"
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Every field of a group that is compared."""
+        return (*self.by, self.counts, self.window.begins, self.window.ends)
+
+
+def load_aggregates(path: Path, catalog: Catalog) -> dict[str, Aggregate]:
+    """By topic. Raises CouldNotAudit, naming file and topic, if it is not readable or names what no contract knows."""
+    return load(path, Aggregate, partial(_checked, catalog))
+
+
+def _checked(catalog: Catalog, name: str, aggregate: Aggregate) -> Aggregate:
+    topic = catalog.topic(name)
+    if not topic.is_aggregate or topic.derivation is None:
+        raise ContractError(f"{name} is no aggregate: its contract does not say that a record comes of many")
+    raw_name = topic.derivation.topic
+    key, raw = next((key, each) for key, each in catalog.topics.items() if each.name == raw_name)
+    theirs, own = Shape(catalog.schema(key)).columns, Shape(catalog.schema(name)).columns
+    _check_window(name, aggregate.window, own, raw)
+    for field in aggregate.by:
+        if theirs.get(field) is None or theirs.get(field) != own.get(field):
+            there = " and ".join(f"{theirs_or_own.get(field, 'none')}" for theirs_or_own in (theirs, own))
+            raise ContractError(
+                f"{name}: by {field}: {raw_name} and {name} must both have it, of one type, not {there}"
+            )
+    if (found := own.get(aggregate.counts)) != pa.int64():
+        raise ContractError(
+            f"{name}: counts: {aggregate.counts} of {name} must be an int or a long, not {found or 'none'}"
+        )
+    if topic.key is None:
+        raise ContractError(f"{name} has no key, so nothing tells its groups apart")
+    _check_condition(name, aggregate.where, theirs, raw_name)
+    return aggregate
+
+
+def _check_window(name: str, window: GroupWindow, own: Mapping[str, pa.DataType], raw: TopicContract) -> None:
+    if window.of != raw.occurred_at:
+        raise ContractError(
+            f"{name}: window: of: {window.of} is not {raw.occurred_at}, the time of the events by the contract of {raw.name}"
+        )
+    for field in (window.begins, window.ends):
+        kind = own.get(field)
+        if kind is None or not pa.types.is_timestamp(kind):
+            raise ContractError(f"{name}: window: {field} of {name} must be an instant, not {kind or 'none'}")
+
+
+def _check_condition(name: str, text: str | None, theirs: Mapping[str, pa.DataType], raw: str) -> None:
+    if text is None:
+        return
+    try:
+        fields = Condition(text).fields
+    except ValueError as error:
+        raise ContractError(f"{name}: where: {text}: {error}") from error
+    if unknown := set(fields) - theirs.keys():
+        raise ContractError(f"{name}: where: {raw} has no field {', '.join(sorted(unknown))}")

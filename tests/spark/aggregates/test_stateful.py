@@ -1,0 +1,485 @@
+"""Aggregates on the real stack, against an oracle in plain Python."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import re
+import statistics
+import threading
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from contracts.definitions.catalog import Catalog
+from contracts.records.headers import headers_of
+from contracts.servers.ranges import OffsetRange
+from contracts.servers.registry import Registry
+from contracts.servers.s3 import s3_client
+from contracts.settings import KafkaSettings
+from spark.derivation.aggregation import Aggregation
+from spark.derivation.derivation import route
+from spark.pipeline import Pipeline
+from spark.queries import stateful
+from spark.queries.stateful import Stateful
+from spark.runtime.errors import StateLost
+from spark.runtime.lifecycle import Lifecycle
+from spark.runtime.settings import SparkSettings
+from spark.sinks.aggregates.state_note import StateNote
+from spark.sinks.aggregates.state_transaction import commit_note, fenced_states, state_route
+from spark.sinks.kafka.transaction import committed_positions, position_reader
+from spark.sources.kafka import read_ranges
+from tests.sample.pipelines.delays_by_origin import delays_by_origin
+from tests.sample.pipelines.final_delays_by_origin import final_delays_by_origin
+from tests.spark.examples import DISPATCHED, Topics, a_dispatch, body, framed, schema_with
+from tests.spark.live_query import events, wait_for
+
+DELAYS = delays_by_origin.target
+_TEN = datetime(2013, 1, 1, 10, 0, tzinfo=UTC)
+_LATE_AFTER = timedelta(hours=2)
+_WINDOW = timedelta(minutes=15)
+
+Dispatch = tuple[str, int, int]
+"""Origin, minutes after ten, minutes of delay."""
+
+
+@pytest.fixture
+def topics(settings: SparkSettings, catalog: Catalog, registry: Registry) -> Iterator[Topics]:
+    with Topics(settings, catalog, registry, names=(DISPATCHED, DELAYS, final_delays_by_origin.target)) as made:
+        yield made
+
+
+class Query:
+    """The pipeline over the topics of a test; each start is a process of its own would be."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: SparkSettings,
+        registry: Registry,
+        topics: Topics,
+        pipeline: Pipeline = delays_by_origin,
+    ) -> None:
+        self._made = (spark, settings, registry)
+        self.topics, self.pipeline = topics, pipeline
+        self.prefix = f"checkpoints/{pipeline.name}/{topics.catalog.topic(pipeline.target).name}"
+        self._s3, self._bucket = s3_client(settings.s3), settings.s3.bucket
+
+    @contextmanager
+    def running(self, **live: object) -> Iterator[Any]:
+        spark, settings, registry = self._made
+        chosen = settings.model_copy(update={"live": settings.live.model_copy(update=live)})
+        lifecycle = Lifecycle()
+        query = Stateful(spark, self.pipeline, chosen, self.topics.catalog, registry, lifecycle).start()
+        try:
+            yield query
+        finally:
+            lifecycle.stopping.set()
+            query.stop()
+
+    @contextmanager
+    def whole(self) -> Iterator[threading.Thread]:
+        """As a process runs it, which starts the query anew by itself."""
+        spark, settings, registry = self._made
+        lifecycle = Lifecycle()
+        stateful = Stateful(spark, self.pipeline, settings, self.topics.catalog, registry, lifecycle)
+        thread = threading.Thread(target=stateful.run)
+        thread.start()
+        try:
+            yield thread
+        finally:
+            lifecycle.stopping.set()
+            thread.join(120)
+
+    def told(self, fault: str, then: str, **live: object) -> str:
+        """What to set, by the error with which it does not start."""
+        with pytest.raises(StateLost, match=fault) as error, self.running(**live):
+            pass
+        found = re.search(rf"={then}:\w+", str(error.value))
+        assert found is not None
+        return found[0][1:]
+
+    def plan(self) -> str:
+        spark, _, _ = self._made
+        return Aggregation(spark, self.pipeline, self.topics.catalog, 1).plan
+
+    def forget_positions(self) -> None:
+        """As brokers do of groups that commit nothing for a week."""
+        admin = AdminClient({**self._made[1].kafka.client_config()})
+        for future in admin.delete_consumer_groups([self.pipeline.name, f"{self.pipeline.name}.state"]).values():
+            future.result()
+
+    def take_in(self, **live: object) -> None:
+        with self.running(**live) as query:
+            query.processAllAvailable()
+
+    def files(self, folder: str = "") -> list[str]:
+        found = self._s3.list_objects_v2(Bucket=self._bucket, Prefix=f"{self.prefix}/")
+        keys = [each["Key"] for each in found.get("Contents", [])]
+        return [key for key in keys if folder in key and not key.endswith("/")]
+
+    def remove(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            self._s3.delete_object(Bucket=self._bucket, Key=key)
+
+    def taken_in(self) -> dict[int, int]:
+        """The offsets of the pipeline's group, of the partitions that it has one for."""
+        made = route(delays_by_origin, self.topics.catalog)
+        with closing(position_reader(self._made[1].kafka.client_config(), made)) as reader:
+            found = committed_positions(reader, made.source, [0, 1])
+        return {partition: at.offset for partition, at in found.items() if at.offset}
+
+    def send(self, *dispatches: Dispatch, partition: int = 0) -> None:
+        values = [framed(self.topics.schema_ids[DISPATCHED], body(_dispatch(each))) for each in dispatches]
+        self.topics.send(*values, partition=partition)
+
+    def newest(self) -> dict[str, dict[str, Any]]:
+        return {event["window_id"]: event for event in self.written()}
+
+    def written(self) -> list[dict[str, Any]]:
+        return [event for event, _, _ in events(self.topics, self.pipeline.target)]
+
+    def ids(self) -> list[bytes]:
+        return [headers["ce_id"] for _, headers, _ in events(self.topics, self.pipeline.target)]
+
+    def late(self) -> list[dict[str, bytes | None]]:
+        name = self.topics.catalog.topic(self.pipeline.target).late_topic
+        assert name is not None
+        return [dict(headers_of(message)) for message in self.topics.read(name)]
+
+
+@pytest.fixture
+def query(spark: SparkSession, settings: SparkSettings, registry: Registry, topics: Topics) -> Query:
+    return Query(spark, settings, registry, topics)
+
+
+def _dispatch(of: Dispatch) -> dict[str, Any]:
+    origin, minutes, delay = of
+    return a_dispatch(origin=origin, dispatched_at=_TEN + timedelta(minutes=minutes), late_minutes=delay)
+
+
+def _oracle(dispatches: Sequence[Dispatch]) -> dict[str, dict[str, Any]]:
+    groups = defaultdict(list)
+    for origin, minutes, delay in dispatches:
+        begins_at = _TEN + timedelta(minutes=minutes // 15 * 15)
+        groups[origin, begins_at].append(delay)
+    return {
+        (window_id := f"{origin}/{begins_at:%Y-%m-%dT%H:%M:%SZ}"): {
+            "window_id": window_id,
+            "origin": origin,
+            "begins_at": begins_at,
+            "ends_at": begins_at + _WINDOW,
+            "dispatches": len(delays),
+            "delay_mean_minutes": statistics.fmean(delays),
+            "delay_p95_minutes": _percentile(sorted(delays)),
+            "is_final": False,
+        }
+        for (origin, begins_at), delays in groups.items()
+    }
+
+
+def _percentile(ordered: Sequence[int]) -> float:
+    """Interpolated as Spark does it, to the last bit."""
+    at = 0.95 * (len(ordered) - 1)
+    low, high = math.floor(at), math.ceil(at)
+    return float(ordered[low]) if low == high else (high - at) * ordered[low] + (at - low) * ordered[high]
+
+
+FIRST: list[Dispatch] = [("NTH", 0, 5), ("NTH", 14, 7), ("NTH", 15, 60), ("STH", 3, -4), ("EST", 29, 0)]
+SECOND: list[Dispatch] = [("NTH", 1, 300), ("STH", 44, 12), ("STH", 45, 13)]
+
+
+def test_each_window_holds_what_its_events_say(query: Query) -> None:
+    query.send(*FIRST)
+    query.send(*SECOND, partition=1)
+    query.take_in()
+    assert query.newest() == _oracle([*FIRST, *SECOND])
+    query.send(*SECOND, partition=1)
+    query.take_in()
+    assert query.newest() == _oracle([*FIRST, *SECOND, *SECOND])
+    assert len(set(query.ids())) == len(query.ids())
+
+
+def test_a_bad_record_and_a_late_one_are_set_aside_and_the_others_counted(query: Query) -> None:
+    later = [("NTH", 300, 1), ("STH", 290, 2)]
+    query.send(*FIRST)
+    query.take_in()
+    query.send(*later)
+    query.topics.send(b"junk", partition=1)
+    query.take_in()
+    # The newest is of 15:00, so windows that end by 13:00 are over.
+    query.send(("NTH", 3, 9), ("NTH", 179, 9), ("NTH", 180, 9), partition=1)
+    query.take_in()
+    assert query.newest() == _oracle([*FIRST, *later, ("NTH", 180, 9)])
+    raw = query.topics.dispatched.name
+    assert [headers["ce_id"] for headers in query.late()] == [f"{raw}/1/{offset}".encode() for offset in (1, 2)]
+    assert [message.value() for message in query.topics.read(query.topics.dispatched.dead_letter_topic)] == [b"junk"]
+
+
+def test_an_event_from_the_future_is_a_dead_letter_and_makes_no_other_one_late(query: Query) -> None:
+    value = body(a_dispatch(dispatched_at=datetime(9999, 1, 1, tzinfo=UTC)))
+    query.topics.send(framed(query.topics.schema_ids[DISPATCHED], value))
+    query.send(*FIRST)
+    query.take_in()
+    query.send(*SECOND)
+    query.take_in()
+    assert query.newest() == _oracle([*FIRST, *SECOND])
+    (letter,) = query.topics.read(query.topics.dispatched.dead_letter_topic)
+    told = dict(headers_of(letter))
+    assert told["__connect.errors.exception.class.name"] == b"FromTheFuture"
+    assert b"dispatched_at is 9999-01-01T00:00:00Z, more than 60 minutes after" in (
+        told["__connect.errors.exception.message"] or b""
+    )
+    assert query.late() == []
+
+
+def test_records_are_read_again_only_where_one_was_set_aside(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    again: list[int] = []
+
+    def counted(
+        spark: SparkSession, kafka: KafkaSettings, ranges: Sequence[OffsetRange], *, fail_on_data_loss: bool
+    ) -> DataFrame:
+        again.append(sum(each.end - each.start for each in ranges))
+        return read_ranges(spark, kafka, ranges, fail_on_data_loss=fail_on_data_loss)
+
+    monkeypatch.setattr(stateful, "read_ranges", counted)
+    query.send(*FIRST)
+    query.take_in()
+    query.send(*SECOND)
+    with query.running() as running:
+        running.processAllAvailable()
+        assert again == []
+        query.topics.send(b"junk")
+        running.processAllAvailable()
+        assert again == [1]
+        query.send(*SECOND)
+        running.processAllAvailable()
+    assert again == [1]
+    query.send(*FIRST)
+    query.take_in(read_once=False)
+    assert again == [1, len(FIRST)]
+    assert query.taken_in() == {0: 2 * len(FIRST) + 2 * len(SECOND) + 1}
+
+
+def test_a_batch_whose_commit_is_gone_runs_again_and_writes_nothing(query: Query) -> None:
+    query.send(*FIRST)
+    query.take_in()
+    before = query.ids()
+    query.remove([max(query.files("/commits/"), key=lambda key: int(key.rpartition("/")[2]))])
+    query.take_in()
+    assert query.ids() == before
+    query.send(*SECOND)
+    query.take_in()
+    assert query.newest() == _oracle([*FIRST, *SECOND])
+
+
+def test_a_batch_that_was_cut_off_between_two_partitions_is_finished(query: Query, settings: SparkSettings) -> None:
+    query.send(*FIRST)
+    query.take_in()
+    state = state_route(route(delays_by_origin, query.topics.catalog))
+    stop = threading.Event()
+
+    def fence() -> None:
+        while not stop.is_set():
+            with fenced_states(settings.kafka.client_config(), state, [1]):
+                pass
+
+    thread = threading.Thread(target=fence)
+    many = [(origin, 16 + number, number) for origin in ("NTH", "STH", "EST") for number in range(40)]
+    with query.running() as running:
+        thread.start()
+        try:
+            query.send(*many)
+            with pytest.raises(StreamingQueryException):
+                running.processAllAvailable()
+        finally:
+            stop.set()
+            thread.join()
+    cut_off = query.ids()
+    query.take_in()
+    assert query.newest() == _oracle([*FIRST, *many])
+    assert len(set(query.ids())) == len(query.ids()) > len(cut_off)
+
+
+def test_without_its_state_it_does_not_start_until_told_how(query: Query) -> None:
+    query.send(*FIRST)
+    query.take_in()
+    query.remove(query.files())
+    query.send(*SECOND)
+    query.take_in(on_state_loss=query.told("is gone", "rebuild"))
+    assert query.newest() == _oracle([*FIRST, *SECOND])
+    query.remove(query.files())
+    query.send(*SECOND)
+    query.take_in(on_state_loss=query.told("is gone", "begin-anew"))
+    assert query.newest() == _oracle([*FIRST, *SECOND]) | _oracle(SECOND)
+
+
+def test_what_was_said_of_one_loss_does_not_count_for_the_next(query: Query) -> None:
+    query.send(*FIRST)
+    query.take_in()
+    query.remove(query.files())
+    said = query.told("is gone", "rebuild")
+    query.take_in(on_state_loss=said)
+    query.take_in(on_state_loss=said)
+    assert len(query.ids()) == 2 * len(_oracle(FIRST))
+    query.remove(query.files())
+    assert query.told("is gone", "rebuild", on_state_loss=said) != said
+
+
+def test_positions_that_the_brokers_forgot_can_be_taken_from_the_checkpoint(query: Query) -> None:
+    query.send(*FIRST)
+    query.take_in()
+    query.forget_positions()
+    query.send(*SECOND)
+    said = query.told("the group has no positions of its state, and there is the checkpoint", "keep")
+    query.take_in(on_state_loss=said)
+    assert query.newest() == _oracle([*FIRST, *SECOND])
+    assert len(set(query.ids())) == len(query.ids())
+    assert query.taken_in() == {0: len(FIRST) + len(SECOND)}
+    query.take_in()
+
+
+def test_a_start_that_was_cut_off_between_two_positions_is_made_good(query: Query, settings: SparkSettings) -> None:
+    query.send(*FIRST)
+    query.take_in()
+    query.forget_positions()
+    query.remove(query.files())
+    state = state_route(route(delays_by_origin, query.topics.catalog))
+    kafka = settings.kafka.client_config()
+    note = StateNote(epoch=0, run="0123abcd", batch=-1, partitions=2, begins="first", plan=query.plan())
+    with closing(position_reader(kafka, state)) as reader, fenced_states(kafka, state, [0]) as producers:
+        commit_note(producers[0], reader, state, 0, note)
+    query.take_in()
+    assert query.newest() == _oracle(FIRST)
+    assert {each.split(b"/")[-2] for each in query.ids()} > {b"0123abcd"}
+
+
+def test_more_partitions_than_the_contract_says_do_no_harm(query: Query) -> None:
+    query.send(*FIRST)
+    query.take_in()
+    query.topics.add_partitions(3, DELAYS)
+    query.send(*SECOND)
+    query.take_in()
+    query.send(*SECOND, partition=1)
+    query.take_in()
+    assert query.newest() == _oracle([*FIRST, *SECOND, *SECOND])
+
+
+def test_another_grouping_does_not_go_on_with_the_state_and_another_selection_does(query: Query) -> None:
+    def by_hour(dispatches: DataFrame) -> DataFrame:
+        return delays_by_origin.function(dispatches.where("late_minutes > 0"))
+
+    def without_few(dispatches: DataFrame) -> DataFrame:
+        return delays_by_origin.function(dispatches).where("dispatches > 1")
+
+    query.send(*FIRST)
+    query.take_in()
+    query.pipeline = dataclasses.replace(delays_by_origin, function=by_hour)
+    query.told("groups otherwise than the run", "rebuild")
+    query.pipeline = dataclasses.replace(delays_by_origin, function=without_few)
+    query.send(("NTH", 2, 9), ("STH", 61, 1))
+    query.take_in()
+    assert query.newest() == _oracle(FIRST) | _oracle([*FIRST[:2], ("NTH", 2, 9)])
+
+
+def test_a_version_that_is_registered_while_it_runs_is_read(query: Query, registry: Registry) -> None:
+    newer = schema_with({"name": "gate", "type": ["null", "string"], "default": None, "doc": "Gate."})
+    with query.whole() as thread:
+        query.send(*FIRST)
+        wait_for("the first windows", lambda: query.newest() == _oracle(FIRST))
+        number = registry.register(query.topics.dispatched.subject, newer)
+        values = [framed(number, body(_dispatch(each) | {"gate": "B1"}, newer)) for each in SECOND]
+        query.topics.send(*values)
+        wait_for("the windows of the new version", lambda: query.newest() == _oracle([*FIRST, *SECOND]))
+        assert thread.is_alive()
+    assert query.topics.read(query.topics.dispatched.dead_letter_topic) == []
+
+
+def test_ids_that_nobody_knows_make_dead_letters_and_hold_nothing_up(query: Query) -> None:
+    with query.whole() as thread:
+        for number in (90_001, 90_002, 90_003):
+            query.topics.send(framed(number, b"body"))
+        query.send(*FIRST)
+        letters = query.topics.dispatched.dead_letter_topic
+        wait_for("the dead letters", lambda: len(query.topics.read(letters)) == 3)
+        assert query.newest() == _oracle(FIRST)
+        assert thread.is_alive()
+
+
+def test_an_older_checkpoint_is_refused(query: Query) -> None:
+    query.send(*FIRST)
+    query.take_in()
+    query.send(*SECOND)
+    query.take_in()
+    query.remove([key for key in query.files() if key.rpartition("/")[2] not in ("0", "metadata")])
+    query.told("goes on with batch", "rebuild")
+
+
+def test_a_window_that_is_over_is_written_once_and_is_final(
+    spark: SparkSession, settings: SparkSettings, registry: Registry, topics: Topics
+) -> None:
+    query = Query(spark, settings, registry, topics, final_delays_by_origin)
+    over = {name: window | {"is_final": True} for name, window in _oracle([*FIRST, *SECOND]).items()}
+    query.send(*FIRST)
+    query.take_in()
+    assert query.written() == []
+    query.send(*SECOND)
+    query.send(("NTH", 400, 1), partition=1)
+    query.take_in()
+    assert query.newest() == over
+    query.send(("NTH", 0, 1), ("NTH", 401, 1))
+    query.take_in()
+    assert len(query.written()) == len(over)
+    assert len(query.late()) == 1
+
+
+def overlapping(dispatches: DataFrame) -> DataFrame:
+    """Of half an hour, each quarter."""
+    windows = dispatches.groupBy(F.window("dispatched_at", "30 minutes", "15 minutes"), "origin").agg(
+        F.count("*").alias("dispatches")
+    )
+    begin = F.date_format("window.start", "yyyy-MM-dd'T'HH:mm:ss'Z'")
+    return windows.select(
+        "*",
+        F.concat_ws("/", "origin", begin).alias("window_id"),
+        F.col("window.start").alias("begins_at"),
+        F.col("window.end").alias("ends_at"),
+        F.lit(0.0).alias("delay_mean_minutes"),
+        F.lit(0.0).alias("delay_p95_minutes"),
+    )
+
+
+def test_of_overlapping_windows_an_event_is_late_for_those_that_are_over(query: Query) -> None:
+    query.pipeline = dataclasses.replace(delays_by_origin, function=overlapping)
+    query.send(("NTH", 300, 1))
+    query.take_in()
+    query.topics.send(b"junk")
+    # Windows that end by 13:00 are over: all of 10:03, one of two of 12:50, none of 13:00.
+    query.send(("NTH", 3, 1), ("NTH", 170, 1), ("NTH", 180, 1))
+    query.take_in()
+    counts = {name.removeprefix("NTH/2013-01-01T"): each["dispatches"] for name, each in query.newest().items()}
+    assert counts == {"14:45:00Z": 1, "15:00:00Z": 1, "12:45:00Z": 2, "13:00:00Z": 1}
+    told = [each["__connect.errors.exception.message"] for each in query.late()]
+    assert told == [
+        b"its windows that end from 2013-01-01T10:15:00Z to 2013-01-01T10:30:00Z are over: the watermark was 2013-01-01T13:00:00Z",
+        b"its windows that end from 2013-01-01T13:00:00Z to 2013-01-01T13:00:00Z are over: the watermark was 2013-01-01T13:00:00Z",
+    ]
+    assert len(query.topics.read(query.topics.dispatched.dead_letter_topic)) == 1
+
+
+def test_headers_say_who_made_it(query: Query) -> None:
+    query.send(*FIRST)
+    query.take_in()
+    _, headers, message = events(query.topics, DELAYS)[0]
+    assert headers["ce_source"] == b"/spark/delays_by_origin"
+    assert headers["ce_id"].startswith(bytes(message.key() or b"") + b"/")
+    assert json.loads(json.dumps(headers["ce_time"].decode())).endswith("Z")
