@@ -302,7 +302,7 @@ def numbered(events: Sequence[tuple[int, str, int, int, bool, bool]]) -> list[Ra
 events = st.lists(
     st.tuples(
         st.integers(0, 1),
-        st.sampled_from(["NTH", "STH", "EST"]),
+        st.sampled_from(["EST", "NTH", "STH"]),
         st.integers(0, 600),
         st.sampled_from([0, 0, 60, 61]),
         st.integers(0, 9).map(bool),
@@ -351,14 +351,14 @@ def test_a_rebuild_with_other_batches_is_clean_but_for_what_it_dropped(raw: list
 
 
 RAW = [
-    Raw(0, 0, "NTH", 0),
-    Raw(0, 1, "NTH", 14),
-    Raw(0, 2, "NTH", 15),
-    Raw(1, 0, "STH", 3),
-    Raw(1, 1, "STH", 4, is_readable=False),
-    Raw(0, 3, "EST", 200),
-    Raw(0, 4, "NTH", 2),
-    Raw(1, 2, "STH", 202),
+    Raw(0, 0, "EST", 0),
+    Raw(0, 1, "EST", 14),
+    Raw(0, 2, "EST", 15),
+    Raw(1, 0, "NTH", 3),
+    Raw(1, 1, "NTH", 4, is_readable=False),
+    Raw(0, 3, "STH", 200),
+    Raw(0, 4, "EST", 2),
+    Raw(1, 2, "NTH", 202),
 ]
 GOOD = a_story(RAW, len(RAW), [6])
 """Of partition 0 offset 4 is late, of partition 1 offset 1 is bad."""
@@ -385,7 +385,7 @@ def last(made: Sequence[Made]) -> str:
 
 def test_the_story_has_what_the_faults_need() -> None:
     assert [(each.origin, each.begins, each.count, each.batch) for each in GOOD.made] == [
-        ("NTH", 0, 2, 0), ("NTH", 15, 1, 0), ("STH", 0, 1, 0), ("EST", 195, 1, 0), ("STH", 195, 1, 1),
+        ("EST", 0, 2, 0), ("EST", 15, 1, 0), ("NTH", 0, 1, 0), ("STH", 195, 1, 0), ("NTH", 195, 1, 1),
     ]  # fmt: skip
     assert (GOOD.dead, GOOD.late) == ((code(1, 1),), (code(0, 4),))
     assert GOOD.found() == set()
@@ -413,7 +413,7 @@ FAULTS: list[tuple[str, Story, set[tuple[str, str]]]] = [
     ("the only record of a group is late, too", replace(GOOD, late=(*GOOD.late, code(1, 0))), {("phantom", named(2))}),
     (
         "one is late whose window can't be over",
-        replace(GOOD, late=(*GOOD.late, code(0, 3)), made=tuple(each for each in GOOD.made if each.origin != "EST")),
+        replace(GOOD, late=(*GOOD.late, code(0, 3)), made=tuple(each for each in GOOD.made if each.origin != "STH")),
         {("set aside", "raw/0/3")},
     ),
     ("a late record is gone", replace(GOOD, late=()), {("lost", named(0))}),
@@ -428,12 +428,12 @@ FAULTS: list[tuple[str, Story, set[tuple[str, str]]]] = [
     ),
     (
         "a record from the future is no dead letter",
-        replace(GOOD, raw=(*GOOD.raw, Raw(1, 3, "STH", 300, sent_minute=239))),
+        replace(GOOD, raw=(*GOOD.raw, Raw(1, 3, "NTH", 300, sent_minute=239))),
         {("lost", "raw/1/3")},
     ),
     (
         "a record from the future is counted",
-        replace(GOOD, raw=(*GOOD.raw, Raw(1, 3, "STH", 204, sent_minute=143)), made=changed(4, count=2), dead=(*GOOD.dead, code(1, 3))),
+        replace(GOOD, raw=(*GOOD.raw, Raw(1, 3, "NTH", 204, sent_minute=143)), made=changed(4, count=2), dead=(*GOOD.dead, code(1, 3))),
         {("doubled", named(4))},
     ),
     ("an id came twice", replace(GOOD, made=also(0, batch=0)), {("doubled", last(MORE))}),
@@ -447,10 +447,10 @@ FAULTS: list[tuple[str, Story, set[tuple[str, str]]]] = [
         replace(GOOD, made=(*changed(0), replace(MORE[-1], run="b"), replace(MORE[-1], offset=MORE[-1].offset + 1))),
         {("out of order", f"made/{MORE[-1].partition}/{MORE[-1].offset + 1}")},
     ),
-    ("an id is of another key", replace(GOOD, made=changed(0, id_of="STH/0")), {("changed", named(0))}),
+    ("an id is of another key", replace(GOOD, made=changed(0, id_of="NTH/0")), {("changed", named(0))}),
     ("an id names no batch", replace(GOOD, made=changed(0, batch=NO_BATCH)), {("changed", named(0))}),
     ("a group says that it is final", replace(GOOD, made=changed(0, is_final=True)), {("changed", named(0))}),
-    ("a group has two keys", replace(GOOD, made=also(0, key="NTH", batch=0)), {("doubled", last(MORE))}),
+    ("a group has two keys", replace(GOOD, made=also(0, key="EST", batch=0)), {("doubled", last(MORE))}),
     (
         "a key is in two partitions",
         replace(GOOD, made=also(0, partition=1 - GOOD.made[0].partition)),
@@ -467,7 +467,7 @@ def test_a_planted_fault_is_found(story: Story, expected: set[tuple[str, str]]) 
 
 
 def test_where_windows_overlap_a_late_record_counts_in_those_that_are_not_over() -> None:
-    raw = numbered([(0, "NTH", minute, 0, True, False) for minute in (0, 12, 135, 8)])
+    raw = numbered([(0, "EST", minute, 0, True, False) for minute in (0, 12, 135, 8)])
     story = a_story(raw, len(raw), [1], slide=5)
     # The watermark was at 15: of the windows with minute 8 those from -5 and 0 on are over, that from 5 on is not.
     assert (story.late, story.over) == ((code(0, 3),), {code(0, 3): 15})
@@ -499,7 +499,7 @@ def test_groups_ahead_of_the_cut_are_compared_within_bounds() -> None:
     aggregation = whole.aggregation()
     list(aggregation.findings())
     notes = {text: sum(tally.notes[text] for tally in aggregation.tallies.values()) for text in _NOTES}
-    # Of NTH from 0 on one record lies before the cut; all others have none there.
+    # Of EST from 0 on one record lies before the cut; all others have none there.
     assert notes == {_NOTES[0]: 0, _NOTES[1]: 4}
     made = whole.made
     assert replace(whole, made=(replace(made[0], count=3), *made[1:])).found() == {("doubled", named(0))}
@@ -534,7 +534,7 @@ def test_what_was_sent_after_the_deleted_records_is_counted_exactly() -> None:
 
 def test_groups_and_letters_that_expired_are_no_losses() -> None:
     long_ago = {"kept_since_ms": 100 * 60_000, "letters_since_ms": 100 * 60_000}
-    no_ewr = replace(GOOD, made=tuple(each for each in GOOD.made if each.origin != "NTH"), known=long_ago)
+    no_ewr = replace(GOOD, made=tuple(each for each in GOOD.made if each.origin != "EST"), known=long_ago)
     assert no_ewr.found() == {("lost", "raw/0/0"), ("lost", "raw/0/2")}, "no partition has deleted any"
     assert replace(no_ewr, made_low=1).found() == set()
     assert replace(no_ewr, made_low=1, known={"kept_since_ms": -(10**6)}).found() == no_ewr.found()
@@ -553,7 +553,7 @@ def test_purged_and_redriven_letters_are_accounted_for() -> None:
 
 
 def test_a_record_from_the_future_is_a_dead_letter_by_rights() -> None:
-    future = Raw(1, 3, "STH", 10_000, sent_minute=200)
+    future = Raw(1, 3, "NTH", 10_000, sent_minute=200)
     story = replace(GOOD, raw=(*GOOD.raw, future), dead=(*GOOD.dead, future.at))
     assert story.found() == set()
     assert story.aggregation().newest == 202 * _MINUTE, "or no group would be compared by the next audit"
@@ -569,7 +569,7 @@ def test_what_a_rebuild_sets_aside_again_is_no_fault() -> None:
 
 
 def test_of_groups_that_are_written_when_they_are_over_the_open_ones_are_not_missed() -> None:
-    raw = numbered([(0, "NTH", minute, 0, True, False) for minute in (0, 20, 160, 170, 300, 310, 450)])
+    raw = numbered([(0, "EST", minute, 0, True, False) for minute in (0, 20, 160, 170, 300, 310, 450)])
     story = a_story(raw, len(raw), [1], appends=True)
     assert [each.begins for each in story.made] == [0, 15, 150, 165, 300]
     assert story.found(appends=True) == set()

@@ -113,7 +113,12 @@ def test_the_contracts_keep_every_rule_and_the_check_is_fast() -> None:
             "[dispatch]",
             "yaml:11: there is no deployable 'dispatch': use one of alerting, audit, ",
         ),
-        (DISPATCHED, "heavy_parcels, lake]", "heavy_parcels]", "yaml:12: consumers and lake section disagree"),
+        (
+            DISPATCHED,
+            "final_delays_by_origin, lake]",
+            "final_delays_by_origin]",
+            "yaml:12: consumers and lake section disagree",
+        ),
         (DISPATCHED, "derived_from: none", "derived_from: no", "yaml:8: 'derived_from' is False: input should be"),
         (DISPATCHED, "table: parcels_dispatched", "table: alerts_raised", "lake table 'alerts_raised' belongs to"),
         (

@@ -118,11 +118,13 @@ def test_the_diagram_draws_dead_letters_of_those_who_write_them() -> None:
     lines = [line.split() for line in diagram(CATALOG).splitlines() if line.endswith("-.-> dead_letters")]
     assert [line[0].removeprefix("run_") for line in lines] == [
         "alerting",
+        "delays_by_origin",
         "deliveries",
         "deliveries_enriched",
         "depots_served",
         "dispatches",
         "dispatches_enriched",
+        "final_delays_by_origin",
         "heavy_parcels",
         "lake",
         "readings",

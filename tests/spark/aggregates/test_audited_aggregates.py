@@ -10,7 +10,6 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from contracts import topics as handles
 from contracts.definitions.catalog import Catalog
 from contracts.records.codec import Codec
 from contracts.records.dead_letter_headers import dead_letter_headers
@@ -27,6 +26,7 @@ from services.audit.sources.state_position import state_position
 from services.audit.state import KEY
 from spark.runtime.settings import SparkSettings
 from tests import sample
+from tests.sample import topics as handles
 from tests.sample.pipelines.delays_by_origin import delays_by_origin
 from tests.sample.pipelines.final_delays_by_origin import final_delays_by_origin
 from tests.spark.aggregates.test_stateful import DELAYS, FIRST, SECOND, Query
