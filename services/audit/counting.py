@@ -54,10 +54,10 @@ def aggregation(
 
 
 def _over(error: str) -> int:
-    """Up to when windows are over, in microseconds since 1970, by the words of a late record: seconds, whatever comes behind them."""
+    """Up to when windows are over, in microseconds since 1970, by the words of a late record, which has whole seconds."""
     told = _WINDOWS.search(error)
     try:
-        return FOREVER if told is None else round(datetime.fromisoformat(told[1]).timestamp()) * 1_000_000 + 999_999
+        return FOREVER if told is None else round(datetime.fromisoformat(told[1]).timestamp()) * 1_000_000
     except ValueError:
         return FOREVER
 

@@ -23,6 +23,8 @@ _MOST_AHEAD_MINUTES = 60
 """An event further ahead of its record is a dead letter: by its time all others would be late. Or half of the lateness, if that is less."""
 
 _MINUTE = 60_000_000
+_WITHIN = 999_999
+"""A letter tells whole seconds: in microseconds, what it may leave out."""
 _LATEST = 253_402_300_800_000_000
 """The end of the year 9999, in microseconds since 1970."""
 FOREVER = int(np.iinfo(np.int64).max)
@@ -383,7 +385,8 @@ class Aggregation:
         of = self._members.of[counted]
         # All windows that one lies in end by its time and their length.
         longest = of + int((groups.ends[newest] - groups.begins[newest]).min(initial=FOREVER - _LATEST))
-        upto = np.maximum(of, np.minimum(np.where(partly, self._over_for(), NEVER)[counted], longest))
+        told = np.minimum(np.where(partly, self._over_for(), NEVER)[counted], longest - _WITHIN) + _WITHIN
+        upto = np.maximum(of, told)
         least = inside(self._members.by[counted], of, *of_groups, upto)
         later = self._later.belong & self._later_good
         by = np.concatenate([self._members.by[may], self._later.by[later]])

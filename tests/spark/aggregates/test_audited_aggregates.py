@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from tests import sample
 from tests.sample import topics as handles
 from tests.sample.pipelines.delays_by_origin import delays_by_origin
 from tests.sample.pipelines.final_delays_by_origin import final_delays_by_origin
-from tests.spark.aggregates.test_stateful import DELAYS, FIRST, SECOND, Query
+from tests.spark.aggregates.test_stateful import DELAYS, FIRST, SECOND, Query, overlapping
 from tests.spark.examples import DISPATCHED, Topics
 from tests.spark.live_query import events
 
@@ -133,6 +134,18 @@ def test_windows_that_are_over_are_counted_again_beside_those_that_are_not(
     assert sum(tally.notes[_EXACT] for tally in of_final) == len(final.written()) == len(final.newest())
     assert sum(tally.notes["whose windows may not be over yet"] for tally in of_final) == 2
     assert noted(report, "late") == 2
+
+
+def test_overlapping_windows_are_counted_again(query: Query, auditor: Auditor) -> None:
+    query.pipeline = dataclasses.replace(delays_by_origin, function=overlapping)
+    query.send(("NTH", 300, 1))
+    query.take_in()
+    # Late for both of its windows, for one, and for none.
+    query.send(("NTH", 3, 1), ("NTH", 170, 1), ("NTH", 180, 1))
+    query.take_in()
+    report = auditor()
+    assert report.findings == []
+    assert (noted(report, _EXACT), noted(report, "late")) == (4, 2)
 
 
 def test_groups_may_be_ahead_of_the_cut(query: Query, auditor: Auditor, monkeypatch: pytest.MonkeyPatch) -> None:
