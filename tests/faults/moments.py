@@ -59,15 +59,22 @@ def kill_of(family: Sequence[psutil.Process], victims: str) -> int:
     return len(chosen)
 
 
-def in_a_long_batch(stage: Stage, chance: random.Random, act: Callable[[], object], *, restart: bool = True) -> bool:
+def in_a_long_batch(
+    stage: Stage, chance: random.Random, act: Callable[[], object], *, sleepers: Sequence[psutil.Process] = ()
+) -> bool:
     """`act` somewhere in a batch of tens of thousands; whether a transaction of more than one Arrow message was open then.
 
-    The backlog comes while `live` starts anew; without `restart`, while it works.
+    The backlog comes while `live` starts anew, or while the `sleepers`, if there are any, are stopped (SIGSTOP).
     """
-    if restart:
+    if not sleepers:
         stage.forgive()
         stage.kill("live")
+    for each in sleepers:
+        each.suspend()
     stage.burst()
+    for each in sleepers:
+        with suppress(psutil.NoSuchProcess):
+            each.resume()
     until = time.monotonic() + _TRIES_SECONDS
     while stage.positions.open_records() < _LONG and time.monotonic() < until:
         time.sleep(_LOOK_SECONDS)

@@ -126,7 +126,10 @@ def live_tasks_retried(stage: Stage, chance: random.Random) -> Shown:
         while met < stage.strikes and tries < 4 + stage.strikes:
             tries += 1
             met += in_a_long_batch(
-                stage, chance, lambda: kill_of(family_of(psutil.Process(other.pid)), "workers"), restart=False
+                stage,
+                chance,
+                lambda: kill_of(family_of(psutil.Process(other.pid)), "workers"),
+                sleepers=family_of(psutil.Process(other.pid)),
             )
         failed = text_of(other.log).count("Lost task")
         has_gone_on = other.exit_code() is None
