@@ -1,4 +1,4 @@
-"""All departures of 2013 through `delays_by_origin`, killed three times on its way, against windows in plain Python (`pytest -m campaign`)."""
+"""All departures of 2013 through `delays_by_origin`, killed three times on its way, against windows in plain Python (`pytest -m long`)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.spark.pipelines.test_pipelines import a_departure
 from tests.spark.queries.test_processes import Place
 from tests.system.oracle import enriched_flights
 
-pytestmark = [pytest.mark.campaign, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 
 DEPARTED, DELAYS = delays_by_origin.source, delays_by_origin.target
 _DEPLOYED = "tests.spark.pipelines.deployed"
