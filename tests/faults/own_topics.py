@@ -33,7 +33,7 @@ def odd_records_in_own_topics(stage: Stage, seed: int, count: int) -> tuple[int,
     sent: dict[str, set[str]] = {}
     for topic, contract in load_catalog().topics.items():
         # Of one that no pipeline here derives, the audit could only say that the pipeline does not run.
-        is_made_here = contract.derived_from is None or not set(stage.pipelines).isdisjoint(contract.producers)
+        is_made_here = contract.derivation is None or not set(stage.pipelines).isdisjoint(contract.producers)
         if topic not in ODD_SHARES and is_made_here:
             sent[topic], _ = send_odd(stage, topic, count, random.Random(f"{seed}/{topic}"))
     ends = stage.positions.broker.ends(TARGET)
