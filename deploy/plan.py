@@ -132,8 +132,7 @@ def _personal(found: Plan, topic: str) -> set[str]:
     """The fields of a topic, by all of their names, that its contract lists as personal data, there or here, or that of its source."""
     names = set[str]()
     for catalog in (found.before, found.after):
-        derivation = catalog.topics[topic].derivation if topic in catalog.topics else None
-        for each in (topic, None if derivation is None else derivation.topic):
+        for each in (topic, catalog.topics[topic].made_of if topic in catalog.topics else None):
             if each in catalog.topics:
                 own = catalog.topic(each).personal_data
                 of = [field for field in catalog.parsed_schema(each)["fields"] if field["name"] in own]

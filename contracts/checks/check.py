@@ -95,8 +95,8 @@ class _Topic:
             for name in names:
                 if name not in self.known:
                     yield self._at(key, *_unknown(name, self.known))
-        if topic.derivation is not None:
-            yield from self._derivation(topic.derivation.topic)
+        if topic.made_of is not None:
+            yield from self._derivation(topic.made_of)
         if (topic.lake is not None) != ("lake" in topic.consumers):
             cure = "name lake among the consumers just when the topic has a lake section"
             yield self._at("consumers", "consumers and lake section disagree", cure)
@@ -105,7 +105,7 @@ class _Topic:
         known = self.catalog.topics
         if raw not in known:
             yield self._at("derived_from", f"there is no topic '{raw}'", "name a topic that has a contract, or none")
-        elif raw == self.topic.name or known[raw].derivation is not None:
+        elif raw == self.topic.name or known[raw].made_of is not None:
             cure = "name the topic that the first of these records were published to"
             yield self._at("derived_from", f"'{raw}' is derived itself", cure)
 
@@ -176,9 +176,8 @@ def _check_pipelines(catalog: Catalog, pipelines: list[DeclaredPipeline]) -> Ite
                 yield Problem(each.file, each.line, f"there is no contract of topics.{constant}", cure)
         if raw is None or derived is None:
             continue
-        if derived.derivation is None or derived.derivation.topic != raw.name:
-            of = "none" if derived.derivation is None else derived.derivation.topic
-            what = f"{each.file} makes it of {raw.name}, but it is derived from {of}"
+        if derived.made_of != raw.name:
+            what = f"{each.file} makes it of {raw.name}, but it is derived from {derived.made_of or 'none'}"
             cure = f"write {{topic: {raw.name}, records: each}}, or let the pipeline read another topic"
             yield problem_at(catalog.root, _file_of(catalog, derived), ("derived_from",), what, cure)
         for topic, key, names in ((derived, "producers", derived.producers), (raw, "consumers", raw.consumers)):

@@ -121,9 +121,14 @@ class TopicContract(_Section):
         return None if self.derivation_section == "none" else self.derivation_section
 
     @property
+    def made_of(self) -> str | None:
+        """The topic whose records these events are made of, or None."""
+        return None if self.derivation is None else self.derivation.topic
+
+    @property
     def derived_from(self) -> str | None:
         """The topic whose records' coordinates are the ids of these events, or None: they have ids of their own."""
-        return None if self.derivation is None or self.is_aggregate else self.derivation.topic
+        return None if self.is_aggregate else self.made_of
 
     @property
     def is_aggregate(self) -> bool:

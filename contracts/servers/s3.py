@@ -38,6 +38,12 @@ def s3_client(s3: S3Settings) -> S3Client:
     return client
 
 
+def keys(client: S3Client, bucket: str, prefix: str) -> list[str]:
+    """Of all objects whose key begins with the prefix."""
+    pages = client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
+    return [each["Key"] for page in pages for each in page.get("Contents", [])]
+
+
 def _demand_an_end(parsed: dict[str, Any], **_: object) -> None:
     """Of a body with a length or in chunks botocore tells itself whether it is whole; any other ends where its connection does."""
     headers = parsed["ResponseMetadata"].get("HTTPHeaders", {})

@@ -36,8 +36,8 @@ def run_tests(*, unit: bool, images: bool, expression: str | None, arguments: Se
     """
     worst = 0
     nothing = 0
-    quick = "not system and not campaign and not long"
-    parts = ["images"] if images else [quick] if unit else [quick, "system and not campaign and not long"]
+    quick, on_the_stack = (f"{which} and not campaign and not long" for which in ("not system", "system"))
+    parts = ["images"] if images else [quick] if unit else [quick, on_the_stack]
     for part in parts:
         command = [sys.executable, "-m", "pytest", "-m", part, "--durations=10", "--durations-min=1"]
         command += [*(() if images else _SIDE_BY_SIDE), *arguments]

@@ -26,11 +26,9 @@ def handle_of(catalog: Catalog, name: str) -> Topic[Any]:
     found = {each.name: each for each in vars(topics).values() if isinstance(each, Topic)}
     if name not in found:
         raise DeployError(f"There is no contract of a topic {name}; there are {', '.join(sorted(found))}.")
-    derivation = catalog.topic(name).derivation
-    if derivation is not None:
-        raise DeployError(
-            f"{name} is derived from {derivation.topic}: send events to that one, and a pipeline makes these of them."
-        )
+    raw = catalog.topic(name).made_of
+    if raw is not None:
+        raise DeployError(f"{name} is derived from {raw}: send events to that one, and a pipeline makes these of them.")
     return found[name]
 
 

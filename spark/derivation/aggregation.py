@@ -33,8 +33,8 @@ from spark.runtime.internals.plans import (
     kind_of,
     made_as,
     nodes,
-    parts,
     steps,
+    tree,
 )
 from spark.sinks.kafka.sink import LATE, ToRows, outgoing
 
@@ -47,10 +47,10 @@ FINAL = "is_final"
 _AHEAD_MINUTES = 60
 """As far as the brokers let the time of a record be ahead of theirs; half of what an event may be late, if that is less."""
 
-_WHOLE = ("byte", "short", "integer", "long", "decimal", "tinyint", "smallint", "int", "bigint")
+_WHOLE = ("byte", "short", "integer", "long", "decimal")
 _COUNTING = ("Count", "Min", "Max", "BitAndAgg", "BitOrAgg", "BitXorAgg", "HyperLogLogPlusPlus", "Percentile")
 """Functions whose value does not depend on the order of the records, whatever they are given."""
-_ADDING = {"Sum": _WHOLE, "Average": tuple(each for each in _WHOLE if each not in ("long", "bigint"))}
+_ADDING = {"Sum": _WHOLE, "Average": tuple(each for each in _WHOLE if each != "long")}
 """Those for which it does not with inputs of these types. The mean of longs is computed from a sum of doubles."""
 
 
@@ -75,8 +75,7 @@ class Aggregation:
         self._schema, self._schema_id = catalog.schema(pipeline.target), schema_id
         self._key, self._occurred_at = target.key, target.occurred_at
         self._late_after = target.derivation.late_after_minutes
-        self._names, grouping, slide = _check(spark, pipeline, catalog)
-        self._slide = slide
+        self._names, grouping, self._slide = _check(spark, pipeline, catalog)
         told = json.dumps([grouping, self._late_after, pipeline.output, catalog.schema(pipeline.source)])
         self.plan = hashlib.sha256(told.encode()).hexdigest()[:16]
         """A hash of what the state depends on: how events are read, filtered and grouped."""
@@ -172,12 +171,12 @@ def _check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> tuple[l
     made = called(pipeline, given)
     check_names(pipeline, [name for name in made.columns if name != FINAL])
     check_wanted(spark, pipeline, catalog, made, (FINAL,))
-    _check_steps(pipeline, made, given, catalog.topic(pipeline.source).occurred_at)
+    occurred_at = catalog.topic(pipeline.source).occurred_at
+    node = _check_steps(pipeline, made, given, occurred_at)
     check_types(pipeline, catalog, (FINAL,))
-    node = aggregation(made)
     below = frame_of(spark, node.child())
     grouping = [str(each.sql()) for step in [node, *steps(below, given)] for each in items(step.expressions())]
-    return given.columns, grouping, _slide(spark, pipeline, catalog.topic(pipeline.source).occurred_at, given)
+    return given.columns, grouping, _slide(spark, pipeline, occurred_at, given)
 
 
 def _slide(spark: SparkSession, pipeline: Pipeline, occurred_at: str, given: DataFrame) -> int:
@@ -196,7 +195,8 @@ def _slide(spark: SparkSession, pipeline: Pipeline, occurred_at: str, given: Dat
     return slide
 
 
-def _check_steps(pipeline: Pipeline, made: DataFrame, given: DataFrame, occurred_at: str) -> None:
+def _check_steps(pipeline: Pipeline, made: DataFrame, given: DataFrame, occurred_at: str) -> Any:
+    """The aggregation. Raises PipelineUnfit."""
     try:
         found = aggregation(made)
     except NotRowByRow as error:
@@ -212,6 +212,7 @@ def _check_steps(pipeline: Pipeline, made: DataFrame, given: DataFrame, occurred
             check_expression(pipeline, each)
             _check_order(pipeline, each)
     _check_window(pipeline, found, occurred_at, column_id(given, occurred_at))
+    return found
 
 
 def _check_order(pipeline: Pipeline, each: Any) -> None:
@@ -234,7 +235,7 @@ def _check_window(pipeline: Pipeline, node: Any, occurred_at: str, number: int) 
     if window is None:
         raise PipelineUnfit(f"{pipeline.name} groups by no window, so its state would grow for ever: {cure}, too")
     made = made_as(node, window.exprId().id())
-    kinds = {kind_of(part) for each in made for part in parts(each)}
+    kinds = {kind_of(part) for each in made for part in tree(each)}
     of = {column.exprId().id() for each in made for column in items(each.references().toSeq())}
     if of != {number} or kinds - _OF_A_WINDOW:
         raise PipelineUnfit(

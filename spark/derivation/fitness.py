@@ -90,8 +90,7 @@ def check_source(pipeline: Pipeline, catalog: Catalog) -> None:
     writers = set(pipeline_files()).intersection(catalog.topic(pipeline.target).producers)
     if pipeline.name in writers and len(writers) > 1:
         raise PipelineUnfit(f"{' and '.join(sorted(writers))} write {pipeline.target}: a topic has one pipeline")
-    derivation = catalog.topic(pipeline.target).derivation
-    if derivation is None or derivation.topic != catalog.topic(pipeline.source).name:
+    if catalog.topic(pipeline.target).made_of != catalog.topic(pipeline.source).name:
         raise PipelineUnfit(
             f"{pipeline.name} reads {pipeline.source}, and {pipeline.target} is not derived from it by its contract: headrace contracts check"
         )

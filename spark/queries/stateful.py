@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 
 import structlog
@@ -28,7 +27,7 @@ from spark.runtime.settings import SparkSettings
 from spark.sinks.aggregates.sink import Aggregates
 from spark.sinks.kafka.exactly_once import ExactlyOnceSink
 from spark.sources.checkpoint_offsets import CheckpointOffsets
-from spark.sources.kafka import read_ranges, read_topic
+from spark.sources.kafka import read_ranges, read_topic, starting_offsets
 from spark.sources.offsets import offset_ranges
 from spark.sources.source_topic import SourceTopic
 
@@ -115,10 +114,8 @@ class Stateful:
                 raise StopRequested("asked to stop while the registry does not answer")
         self._make_sure_of_the_lease()
         with self._sink.writing, self._aside.writing:
-            # Of its own checkpoints, that of the run, the sink of the groups makes sure.
-            no_checkpoint = CheckpointOffsets(self._settings.s3, f"{self._prefix}/none")
-            starting = self._aside.starting_offsets(no_checkpoint, stopping)
-            taken = {int(partition): offset for partition, offset in json.loads(starting)[self._source].items()}
+            # With the checkpoint the sink of the groups compares them.
+            taken = self._aside.positions(None, stopping)
             begun = self._sink.begin(self._checkpoints, taken)
             self._aside.move_to(begun.kept)
         self._run = begun.run
@@ -129,7 +126,7 @@ class Stateful:
             self._settings.kafka,
             self._source,
             # Heeded only by a run without a checkpoint.
-            starting_offsets="earliest" if begun.begins == "first" else starting,
+            starting_offsets="earliest" if begun.begins == "first" else starting_offsets(self._source, taken),
             max_offsets_per_trigger=self._settings.live.max_offsets_per_trigger,
         )
         self._query = (
@@ -170,9 +167,7 @@ class Stateful:
             if self._schemas.current != self._decoded_by:
                 self._begin_anew("there are new schemas", None)
         # Before anything is written: what the checkpoint does not tell can't be told after a restart either.
-        ranges = [each for each in self._checkpoints.ranges(self._run, batch_id, self._source) if each.start < each.end]
-        # An operator compares what comes with the watermark of the batch before.
-        watermark_ms, _ = self._checkpoints.times_ms(self._run, batch_id - 1)
+        ranges, watermark_ms = self._checkpoints.planned(self._run, batch_id, self._source)
         try:
             partitions = self._sink.write(batch, self._aggregation.to_rows, batch_id)
         except Exception as error:
@@ -180,7 +175,7 @@ class Stateful:
             if found is None:
                 raise
             self._begin_anew("a record names a schema id not known yet", found)
-        self._set_aside(ranges, watermark_ms)
+        self._set_aside([each for each in ranges if each.start < each.end], watermark_ms)
         for partition in partitions:
             if not self._checkpoints.has_state(self._run, partition, batch_id + 1):
                 raise QueryFailed(

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from contracts.servers.s3 import s3_client
+from contracts.servers.s3 import keys, s3_client
 from contracts.settings import S3Settings
 from spark.records.schemas import WriterSchemas
 
@@ -31,8 +31,7 @@ class DecodingLog:
 
     def of(self, batch: int, schemas: WriterSchemas) -> WriterSchemas | None:
         """As the records of this batch were decoded, otherwise like `schemas`; None if nothing is kept."""
-        pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=f"{self._folder}/")
-        names = (each["Key"].rpartition("/")[2] for page in pages for each in page.get("Contents", []))
+        names = (key.rpartition("/")[2] for key in keys(self._s3, self._bucket, f"{self._folder}/"))
         from_batch = max((int(name) for name in names if name.isdigit() and int(name) <= batch), default=None)
         if from_batch is None:
             return None

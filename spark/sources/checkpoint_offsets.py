@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from contracts.servers.ranges import OffsetRange
-from contracts.servers.s3 import s3_client
+from contracts.servers.s3 import keys, s3_client
 from contracts.settings import S3Settings
 from spark.runtime.errors import PositionsDisagree
 
@@ -63,26 +63,26 @@ class CheckpointOffsets:
         """Remove the checkpoints of all other names."""
         for other in self.runs():
             if other != run:
-                for key in self._keys(f"{self._prefix}/{other}"):
-                    self._s3.delete_object(Bucket=self._bucket, Key=key)
+                self._remove(f"{self._prefix}/{other}")
 
-    def ranges(self, run: str, batch: int, topic: str) -> list[OffsetRange]:
-        """What a batch reads. Raises PositionsDisagree if the checkpoint does not tell."""
+    def planned(self, run: str, batch: int, topic: str) -> tuple[list[OffsetRange], int]:
+        """What a batch reads, and the watermark of the one before, with which its operators compare that: milliseconds since 1970, 0 of the first.
+
+        Raises PositionsDisagree if the checkpoint does not tell.
+        """
         folder = f"{self._prefix}/{run}"
         ends = self._offsets(f"{folder}/offsets/{batch}", topic)
         before = f"{folder}/offsets/{batch - 1}" if batch else f"{folder}/sources/0/0"
-        starts = self._offsets(before, topic)
+        lines = self._lines(before)
+        starts = _offsets_in(lines, before, topic)
         if not ends or not starts:
             raise PositionsDisagree(f"the checkpoint {folder} does not tell what batch {batch} reads")
+        watermark_ms = int(json.loads(lines[1])["batchWatermarkMs"]) if batch else 0
         # A partition that was added is read from its first record on.
-        return [OffsetRange(topic, partition, starts.get(partition, 0), end) for partition, end in sorted(ends.items())]
-
-    def times_ms(self, run: str, batch: int) -> tuple[int, int]:
-        """The watermark of a batch, and the time at which it was planned, milliseconds since 1970; 0 of one before the first."""
-        if batch < 0:
-            return 0, 0
-        said = json.loads(self._lines(f"{self._prefix}/{run}/offsets/{batch}")[1])
-        return int(said["batchWatermarkMs"]), int(said["batchTimestampMs"])
+        ranges = [
+            OffsetRange(topic, partition, starts.get(partition, 0), end) for partition, end in sorted(ends.items())
+        ]
+        return ranges, watermark_ms
 
     def began(self, topic: str) -> dict[int, int]:
         """The offsets at which the query began to read; empty if it never did."""
@@ -95,20 +95,17 @@ class CheckpointOffsets:
         return next(filter(None, (self._offsets(file, topic) for file in files)), {})
 
     def _offsets(self, file: str, topic: str) -> dict[int, int]:
-        """By partition, from a file whose last line is those of the one source; empty if it is cut short."""
-        lines = self._lines(file)
-        try:
-            return {int(partition): offset for partition, offset in json.loads(lines[-1]).get(topic, {}).items()}
-        except (IndexError, ValueError) as error:
-            _log.warning("checkpoint damaged", file=file, error=str(error))
-            return {}
+        return _offsets_in(self._lines(file), file, topic)
 
     def _lines(self, file: str) -> list[bytes]:
         return self._s3.get_object(Bucket=self._bucket, Key=file)["Body"].read().splitlines()
 
     def remove(self) -> None:
         """Remove what is below the prefix; the query then starts where it is told to."""
-        for key in self._keys(self._prefix):
+        self._remove(self._prefix)
+
+    def _remove(self, folder: str) -> None:
+        for key in self._keys(folder):
             self._s3.delete_object(Bucket=self._bucket, Key=key)
 
     def _batches(self, folder: str) -> set[int]:
@@ -116,5 +113,13 @@ class CheckpointOffsets:
         return {int(name) for name in names if name.isdigit()}
 
     def _keys(self, folder: str) -> list[str]:
-        pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=f"{folder}/")
-        return [item["Key"] for page in pages for item in page.get("Contents", [])]
+        return keys(self._s3, self._bucket, f"{folder}/")
+
+
+def _offsets_in(lines: list[bytes], file: str, topic: str) -> dict[int, int]:
+    """By partition, from a file's lines, the last of which is those of the one source; empty if it is cut short."""
+    try:
+        return {int(partition): offset for partition, offset in json.loads(lines[-1]).get(topic, {}).items()}
+    except (IndexError, ValueError) as error:
+        _log.warning("checkpoint damaged", file=file, error=str(error))
+        return {}

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from contracts.servers.s3 import s3_client
+from contracts.servers.s3 import keys, s3_client
 from contracts.settings import S3Settings
 from deploy.local.processes.deployable import ROOT, deployables
 from deploy.local.processes.process import Process
@@ -87,9 +87,8 @@ def _process(deployable: str, tree: Path, stack: LocalStack, env: dict[str, str]
 def _remove(s3: S3Settings, *prefixes: str) -> None:
     client = s3_client(s3)
     for prefix in prefixes:
-        for page in client.get_paginator("list_objects_v2").paginate(Bucket=s3.bucket, Prefix=prefix):
-            for each in page.get("Contents", []):
-                client.delete_object(Bucket=s3.bucket, Key=each["Key"])
+        for key in keys(client, s3.bucket, prefix):
+            client.delete_object(Bucket=s3.bucket, Key=key)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from services.audit.records.records import Records
 from services.audit.records.window import Where, Window
 from services.audit.values.digest import Digests, mix
 from services.audit.values.finding import Finding, Kind, Tally
-from services.audit.values.place import Codes, concatenated, coordinate, partition_of
+from services.audit.values.place import Codes, concatenated, coordinate, named_in_vain, partition_of
 
 _MOST_AHEAD_MINUTES = 60
 """An event further ahead of its record is a dead letter: by its time all others would be late. Or half of the lateness, if that is less."""
@@ -291,12 +291,7 @@ class Aggregation:
         where = self._where(letters)
         for index in np.flatnonzero(where == Where.NOWHERE).tolist():
             source, own = int(letters.source[index]), coordinate(letters.topic, int(letters.at[index]))
-            named = coordinate(self._raw.topic, source) if source >= 0 else own
-            why = (
-                f"{own} names it, but there is no such record"
-                if source >= 0
-                else f"names no record of {self._raw.topic}"
-            )
+            named, why = named_in_vain(self._raw.topic, source, own)
             yield self._of_raw("phantom", source, named, why)
         sources, counts = np.unique(letters.source[where != Where.NOWHERE], return_counts=True)
         for source, count in zip(sources[counts > 1].tolist(), counts[counts > 1].tolist(), strict=True):

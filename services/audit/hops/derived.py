@@ -14,7 +14,17 @@ from services.audit.records.records import Records
 from services.audit.records.window import Where, Window
 from services.audit.values.digest import NULL
 from services.audit.values.finding import Finding, Kind, Tally
-from services.audit.values.place import ENDLESS, WHOLE, Codes, Parts, concatenated, coordinate, offset_of, partition_of
+from services.audit.values.place import (
+    ENDLESS,
+    WHOLE,
+    Codes,
+    Parts,
+    concatenated,
+    coordinate,
+    named_in_vain,
+    offset_of,
+    partition_of,
+)
 
 _NOT_COMPARED = {
     GONE: "names dimension versions that are gone, lookups not compared",
@@ -161,12 +171,7 @@ class Derivation:
         topic = made.window.topic
         for index in np.flatnonzero(where == Where.NOWHERE):
             source, own = int(made.source[index]), coordinate(topic, int(made.at[index]))
-            named = coordinate(self._raw.topic, source) if source >= 0 else own
-            why = (
-                f"{own} names it, but there is no such record"
-                if source >= 0
-                else f"names no record of {self._raw.topic}"
-            )
+            named, why = named_in_vain(self._raw.topic, source, own)
             yield self._finding("phantom", source, named, why)
         again = made.fresh & (where == Where.BEFORE)
         if made is self._derived:

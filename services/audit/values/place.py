@@ -53,6 +53,13 @@ def coordinate(topic: str, code: int, part: int = WHOLE) -> str:
     return str(Coordinate(topic, partition_of(code), offset_of(code), None if part == WHOLE else part))
 
 
+def named_in_vain(topic: str, code: int, own: str) -> tuple[str, str]:
+    """Of a record, at the coordinate `own`, that names a place in `topic` where nothing is: which coordinate to tell of, and what is wrong."""
+    if code < 0:
+        return own, f"names no record of {topic}"
+    return coordinate(topic, code), f"{own} names it, but there is no such record"
+
+
 def parsed(topic: str, coordinates: pa.Array) -> Codes:
     """The codes of `topic`'s coordinates among texts (string or binary); NOWHERE for all others."""
     (partitions, offsets), nowhere = _numbers(topic, coordinates, parts=False)

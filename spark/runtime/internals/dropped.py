@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark.runtime.internals.plans import FILTER, items
+from spark.runtime.internals.plans import FILTER, items, tree
 
 _SCAN, _ROWS, _LATE = "MicroBatchScan", "numOutputRows", "numRowsDroppedByWatermark"
 
@@ -17,7 +16,7 @@ def has_dropped(query: StreamingQuery, column: str) -> bool:
 
     Holds once the batch's tasks have ended. True where the plan has no such filter.
     """
-    nodes = list(_nodes(query._jsq.streamingQuery().lastExecution().executedPlan()))
+    nodes = list(tree(query._jsq.streamingQuery().lastExecution().executedPlan()))
     late = sum(_count(node, _LATE) for node in nodes)
     read = sum(_count(node, _ROWS) for node in nodes if node.nodeName().startswith(_SCAN))
     filters = [node for node in nodes if node.nodeName() == FILTER]
@@ -25,12 +24,6 @@ def has_dropped(query: StreamingQuery, column: str) -> bool:
         _count(node, _ROWS) for node in filters if column in {each.name() for each in items(node.references().toSeq())}
     ]
     return late > 0 or passed != [read]
-
-
-def _nodes(node: Any) -> Iterator[Any]:
-    yield node
-    for child in items(node.children()):
-        yield from _nodes(child)
 
 
 def _count(node: Any, metric: str) -> int:

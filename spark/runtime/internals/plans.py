@@ -54,7 +54,7 @@ def aggregation(made: DataFrame) -> Any:
 
 def made_as(node: Any, number: int) -> list[Any]:
     """The expressions that the column with this id is made as, somewhere below a node that gets it."""
-    for step in _below(node):
+    for step in _line(node.child()):
         if step.nodeName() == EXPAND:
             at = [each.exprId().id() for each in items(step.output())].index(number)
             return [items(each)[at] for each in items(step.projections())]
@@ -64,17 +64,11 @@ def made_as(node: Any, number: int) -> list[Any]:
     return []
 
 
-def parts(expression: Any) -> Iterator[Any]:
-    """An expression and all in it."""
-    yield expression
-    for child in items(expression.children()):
-        yield from parts(child)
-
-
-def _below(node: Any) -> Iterator[Any]:
-    while children := items(node.children()):
-        node = children[0]
-        yield node
+def tree(node: Any) -> Iterator[Any]:
+    """A step of a plan, or an expression, and all below it."""
+    yield node
+    for child in items(node.children()):
+        yield from tree(child)
 
 
 def items(seq: Any) -> list[Any]:
@@ -115,7 +109,11 @@ def used(made: DataFrame, source: DataFrame) -> frozenset[str]:
 
 def nodes(made: DataFrame) -> Iterator[Any]:
     """Of a plan, from its end on. Raises NotRowByRow where it branches."""
-    left = [_plan(made)]
+    return _line(_plan(made))
+
+
+def _line(node: Any) -> Iterator[Any]:
+    left = [node]
     while left:
         if len(left) > 1:
             raise NotRowByRow("two inputs")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from spark.runtime.internals.plans import frame_of, items
+from spark.runtime.internals.plans import frame_of, items, tree
 
 
 def in_real_time(writer: DataStreamWriter, interval_seconds: float) -> None:
@@ -52,8 +51,9 @@ def rehearse(query: StreamingQuery) -> None:
         return
     # Planned anew for the text, as for the event that Spark sends when it begins an interval.
     execution.explainString(_jvm().org.apache.spark.sql.execution.ExplainMode.fromString("simple"))
-    for stage in _stages(execution.executedPlan()):
-        stage.doCodeGen()
+    for stage in tree(execution.executedPlan()):
+        if stage.nodeName().startswith("WholeStageCodegen"):  # a part that code is generated for
+            stage.doCodeGen()
 
 
 def optimized(frame: DataFrame) -> DataFrame:
@@ -69,14 +69,6 @@ def excludable_rules(spark: SparkSession) -> list[str]:
     optimizer = spark._jsparkSession.sessionState().optimizer()
     rules = {str(rule.ruleName()) for batch in items(optimizer.batches()) for rule in items(batch.rules())}
     return sorted(rules.difference(items(optimizer.nonExcludableRules())))
-
-
-def _stages(plan: Any) -> Iterator[Any]:
-    """The parts of a physical plan that code is generated for."""
-    if plan.nodeName().startswith("WholeStageCodegen"):
-        yield plan
-    for child in items(plan.children()):
-        yield from _stages(child)
 
 
 def _jvm(spark: SparkSession | None = None) -> Any:

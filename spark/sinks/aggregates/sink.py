@@ -90,9 +90,7 @@ class Aggregates:
                     f"partitions, {min(missing)} is missing: run `headrace topics create`"
                 )
             stamped = {
-                partition: self._note.model_copy(
-                    update={"batch": notes[partition].batch if partition in notes else self._note.batch}
-                )
+                partition: self._note.model_copy(update={"batch": notes.get(partition, self._note).batch})
                 for partition in range(self._note.partitions)
             }
             with fenced_states(self._kafka, self._state, stamped) as producers:
@@ -170,5 +168,5 @@ class Aggregates:
 
 def _read(checkpoints: CheckpointOffsets, run: str, topic: str) -> Checkpoint:
     planned, committed = checkpoints.last(run)
-    ranges = () if planned is None else tuple(checkpoints.ranges(run, planned, topic))
-    return Checkpoint(run, planned, committed, ranges)
+    ranges = [] if planned is None else checkpoints.planned(run, planned, topic)[0]
+    return Checkpoint(run, planned, committed, tuple(ranges))

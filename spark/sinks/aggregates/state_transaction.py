@@ -8,9 +8,8 @@ is committed with the records, and a batch that runs again is skipped where it w
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,18 +19,20 @@ from pyspark import SparkContext, TaskContext
 from pyspark.sql import DataFrame
 
 from contracts.servers.brokers import retried
-from spark.runtime.arrow import text
 from spark.runtime.worker_input import map_whole
 from spark.sinks.aggregates.state_note import StateNote
 from spark.sinks.kafka.sink import Route
 from spark.sinks.kafka.transaction import (
     RESULT,
+    Headers,
     Refused,
     abort,
-    close,
+    answer,
     committed_positions,
-    position_reader,
-    transactional_producer,
+    fenced,
+    kept_reader,
+    local_property,
+    produce,
 )
 
 _COLUMNS = ("key", "value", "ce_time", "fault")
@@ -39,9 +40,6 @@ _BATCH = "headrace.state_batch"
 _TIMEOUT_SECONDS = 30.0
 _TRANSACTION_SECONDS = 300.0
 """A batch's records of one partition can't be cut: with them goes the position."""
-
-_consumers: dict[str, Consumer] = {}
-"""One for each group, for the life of this worker: it only ever reads positions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +58,9 @@ def state_route(route: Route) -> Route:
     return Route(f"{route.query}.state", route.target, route.target, route.dead_letters)
 
 
-@contextmanager
-def batch_given(context: SparkContext, batch: int) -> Iterator[None]:
+def batch_given(context: SparkContext, batch: int) -> AbstractContextManager[None]:
     """Tell the tasks of the jobs begun meanwhile the number of their batch."""
-    context.setLocalProperty(_BATCH, str(batch))
-    try:
-        yield
-    finally:
-        context.setLocalProperty(_BATCH, "")
+    return local_property(context, _BATCH, str(batch))
 
 
 def sending(rows: DataFrame, plan: StatePlan) -> DataFrame:
@@ -79,28 +72,14 @@ def send(plan: StatePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Reco
     """What `sending` makes of rows in, one row of `RESULT` out; `batches` raise at their end if rows are missing."""
     context = TaskContext.get()
     assert context is not None
-    task = _Task(plan, context.partitionId(), int(str(context.getLocalProperty(_BATCH))))
-    refused = None
-    try:
-        task.run(batches)
-    except Refused as error:
-        refused = str(error)
-        # What Spark still has for us must be taken, or it says only that the pipe broke.
-        for _ in batches:
-            pass
-    done = text(json.dumps(task.result() | {"refused": refused}))
-    yield pa.RecordBatch.from_arrays([done], names=[RESULT.split()[0]])
+    yield answer(_Task(plan, context.partitionId(), int(str(context.getLocalProperty(_BATCH)))), batches)
 
 
-@contextmanager
-def fenced_states(kafka: Mapping[str, str], state: Route, partitions: Iterable[int]) -> Iterator[dict[int, Producer]]:
+def fenced_states(
+    kafka: Mapping[str, str], state: Route, partitions: Iterable[int]
+) -> AbstractContextManager[dict[int, Producer]]:
     """The producers that may write for these state partitions, as long as nobody else comes; those of before may not any more."""
-    with ExitStack() as stack:
-        producers = {}
-        for partition in partitions:
-            producers[partition] = transactional_producer(kafka, state, partition, _TRANSACTION_SECONDS)
-            stack.callback(close, producers[partition])
-        yield producers
+    return fenced(kafka, state, partitions, _TRANSACTION_SECONDS)
 
 
 def commit_note(
@@ -142,9 +121,7 @@ class _Task:
         """Raises Refused before anything wrong is committed."""
         with fenced_states(self._plan.kafka, self._state, [self._partition]) as producers:
             producer = producers[self._partition]
-            consumer = _consumers.get(self._route.query)
-            if consumer is None:
-                consumer = _consumers[self._route.query] = position_reader(self._plan.kafka, self._state)
+            consumer = kept_reader(self._plan.kafka, self._state)
             if self._is_written(consumer):
                 self.skipped = sum(batch.num_rows for batch in batches)
                 return
@@ -193,12 +170,6 @@ class _Task:
                     f"state partition {self._partition} was written"
                 )
             self._keys.add(key)
-            headers: list[tuple[str, str | bytes | None]] = [("ce_id", key + of_batch), ("ce_time", ce_time)]
-            headers += self._constant
-            while True:
-                try:
-                    producer.produce(self._route.target, value, key, headers=headers)
-                    break
-                except BufferError:
-                    producer.poll(0.05)
+            headers: Headers = [("ce_id", key + of_batch), ("ce_time", ce_time), *self._constant]
+            produce(producer, self._route.target, value, key, headers)
             self.sent += 1

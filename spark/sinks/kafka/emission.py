@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 from contracts.servers.brokers import retried
 from spark.runtime.errors import RepairFailed
 from spark.sinks.kafka.sink import Route
-from spark.sinks.kafka.transaction import abort, close, transactional_producer
+from spark.sinks.kafka.transaction import Headers, abort, close, produce, transactional_producer
 
 _TIMEOUT_SECONDS = 30.0
 _TRANSACTION_SECONDS = 15.0
@@ -67,10 +67,5 @@ class Emission:
             raise
 
     def _produce(self, record: Outgoing) -> None:
-        headers: list[tuple[str, str | bytes | None]] = [("ce_id", record.coordinate), ("ce_time", record.ce_time)]
-        headers += self._constant
-        while True:
-            try:
-                return self._producer.produce(self._route.target, record.value, record.key, headers=headers)
-            except BufferError:
-                self._producer.poll(0.05)
+        headers: Headers = [("ce_id", record.coordinate), ("ce_time", record.ce_time), *self._constant]
+        produce(self._producer, self._route.target, record.value, record.key, headers)

@@ -79,7 +79,11 @@ class ExactlyOnceSink:
         self._prepared = functools.lru_cache(maxsize=1)(self._prepare)
 
     def starting_offsets(self, checkpoint: CheckpointOffsets, stopping: threading.Event) -> str:
-        """The group's. Fences whoever else writes, so that nobody moves them any more.
+        """`positions`, as Spark's source takes them."""
+        return starting_offsets(self._route.source, self.positions(checkpoint, stopping))
+
+    def positions(self, checkpoint: CheckpointOffsets | None, stopping: threading.Event) -> dict[int, int]:
+        """The group's offsets. Fences whoever else writes, so that nobody moves them any more. Without a `checkpoint` they are compared with none.
 
         Raises PositionsDisagree if the checkpoint is ahead, or records that nobody has taken in are gone from the topic,
         TakenOver if another process has begun meanwhile, and StopRequested.
@@ -93,7 +97,7 @@ class ExactlyOnceSink:
                     left = leave_epoch(producers, reader, self._route, partitions, self._epoch)
                 wait_for_predecessor(left, self._notice_seconds, stopping)
                 known = read_known(self._settings, self._route, reader, partitions, self._live.on_data_loss, stopping)
-                before = checkpoint.committed(topic)
+                before = {} if checkpoint is None else checkpoint.committed(topic)
                 evidence = {p: known.evidence(reader, topic, p, before.get(p)) for p in partitions}
                 self._topic_id = known.topic_id
                 positions = resume(evidence, topic, self._live.resume_from, self._live.on_data_loss)
@@ -107,7 +111,7 @@ class ExactlyOnceSink:
                         commit_position(producers[p], reader, TopicPartition(topic, p, at, metadata))
         finally:
             reader.close()
-        return starting_offsets(topic, positions)
+        return positions
 
     @contextmanager
     def _unless_fenced(self) -> Iterator[None]:

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import astuple, dataclass
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
@@ -55,8 +55,10 @@ _PRODUCER: dict[str, Any] = {
     "enable.sparse.connections": False,
 }
 
+Headers: TypeAlias = list[tuple[str, str | bytes | None]]
+
 _consumers: dict[str, Consumer] = {}
-"""One for each group, for the life of this worker: it only ever reads positions."""
+"""By group; each only ever reads positions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +80,18 @@ class Plan:
 def given(context: SparkContext, ranges: Sequence[OffsetRange], metadata: Mapping[int, str]) -> Iterator[None]:
     """Tell the tasks of the jobs begun meanwhile their ranges, in order, and what goes with the offsets of these partitions."""
     told = [(*astuple(found), metadata.get(found.partition, "")) for found in ranges]
-    context.setLocalProperty(_RANGES, json.dumps(told))
+    with local_property(context, _RANGES, json.dumps(told)):
+        yield
+
+
+@contextmanager
+def local_property(context: SparkContext, name: str, value: str) -> Iterator[None]:
+    """Tell the tasks of the jobs begun meanwhile."""
+    context.setLocalProperty(name, value)
     try:
         yield
     finally:
-        context.setLocalProperty(_RANGES, "")
+        context.setLocalProperty(name, "")
 
 
 class Refused(Exception):
@@ -106,7 +115,21 @@ def send(plan: Plan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBat
     context = TaskContext.get()
     assert context is not None
     *found, metadata = json.loads(str(context.getLocalProperty(_RANGES)))[context.partitionId()]
-    task = _Task(plan, OffsetRange(*found), metadata)
+    yield answer(_Task(plan, OffsetRange(*found), metadata), batches)
+
+
+class Task(Protocol):
+    """One task's share of a sink."""
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> None:
+        """Raises Refused before anything wrong is committed."""
+
+    def result(self) -> dict[str, Any]:
+        """`RESULT`, but for refused."""
+
+
+def answer(task: Task, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch:
+    """Run it; its row of `RESULT`."""
     refused = None
     try:
         task.run(batches)
@@ -116,7 +139,7 @@ def send(plan: Plan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBat
         for _ in batches:
             pass
     done = text(json.dumps(task.result() | {"refused": refused}))
-    yield pa.RecordBatch.from_arrays([done], names=[RESULT.split()[0]])
+    return pa.RecordBatch.from_arrays([done], names=[RESULT.split()[0]])
 
 
 def transactional_producer(
@@ -146,12 +169,16 @@ def take_nothing(plan: Plan, found: OffsetRange, metadata: str) -> None:
 
 
 @contextmanager
-def fenced(kafka: Mapping[str, str], route: Route, partitions: Sequence[int]) -> Iterator[dict[int, Producer]]:
-    """The producers that may write for these source partitions, as long as nobody else comes; those of before may not any more."""
+def fenced(
+    kafka: Mapping[str, str], route: Route, partitions: Iterable[int], seconds: float = _TRANSACTION_SECONDS
+) -> Iterator[dict[int, Producer]]:
+    """The producers that may write for these source partitions, as long as nobody else comes; those of before may not any more. A transaction may
+    last so many `seconds`.
+    """
     with ExitStack() as stack:
         producers = {}
         for partition in partitions:
-            producers[partition] = transactional_producer(kafka, route, partition)
+            producers[partition] = transactional_producer(kafka, route, partition, seconds)
             stack.callback(close, producers[partition])
         yield producers
 
@@ -191,6 +218,23 @@ def position_reader(kafka: Mapping[str, str], route: Route) -> Consumer:
     # Kept for long, it would tell of each attempt to connect while the brokers are away; what asks it, tells of the outage.
     quiet = {"group.id": route.query, "isolation.level": "read_committed", "log_level": 0}
     return Consumer({**kafka, **quiet})
+
+
+def kept_reader(kafka: Mapping[str, str], route: Route) -> Consumer:
+    """A `position_reader` that this worker keeps for its life, one for each group."""
+    consumer = _consumers.get(route.query)
+    if consumer is None:
+        consumer = _consumers[route.query] = position_reader(kafka, route)
+    return consumer
+
+
+def produce(producer: Producer, topic: str, value: bytes, key: bytes | None, headers: Headers) -> None:
+    """Hand a record to a producer, as soon as its queue has room."""
+    while True:
+        try:
+            return producer.produce(topic, value, key, headers=headers)
+        except BufferError:
+            producer.poll(0.05)
 
 
 def committed_offsets(consumer: Consumer, topic: str, partitions: Sequence[int]) -> dict[int, int | None]:
@@ -249,9 +293,7 @@ class _Task:
         """Raises Refused before anything wrong is committed."""
         self._producer = transactional_producer(self._plan.kafka, self._route, self.range.partition)
         try:
-            consumer = _consumers.get(self._route.query)
-            if consumer is None:
-                consumer = _consumers[self._route.query] = position_reader(self._plan.kafka, self._route)
+            consumer = kept_reader(self._plan.kafka, self._route)
             self._group = consumer.consumer_group_metadata()
             taken = self._taken(consumer)
             if taken < self.range.end:

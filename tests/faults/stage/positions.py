@@ -10,7 +10,7 @@ from pathlib import Path
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from contracts.servers.registry import Registry
-from contracts.servers.s3 import s3_client
+from contracts.servers.s3 import keys, s3_client
 from contracts.settings import Settings
 from deploy.local.servers.stack import LocalStack
 from services.audit.errors import CouldNotAudit
@@ -77,8 +77,7 @@ class Positions:
 
     def names(self, prefix: str) -> list[str]:
         """The objects under `prefix`, without it."""
-        pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=prefix)
-        return [item["Key"].removeprefix(prefix) for page in pages for item in page.get("Contents", [])]
+        return [key.removeprefix(prefix) for key in keys(self._s3, self._bucket, prefix)]
 
     def read(self, key: str) -> bytes:
         """An object."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import re
 import statistics
 import threading
@@ -41,6 +40,7 @@ from spark.sinks.kafka.transaction import committed_positions, position_reader
 from spark.sources.kafka import read_ranges
 from tests.sample.pipelines.delays_by_origin import delays_by_origin
 from tests.sample.pipelines.final_delays_by_origin import final_delays_by_origin
+from tests.spark.aggregates.percentile import percentile
 from tests.spark.examples import DISPATCHED, Topics, a_dispatch, body, framed, schema_with
 from tests.spark.live_query import events, wait_for
 
@@ -181,18 +181,11 @@ def _oracle(dispatches: Sequence[Dispatch]) -> dict[str, dict[str, Any]]:
             "ends_at": begins_at + _WINDOW,
             "dispatches": len(delays),
             "delay_mean_minutes": statistics.fmean(delays),
-            "delay_p95_minutes": _percentile(sorted(delays)),
+            "delay_p95_minutes": percentile(sorted(delays), 0.95),
             "is_final": False,
         }
         for (origin, begins_at), delays in groups.items()
     }
-
-
-def _percentile(ordered: Sequence[int]) -> float:
-    """Interpolated as Spark does it, to the last bit."""
-    at = 0.95 * (len(ordered) - 1)
-    low, high = math.floor(at), math.ceil(at)
-    return float(ordered[low]) if low == high else (high - at) * ordered[low] + (at - low) * ordered[high]
 
 
 FIRST: list[Dispatch] = [("NTH", 0, 5), ("NTH", 14, 7), ("NTH", 15, 60), ("STH", 3, -4), ("EST", 29, 0)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import math
 import os
 import random
 import signal
@@ -27,6 +26,7 @@ from spark.derivation.derivation import route
 from spark.pipelines.delays_by_origin import delays_by_origin
 from spark.runtime.settings import SparkSettings
 from spark.sinks.kafka.transaction import committed_positions, position_reader
+from tests.spark.aggregates.percentile import percentile
 from tests.spark.examples import Topics, framed
 from tests.spark.live_query import Dimensions, events, wait_for
 from tests.spark.pipelines.test_pipelines import a_departure
@@ -89,13 +89,7 @@ def _windows(flights: Sequence[Flight]) -> dict[str, tuple[int, float, float]]:
     delays = defaultdict(list)
     for flight in flights:
         delays[_window(flight)].append(flight["departure_delay_minutes"])
-    return {name: (len(each), sum(each) / len(each), _percentile(sorted(each))) for name, each in delays.items()}
-
-
-def _percentile(ordered: Sequence[int]) -> float:
-    at = 0.95 * (len(ordered) - 1)
-    low, high = math.floor(at), math.ceil(at)
-    return float(ordered[low]) if low == high else (high - at) * ordered[low] + (at - low) * ordered[high]
+    return {name: (len(each), sum(each) / len(each), percentile(sorted(each), 0.95)) for name, each in delays.items()}
 
 
 def _send(topics: Topics, flights: Sequence[Flight]) -> None:
