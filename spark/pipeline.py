@@ -5,18 +5,16 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from pyspark.sql import DataFrame
 
+from contracts.definitions.sql_file import Output
 from contracts.handle import Topic
 from spark.lookups.join import dimensions_of
 from spark.lookups.lookup import Lookup
 
 __all__ = ["Lookup", "Output", "Pipeline", "pipeline"]
-
-Output = Literal["update", "append"]
-"""When an aggregate is written: each time that it has changed, or once, when nothing can change it any more."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -191,12 +191,12 @@ def _check_pipelines(catalog: Catalog, pipelines: list[DeclaredPipeline]) -> Ite
             yield problem_at(catalog.root, _file_of(catalog, derived), ("producers",), what, cure)
     declared = {(each.name, each.writes): "producers" for each in pipelines}
     declared |= {(each.name, each.reads): "consumers" for each in pipelines}
-    pipeline_names = {each.name for each in pipelines}
+    files = {each.name: each.file for each in pipelines}
     for topic in catalog.topics.values():
         for key, parties, verb in (("producers", topic.producers, "write"), ("consumers", topic.consumers, "read")):
             for name in parties:
-                if name in pipeline_names and declared.get((name, topic.constant)) != key:
-                    what = f"spark/pipelines/{name}.py does not {verb} this topic"
+                if name in files and declared.get((name, topic.constant)) != key:
+                    what = f"{files[name]} does not {verb} this topic"
                     cure = f"take {name} out, or change the pipeline"
                     yield problem_at(catalog.root, _file_of(catalog, topic), (key,), what, cure)
 

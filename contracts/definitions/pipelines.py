@@ -8,14 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from contracts.definitions.contract_file import Problem
+from contracts.definitions.sql_file import read_sql_file
+from contracts.definitions.topic import constant_of
 
 PIPELINES = Path(__file__).parents[2] / "spark" / "pipelines"
-"""One file for each, named after its function."""
+"""One file for each, in Python or SQL; it bears the name of the pipeline."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeclaredPipeline:
-    """The decorator of a pipeline's function. `reads` and `writes` are constants of `contracts.topics`."""
+    """The decorator of a pipeline's function, or the header of its SQL file. `reads` and `writes` are constants of `contracts.topics`."""
 
     name: str
     file: str
@@ -26,7 +28,10 @@ class DeclaredPipeline:
 
 def pipeline_files(folder: Path = PIPELINES) -> Mapping[str, Path]:
     """The pipelines' files by name, which begins with a letter."""
-    return {path.stem: path for path in sorted(folder.glob("*.py")) if path.stem[0].isalpha() and path.is_file()}
+    paths = sorted(
+        (path for path in folder.iterdir() if path.suffix in (".py", ".sql")), key=lambda path: (path.stem, path.suffix)
+    )
+    return {path.stem: path for path in paths if path.stem[0].isalpha() and path.is_file()}
 
 
 def declared_pipelines(folder: Path = PIPELINES) -> tuple[list[DeclaredPipeline], list[Problem]]:
@@ -34,6 +39,15 @@ def declared_pipelines(folder: Path = PIPELINES) -> tuple[list[DeclaredPipeline]
     found: list[DeclaredPipeline] = []
     problems: list[Problem] = []
     for name, path in pipeline_files(folder).items():
+        if path.suffix == ".sql":
+            sql, wrong = read_sql_file(path)
+            problems += wrong
+            if sql is not None:
+                (read,) = sql.header.reads.values()
+                found.append(
+                    DeclaredPipeline(name, sql.file, sql.line, constant_of(read), constant_of(sql.header.writes))
+                )
+            continue
         file = f"{folder.parent.name}/{folder.name}/{path.name}"
         try:
             functions = list(_decorated(ast.parse(path.read_bytes())))
@@ -47,11 +61,11 @@ def declared_pipelines(folder: Path = PIPELINES) -> tuple[list[DeclaredPipeline]
         ((function, call),) = functions
         reads = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)]
         topics = {each.arg: _topic(each.value) for each in call.keywords if each.arg in {"writes", *reads}}
-        if len(reads) != 1 or None in (read := topics.get(reads[0]), written := topics.get("writes")):
+        if len(reads) != 1 or None in (topic := topics.get(reads[0]), written := topics.get("writes")):
             cure = f"write @pipeline({reads[0] if reads else 'events'}=topics.…, writes=topics.…)"
             problems.append(Problem(file, call.lineno, "the topics that it reads and writes are not named", cure))
             continue
-        found.append(DeclaredPipeline(name, file, call.lineno, str(read), str(written)))
+        found.append(DeclaredPipeline(name, file, call.lineno, str(topic), str(written)))
     return found, problems
 
 

@@ -90,6 +90,7 @@ def pipeline(
         Records,
         typer.Option(help="How many come of one record: each one, some (a filter), many, or an aggregate of several."),
     ] = "each",
+    in_sql: Annotated[bool, typer.Option("--sql", help="As one SELECT in a SQL file, in place of a function.")] = False,
     owner: Owner = "my-team",
 ) -> None:
     """Write a pipeline, and the contract of the topic that it writes, with the fields of the one that it reads."""
@@ -101,8 +102,8 @@ def pipeline(
     )
     _valid_team(owner)
     _write(
-        new_pipeline(name, reads, writes, records, owner, _catalog()),
-        f"edit the function, and the schema of {writes}",
+        new_pipeline(name, reads, writes, records, owner, _catalog(), in_sql=in_sql),
+        f"edit the {'SELECT' if in_sql else 'function'}, and the schema of {writes}",
         "say it to the audit, too: a filter in services/audit/filters.yaml, lookups in lookups.yaml, groups in aggregates.yaml",
         "./headrace contracts check, contracts generate and contracts docs",
         f"./headrace up --pipelines {name}",

@@ -16,7 +16,9 @@ from deploy.new.files import NewFiles, rendered
 _CONSUMERS = re.compile(r"^consumers: \[(.*?)\](?=\s|$)", re.MULTILINE)
 
 
-def new_pipeline(name: str, reads: str, writes: str, records: Records, owner: str, catalog: Catalog) -> NewFiles:
+def new_pipeline(
+    name: str, reads: str, writes: str, records: Records, owner: str, catalog: Catalog, *, in_sql: bool = False
+) -> NewFiles:
     """The written events have the fields of those that are read, or are counts by windows, until somebody changes schema and function."""
     source = catalog.topic(reads)
     if source.derivation is not None:
@@ -31,11 +33,13 @@ def new_pipeline(name: str, reads: str, writes: str, records: Records, owner: st
     own = json.dumps(schema | {"name": record_name(writes)}, indent=2) + "\n"
     if is_aggregate:
         own = rendered("aggregate.avsc", record=record_name(writes), namespace=schema["namespace"])
+    suffix = "sql" if in_sql else "py"
     texts = {
-        f"spark/pipelines/{name}.py": rendered(
-            f"pipeline_{records}.py.txt",
+        f"spark/pipelines/{name}.{suffix}": rendered(
+            f"pipeline_{records}.{suffix}.txt",
             name=name,
             reads=reads,
+            writes=writes,
             source=source.constant,
             target=constant_of(writes),
             key=key,

@@ -161,6 +161,8 @@ def called(pipeline: Pipeline, given: DataFrame) -> DataFrame:
     """What the function makes of a frame. Raises PipelineUnfit if it fails, or makes no frame."""
     try:
         made = pipeline(given)
+    except PipelineUnfit:
+        raise
     except Exception as error:
         raise PipelineUnfit(f"{pipeline.name} fails with the fields that it gets: {in_a_line(error)}") from error
     if not isinstance(made, DataFrame):

@@ -34,7 +34,10 @@ _LENGTHS = {
 }
 """Expressions whose value is as long as these inputs of theirs say."""
 _TAKING_OUT = ("AttributeReference", "Alias", "GetStructField")
-_OF_THE_MOMENT = ("CurrentTimestamp", "CurrentDate", "CurrentTime", "LocalTimestamp", "Now", "CurrentBatchTimestamp")
+_OF_THE_MOMENT = (
+    *("CurrentTimestamp", "CurrentDate", "CurrentTime", "LocalTimestamp", "Now", "CurrentBatchTimestamp"),
+    *("CurrentUser", "CurrentDatabase", "CurrentCatalog"),
+)
 
 
 def check_steps(pipeline: Pipeline, made: DataFrame, given: DataFrame, target: TopicContract) -> None:

@@ -1,4 +1,4 @@
-"""The pipelines: one file for each, named after its function. `load` finds them."""
+"""The pipelines: one file for each, in Python or SQL, which bears its name. `load` finds them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import importlib
 from contracts.definitions.pipelines import pipeline_files
 from spark.pipeline import Pipeline
 from spark.runtime.errors import PipelineUnfit
+from spark.sql_pipeline import sql_pipeline
 
 
 def load(name: str) -> Pipeline:
@@ -14,6 +15,8 @@ def load(name: str) -> Pipeline:
     known = pipeline_files()
     if name not in known:
         raise PipelineUnfit(f"there is no pipeline {name}; there are: {', '.join(known)}")
+    if known[name].suffix == ".sql":
+        return sql_pipeline(known[name])
     try:
         found = getattr(importlib.import_module(f"{__name__}.{name}"), name, None)
     except Exception as error:

@@ -34,6 +34,7 @@ ROOMS = {
         "spark",
         "spark.trial",
         "spark.pipelines",
+        "spark.sql_pipeline",
         "spark.queries",
         "spark.derivation",
         "spark.sinks.aggregates",

@@ -71,7 +71,7 @@ def test_what_a_pipeline_does_is_what_the_contracts_say(files: ContractFiles) ->
         "topics/parcels.dispatched.heavy.v1.yaml", "{topic: parcels.dispatched.v1", "{topic: parcels.delivered.v1"
     )
     problems = files.problems()
-    assert any("spark/pipelines/heavy_parcels.py does not read this topic" in each for each in problems)
+    assert any("sample/pipelines/heavy_parcels.py does not read this topic" in each for each in problems)
     assert any(
         "makes it of parcels.dispatched.v1, but it is derived from parcels.delivered.v1" in each for each in problems
     ), problems

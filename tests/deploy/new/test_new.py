@@ -36,22 +36,23 @@ def test_one_of_each_kind_keeps_every_rule(clone: Clone) -> None:
             *("new", "pipeline", f"gates_{kind}", "--records", records),
             *("--reads", "gates.assigned.v1", "--writes", target),
         )
+    clone.headrace(
+        *("new", "pipeline", "gates_in_sql", "--sql", "--records", "some"),
+        *("--reads", "gates.assigned.v1", "--writes", "gates.assigned.selected.v1"),
+    )
     clone.headrace("new", "dimension", "stands")
     clone.headrace("contracts", "generate")
     topic = clone.root / "contracts" / "topics" / "gates.assigned.v1.yaml"
-    topic.write_text(
-        topic.read_text().replace(
-            "[gates_known, gates_all, gates_twice]", "[gates_known, gates_all, gates_twice, alerting]"
-        )
-    )
+    readers = "gates_known, gates_all, gates_twice, gates_in_sql"
+    topic.write_text(topic.read_text().replace(f"[{readers}]", f"[{readers}, alerting]"))
     clone.headrace("new", "rule", "many_gates", "--topic", "gates.assigned.v1")
     clone.headrace("contracts", "docs")
     assert (
         clone.headrace("contracts", "check")
-        == f"{len(CATALOG.topics) + 4} topics and {len(CATALOG.dimensions) + 1} dimensions keep every rule\n"
+        == f"{len(CATALOG.topics) + 5} topics and {len(CATALOG.dimensions) + 1} dimensions keep every rule\n"
     )
     assert "1 about gates.assigned.v1" in clone.headrace("rules", "check", "services/alerting/rules.yaml")
-    assert {"gates_known", "gates_all", "gates_twice"} <= set(clone.headrace("pipelines").split())
+    assert {*readers.split(", ")} <= set(clone.headrace("pipelines").split())
     linted = clone.run("-m", "ruff", "check", "services/gates", "spark/pipelines")
     assert linted.returncode == 0, linted.stdout
     formatted = clone.run("-m", "ruff", "format", "--check", "services/gates", "spark/pipelines")

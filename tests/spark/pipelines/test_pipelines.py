@@ -197,6 +197,12 @@ def test_what_a_pipeline_makes_is_what_its_contract_says(spark: SparkSession, ca
     check(spark, load(name), catalog)
 
 
+def test_the_speed_is_that_of_the_time_in_the_air(spark: SparkSession) -> None:
+    arrivals = spark.createDataFrame([(500, 60), (500, None)], "distance_miles int, air_time_minutes int")
+    found = load("arrivals_enriched")(arrivals).collect()
+    assert [row.ground_speed_miles_per_hour for row in found] == [500.0, None]
+
+
 @pytest.mark.parametrize("mode", [*MODES, "plain"])
 @pytest.mark.parametrize("name", ORACLES)
 def test_every_record_comes_out_as_the_oracle_says_or_as_a_dead_letter(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -107,6 +108,6 @@ def test_the_same_in_real_time_mode(
 def test_a_pipeline_that_is_not_there_or_fails_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(PipelineUnfit, match=f"there is no pipeline mine; there are: {', '.join(pipeline_files())}"):
         pipelines.load("mine")
-    monkeypatch.setattr("spark.pipelines.pipeline_files", lambda: {"mine": "spark/pipelines/mine.py"})
+    monkeypatch.setattr("spark.pipelines.pipeline_files", lambda: {"mine": Path("spark/pipelines/mine.py")})
     with pytest.raises(PipelineUnfit, match=r"spark/pipelines/mine\.py: ModuleNotFoundError"):
         pipelines.load("mine")

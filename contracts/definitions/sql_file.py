@@ -1,0 +1,100 @@
+"""`SqlFile`: what a pipeline's SQL file says: a header in a comment, and one SELECT."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from contracts.definitions.contract_file import Problem, as_contract, bytes_of
+from contracts.definitions.topic import FieldName, TopicName
+
+Output = Literal["update", "append"]
+"""When an aggregate is written: each time that it has changed, or once, when nothing can change it any more."""
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_HEADER = re.compile(r"(?:\s|--[^\n]*\n)*/\*(?!\+)(.*?)\*/", re.DOTALL)
+_NOT_CODE = re.compile(
+    r"""--[^\n]* | /\*.*?\*/ | \br'[^']*' | \br"[^"]*" | '(?:\\.|[^'\\])*' | "(?:\\.|[^"\\])*" | `[^`]*`""",
+    re.DOTALL | re.VERBOSE | re.IGNORECASE,
+)
+"""Comments, texts and quoted names."""
+_EMPTY = "/* reads: {events: TOPIC}, writes: TOPIC */"
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class SqlLookup(_Section):
+    """As `spark.lookups.lookup.Lookup`."""
+
+    name: str
+    dimension: FieldName
+    by: FieldName | tuple[FieldName, ...]
+    fields: Mapping[FieldName, FieldName] = Field(min_length=1)
+
+
+class SqlHeader(_Section):
+    """What `@pipeline` says of a function. `reads` has the topic by the name of the table that the SELECT is of."""
+
+    reads: Mapping[FieldName, TopicName] = Field(min_length=1, max_length=1)
+    writes: TopicName
+    lookups: tuple[SqlLookup, ...] = ()
+    output: Output = "update"
+
+
+@dataclass(frozen=True, slots=True)
+class SqlFile:
+    """A header, the line that it begins on, and the whole text: its comments are SQL's, so lines are those of the file."""
+
+    file: str
+    header: SqlHeader
+    line: int
+    text: str
+
+
+def read_sql_file(path: Path) -> tuple[SqlFile | None, list[Problem]]:
+    """The file, or None and what is wrong with it. The statement's own names and functions are looked at by Spark, when it has them."""
+    file = f"{path.parent.parent.name}/{path.parent.name}/{path.name}"
+    if path.with_suffix(".py").is_file():
+        return None, [Problem(file, 1, f"there is {path.stem}.py, too", "give one of them another name")]
+    if not _NAME.fullmatch(path.stem):
+        cure = "name it in lower case, digits and _, as the pipeline is to be called"
+        return None, [Problem(file, 1, f"{path.stem} is no pipeline's name", cure)]
+    try:
+        text = bytes_of(path).decode()
+    except UnicodeDecodeError as error:
+        return None, [Problem(file, 1, f"not UTF-8 at byte {error.start}", "save it as UTF-8")]
+    found = _HEADER.match(text)
+    if found is None:
+        cure = f"begin with a comment in YAML: {_EMPTY}"
+        return None, [Problem(file, 1, "the file has no header that says what it reads and writes", cure)]
+    # Empty lines in place of what stands before: so the lines of problems are the file's.
+    line = _line(text, found.start(1))
+    header, problems = as_contract(b"\n" * (line - 1) + found[1].encode(), SqlHeader, file)
+    problems += _statement_faults(file, text, found.end())
+    return (SqlFile(file, header, line, text) if header and not problems else None), problems
+
+
+def _statement_faults(file: str, text: str, begin: int) -> list[Problem]:
+    code = _NOT_CODE.sub(lambda quoted: re.sub(r"[^\n]", " ", quoted[0]), text[begin:])
+    statement, _, rest = code.partition(";")
+    first = re.match(r"\s*([a-z]*)", statement, re.IGNORECASE)
+    assert first is not None
+    at = _line(text, begin + first.start(1))
+    if first[1].upper() not in ("SELECT", "WITH"):
+        said = f"{first[1].upper()} is" if first[1] else "what stands below the header is"
+        return [Problem(file, at, f"{said} no SELECT", "write one SELECT; it may begin with WITH")]
+    if second := re.search(r"[^\s;]", rest):
+        at = _line(text, begin + len(statement) + 1 + second.start())
+        return [Problem(file, at, "a second statement", "write one SELECT for each file")]
+    return []
+
+
+def _line(text: str, position: int) -> int:
+    return text.count("\n", 0, position) + 1
