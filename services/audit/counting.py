@@ -8,8 +8,9 @@ from datetime import datetime
 
 import numpy as np
 
+from services.audit.aggregates.aggregation import Aggregation
+from services.audit.aggregates.letters import FOREVER, Known, Letters
 from services.audit.cut import DAY_MS, Cut
-from services.audit.hops.aggregates import FOREVER, Aggregation, Known, Letters
 from services.audit.hops.dead_letters import DeadLetter
 from services.audit.intake import Intake
 from services.audit.plan import Plan, Source
