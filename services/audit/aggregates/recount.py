@@ -17,8 +17,6 @@ from services.audit.records.groups import NEVER
 from services.audit.values.finding import Finding
 from services.audit.values.place import partition_of
 
-_WITHIN = 999_999
-"""A letter tells whole seconds: in microseconds, what it may leave out."""
 _LATEST = 253_402_300_800_000_000
 """The end of the year 9999, in microseconds since 1970."""
 
@@ -44,7 +42,7 @@ class Recount:
         of = self._raw.members.of[counted]
         # All windows that one lies in end by its time and their length.
         longest = of + int((groups.ends[newest] - groups.begins[newest]).min(initial=FOREVER - _LATEST))
-        told = np.minimum(np.where(partly, self._raw.over_for(self._late), NEVER)[counted], longest - _WITHIN) + _WITHIN
+        told = np.minimum(np.where(partly, self._raw.over_for(self._late), NEVER)[counted], longest)
         upto = np.maximum(of, told)
         least = inside(self._raw.members.by[counted], of, *of_groups, upto)
         later = self._raw.later.belong & self._raw.later_good

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from contracts.definitions.pipelines import pipeline_files
+from contracts.records.missed_windows import MissedWindows, missed_windows_headers
 from services.audit.aggregates.letters import FOREVER
 from services.audit.counting import _over
 from services.audit.declared.aggregates import load_aggregates
@@ -16,8 +17,10 @@ from tests.sample.pipelines import load
 
 
 def test_a_late_record_tells_which_windows_are_over() -> None:
-    told = "its windows that end from 1970-01-01T00:00:05Z to 1970-01-01T00:01:00Z are over: the watermark was later"
-    assert (_over(told), _over("late"), _over(told.replace("01:00", "99:00"))) == (60_000_000, FOREVER, FOREVER)
+    said = [f"1970-01-01T00:{minute}:00.000001Z" for minute in ("00", "01", "02")]
+    missed = MissedWindows.of(missed_windows_headers(*said))
+    assert missed is not None
+    assert (_over(missed), _over(None)) == (60_000_001, FOREVER)
 
 
 def test_the_file_tells_of_every_aggregate_what_its_pipeline_does() -> None:
