@@ -23,6 +23,7 @@ from contracts.records.dead_letter_headers import (
 )
 from contracts.records.headers import header_of, headers_of
 from contracts.records.limits import record_size
+from contracts.records.missed_windows import MissedWindows
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -129,6 +130,11 @@ class DeadLetter:
         if self.stump_bytes is not None:
             return _last(_added(self.headers), STUMP_SHA256)
         return None if self.value is None else hashlib.sha256(self.value).hexdigest()
+
+    @property
+    def missed(self) -> MissedWindows | None:
+        """The windows of an aggregate that the record came too late for; None if this is no late record."""
+        return MissedWindows.of(_added(self.headers))
 
     def original_headers(self) -> list[tuple[str, bytes | None]]:
         """The headers that its record had."""

@@ -70,7 +70,10 @@ class Trace:
                 found += self._rows(derived, coordinate)
                 letters.append(derived)
         for each in letters:
-            found += self._letters(each, coordinate, since)
+            found += self._letters("dead letter", each.dead_letter_topic, coordinate, since)
+        for each in self._catalog.topics.values():
+            if each.late_topic is not None and each.made_of == topic.name:
+                found += self._letters("late record", each.late_topic, coordinate, since)
         return [*found, *self._alerts(coordinate, since)]
 
     def coordinates_of(self, key: str) -> list[Coordinate]:
@@ -106,14 +109,14 @@ class Trace:
             if _is_of(coordinate, _event_id(headers_of(message))):
                 yield self._step("derived record", message)
 
-    def _letters(self, topic: TopicContract, coordinate: Coordinate, since: Start) -> Iterator[Step]:
-        self._say(f"reading {topic.dead_letter_topic}")
-        for message in self._of(topic.dead_letter_topic, since):
+    def _letters(self, hop: str, topic: str, coordinate: Coordinate, since: Start) -> Iterator[Step]:
+        self._say(f"reading {topic}")
+        for message in self._of(topic, since):
             headers = headers_of(message)
             if _is_of(coordinate, _event_id(headers)):
                 by, why = (header_of(headers, f"{ERRORS}{name}") for name in ("connector.name", "exception.message"))
                 said = f"by {(by or b'?').decode(errors='replace')}: {(why or b'').decode(errors='replace')}"
-                yield replace(self._step("dead letter", message), what=said)
+                yield replace(self._step(hop, message), what=said)
 
     def _alerts(self, coordinate: Coordinate, since: Start) -> Iterator[Step]:
         name = self._catalog.topic(topics.ALERTS_RAISED.name).name

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 
+from contracts.records.missed_windows import MissedWindows
+from services.audit.aggregates.aggregation import Aggregation
+from services.audit.aggregates.letters import FOREVER, Known, Letters
 from services.audit.cut import DAY_MS, Cut
-from services.audit.hops.aggregates import FOREVER, Aggregation, Known, Letters
 from services.audit.hops.dead_letters import DeadLetter
 from services.audit.intake import Intake
 from services.audit.plan import Plan, Source
 from services.audit.sources.broker import Broker
 from services.audit.values.place import NOWHERE, places
 
-_WINDOWS = re.compile(r"windows that end from \S+ to (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ) are over")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def aggregation(
@@ -53,13 +54,9 @@ def aggregation(
     )
 
 
-def _over(error: str) -> int:
-    """Up to when windows are over, in microseconds since 1970, by the words of a late record, which has whole seconds."""
-    told = _WINDOWS.search(error)
-    try:
-        return FOREVER if told is None else round(datetime.fromisoformat(told[1]).timestamp()) * 1_000_000
-    except ValueError:
-        return FOREVER
+def _over(missed: MissedWindows | None) -> int:
+    """Up to when windows are over, in microseconds since 1970, by what a late record says of those that it missed."""
+    return FOREVER if missed is None else (missed.last - _EPOCH) // timedelta(microseconds=1)
 
 
 def _letters(cut: Cut, topic: str, found: Sequence[tuple[DeadLetter, int]], kept_days: int) -> Letters:
@@ -68,7 +65,7 @@ def _letters(cut: Cut, topic: str, found: Sequence[tuple[DeadLetter, int]], kept
         np.array([each.at for each, _ in found], np.int64),
         np.array([place for _, place in found], np.int64),
         np.array([each.payload for each, _ in found], np.uint64),
-        np.array([_over(each.error) for each, _ in found], np.int64),
+        np.array([_over(each.missed) for each, _ in found], np.int64),
         any(span.low > 0 for span in cut.window(topic).spans.values()),
         cut.at_ms - kept_days * DAY_MS,
     )

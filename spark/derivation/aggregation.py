@@ -145,10 +145,14 @@ class Aggregation:
                 F.lit("its windows that end from "), _text(first), F.lit(" to "), _text(window["end"]),
                 F.lit(" are over: the watermark was "), _text(watermark),
             )  # fmt: skip
+            missed = F.struct(
+                _exact(first).alias("first"), _exact(window["end"]).alias("last"), _exact(watermark).alias("watermark")
+            )
             told = windowed.withColumns(
                 {
                     "__error": F.when(is_late, late).otherwise(F.col("__error")),
                     REASON: F.when(is_late, LATE).otherwise(F.col(REASON)),
+                    "__missed": F.when(is_late, missed),
                 }
             ).where(F.col(REASON).isNotNull())
             return outgoing(told, F.lit(None).cast("binary"), F.lit(""))
@@ -255,3 +259,7 @@ def _window(node: Any) -> Any:
 
 def _text(instant: Column) -> Column:
     return F.date_format(instant, "yyyy-MM-dd'T'HH:mm:ss'Z'")
+
+
+def _exact(instant: Column) -> Column:
+    return F.date_format(instant, "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'")

@@ -378,8 +378,9 @@ class Way:
                 size = record_size(stump_of.key.encode(), told, [("ce_id", stump_of.ce_id)])
                 headers = [*headers, *stump_headers(size, hashlib.sha256(told).hexdigest())]
                 key, body = None, None
+            of = self.catalog.topic(on or topic)
             producer.produce(
-                self.catalog.topic(on or topic).dead_letter_topic,
+                of.late_topic or of.dead_letter_topic,
                 key=key,
                 value=body,
                 headers=headers,

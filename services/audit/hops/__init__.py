@@ -1,1 +1,1 @@
-"""What is compared, one file for each part of the way: derived topics, aggregates, lake tables, alerts, dead letters."""
+"""What is compared, one file for each part of the way: derived topics, lake tables, alerts, dead letters."""

@@ -16,6 +16,7 @@ from contracts.records.coordinates import Coordinate
 from contracts.records.dead_letter_headers import ERRORS
 from contracts.records.headers import header_of, headers_of
 from contracts.records.limits import record_size
+from contracts.records.missed_windows import MissedWindows
 from contracts.servers.brokers import watermarks
 from services.audit.records.records import payload_digests
 from services.audit.sources.consume import consume
@@ -28,14 +29,14 @@ _TIMEOUT_SECONDS = 30.0
 class DeadLetter:
     """`at` is its own place, `coordinate` that of the record which it is of, `by` who put it there, `payload` the digest of
     key and value; of a stump that of the record itself, if it has the size and value that the stump tells;
-    `error` is what it says about why.
+    `missed` are the windows that a late record says it came too late for.
     """
 
     at: int
     coordinate: str
     by: str
     payload: int
-    error: str = ""
+    missed: MissedWindows | None = None
 
 
 def dead_letters(
@@ -57,7 +58,7 @@ def dead_letters(
                     coordinate.decode(errors="replace"),
                     by.decode(errors="replace"),
                     int(np.uint64(payload)),
-                    letter.error or "",
+                    letter.missed,
                 )
             elif strangers:
                 yield DeadLetter(code(partition, message.offset() or 0), "", "", int(np.uint64(payload)))

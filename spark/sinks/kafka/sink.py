@@ -105,6 +105,8 @@ def outgoing(made: DataFrame, value: Column, unmatched: Column, *, parts: bool =
     * `headers`: the original ones of a bad record, null for a good one
     * `stump`: that of `spark.records.dead_letters.kept`; null for a good record
     * `unmatched` string: the lookups that had no row, with commas between; null for a bad record. No sink writes it
+    * where `made` has `__missed`, that as `missed`: which windows a late record missed, a struct of texts, `first`, `last` and `watermark`, as
+      `contracts.records.missed_windows` has them; null for another
     * with `parts`, by `__part` and `__parts`, `part` int, `parts` string: the number of the record among those that come of the raw one, and
       how many these are; null for a bad record
     """
@@ -121,7 +123,13 @@ def outgoing(made: DataFrame, value: Column, unmatched: Column, *, parts: bool =
         F.when(~is_good, bad["headers"]).alias("headers"),
         F.when(is_good, unmatched).alias("unmatched"),
         F.when(~is_good, bad["stump"]).alias("stump"),
-        *map(F.expr, ["__part AS part", "string(__parts) AS parts"] if parts else []),
+        *map(
+            F.expr,
+            [
+                *(["__part AS part", "string(__parts) AS parts"] if parts else []),
+                *(["__missed AS missed"] if "__missed" in made.columns else []),
+            ],
+        ),
     )
 
 

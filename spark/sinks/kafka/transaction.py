@@ -26,6 +26,7 @@ from pyspark.sql import functions as F
 
 from contracts.records.coordinates import PARTS
 from contracts.records.dead_letter_headers import Header, dead_letter_headers, stump_headers
+from contracts.records.missed_windows import missed_windows_headers
 from contracts.servers.brokers import retried, watermarks
 from contracts.servers.producer_config import PRODUCER_CONFIG
 from contracts.servers.ranges import OffsetRange
@@ -102,9 +103,10 @@ def sending(rows: DataFrame, plan: Plan) -> DataFrame:
     """Rows of `spark.sinks.kafka.sink.outgoing` in; the query whose tasks send them, and give a row of `RESULT` each, out.
 
     Spark measures every column again for each row that it hands to Python, arrays of structs at the most cost. So what only a bad
-    row has, reason, error, headers and stump, goes as one JSON text.
+    row has, reason, error, headers, stump and missed windows, goes as one JSON text.
     """
-    bad = F.when(F.col("reason").isNotNull(), F.to_json(F.struct("reason", "error", "headers", "stump")))
+    told = [name for name in ("reason", "error", "headers", "stump", "missed") if name in rows.columns]
+    bad = F.when(F.col("reason").isNotNull(), F.to_json(F.struct(*told)))
     parts = _PART_COLUMNS if plan.route.parts else ()
     columns = rows.withColumn("bad", bad).select("partition", *_COLUMNS, "unmatched", *parts)
     return map_whole(columns, functools.partial(send, plan), RESULT)
@@ -386,8 +388,11 @@ class _Task:
         ]
         query, reason, error = self._route.query, told["reason"], told["error"]
         added = dead_letter_headers(original, self.range.topic, query, "VALUE_CONVERTER", reason, error, coordinate)
-        stump = told.get("stump")
-        return added if stump is None else added + stump_headers(stump["bytes"], stump.get("sha256"))
+        if (stump := told.get("stump")) is not None:
+            added += stump_headers(stump["bytes"], stump.get("sha256"))
+        if (missed := told.get("missed")) is not None:
+            added += missed_windows_headers(missed["first"], missed["last"], missed["watermark"])
+        return added
 
     def _count(self, timestamps_ms: list[int], unmatched: list[str | None]) -> None:
         if timestamps_ms:

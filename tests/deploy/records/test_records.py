@@ -17,6 +17,8 @@ from deploy.records.trace import Step, Trace, lines
 from services.alerting.rules.condition import Condition
 from tests.audit.way import ALERTS, DERIVED, HEAVY, RAW, Way
 
+DELAYS = "parcels.dispatched.delays.v1"
+
 
 @pytest.fixture(scope="module")
 def registry(stack: LocalStack) -> Iterator[Registry]:
@@ -26,7 +28,7 @@ def registry(stack: LocalStack) -> Iterator[Registry]:
 
 @pytest.fixture
 def way(stack: LocalStack, registry: Registry, tmp_path: Path) -> Iterator[Way]:
-    with Way(stack, registry, tmp_path, more=[HEAVY]) as made:
+    with Way(stack, registry, tmp_path, more=[HEAVY, DELAYS]) as made:
         yield made
 
 
@@ -111,6 +113,13 @@ def test_a_dead_letter_is_part_of_the_way(way: Way, trace: Trace) -> None:
     way.set_aside(parcel)
     letter = next(step for step in _steps(trace, way.at(0, 0)) if step.hop == "dead letter")
     assert letter.what == "by dispatches_enriched: planted"
+
+
+def test_a_late_record_is_part_of_the_way(way: Way, trace: Trace) -> None:
+    (parcel,) = way.dispatch(1)
+    way.set_aside(parcel, by="delays_by_origin", on=DELAYS)
+    late = next(step for step in _steps(trace, way.at(0, 0)) if step.hop == "late record")
+    assert late.what == "by delays_by_origin: planted"
 
 
 def test_a_record_that_is_not_there_is_told(way: Way, trace: Trace) -> None:

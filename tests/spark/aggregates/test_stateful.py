@@ -22,6 +22,7 @@ from pyspark.sql import functions as F
 
 from contracts.definitions.catalog import Catalog
 from contracts.records.headers import headers_of
+from contracts.records.missed_windows import MissedWindows
 from contracts.servers.ranges import OffsetRange
 from contracts.servers.registry import Registry
 from contracts.servers.s3 import s3_client
@@ -472,7 +473,12 @@ def test_of_overlapping_windows_an_event_is_late_for_those_that_are_over(query: 
         b"its windows that end from 2013-01-01T10:15:00Z to 2013-01-01T10:30:00Z are over: the watermark was 2013-01-01T13:00:00Z",
         b"its windows that end from 2013-01-01T13:00:00Z to 2013-01-01T13:00:00Z are over: the watermark was 2013-01-01T13:00:00Z",
     ]
-    assert len(query.topics.read(query.topics.dispatched.dead_letter_topic)) == 1
+    missed = [MissedWindows.of([*each.items()]) for each in query.late()]
+    assert missed == [
+        tuple(_TEN + timedelta(minutes=m) for m in minutes) for minutes in ((15, 30, 180), (180, 180, 180))
+    ]
+    (junk,) = query.topics.read(query.topics.dispatched.dead_letter_topic)
+    assert MissedWindows.of(headers_of(junk)) is None
 
 
 def test_headers_say_who_made_it(query: Query) -> None:
