@@ -16,13 +16,13 @@ from tests.faults.fault import MODES
 from tests.faults.kinds.every import FAULTS
 from tests.faults.report import report
 from tests.faults.stage.disk import enter_own_namespace
-from tests.faults.stage.load import MORE_PIPELINES, PIPELINE
+from tests.faults.stage.load import FILTER, MORE_PIPELINES, PIPELINE
 from tests.faults.stage.stage import Stage
 
 _PIPELINES = {
     Mode.EXACTLY_ONCE: (PIPELINE, *MORE_PIPELINES),
-    # Where one holds the slots of its process.
-    Mode.REAL_TIME: (PIPELINE,),
+    # Each in a process of its own.
+    Mode.REAL_TIME: (PIPELINE, FILTER),
 }
 _ODD_RECORDS = 1_000
 """For each of Headrace's own topics, times the strikes."""

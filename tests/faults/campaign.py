@@ -53,12 +53,16 @@ class Outcome:
 
 
 class Campaign:
-    """Runs faults with one seed. What repeats is doubled where the stage's `live` runs in exactly-once mode, and noted elsewhere."""
+    """Runs faults with one seed. What repeats is doubled where the stage's `live` runs in exactly-once mode, and noted elsewhere.
 
-    def __init__(self, stage: Stage, seed: int, say: Callable[[str], None]) -> None:
+    `audits_each`: an audit follows each fault. Without, the one at the end, which looks at everything, tells no fault from another.
+    """
+
+    def __init__(self, stage: Stage, seed: int, say: Callable[[str], None], *, audits_each: bool = True) -> None:
         exactly_once = stage.mode is Mode.EXACTLY_ONCE
         self._stage, self._seed, self._say = stage, seed, say
         self._witness = Witness(stage, exactly_once=exactly_once)
+        self._audits_each = audits_each
         self._audited = () if exactly_once else ("--at-least-once",)
         asked = subprocess.run(
             ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
@@ -80,6 +84,10 @@ class Campaign:
             ),
             full=True,
         )
+
+    def judged(self, fault: Fault) -> Outcome:
+        """One more fault, with its audit, after `run` is through."""
+        return self._run(fault, is_audited=True)
 
     def end(self, count: int) -> Outcome:
         """Send `count` odd records to each topic where Headrace alone should write. The audit names them from then on: nothing comes after it."""
@@ -115,7 +123,7 @@ class Campaign:
     def _nothing(self, stage: Stage, chance: random.Random) -> Shown:
         return Shown(stage.acknowledged(), "events acknowledged in all")
 
-    def _run(self, fault: Fault, *, full: bool = False) -> Outcome:
+    def _run(self, fault: Fault, *, full: bool = False, is_audited: bool = False) -> Outcome:
         stage = self._stage
         time.sleep(_WARM_UP_SECONDS)
         stage.forgive()
@@ -137,7 +145,9 @@ class Campaign:
         recovered = time.monotonic()
         if full:
             found += self._witness.look_at_everything()
-        trouble += [*found.lost, *found.doubled, *found.wrong, *self._audit(*(["--full"] if full else []))]
+        trouble += [*found.lost, *found.doubled, *found.wrong]
+        if full or is_audited or self._audits_each:
+            trouble += self._audit(*(["--full"] if full else []))
         outcome = Outcome(
             fault=fault.name,
             sentence=fault.sentence,

@@ -11,30 +11,30 @@ import psutil
 
 from contracts.errors import HeadraceError
 from tests.faults.fault import Shown
-from tests.faults.stage.load import TABLE
-from tests.faults.stage.positions import Positions
-from tests.faults.stage.stage import Stage
+from tests.faults.stage.load import PIPELINE, TABLE
+from tests.faults.stage.positions import SOURCE, TARGET, Positions
+from tests.faults.stage.stage import Stage, family_of, frozen
 
 _TRIES_SECONDS = 120.0
-_LOOK_SECONDS = 0.002
+_BACKLOG_SECONDS = 300.0
+_LOOK_SECONDS, _LOOK_IDLY_SECONDS = 0.002, 0.05
 _COMMIT_SECONDS = 0.2
 """Longer than a broker takes to end a transaction, also on a busy machine."""
 
 VICTIMS = ("all", "driver", "jvm", "workers")
 """What of a Spark deployable is killed: all that it has started, the Python process, the JVM or Spark's Python workers alone."""
 
-_LONG = 1_000
-"""Records of an open transaction: more than one message from Spark to a worker holds."""
+_LONG, _LONGEST = 1_000, 5_000
+"""Records of an open transaction: more than one message from Spark to a worker holds, and what a backlog surely brings."""
 
+Family = Sequence[psutil.Process]
+"""A process and all that it has started, the youngest first."""
 Sign = Callable[[], object]
 """A state that is asked for again and again; the moment may have come when it changes."""
 
 
-def strike(stage: Stage, name: str, sign: Sign, holds: Callable[[], bool], victims: str) -> bool:
-    """Freeze a process each time that `sign` changes; if `holds` then, kill it, else let it go on and wait again.
-
-    `victims`: one of `VICTIMS`. The others go on, as on a host where one process of several was killed. False if the moment did not come.
-    """
+def meet(stage: Stage, name: str, sign: Sign, holds: Callable[[Family], bool], act: Callable[[Family], object]) -> bool:
+    """Freeze a process each time that `sign` changes; if `holds` then, `act`, else let it go on and wait again. False if the moment did not come."""
     # Looking this often takes half the machine: not while it starts.
     stage.wait(f"{name} to be healthy", lambda: stage.healthy(name))
     until = time.monotonic() + _TRIES_SECONDS
@@ -45,12 +45,27 @@ def strike(stage: Stage, name: str, sign: Sign, holds: Callable[[], bool], victi
             continue
         before = now
         with stage.frozen(name, family) as family:
-            if _chosen(family, victims) and holds():
-                return kill_of(family, victims) > 0
+            if holds(family):
+                act(family)
+                return True
     return False
 
 
-def kill_of(family: Sequence[psutil.Process], victims: str) -> int:
+def strike(stage: Stage, name: str, sign: Sign, holds: Callable[[], bool], victims: str) -> bool:
+    """Kill a process when `holds`, as `meet` finds it.
+
+    `victims`: one of `VICTIMS`. The others go on, as on a host where one process of several was killed.
+    """
+    return meet(
+        stage,
+        name,
+        sign,
+        lambda family: bool(_chosen(family, victims)) and holds(),
+        lambda family: kill_of(family, victims),
+    )
+
+
+def kill_of(family: Family, victims: str) -> int:
     """kill -9 of the `victims` in a family as `Stage.family` gives it; how many these were."""
     chosen = _chosen(family, victims)
     for each in chosen:
@@ -60,28 +75,46 @@ def kill_of(family: Sequence[psutil.Process], victims: str) -> int:
 
 
 def in_a_long_batch(
-    stage: Stage, chance: random.Random, act: Callable[[], object], *, sleepers: Sequence[psutil.Process] = ()
+    stage: Stage,
+    chance: random.Random,
+    act: Callable[[Family], object],
+    *,
+    other: psutil.Process | None = None,
 ) -> bool:
-    """`act` somewhere in a batch of tens of thousands; whether a transaction of more than one Arrow message was open then.
+    """`act` on `live`, or on the `other` that runs in its place, somewhere in a batch of tens of thousands; False if no long batch was met.
 
-    The backlog comes while `live` starts anew, or while the `sleepers`, if there are any, are stopped (SIGSTOP).
+    The backlog comes while `live` starts anew, or while the other one is stopped (SIGSTOP). `act` gets the process with all that it has
+    started, stopped with a transaction of more than one Arrow message open; they go on afterwards.
     """
-    if not sleepers:
+
+    def look() -> Family:
+        return stage.family("live") if other is None else family_of(other)
+
+    positions = stage.positions
+    if other is None:
         stage.forgive()
         stage.kill("live")
-    for each in sleepers:
-        each.suspend()
-    stage.burst()
-    for each in sleepers:
-        with suppress(psutil.NoSuchProcess):
-            each.resume()
-    until = time.monotonic() + _TRIES_SECONDS
-    while stage.positions.open_records() < _LONG and time.monotonic() < until:
-        time.sleep(_LOOK_SECONDS)
-    time.sleep(chance.uniform(0, 1))
-    was_open = stage.positions.open_records() >= _LONG
-    act()
-    return was_open
+        stage.burst()
+    else:
+        with frozen(look):
+            stage.burst()
+    backlog, until = positions.broker.ends(SOURCE), time.monotonic() + _BACKLOG_SECONDS
+    wanted, family = chance.randint(_LONG, _LONGEST), look()
+    while time.monotonic() < until:
+        opened = positions.open_records()
+        if opened < wanted:
+            if not opened and positions.reached(backlog, PIPELINE, SOURCE):
+                return False
+            # Looking often takes half the machine: not while it starts.
+            time.sleep(_LOOK_SECONDS if opened else _LOOK_IDLY_SECONDS)
+            continue
+        with frozen(look, family) as family:
+            # A commit that was sent before comes to its end meanwhile.
+            time.sleep(_COMMIT_SECONDS)
+            if positions.open_records() >= _LONG:
+                act(family)
+                return True
+    return False
 
 
 def until_it_works(stage: Stage, name: str) -> None:
@@ -114,16 +147,14 @@ def strike_often(
 
 def in_a_transaction(stage: Stage, victims: str) -> bool:
     """`live`, while a Kafka transaction of it is open."""
+    positions = stage.positions
+    return strike(stage, "live", lambda: positions.open_records() > 0, lambda: stays_open(positions, TARGET), victims)
 
-    def is_open() -> bool:
-        return stage.positions.open_records() > 0
 
-    def stays_open() -> bool:
-        """A commit that was sent before the freeze comes to its end meanwhile."""
-        time.sleep(_COMMIT_SECONDS)
-        return is_open()
-
-    return strike(stage, "live", is_open, stays_open, victims)
+def stays_open(positions: Positions, topic: str) -> bool:
+    """Whether a transaction is open of a process that is frozen: a commit that was sent before comes to its end meanwhile."""
+    time.sleep(_COMMIT_SECONDS)
+    return positions.open_records(topic) > 0
 
 
 def between_its_commits(stage: Stage, victims: str) -> bool:
@@ -166,7 +197,7 @@ def _is_behind(positions: Positions, checkpoint: str) -> bool:
     return False
 
 
-def _chosen(family: Sequence[psutil.Process], victims: str) -> list[psutil.Process]:
+def _chosen(family: Family, victims: str) -> list[psutil.Process]:
     return [each for each in family if victims == "all" or _is(each, victims, family[-1])]
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
-from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
@@ -15,8 +16,10 @@ from confluent_kafka import Consumer, Message, TopicPartition
 
 from contracts.records.dead_letter_headers import ERRORS
 from contracts.records.headers import header_of, headers_of
+from spark.pipelines import load
 from spark.pipelines.departures_enriched import departures_enriched
-from tests.faults.stage.load import PIPELINE, TABLE, flight_of, of_a_ledger
+from tests.faults.groups import Groups, is_before
+from tests.faults.stage.load import AGGREGATES, FLIGHTS, PIPELINE, TABLE, departed_at, flight_of, group_of, of_a_ledger
 from tests.faults.stage.positions import Offsets, added_files
 from tests.faults.stage.stage import Stage
 from tests.system.expected_alerts import RULES
@@ -26,8 +29,6 @@ from tests.system.verify import ALERTS, coordinate, decoded, expected_alerts, la
 RAW, ENRICHED = departures_enriched.source, departures_enriched.target
 _DEAD = f"{RAW}.dlq"
 _LANDED = {TABLE: ENRICHED, "flights_departed": RAW}
-_FLIGHTS_UNTIL = datetime(2013, 2, 1, tzinfo=UTC)
-"""Later than all that the load sends."""
 _SILENCE_SECONDS = 20.0
 
 
@@ -54,12 +55,14 @@ class Witness:
         self._positions = stage.positions
         self._settings = self._positions.settings
         self._registry = self._positions.registry
-        self._oracle = enriched_flights(_FLIGHTS_UNTIL)
+        self._oracle = enriched_flights(rows=FLIGHTS)
         self._schemas: dict[int, Any] = {}
         self._next: dict[tuple[str, str], dict[int, int]] = {}
         self._raw: dict[str, str | None] = {}  # event id by coordinate; None: not of the load
         self._event_ids: set[str] = set()
         self._acknowledged: set[str] = set()  # event ids that were found in the topic
+        self._members: dict[str, list[str]] = {}  # coordinates of raw records by group
+        self._odd_members: Counter[str] = Counter()  # how many others may be in a group
         self._open: set[str] = set()  # coordinates of raw records of which nothing was made yet
         self._made: set[str] = set()
         self._ahead: dict[str, dict[str, Any]] = {}  # enriched events by coordinate, not compared yet
@@ -67,6 +70,7 @@ class Witness:
         self._alerts: set[str] = set()
         self._versions = dict.fromkeys(_LANDED, -1)
         self._files: dict[str, set[str]] = {table: set() for table in _LANDED}  # counted or committed
+        self._groups = [Groups(load(name)) for name in AGGREGATES if name in stage.pipelines]
 
     def look(self, seconds: float) -> Found:
         """Wait until all that follows has come as far as the raw topic is now, and compare. Raises TimeoutError."""
@@ -75,6 +79,8 @@ class Witness:
         raw_ends = positions.broker.ends(RAW)
         written = {table: positions.data_files(table) for table in _LANDED}
         stage.wait("live to catch up", lambda: positions.reached(raw_ends, PIPELINE, RAW), seconds)
+        for each in self._groups:
+            stage.wait(f"{each.pipeline} to catch up", partial(positions.has_counted, each.pipeline, raw_ends), seconds)
         raw = self._read_raw(found)
         enriched = self._read_enriched(found)
         for topic in RULES:
@@ -89,6 +95,8 @@ class Witness:
         self._read_alerts()
         stage.wait("every alert to be told", lambda: self._alerts <= stage.told(), seconds)
         self._compare(found, raw_ends)
+        for each in self._groups:
+            self._compare_groups(found, each, raw_ends)
         for table in _LANDED:
             found.written_again += self._written_in_vain(table, written[table])
         return found
@@ -117,6 +125,14 @@ class Witness:
             at, event_id = coordinate(message), _header(message, "ce_id")
             of_load = event_id is not None and of_a_ledger(event_id)
             self._raw[at] = event_id if of_load else None
+            if of_load and event_id is not None:
+                origin = str(self._oracle[flight_of(event_id)]["origin"])
+                self._members.setdefault(group_of(origin, departed_at(event_id)), []).append(at)
+            elif self._groups:
+                # It may be good, and then it is counted.
+                with suppress(Exception):
+                    event = decoded(message, self._registry, self._schemas)
+                    self._odd_members[group_of(str(event["origin"]), event["departed_at"])] += 1
             self._open.add(at)
             found.events += 1
             if event_id is not None and of_load:
@@ -170,14 +186,28 @@ class Witness:
                 self._acknowledged.add(event_id)
                 if self._raw[at] != event_id:
                     found.lost.append(f"{event_id} was acknowledged at {at}, where {self._raw[at]} is")
-            elif _is_before(at, ends):
+            elif is_before(at, ends):
                 found.lost.append(f"{event_id} was acknowledged at {at}, where nothing is")
         # A record that was made into something before the raw topic was read so far is taken off at the next look.
         self._open -= self._made
-        found.lost += [f"{at} was made into nothing" for at in self._open if _is_before(at, ends)]
+        found.lost += [f"{at} was made into nothing" for at in self._open if is_before(at, ends)]
+
+    def _compare_groups(self, found: Found, groups: Groups, ends: Offsets) -> None:
+        """Each group counts what belongs to it. It may count what came after `ends`, too."""
+        for message in self._new_records(groups.topic, "read_committed"):
+            found.doubled += groups.take(
+                str(_header(message, "ce_id")), decoded(message, self._registry, self._schemas)
+            )
+        for message in self._new_records(groups.late, "read_committed"):
+            found.doubled += groups.take_late(str(_header(message, "ce_id")))
+        # They may have counted these.
+        self._read_raw(found)
+        lost, doubled = groups.compared(self._members, self._odd_members, ends)
+        found.lost += lost
+        found.doubled += doubled
 
     def _check(self, found: Found, what: str, event: Mapping[str, Any], event_id: str) -> None:
-        expected = self._oracle[flight_of(event_id)]
+        expected = self._oracle[flight_of(event_id)] | {"departed_at": departed_at(event_id)}
         if what.startswith("lake"):
             expected = expected | {"flight_date": str(expected["flight_date"])}
         different = {name: (event.get(name), value) for name, value in expected.items() if event.get(name) != value}
@@ -236,8 +266,3 @@ class Witness:
 def _header(message: Message, name: str) -> str | None:
     value = header_of(headers_of(message), name)
     return None if value is None else value.decode(errors="replace")
-
-
-def _is_before(at: str, ends: Offsets) -> bool:
-    _, partition, offset = at.rsplit("/", 2)
-    return int(offset) < ends.get(int(partition), 0)

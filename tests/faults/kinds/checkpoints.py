@@ -28,7 +28,7 @@ def live_checkpoint_commit_deleted(stage: Stage, chance: random.Random) -> Shown
 @fault("live's checkpoint is wiped, and live killed.", only=Mode.EXACTLY_ONCE)
 def live_checkpoint_wiped(stage: Stage, chance: random.Random) -> Shown:
     return _damaged(
-        stage, chance, "live", lambda positions: _wipe(positions, positions.live_checkpoint()), "files deleted"
+        stage, chance, "live", lambda positions: wipe(positions, positions.live_checkpoint()), "files deleted"
     )
 
 
@@ -58,14 +58,14 @@ def live_checkpoint_old(stage: Stage, chance: random.Random) -> Shown:
 
 @fault("live's checkpoint is wiped while live runs, and live goes on with it.", only=Mode.EXACTLY_ONCE)
 def live_checkpoint_wiped_running(stage: Stage, chance: random.Random) -> Shown:
-    wiped = _wipe(stage.positions, stage.positions.live_checkpoint())
+    wiped = wipe(stage.positions, stage.positions.live_checkpoint())
     time.sleep(chance.uniform(3, 6))
     return Shown(wiped, "files deleted")
 
 
 @fault("The lake's checkpoints are wiped, and lake killed.")
 def lake_checkpoints_wiped(stage: Stage, chance: random.Random) -> Shown:
-    return _damaged(stage, chance, "lake", lambda positions: _wipe(positions, _LAKE), "files deleted")
+    return _damaged(stage, chance, "lake", lambda positions: wipe(positions, _LAKE), "files deleted")
 
 
 @fault("The newest files of the lake's checkpoints are cut to half, and lake killed.")
@@ -100,7 +100,8 @@ def _cut(positions: Positions, key: str) -> None:
     positions.write(key, content[: len(content) // 2])
 
 
-def _wipe(positions: Positions, checkpoint: str) -> int:
+def wipe(positions: Positions, checkpoint: str) -> int:
+    """Delete a checkpoint; how many files that were."""
     names = positions.names(f"{checkpoint}/")
     for name in names:
         positions.remove(f"{checkpoint}/{name}")

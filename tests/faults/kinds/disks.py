@@ -12,12 +12,15 @@ from tests.faults.stage.stage import Stage
 
 @fault("The broker's disk is full for 20 s.")
 def broker_disk_full(stage: Stage, chance: random.Random) -> Shown:
-    before = stage.restarts()
+    def found() -> int:
+        return stage.log_of("kafka").count("No space left on device")
+
+    before, told = stage.restarts(), found()
     with filled(stage.directory / "kafka"):
         stage.wait("the broker to fail for want of space", lambda: stage.restarts() > before, 60)
         time.sleep(20)
     stage.forgive()
-    return Shown(stage.log_of("kafka").count("No space left on device"), "times that the broker found no space")
+    return Shown(found() - told, "times that the broker found no space")
 
 
 @fault("Spark's disk is full for 20 s, and live is started on it.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.faults.fault import Fault
-from tests.faults.kinds import alerts, checkpoints, disks, kills, producers, records, servers
+from tests.faults.kinds import alerts, checkpoints, disks, kills, producers, records, servers, state
 
 FAULTS: tuple[Fault, ...] = (
     kills.live_killed,
@@ -29,6 +29,12 @@ FAULTS: tuple[Fault, ...] = (
     checkpoints.live_checkpoint_wiped_running,
     checkpoints.lake_checkpoints_wiped,
     checkpoints.lake_checkpoints_truncated,
+    state.state_killed_between_partitions,
+    state.state_killed_before_its_commit,
+    state.state_workers_killed,
+    state.state_input_ends_early,
+    state.state_commit_deleted,
+    state.state_lost,
     servers.broker_killed,
     servers.broker_paused,
     servers.registry_down,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Callable
 
 import psutil
 
 from contracts.definitions.catalog import load_catalog
+from deploy.local.processes.process import Process
 from deploy.local.servers.ports import HOST
 from spark.derivation.derivation import route
 from spark.runtime.mode import Mode
@@ -15,6 +17,7 @@ from spark.sinks.kafka.transaction import close, transactional_producer
 from tests.faults.fault import Shown, fault
 from tests.faults.moments import (
     VICTIMS,
+    Family,
     after_it_commits_an_interval,
     after_the_lake_commits,
     before_the_lake_commits,
@@ -25,9 +28,10 @@ from tests.faults.moments import (
     strike_often,
     until_it_works,
 )
-from tests.faults.stage.positions import LIVE
+from tests.faults.stage.load import PIPELINE
+from tests.faults.stage.positions import LIVE, SOURCE
 from tests.faults.stage.proxy import Proxy
-from tests.faults.stage.stage import Stage, family_of, is_dead, text_of
+from tests.faults.stage.stage import Stage, is_dead, text_of
 
 _TIMES_ALL_DIE = 5
 _BUSY_PROCESSES = 6
@@ -92,10 +96,9 @@ def live_workers_killed(stage: Stage, chance: random.Random) -> Shown:
     only=Mode.EXACTLY_ONCE,
 )
 def live_killed_in_a_long_batch(stage: Stage, chance: random.Random) -> Shown:
-    victims = chance.sample(VICTIMS, k=len(VICTIMS))
     met = 0
-    for of in victims:
-        met += in_a_long_batch(stage, chance, lambda: kill_of(stage.family("live"), of))  # noqa: B023  called at once
+    for of in chance.sample(VICTIMS, k=len(VICTIMS)):
+        met += _ends_in_a_long_batch(stage, chance, lambda family: kill_of(family, of))  # noqa: B023  called at once
     return Shown(met, "kills with a long transaction open")
 
 
@@ -104,12 +107,14 @@ def live_killed_in_a_long_batch(stage: Stage, chance: random.Random) -> Shown:
     only=Mode.EXACTLY_ONCE,
 )
 def live_input_ends_early(stage: Stage, chance: random.Random) -> Shown:
-    def fence() -> None:
-        kafka = stage.stack.settings().kafka.client_config()
-        close(transactional_producer(kafka, _ROUTE, chance.choice(list(stage.positions.taken()))))
+    def fence(family: Family) -> None:
+        kafka, opened = stage.stack.settings().kafka.client_config(), stage.positions.open_in()
+        close(
+            transactional_producer(kafka, _ROUTE, chance.choice([each for each, records in opened.items() if records]))
+        )
 
-    met = sum(in_a_long_batch(stage, chance, fence) for _ in range(stage.strikes))
-    return Shown(met, "tasks fenced with a long transaction open")
+    met = sum(_ends_in_a_long_batch(stage, chance, fence) for _ in range(stage.strikes))
+    return Shown(met, "tasks that failed, fenced with a long transaction open")
 
 
 @fault(
@@ -117,25 +122,17 @@ def live_input_ends_early(stage: Stage, chance: random.Random) -> Shown:
     only=Mode.EXACTLY_ONCE,
 )
 def live_tasks_retried(stage: Stage, chance: random.Random) -> Shown:
-    before = stage.process("live")
+    before, tried_again = stage.process("live"), 0
     with stage.frozen("live"):
         other = stage.second("live", HEADRACE_SPARK__MASTER="local[2,16]")
-        stage.wait("the second live to take over", lambda: stage.has_started(other, "live"))
-        met = tries = 0
-        # Whether a long batch is met is chance.
-        while met < stage.strikes and tries < 4 + stage.strikes:
-            tries += 1
-            met += in_a_long_batch(
-                stage,
-                chance,
-                lambda: kill_of(family_of(psutil.Process(other.pid)), "workers"),
-                sleepers=family_of(psutil.Process(other.pid)),
-            )
-        failed = text_of(other.log).count("Lost task")
-        has_gone_on = other.exit_code() is None
+        try:
+            stage.wait("the second live to take over", lambda: stage.has_started(other, "live"))
+            for _ in range(stage.strikes):
+                tried_again += _tasks_tried_again(stage, chance, other)
+        finally:
+            other.stop(grace_seconds=60)
     stage.wait("the first live to end", lambda: is_dead(before))
-    other.stop(grace_seconds=60)
-    return Shown(met * failed * has_gone_on, "tasks lost and tried again in one batch")
+    return Shown(tried_again, "tasks lost and tried again in the batch that was open")
 
 
 @fault("Other work takes all cores while live and lake are killed at moments of chance, in long batches too.")
@@ -191,12 +188,44 @@ def lake_frozen(stage: Stage, chance: random.Random) -> Shown:
 
 @fault("Every process is killed at once (kill -9), five times in a row.", seconds=400)
 def everything_killed(stage: Stage, chance: random.Random) -> Shown:
-    names = ("kafka", "registry", "s3", "live", "lake", "alerting", "dimensions")
+    names = ("kafka", "registry", "s3", *stage.lives, "lake", "alerting", "dimensions")
     killed = 0
     for _ in range(_TIMES_ALL_DIE):
         killed += len(stage.kill(*names))
         time.sleep(chance.uniform(5, 15))
     return Shown(killed, "processes killed")
+
+
+def _ends_in_a_long_batch(stage: Stage, chance: random.Random, act: Callable[[Family], object]) -> bool:
+    """Whether `act` met a long batch, of which the process that ran it has ended."""
+    struck: list[psutil.Process] = []
+
+    def strike(family: Family) -> None:
+        struck.append(family[-1])
+        act(family)
+
+    if not in_a_long_batch(stage, chance, strike):
+        return False
+    stage.wait_for_another("live", struck[0])
+    return True
+
+
+def _tasks_tried_again(stage: Stage, chance: random.Random, other: Process) -> int:
+    """How many tasks `other` has lost with its workers; it has gone on with their batch. Raises TimeoutError if it has not."""
+
+    def lost() -> int:
+        return text_of(other.log).count("Lost task")
+
+    before = lost()
+    if not in_a_long_batch(stage, chance, lambda family: kill_of(family, "workers"), other=psutil.Process(other.pid)):
+        return 0
+    # In the log as soon as Spark reads from the worker that is gone, and no sooner.
+    stage.wait("Spark to miss the workers", lambda: lost() > before, 60)
+    ends = stage.positions.broker.ends(SOURCE)
+    stage.wait("the tasks to be tried again", lambda: stage.positions.reached(ends, PIPELINE, SOURCE), 120)
+    if other.exit_code() is not None:
+        raise AssertionError("the second live has ended")
+    return lost() - before
 
 
 def _frozen(stage: Stage, chance: random.Random, name: str) -> Shown:

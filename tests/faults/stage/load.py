@@ -1,7 +1,8 @@
 """The load: real departures at a steady rate, with an external ledger. A process of its own, so that it can be killed.
 
-`python -m tests.faults.stage.load LEDGER --rate 200`: for the stack that the environment's `HEADRACE_` variables name, until
-SIGTERM. An event's id is its flight's with the ledger's name and a number, so each event is sent once by intent.
+`python -m tests.faults.stage.load LEDGER --rate 200 --since 1790000000`: for the stack that the environment's `HEADRACE_` variables
+name, until SIGTERM. An event's id is its flight's with the ledger's name, a number and the time of departure, so each event is sent once by
+intent. The time is none of the data set's: it runs fast, so that windows of time begin and end during a campaign, and some events are late.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
@@ -32,7 +34,11 @@ from tests.faults.stage.ledger import LedgerWriter
 RAW, ENRICHED = topics.FLIGHTS_DEPARTED.name, topics.FLIGHTS_DEPARTED_ENRICHED.name
 TABLE = "flights_departed_enriched"
 PIPELINE = "departures_enriched"
-MORE_PIPELINES = ("long_haul_departures", "airports_served")
+AGGREGATE = "delays_by_origin"
+AGGREGATES = (AGGREGATE, "final_delays_by_origin")
+"""Those that count the raw records; the second writes a group when its window is over."""
+FILTER = "long_haul_departures"
+MORE_PIPELINES = (FILTER, "airports_served", *AGGREGATES)
 """Those that run beside it, where one process may run several."""
 ODD_SHARES = {RAW: 0.5, "flights.cancelled.v1": 0.2, "weather.observed.v1": 0.2, "flights.arrived.v1": 0.1}
 """How many of the odd records go to each topic where producers send."""
@@ -42,13 +48,32 @@ CLAIMED = (RAW, ENRICHED, "weather.observed.v1")
 FLIGHTS = 20_000
 """How many rows of the data set are sent, again and again: some three weeks."""
 
+SPEED = 60
+_AHEAD = timedelta(days=10)
+"""So long before the present the time of the events begins, and runs `SPEED` times as fast until it has reached it."""
+_LATE_ONES, _LATE_BY = 50, timedelta(hours=4)
+"""One of so many events is late by this: more than aggregates wait."""
+_WINDOW_SECONDS = 900
 _STEP_SECONDS = 0.02
-_EVENT_ID = re.compile(r"[^#]+#load\d+-\d+")
+_EVENT_ID = re.compile(r"[^#]+#load\d+-\d+@(\d+)")
 
 
 def flight_of(event_id: str) -> str:
     """The flight that an event is about."""
     return event_id.split("#", 1)[0]
+
+
+def departed_at(event_id: str) -> datetime:
+    """When the flight of an event of a ledger departed."""
+    found = _EVENT_ID.fullmatch(event_id)
+    assert found is not None, event_id
+    return datetime.fromtimestamp(int(found[1]), UTC)
+
+
+def group_of(origin: str, departed: datetime) -> str:
+    """The key of the group to which a departure belongs."""
+    seconds = int(departed.timestamp()) // _WINDOW_SECONDS * _WINDOW_SECONDS
+    return f"{origin}/{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def of_a_ledger(event_id: str) -> bool:
@@ -64,8 +89,8 @@ def events() -> Iterator[FlightDeparted]:
             yield event
 
 
-def send(settings: Settings, ledger: Path, rate: float, stopping: threading.Event) -> None:
-    """Publish at `rate` events per second until `stopping`. What a full queue has held up is sent as soon as it goes on."""
+def send(settings: Settings, ledger: Path, rate: float, since: datetime, stopping: threading.Event) -> None:
+    """Publish at `rate` events per second until `stopping`; the time of events began to run at `since`. What a full queue has held up is sent as soon as it goes on."""
     written, name = LedgerWriter(ledger), ledger.stem
     sending = itertools.cycle(list(events()))
 
@@ -83,7 +108,12 @@ def send(settings: Settings, ledger: Path, rate: float, stopping: threading.Even
         while not stopping.wait(_STEP_SECONDS):
             while sent < (time.monotonic() - began) * rate and not stopping.is_set():
                 event = next(sending)
-                event_id = f"{event.flight_id}#{name}-{sent}"
+                now = datetime.now(UTC)
+                departed = min(since - _AHEAD + SPEED * (now - since), now)
+                if sent % _LATE_ONES == _LATE_ONES - 1:
+                    departed -= _LATE_BY
+                event = event.model_copy(update={"departed_at": departed.replace(microsecond=0)})
+                event_id = f"{event.flight_id}#{name}-{sent}@{int(departed.timestamp())}"
                 written.attempted(event_id)
                 publisher.publish(
                     topics.FLIGHTS_DEPARTED, event, event_id=event_id, on_delivery=partial(delivered, event_id)
@@ -95,11 +125,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults.stage.load", description=__doc__)
     parser.add_argument("ledger", type=Path)
     parser.add_argument("--rate", type=float, required=True)
+    parser.add_argument(
+        "--since", type=float, required=True, help="seconds since 1970 at which the time of events began to run"
+    )
     arguments = parser.parse_args()
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
-    send(read_settings(Settings), arguments.ledger, arguments.rate, stopping)
+    since = datetime.fromtimestamp(arguments.since, UTC)
+    send(read_settings(Settings), arguments.ledger, arguments.rate, since, stopping)
     return 0
 
 

@@ -16,6 +16,7 @@ from deploy.local.servers.stack import LocalStack
 from services.audit.errors import CouldNotAudit
 from services.audit.sources.broker import Broker
 from services.audit.sources.lake_table import LakeTable
+from services.audit.sources.state_position import state_position
 from spark.pipelines import load
 from spark.queries.live import checkpoint_folder
 from spark.sinks.kafka.transaction import committed_offsets
@@ -40,7 +41,8 @@ class Positions:
         self._group = Consumer({**kafka, "group.id": PIPELINE})
         self._committed = Consumer({**kafka, "group.id": "witness", "isolation.level": "read_committed"})
         self._all = Consumer({**kafka, "group.id": "witness", "isolation.level": "read_uncommitted"})
-        self._partitions = sorted(self._all.list_topics(TARGET, timeout=30).topics[TARGET].partitions)
+        self._partitions: dict[str, list[int]] = {}
+        self._state_groups: dict[str, Consumer] = {}
         self.registry = Registry(self.settings.registry)
         self._s3 = s3_client(self.settings.s3)
         self._bucket = self.settings.s3.bucket
@@ -48,13 +50,13 @@ class Positions:
 
     def close(self) -> None:
         """Close the clients."""
-        for client in (self._group, self._committed, self._all):
+        for client in (self._group, self._committed, self._all, *self._state_groups.values()):
             client.close()
         self.registry.close()
 
     def taken(self) -> Offsets:
         """The offsets that the pipeline's group has committed."""
-        return {p: at or 0 for p, at in committed_offsets(self._group, SOURCE, self._partitions).items()}
+        return {p: at or 0 for p, at in committed_offsets(self._group, SOURCE, self._partitions_of(SOURCE)).items()}
 
     def answers(self) -> bool:
         """Whether the broker does."""
@@ -62,14 +64,18 @@ class Positions:
             return bool(self.broker.ends(SOURCE))
         return False
 
-    def open_records(self) -> int:
-        """Offsets of the enriched topic that belong to open transactions."""
-        places = [TopicPartition(TARGET, partition) for partition in self._partitions]
+    def open_in(self, topic: str = TARGET) -> Offsets:
+        """How many offsets of each partition of a target belong to open transactions."""
+        places = [TopicPartition(topic, partition) for partition in self._partitions_of(topic)]
         ends = [self._all.get_watermark_offsets(each, timeout=10)[1] for each in places]
         # A reader of committed records is told the end of what is stable; asked last, so that none is taken for open that
         # was committed in between.
         stable = [self._committed.get_watermark_offsets(each, timeout=10)[1] for each in places]
-        return sum(max(0, end - upto) for end, upto in zip(ends, stable, strict=True))
+        return {each.partition: max(0, end - upto) for each, end, upto in zip(places, ends, stable, strict=True)}
+
+    def open_records(self, topic: str = TARGET) -> int:
+        """How many offsets of a target belong to open transactions."""
+        return sum(self.open_in(topic).values())
 
     def newest(self, prefix: str) -> int:
         """The greatest number that names an object under `prefix`; -1 if none does."""
@@ -126,6 +132,34 @@ class Positions:
         except (CouldNotAudit, KafkaException):
             return False
         return all(found.get(partition, 0) >= offset for partition, offset in offsets.items())
+
+    def states(self, pipeline: str) -> Offsets:
+        """How many batches each state partition of an aggregate has written."""
+        target = load(pipeline).target
+        if pipeline not in self._state_groups:
+            # One that reads committed offsets only would wait for the transaction that is open.
+            kafka = {**self.settings.kafka.client_config(), "log_level": 0, "isolation.level": "read_uncommitted"}
+            self._state_groups[pipeline] = Consumer({**kafka, "group.id": f"{pipeline}.state"})
+        found = committed_offsets(self._state_groups[pipeline], target, self._partitions_of(target))
+        return {partition: at or 0 for partition, at in found.items()}
+
+    def state_checkpoint(self, pipeline: str) -> str:
+        """The folder of an aggregate's checkpoint."""
+        return self.checkpoint(checkpoint_folder(pipeline, load(pipeline).target))
+
+    def has_counted(self, pipeline: str, offsets: Offsets) -> bool:
+        """Whether an aggregate's groups, and what it sets aside, have come as far."""
+        try:
+            found = state_position(self.broker, self.settings.s3, pipeline, SOURCE, load(pipeline).target)
+        except CouldNotAudit:
+            return False
+        counted = found is not None and all(found.get(partition, 0) >= offset for partition, offset in offsets.items())
+        return counted and self.reached(offsets, pipeline, SOURCE)
+
+    def _partitions_of(self, topic: str) -> list[int]:
+        if topic not in self._partitions:
+            self._partitions[topic] = sorted(self._all.list_topics(topic, timeout=30).topics[topic].partitions)
+        return self._partitions[topic]
 
     def _folder(self, table: str) -> Path:
         # In the S3 server's own folder: asking the server takes longer than what is to be caught.

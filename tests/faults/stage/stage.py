@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -78,7 +78,16 @@ class Stage:
     ) -> None:
         self.directory, self.strikes, self.say, self.mode = directory.resolve(), strikes, say, mode
         self.pipelines = pipelines
-        self._deployables = (deployables().live(pipelines), *deployables().of("reader"))
+        # In real-time mode one holds the slots of its process: each other one has a process of its own.
+        alone = mode == Mode.REAL_TIME
+        live = deployables().live(pipelines[:1] if alone else pipelines)
+        others = [
+            deployables().live([each]).model_copy(update={"name": f"live-{each}"})
+            for each in (pipelines[1:] if alone else ())
+        ]
+        self._deployables = (live, *others, *deployables().of("reader"))
+        self.lives = tuple(each.name for each in (live, *others))
+        """The processes that run pipelines; the first is `live`."""
         self.stack = LocalStack(directory, say=say)
         self.ledger = Ledger(self.directory / "ledgers")
         self.peaks: dict[str, int] = {}
@@ -87,7 +96,7 @@ class Stage:
         self._lock = threading.RLock()
         self._ended = threading.Event()
         self._exits = ExitStack()
-        self._started = 0
+        self._started, self._since = 0, time.time()
         self._producer: Process | None = None
 
     def __enter__(self) -> Self:
@@ -154,24 +163,12 @@ class Stage:
         self.wait("the killed to be dead", lambda: all(map(is_dead, victims)), 10)
         return [victim.pid for victim in victims]
 
-    @contextmanager
-    def frozen(self, name: str, family: Sequence[psutil.Process] = ()) -> Iterator[list[psutil.Process]]:
+    def frozen(self, name: str, family: Sequence[psutil.Process] = ()) -> AbstractContextManager[list[psutil.Process]]:
         """SIGSTOP to a process and all that it has started; SIGCONT at the end, to those that are left.
 
         `family`: what is known of them already; it is frozen at once, before the others are looked for.
         """
-        frozen: list[psutil.Process] = []
-        try:
-            for look in (lambda: reversed(family), lambda: self.family(name)):
-                for each in look():
-                    frozen.append(each)
-                    with suppress(psutil.NoSuchProcess):
-                        each.send_signal(signal.SIGSTOP)
-            yield self.family(name)
-        finally:
-            for each in frozen:
-                with suppress(psutil.NoSuchProcess):
-                    each.send_signal(signal.SIGCONT)
+        return frozen(lambda: self.family(name), family)
 
     def restarts(self) -> int:
         """How often the supervisor has started something again."""
@@ -182,6 +179,11 @@ class Stage:
         with self._lock:
             for each in self._supervisor.processes.values():
                 each.pause_seconds = 1.0
+
+    def give(self, name: str, **settings: str) -> None:
+        """Settings for a process, which heeds them when it is started next."""
+        with self._lock:
+            self._supervisor.processes[name].process.env.update(settings)
 
     def second(self, name: str, **settings: str) -> Process:
         """One more of a deployable, started, on a free port and not supervised; the caller stops it."""
@@ -194,14 +196,15 @@ class Stage:
 
     def has_started(self, process: Process, name: str) -> bool:
         """Whether such a second one has: every pipeline of `live` says so."""
-        return text_of(process.log).count('"started"') >= (len(self.pipelines) if name == "live" else 1)
+        return text_of(process.log).count('"started"') >= (len(self.pipelines) if self.lives == (name,) else 1)
 
     def load(self, rate: float = RATE) -> Process:
         """One more producer with a ledger of its own, started; the caller stops it."""
         self._started += 1
         name = f"load{self._started}"
         ledger = self.ledger.folder / f"{name}.ledger"
-        argv = [sys.executable, "-m", "tests.faults.stage.load", str(ledger), "--rate", str(rate)]
+        argv = [sys.executable, "-m", "tests.faults.stage.load", str(ledger)]
+        argv += ["--rate", str(rate), "--since", str(self._since)]
         process = Process(name, argv, directory=self.directory, env=self.env | {"PYTHONPATH": str(ROOT)})
         process.start()
         return process
@@ -290,12 +293,17 @@ class Stage:
         for component in (self.stack.kafka, self.stack.registry, self.stack.s3):
             self._supervisor.watch(component.process, start=component.start)
         for deployable in self._deployables:
-            self._supervisor.start(deployable.process(self.directory, self.stack.ports.of(deployable.name), self.env))
+            self._supervisor.start(deployable.process(self.directory, self._port(deployable.name), self.env))
         threading.Thread(target=self._supervise, name="supervisor", daemon=True).start()
         self._producer = self.load()
         self.say("everything is started; waiting until it flows")
         for name in ("live", "lake", "alerting"):
             self.wait(f"{name} to be healthy", partial(self.healthy, name))
+        for name in self.lives[1:]:
+            self.wait(f"{name} to start", lambda name=name: '"started"' in self.log_of(name))  # type: ignore[misc]
+
+    def _port(self, name: str) -> int:
+        return 0 if name in self.lives[1:] else self.stack.ports.of(name)
 
     def _write_files(self) -> None:
         """Rules without cooldowns, so that every alert is told; the one receiver."""
@@ -334,6 +342,25 @@ class Stage:
     def _log(self, text: str) -> None:
         with (self.directory / "supervisor.log").open("a") as file:
             file.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+
+
+@contextmanager
+def frozen(
+    look: Callable[[], Sequence[psutil.Process]], family: Sequence[psutil.Process] = ()
+) -> Iterator[list[psutil.Process]]:
+    """SIGSTOP to those of `family`, and then to those that `look` finds; SIGCONT at the end, to those that are left."""
+    stopped: list[psutil.Process] = []
+    try:
+        for find in (lambda: [*reversed(family)], look):
+            for each in find():
+                stopped.append(each)
+                with suppress(psutil.NoSuchProcess):
+                    each.send_signal(signal.SIGSTOP)
+        yield [*look()]
+    finally:
+        for each in stopped:
+            with suppress(psutil.NoSuchProcess):
+                each.send_signal(signal.SIGCONT)
 
 
 def family_of(process: psutil.Process) -> list[psutil.Process]:

@@ -1,0 +1,157 @@
+"""An aggregate whose process dies in the middle of a batch, or whose checkpoint is damaged or lost."""
+
+from __future__ import annotations
+
+import random
+import re
+from contextlib import suppress
+
+from contracts.definitions.catalog import load_catalog
+from contracts.errors import HeadraceError
+from spark.derivation.derivation import route
+from spark.pipelines import load
+from spark.runtime.mode import Mode
+from spark.sinks.aggregates.state_transaction import state_route
+from spark.sinks.kafka.transaction import close, transactional_producer
+from tests.faults.fault import Shown, fault
+from tests.faults.kinds.checkpoints import wipe
+from tests.faults.moments import Family, kill_of, meet, stays_open, strike, strike_often
+from tests.faults.stage.load import AGGREGATE
+from tests.faults.stage.stage import Stage
+
+_TARGET = load(AGGREGATE).target
+_STATE = state_route(route(load(AGGREGATE), load_catalog()))
+_CHOICE = re.compile("HEADRACE_LIVE__ON_STATE_LOSS=(rebuild:[0-9a-f]{8})")
+
+
+@fault(
+    "kill -9 of live, its Python driver or its JVM, between the transactions of two state partitions of one batch.",
+    only=Mode.EXACTLY_ONCE,
+)
+def state_killed_between_partitions(stage: Stage, chance: random.Random) -> Shown:
+    return strike_often(
+        stage, chance, "live", _between_partitions, "kills with a batch written by one state partition alone"
+    )
+
+
+@fault(
+    "kill -9 of live, its Python driver or its JVM, between the state partitions' transactions and Spark's commit file.",
+    only=Mode.EXACTLY_ONCE,
+)
+def state_killed_before_its_commit(stage: Stage, chance: random.Random) -> Shown:
+    return strike_often(
+        stage, chance, "live", _before_its_commit, "kills with a batch written that its checkpoint does not know"
+    )
+
+
+@fault(
+    "kill -9 of the Python workers of live, while a state partition has its transaction open.", only=Mode.EXACTLY_ONCE
+)
+def state_workers_killed(stage: Stage, chance: random.Random) -> Shown:
+    return strike_often(
+        stage,
+        chance,
+        "live",
+        _in_a_transaction,
+        "kills of all workers with a state partition's transaction open",
+        victims=("workers",),
+    )
+
+
+@fault(
+    "A state partition is fenced in the middle of its transaction: its task fails, and Spark cancels the others.",
+    only=Mode.EXACTLY_ONCE,
+)
+def state_input_ends_early(stage: Stage, chance: random.Random) -> Shown:
+    def fenced(stage: Stage, victims: str) -> bool:
+        positions = stage.positions
+        return meet(
+            stage,
+            "live",
+            lambda: positions.open_records(_TARGET) > 0,
+            lambda _: stays_open(positions, _TARGET),
+            lambda _: _fence(stage),
+        )
+
+    return strike_often(stage, chance, "live", fenced, "tasks fenced with their transaction open")
+
+
+@fault("The last commit file of an aggregate's checkpoint is deleted, and live killed.", only=Mode.EXACTLY_ONCE)
+def state_commit_deleted(stage: Stage, chance: random.Random) -> Shown:
+    def deleted(stage: Stage, victims: str) -> bool:
+        positions = stage.positions
+        commits = f"{positions.state_checkpoint(AGGREGATE)}/commits/"
+
+        def is_whole(family: Family) -> bool:
+            return {*positions.states(AGGREGATE).values()} == {positions.newest(commits) + 1}
+
+        def delete(family: Family) -> None:
+            positions.remove(f"{commits}{positions.newest(commits)}")
+            kill_of(family, "all")
+
+        return meet(stage, "live", lambda: positions.newest(commits), is_whole, delete)
+
+    return strike_often(stage, chance, "live", deleted, "commit files of batches that were written deleted")
+
+
+@fault(
+    "An aggregate's checkpoint is lost, and live killed. It refuses to start, and is told to compute everything again.",
+    only=Mode.EXACTLY_ONCE,
+    seconds=400,
+)
+def state_lost(stage: Stage, chance: random.Random) -> Shown:
+    def refused() -> list[str]:
+        return _CHOICE.findall(stage.log_of("live"))
+
+    def rebuilt() -> int:
+        return stage.log_of("live").count('"state lost"')
+
+    told, before = len(refused()), rebuilt()
+    with stage.frozen("live") as family:
+        wipe(stage.positions, stage.positions.state_checkpoint(AGGREGATE))
+        for each in family:
+            each.kill()
+    stage.wait("live to refuse to start", lambda: len(refused()) > told)
+    stage.give("live", HEADRACE_LIVE__ON_STATE_LOSS=refused()[-1])
+    stage.forgive()
+    stage.wait("live to begin anew", lambda: rebuilt() > before)
+    stage.wait("live to be healthy", lambda: stage.healthy("live"))
+    return Shown(rebuilt() - before, "checkpoint lost, refused, and built again")
+
+
+def _between_partitions(stage: Stage, victims: str) -> bool:
+    def states() -> list[int]:
+        return [*stage.positions.states(AGGREGATE).values()]
+
+    return strike(stage, "live", states, lambda: len({*states()}) > 1, victims)
+
+
+def _before_its_commit(stage: Stage, victims: str) -> bool:
+    positions = stage.positions
+    commits = f"{positions.state_checkpoint(AGGREGATE)}/commits/"
+
+    def states() -> set[int]:
+        return {*positions.states(AGGREGATE).values()}
+
+    def is_behind() -> bool:
+        with suppress(HeadraceError):
+            return states() == {positions.newest(commits) + 2}
+        return False
+
+    return strike(stage, "live", states, is_behind, victims)
+
+
+def _in_a_transaction(stage: Stage, victims: str) -> bool:
+    positions = stage.positions
+    return strike(
+        stage, "live", lambda: positions.open_records(_TARGET) > 0, lambda: stays_open(positions, _TARGET), victims
+    )
+
+
+def _fence(stage: Stage) -> None:
+    """Another producer of the same name, for the first of the state partitions that have a transaction open."""
+    kafka = stage.stack.settings().kafka.client_config()
+    for partition, records in stage.positions.open_in(_TARGET).items():
+        if records:
+            close(transactional_producer(kafka, _STATE, partition))
+            return
