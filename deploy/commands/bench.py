@@ -177,6 +177,10 @@ def bench_state(
     only: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Only this contender; may be given more than once.")
     ] = None,
+    keys: Annotated[
+        int | None,
+        typer.Option(min=1000, help="Instead: Headrace's memory and batches while its state grows to so many keys."),
+    ] = None,
 ) -> None:
     """Windows of time by Headrace and by Flink SQL, exactly once, their rows compared first; about fifteen minutes.
 
@@ -185,6 +189,11 @@ def bench_state(
 
     Names: headrace, flink, flink-rocksdb.
     """
+    if keys is not None:
+        from tests.bench.state import growth
+
+        growth.report(keys, growth.run(keys, typer.echo), typer.echo)
+        return
     from tests.bench.state.run import report, run
 
     report(run(workloads or [], events, copies, rounds, only or [], typer.echo), copies, typer.echo)

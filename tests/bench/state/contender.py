@@ -49,7 +49,7 @@ class Contender:
         if self.backend:
             return flink_process(self.name, workload, target, self.backend, stage.stack, stage.settings, stage.say)
         command = deployables().live([workload.pipeline]).command
-        env = {**stage.env, "HEADRACE_LIVE__MAX_OFFSETS_PER_TRIGGER": str(_BATCH_EVENTS)}
+        env = {"HEADRACE_LIVE__MAX_OFFSETS_PER_TRIGGER": str(_BATCH_EVENTS), **stage.env}
         return Process(self.name, [sys.executable, "-m", *command], directory=stage.stack.directory, env=env)
 
     def target(self, workload: Workload, turn: int) -> str:
