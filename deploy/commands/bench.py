@@ -164,6 +164,41 @@ def bench_peers(
     report(run(events, rate, seconds, only or [], typer.echo), typer.echo)
 
 
+@bench_app.command("state")
+def bench_state(
+    workloads: Annotated[
+        list[str] | None, typer.Argument(help="windows, final-windows; all by default.", metavar="[WORKLOAD…]")
+    ] = None,
+    events: Annotated[int, typer.Option(min=1000, help="How many records the backlog holds.")] = 1_000_000,
+    copies: Annotated[
+        int, typer.Option(min=1, help="How often each departure is there; a window has some four different ones.")
+    ] = 10,
+    rounds: Annotated[int, typer.Option(min=1, help="Runs of each.")] = 3,
+    only: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this contender; may be given more than once.")
+    ] = None,
+    keys: Annotated[
+        int | None,
+        typer.Option(min=1000, help="Instead: Headrace's memory and batches while its state grows to so many keys."),
+    ] = None,
+) -> None:
+    """Windows of time by Headrace and by Flink SQL, exactly once, their rows compared first; about fifteen minutes.
+
+    Runs of each take turns on one stack, and medians are told. The first
+    run downloads Flink (430 MB) as `bench peers` does.
+
+    Names: headrace, flink, flink-rocksdb.
+    """
+    if keys is not None:
+        from tests.bench.state import growth
+
+        growth.report(keys, growth.run(keys, typer.echo), typer.echo)
+        return
+    from tests.bench.state.run import report, run
+
+    report(run(workloads or [], events, copies, rounds, only or [], typer.echo), copies, typer.echo)
+
+
 @bench_app.command("alerting")
 def bench_alerting(
     events: Annotated[int, typer.Option(min=1000, help="How many enriched records the backlog holds.")] = 2_000_000,
