@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from contracts.definitions.contract_file import Problem, as_contract, bytes_of
+from contracts.definitions.contract_file import Problem, as_contract
 from contracts.definitions.topic import FieldName, TopicName
 
 Output = Literal["update", "append"]
@@ -67,7 +67,7 @@ def read_sql_file(path: Path) -> tuple[SqlFile | None, list[Problem]]:
         cure = "name it in lower case, digits and _, as the pipeline is to be called"
         return None, [Problem(file, 1, f"{path.stem} is no pipeline's name", cure)]
     try:
-        text = bytes_of(path).decode()
+        text = path.read_bytes().decode()
     except UnicodeDecodeError as error:
         return None, [Problem(file, 1, f"not UTF-8 at byte {error.start}", "save it as UTF-8")]
     found = _HEADER.match(text)

@@ -32,7 +32,7 @@ PRIVATE: Mapping[str, Sequence[tuple[str, str, int]]] = {
         ("sql.catalyst.AliasIdentifier", "", 1),
         ("sql.catalyst.FunctionIdentifier", "", 1),
         ("sql.catalyst.analysis.FunctionRegistry", "builtin", 0),
-        ("sql.catalyst.expressions.PlanExpression", "canonicalized", 0),
+        ("sql.catalyst.expressions.SubqueryExpression", "canonicalized", 0),
         ("sql.catalyst.expressions.Or", "", 2),
         ("sql.catalyst.expressions.IsNotNull", "", 1),
         ("sql.catalyst.expressions.Alias", "", 6),

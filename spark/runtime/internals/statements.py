@@ -73,7 +73,7 @@ class _Statement:
         self._jvm, self._tables = jvm, tables
         self._catalyst = jvm.org.apache.spark.sql.catalyst
         self._functions = self._catalyst.analysis.FunctionRegistry.builtin()
-        self._subquery = jvm.java.lang.Class.forName("org.apache.spark.sql.catalyst.expressions.PlanExpression")
+        self._subquery = jvm.java.lang.Class.forName("org.apache.spark.sql.catalyst.expressions.SubqueryExpression")
 
     def over_tables(self, node: Any) -> Any:
         """The same plan with the tables' plans in place of their names."""

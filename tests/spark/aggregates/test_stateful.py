@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from operator import itemgetter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,6 +43,8 @@ from spark.sources.kafka import read_ranges
 from tests.sample.pipelines.delays_by_origin import delays_by_origin
 from tests.sample.pipelines.final_delays_by_origin import final_delays_by_origin
 from tests.spark.aggregates.percentile import percentile
+from tests.spark.derivation.test_sql_pipelines import DELAYS as IN_SQL
+from tests.spark.derivation.test_sql_pipelines import written
 from tests.spark.examples import DISPATCHED, Topics, a_dispatch, body, framed, schema_with
 from tests.spark.live_query import events, wait_for
 
@@ -202,6 +205,18 @@ def test_each_window_holds_what_its_events_say(query: Query) -> None:
     query.take_in()
     assert query.newest() == _oracle([*FIRST, *SECOND, *SECOND])
     assert len(set(query.ids())) == len(query.ids())
+
+
+def test_a_select_counts_what_the_function_counts(
+    spark: SparkSession, settings: SparkSettings, registry: Registry, topics: Topics, tmp_path: Path
+) -> None:
+    pipeline = written(tmp_path, delays_by_origin.name, IN_SQL.replace("output: append", "output: update"))
+    query = Query(spark, settings, registry, topics, pipeline)
+    query.send(*FIRST)
+    query.take_in()
+    query.send(*SECOND, partition=1)
+    query.take_in()
+    assert query.newest() == _oracle([*FIRST, *SECOND])
 
 
 def test_a_bad_record_and_a_late_one_are_set_aside_and_the_others_counted(query: Query) -> None:
