@@ -32,7 +32,7 @@ class MissedWindows(NamedTuple):
 
 
 def missed_windows_headers(first: str, last: str, watermark: str) -> list[Header]:
-    """What a late record has behind the headers of a dead letter. Instants are texts like 2013-01-01T10:15:00.000000Z: ISO 8601, UTC, with
+    """What a late record has behind the headers of a dead letter. Instants are texts like 2026-01-01T10:15:00.000000Z: ISO 8601, UTC, with
     microseconds.
     """
     return list(zip(_NAMES, (first, last, watermark), strict=True))

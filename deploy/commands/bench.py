@@ -171,7 +171,7 @@ def bench_state(
     ] = None,
     events: Annotated[int, typer.Option(min=1000, help="How many records the backlog holds.")] = 1_000_000,
     copies: Annotated[
-        int, typer.Option(min=1, help="How often each departure is there; a window has some four different ones.")
+        int, typer.Option(min=1, help="How often each event is there; a window has some four different ones.")
     ] = 10,
     rounds: Annotated[int, typer.Option(min=1, help="Runs of each.")] = 3,
     only: Annotated[
