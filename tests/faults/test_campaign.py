@@ -13,7 +13,7 @@ from tests.faults.campaign import AFTERWARDS, Campaign, Kept, Outcome
 from tests.faults.fault import Shown, fault
 from tests.faults.kinds.every import FAULTS, SHORT
 from tests.faults.report import report
-from tests.faults.stage.load import AGGREGATE, PIPELINE
+from tests.faults.stage.load import FILTER, PIPELINE
 from tests.faults.stage.positions import TARGET
 from tests.faults.stage.stage import Stage
 from tests.system.verify import records
@@ -68,7 +68,7 @@ def test_the_report_has_a_line_for_each_fault_and_says_what_is_wrong() -> None:
 @pytest.mark.campaign
 @pytest.mark.timeout(1500)
 def test_nothing_is_lost_or_doubled_under_a_few_faults_and_what_is_would_be_found(tmp_path: Path) -> None:
-    with Stage(tmp_path / "stack", strikes=1, say=print, pipelines=(PIPELINE, AGGREGATE)) as stage:
+    with Stage(tmp_path / "stack", strikes=1, say=print, pipelines=(PIPELINE, FILTER)) as stage:
         campaign = Campaign(stage, _SEED, print, audits_each=False)
         outcomes = list(campaign.run(SHORT))
         assert [outcome.fault for outcome in outcomes] == [*[fault.name for fault in SHORT], AFTERWARDS]

@@ -80,10 +80,13 @@ def state_input_ends_early(stage: Stage, chance: random.Random) -> Shown:
 def state_commit_deleted(stage: Stage, chance: random.Random) -> Shown:
     def deleted(stage: Stage, victims: str) -> bool:
         positions = stage.positions
-        commits = f"{positions.state_checkpoint(AGGREGATE)}/commits/"
+        checkpoint = positions.state_checkpoint(AGGREGATE)
+        commits, offsets = f"{checkpoint}/commits/", f"{checkpoint}/offsets/"
 
         def is_whole(family: Family) -> bool:
-            return {*positions.states(AGGREGATE).values()} == {positions.newest(commits) + 1}
+            # Where the next batch is planned, that one would run, and not the last one again.
+            last = positions.newest(commits)
+            return last == positions.newest(offsets) and {*positions.states(AGGREGATE).values()} == {last + 1}
 
         def delete(family: Family) -> None:
             positions.remove(f"{commits}{positions.newest(commits)}")
