@@ -11,6 +11,7 @@ from contracts.events.flights_departed_delays import FlightDepartedDelays
 from contracts.events.flights_departed_enriched import FlightDepartedEnriched
 from contracts.events.flights_departed_finaldelays import FlightDepartedFinalDelays
 from contracts.events.flights_departed_longhaul import LongHaulFlightDeparted
+from contracts.events.flights_departed_rotations import FlightDepartedRotations
 from contracts.events.replay_started import ReplayStarted
 from contracts.events.rules_activated import RulesActivated
 from contracts.events.weather_observed import WeatherObserved
@@ -26,6 +27,7 @@ __all__ = [
     "FlightDepartedDelays",
     "FlightDepartedEnriched",
     "FlightDepartedFinalDelays",
+    "FlightDepartedRotations",
     "LongHaulFlightDeparted",
     "ReplayStarted",
     "RulesActivated",

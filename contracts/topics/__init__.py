@@ -37,6 +37,10 @@ FLIGHTS_DEPARTED_LONGHAUL: Final[Topic[events.LongHaulFlightDeparted]] = Topic(
     "flights.departed.longhaul.v1", events.LongHaulFlightDeparted
 )
 """Departed flights of 2,000 miles or more."""
+FLIGHTS_DEPARTED_ROTATIONS: Final[Topic[events.FlightDepartedRotations]] = Topic(
+    "flights.departed.rotations.v1", events.FlightDepartedRotations
+)
+"""Rotations of each aircraft, departures from New York's airports that follow each other closely, and how their delay went on, each once, when it is over."""
 REPLAY_STARTED: Final[Topic[events.ReplayStarted]] = Topic("replay.started.v1", events.ReplayStarted)
 """The replay clock that the replaying services share; the newest record is in force."""
 RULES_ACTIVATED: Final[Topic[events.RulesActivated]] = Topic("rules.activated.v1", events.RulesActivated)

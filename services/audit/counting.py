@@ -51,6 +51,7 @@ def aggregation(
         ),
         counts=told.counts,
         appends=told.output == "append",
+        has_sessions=told.window.gap is not None,
     )
 
 

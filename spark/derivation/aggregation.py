@@ -54,6 +54,9 @@ _ADDING = {"Sum": _WHOLE, "Average": tuple(each for each in _WHOLE if each != "l
 """Those for which it does not with inputs of these types. The mean of longs is computed from a sum of doubles."""
 
 
+_SESSION = "spark.sessionWindow"
+"""In the metadata of the column that is a session window."""
+
 _OF_A_WINDOW = {
     *("Alias", "CreateNamedStruct", "Literal", "KnownNullable", "PreciseTimestampConversion", "AttributeReference"),
     *("Subtract", "Add", "Multiply", "Remainder", "CaseWhen", "LessThan", "Cast"),
@@ -135,33 +138,47 @@ class Aggregation:
                 # Of a bad record, whose windows are null, each window is a copy.
                 windowed = windowed.where(F.col(REASON).isNull() | (F.col(COPY) == 0))
             window, occurred_at = F.col(_window(node).name()), F.col(self._source.occurred_at)
-            slide = F.expr(f"INTERVAL {self._slide} MICROSECONDS")
             is_over = F.col(REASON).isNull() & (window["end"] <= watermark)
+            if self._slide is None:
+                text = F.concat(F.lit("its own session, which ends at "), _text(window["end"]), F.lit(", is over"))
+                return _set_aside(windowed, is_over, window["end"], window["end"], watermark, text)
+            slide = F.expr(f"INTERVAL {self._slide} MICROSECONDS")
             # Of several that are over, the last one tells of all.
             is_late = is_over & ((window["start"] + slide > occurred_at) | (window["end"] + slide > watermark))
             earlier = F.ceil((F.unix_micros(window["end"]) - F.unix_micros(occurred_at)) / self._slide) - 1
             first = F.timestamp_micros(F.unix_micros(window["end"]) - earlier * self._slide)
-            late = F.concat(
-                F.lit("its windows that end from "), _text(first), F.lit(" to "), _text(window["end"]),
-                F.lit(" are over: the watermark was "), _text(watermark),
-            )  # fmt: skip
-            missed = F.struct(
-                _exact(first).alias("first"), _exact(window["end"]).alias("last"), _exact(watermark).alias("watermark")
+            text = F.concat(
+                F.lit("its windows that end from "),
+                _text(first),
+                F.lit(" to "),
+                _text(window["end"]),
+                F.lit(" are over"),
             )
-            told = windowed.withColumns(
-                {
-                    "__error": F.when(is_late, late).otherwise(F.col("__error")),
-                    REASON: F.when(is_late, LATE).otherwise(F.col(REASON)),
-                    "__missed": F.when(is_late, missed),
-                }
-            ).where(F.col(REASON).isNotNull())
-            return outgoing(told, F.lit(None).cast("binary"), F.lit(""))
+            return _set_aside(windowed, is_late, first, window["end"], watermark, text)
 
         return rows
 
 
-def _check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> tuple[list[str], list[str], int]:
-    """The fields that the function gets; how it groups, in words; microseconds between two windows. Raises PipelineUnfit."""
+def _set_aside(
+    windowed: DataFrame, is_late: Column, first: Column, last: Column, watermark: Column, text: Column
+) -> DataFrame:
+    """Rows of `outgoing`: those that have a reason, and those that are late for the windows that end from `first` to `last`, as the `text`
+    says.
+    """
+    late = F.concat(text, F.lit(": the watermark was "), _text(watermark))
+    missed = F.struct(_exact(first).alias("first"), _exact(last).alias("last"), _exact(watermark).alias("watermark"))
+    told = windowed.withColumns(
+        {
+            "__error": F.when(is_late, late).otherwise(F.col("__error")),
+            REASON: F.when(is_late, LATE).otherwise(F.col(REASON)),
+            "__missed": F.when(is_late, missed),
+        }
+    ).where(F.col(REASON).isNotNull())
+    return outgoing(told, F.lit(None).cast("binary"), F.lit(""))
+
+
+def _check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> tuple[list[str], list[str], int | None]:
+    """The fields that the function gets; how it groups, in words; microseconds between two windows, None of sessions. Raises PipelineUnfit."""
     check_source(pipeline, catalog)
     target = catalog.topic(pipeline.target)
     if pipeline.lookups:
@@ -180,7 +197,8 @@ def _check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> tuple[l
     check_types(pipeline, catalog, (FINAL,))
     below = frame_of(spark, node.child())
     grouping = [str(each.sql()) for step in [node, *steps(below, given)] for each in items(step.expressions())]
-    return given.columns, grouping, _slide(spark, pipeline, occurred_at, given)
+    slide = None if _is_session(_window(node)) else _slide(spark, pipeline, occurred_at, given)
+    return given.columns, grouping, slide
 
 
 def _slide(spark: SparkSession, pipeline: Pipeline, occurred_at: str, given: DataFrame) -> int:
@@ -239,6 +257,8 @@ def _check_window(pipeline: Pipeline, node: Any, occurred_at: str, number: int) 
     if window is None:
         raise PipelineUnfit(f"{pipeline.name} groups by no window, so its state would grow for ever: {cure}, too")
     made = made_as(node, window.exprId().id())
+    if _is_session(window):
+        return _check_session(pipeline, made, number)
     kinds = {kind_of(part) for each in made for part in tree(each)}
     of = {column.exprId().id() for each in made for column in items(each.references().toSeq())}
     if of != {number} or kinds - _OF_A_WINDOW:
@@ -246,6 +266,27 @@ def _check_window(pipeline: Pipeline, node: Any, occurred_at: str, number: int) 
             f"{pipeline.name} groups by a window that is not over {occurred_at} alone, the time of its events by the contract of "
             f"{pipeline.source}, so it would never end: {cure}, in one step with the grouping"
         )
+
+
+def _check_session(pipeline: Pipeline, made: list[Any], number: int) -> None:
+    """The gap may be any expression over one record."""
+    if pipeline.output != "append":
+        raise PipelineUnfit(
+            f"{pipeline.name} groups by sessions, and its output is {pipeline.output}: a record can join two sessions that were written, and "
+            'Spark has no way to take one back, so it writes them when they are over: output="append"'
+        )
+    starts = [items(part.children())[1] for each in made for part in tree(each) if kind_of(part) == "CreateNamedStruct"]
+    kinds = {kind_of(part) for each in starts for part in tree(each)}
+    of = {column.exprId().id() for each in starts for column in items(each.references().toSeq())}
+    if of != {number} or kinds - {"KnownNullable", "PreciseTimestampConversion", "AttributeReference"}:
+        raise PipelineUnfit(
+            f"{pipeline.name} groups by sessions that are not over the time of its events by the contract of {pipeline.source}, as it is, so "
+            "they would never end: group by F.session_window of that field, in one step with the grouping"
+        )
+
+
+def _is_session(window: Any) -> bool:
+    return bool(window.metadata().contains(_SESSION))
 
 
 def _window(node: Any) -> Any:

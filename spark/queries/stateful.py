@@ -35,6 +35,8 @@ _STATE = {
     "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
     # A batch writes what it has changed, and not the whole state.
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    # Or records would be merged before the late ones are left out, and `aside` would find others.
+    "spark.sql.streaming.sessionWindow.merge.sessions.in.local.partition": "false",
     # By default each partition's state takes what memory it likes.
     "spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage": "true",
     "spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB": "128",

@@ -9,6 +9,7 @@ from services.audit.aggregates.letters import Known, Letters
 from services.audit.aggregates.made import MadeGroups
 from services.audit.aggregates.raw import RawRecords
 from services.audit.aggregates.recount import Recount
+from services.audit.aggregates.sessions import Sessions
 from services.audit.aggregates.set_aside import SetAside
 from services.audit.aggregates.sheet import Sheet
 from services.audit.records.records import Records
@@ -37,16 +38,22 @@ class Aggregation:
         *,
         counts: str = "count",
         appends: bool = False,
+        has_sessions: bool = False,
     ) -> None:
         """`records` in the order of partitions, `later` those from the cut to an end that was asked for when `made`, the aggregate's records from
-        its first one on, had an end. `counts` is the name of the field; `appends`: a group is written when its window is over.
+        its first one on, had an end. `counts` is the name of the field; `appends`: a group is written when its window is over;
+        `has_sessions`: windows end a gap behind their last record.
         """
         self._sheet = Sheet(raw, target)
         self.hop = self._sheet.hop
         self._dead, self._late = dead, late
         self._raw = RawRecords(target.topic, raw, records, later, known)
         self._made = MadeGroups(self._sheet, made, appends=appends)
-        self._recount = Recount(self._sheet, self._raw, self._made, late, counts=counts, appends=appends)
+        self._recount: Recount | Sessions = (
+            Sessions(self._sheet, self._raw, self._made, counts=counts)
+            if has_sessions
+            else Recount(self._sheet, self._raw, self._made, late, counts=counts, appends=appends)
+        )
 
     @property
     def tallies(self) -> Mapping[str, Tally]:

@@ -80,7 +80,7 @@ class SetAside:
         # Its window ends behind it, and had ended before the newest event less the lateness.
         in_time = is_member & self._raw.good[place]
         over = self._raw.over_for(self._late)[place]
-        ends = np.maximum(self._raw.members.of[place] + 1, np.where(over == FOREVER, NEVER, over))
+        ends = np.maximum(self._raw.members.earliest_end[place], np.where(over == FOREVER, NEVER, over))
         in_time &= ends > newest - self._raw.known.late_after_minutes * MINUTE
         for source in late[in_time].tolist():
             yield self._sheet.of_place(

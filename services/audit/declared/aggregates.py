@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from contracts.definitions.catalog import Catalog
 from contracts.definitions.topic import TopicContract
@@ -22,12 +22,31 @@ class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+class Gap(_Part):
+    """How long a session goes on behind its last record: so many `minutes`, or those `of` the value that the record has in the field `by`."""
+
+    minutes: int = Field(gt=0)
+    by: str | None = None
+    of: Mapping[str, int] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _of_a_field(self) -> Self:
+        if (self.by is None) != (not self.of):
+            raise ValueError("by names the field whose values stand in of: both, or none")
+        if min(self.of.values(), default=1) <= 0:
+            raise ValueError("of: a gap has minutes")
+        return self
+
+
 class GroupWindow(_Part):
-    """`of` is the raw record's field whose instant lies in the window; `begins` (inclusive) and `ends` (exclusive) are the group's."""
+    """`of` is the raw record's field whose instant lies in the window; `begins` (inclusive) and `ends` (exclusive) are the group's. With a `gap`
+    windows are sessions.
+    """
 
     of: str
     begins: str
     ends: str
+    gap: Gap | None = None
 
 
 class Aggregate(_Part):
@@ -40,6 +59,12 @@ class Aggregate(_Part):
     counts: str
     where: str | None = None
     output: Literal["update", "append"] = "update"
+
+    @model_validator(mode="after")
+    def _written_once(self) -> Self:
+        if self.window.gap is not None and self.output != "append":
+            raise ValueError("window: gap: sessions are written when they are over, so output: append")
+        return self
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -60,6 +85,7 @@ def _checked(catalog: Catalog, name: str, aggregate: Aggregate) -> Aggregate:
     key, raw = next((key, each) for key, each in catalog.topics.items() if each.name == raw_name)
     theirs, own = Shape(catalog.schema(key)).columns, Shape(catalog.schema(name)).columns
     _check_window(name, aggregate.window, own, raw)
+    _check_gap(name, aggregate.window.gap, theirs, raw_name)
     for field in aggregate.by:
         if theirs.get(field) is None or theirs.get(field) != own.get(field):
             there = " and ".join(f"{theirs_or_own.get(field, 'none')}" for theirs_or_own in (theirs, own))
@@ -85,6 +111,13 @@ def _check_window(name: str, window: GroupWindow, own: Mapping[str, pa.DataType]
         kind = own.get(field)
         if kind is None or not pa.types.is_timestamp(kind):
             raise ContractError(f"{name}: window: {field} of {name} must be an instant, not {kind or 'none'}")
+
+
+def _check_gap(name: str, gap: Gap | None, theirs: Mapping[str, pa.DataType], raw: str) -> None:
+    if gap is not None and gap.by is not None and theirs.get(gap.by) != pa.string():
+        raise ContractError(
+            f"{name}: window: gap: by: {gap.by} of {raw} must be a string, not {theirs.get(gap.by, 'none')}"
+        )
 
 
 def _check_condition(name: str, text: str | None, theirs: Mapping[str, pa.DataType], raw: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from services.alerting.rules.condition import Condition
-from services.audit.declared.aggregates import Aggregate
+from services.audit.declared.aggregates import Aggregate, Gap
 from services.audit.declared.filters import wanted
 from services.audit.values.digest import Digests, digests, mix, salt
 from services.audit.values.place import concatenated
@@ -26,6 +26,7 @@ FINAL = "is_final"
 """The platform's field of an aggregate: whether nothing can change it any more."""
 
 NO_BATCH = -1
+_MINUTE = 60_000_000
 _BATCH = re.compile(rb"0|[1-9][0-9]{0,15}")
 
 
@@ -33,17 +34,24 @@ _BATCH = re.compile(rb"0|[1-9][0-9]{0,15}")
 class Members:
     """One entry of each array for each raw record, 16 bytes: the digest of what it is grouped `by`, and the time `of` its event, NEVER
     if it has none or can't be read. `left_out`: which ones the condition leaves out; empty where there is none.
+    `until`, where windows are sessions: when that of the record alone ends; else empty.
     """
 
     by: Digests
     of: Instants
     left_out: npt.NDArray[np.bool_]
+    until: Instants = field(default_factory=lambda: np.zeros(0, np.int64))
 
     @property
     def belong(self) -> npt.NDArray[np.bool_]:
         """Which ones belong to a group."""
         found: npt.NDArray[np.bool_] = self.of != NEVER
         return found & ~self.left_out if len(self.left_out) else found
+
+    @property
+    def earliest_end(self) -> Instants:
+        """Before that no window ends that one of them lies in."""
+        return self.until if len(self.until) else self.of + 1
 
     @classmethod
     def of_rows(
@@ -60,7 +68,11 @@ class Members:
         left_out = np.zeros(0 if condition is None else len(good), np.bool_)
         if condition is not None:
             left_out[good] = ~wanted(condition, columns, rows)
-        return cls(by, of, left_out)
+        until = np.zeros(0, np.int64)
+        if (gap := aggregate.window.gap) is not None:
+            until = np.full(len(good), NEVER)
+            until[good] = _until(gap, of[good], columns)
+        return cls(by, of, left_out, until)
 
     @classmethod
     def joined(cls, parts: Sequence[Members]) -> Self:
@@ -69,6 +81,7 @@ class Members:
             concatenated([part.by for part in parts], np.uint64),
             concatenated([part.of for part in parts], np.int64),
             concatenated([part.left_out for part in parts], np.bool_),
+            concatenated([part.until for part in parts], np.int64),
         )
 
 
@@ -158,6 +171,15 @@ def grouped_by(aggregate: Aggregate, columns: Mapping[str, pa.Array], rows: int)
     for name in aggregate.by:
         total += mix(digests(columns[name]) ^ salt(name))
     return total
+
+
+def _until(gap: Gap, of: Instants, columns: Mapping[str, pa.Array]) -> Instants:
+    minutes = np.full(len(of), gap.minutes)
+    if gap.by is not None:
+        found = pc.index_in(columns[gap.by], pa.array(list(gap.of), pa.string()))
+        known = pc.is_valid(found).to_numpy(zero_copy_only=False)
+        minutes[known] = np.array(list(gap.of.values()))[pc.fill_null(found, 0).to_numpy()[known]]
+    return np.where(of == NEVER, NEVER, of + minutes * _MINUTE)
 
 
 def _instants(column: pa.Array) -> Instants:

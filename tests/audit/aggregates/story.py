@@ -35,6 +35,7 @@ class Raw:
     is_readable: bool = True
     is_left_out: bool = False
     sent_minute: int | None = None
+    gap: int | None = None
 
     @property
     def at(self) -> int:
@@ -91,8 +92,8 @@ class Story:
         letters_since = known.pop("letters_since_ms", 0)
         return Aggregation(
             Window("raw", {p: Span(self.low, self.audited, end, self.audited) for p, end in ends.items()}),
-            [_records(raw)],
-            [_records(self.later)],
+            [records_of(raw)],
+            [records_of(self.later)],
             Window("made", {p: Span(self.made_low, 0, end, 0) for p, end in made_ends.items()}),
             [groups_of(self.made)],
             self._letters("raw.dlq", self.dead, letters_since),
@@ -125,7 +126,7 @@ def _digest(text: str) -> int:
     return zlib.crc32(text.encode()) + 1
 
 
-def _records(raw: Sequence[Raw]) -> Records:
+def records_of(raw: Sequence[Raw]) -> Records:
     count = len(raw)
     sent = [(each.minute if each.sent_minute is None else each.sent_minute) * 60_000 for each in raw]
     return _made_of(

@@ -50,6 +50,17 @@ def test_the_file_tells_of_every_aggregate_what_its_pipeline_does() -> None:
         ({"counts": "origin"}, "counts: origin of parcels.dispatched.delays.v1 must be an int or a long, not string"),
         ({"where": "origin =="}, "where: origin ==: "),
         ({"where": "gate > 1"}, "where: parcels.dispatched.v1 has no field gate"),
+        ({"gap": "{minutes: 0}", "output": "append"}, "gap.minutes: Input should be greater than 0"),
+        ({"gap": "{minutes: 30}"}, "gap: sessions are written when they are over, so output: append"),
+        ({"gap": "{minutes: 30, by: origin}", "output": "append"}, "by names the field whose values stand in of"),
+        (
+            {"gap": "{minutes: 30, by: origin, of: {EST: 0}}", "output": "append"},
+            "of: a gap has minutes",
+        ),
+        (
+            {"gap": "{minutes: 30, by: late_minutes, of: {EST: 5}}", "output": "append"},
+            "gap: by: late_minutes of parcels.dispatched.v1 must be a string",
+        ),
         ({"outputs": "append"}, "outputs: Extra inputs are not permitted"),
     ],
 )
@@ -59,7 +70,8 @@ def test_a_wrong_aggregates_file_is_refused_with_its_name(
     said = {"topic": "parcels.dispatched.delays.v1", "of": "dispatched_at", "begins": "begins_at", "ends": "ends_at"}
     said |= {"by": "[origin]", "counts": "dispatches"} | changes
     topic, *bounds = (said.pop(name) for name in ("topic", "of", "begins", "ends"))
-    window = "  window: {{of: {}, begins: {}, ends: {}}}\n".format(*bounds)
+    gap = f", gap: {said.pop('gap')}" if "gap" in said else ""
+    window = "  window: {{of: {}, begins: {}, ends: {}{}}}\n".format(*bounds, gap)
     path = tmp_path / "aggregates.yaml"
     path.write_text(f"{topic}:\n{window}" + "".join(f"  {name}: {text}\n" for name, text in said.items()))
     with pytest.raises(CouldNotAudit) as raised:

@@ -27,6 +27,12 @@ def test_records_are_told_by_their_columns() -> None:
     assert members.belong.tolist() == [False, False, True, False]
     assert members.by[0] == members.by[3] != members.by[2]
     assert Members.of_rows(told, None, columns, good).belong.tolist() == [True, False, True, False]
+    gap = {"minutes": 30, "by": "origin", "of": {"a": 60}}
+    sessions = Aggregate.model_validate(
+        told.model_dump() | {"window": told.window.model_dump() | {"gap": gap}, "output": "append"}
+    )
+    until = [1_000 + 60 * 60_000_000, NEVER, 2_000 + 30 * 60_000_000, NEVER]
+    assert Members.of_rows(sessions, None, columns, good).until.tolist() == until
     groups = Groups.of_rows(
         told,
         "id",

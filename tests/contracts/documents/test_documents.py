@@ -128,6 +128,7 @@ def test_the_diagram_draws_dead_letters_of_those_who_write_them() -> None:
         "heavy_parcels",
         "lake",
         "readings",
+        "rounds_of_vans",
     ]
 
 

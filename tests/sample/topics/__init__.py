@@ -37,6 +37,10 @@ PARCELS_DISPATCHED_HEAVY: Final[Topic[events.HeavyParcelDispatched]] = Topic(
     "parcels.dispatched.heavy.v1", events.HeavyParcelDispatched
 )
 """Dispatched parcels of 2,000 grams or more."""
+PARCELS_DISPATCHED_ROUNDS: Final[Topic[events.ParcelDispatchedRounds]] = Topic(
+    "parcels.dispatched.rounds.v1", events.ParcelDispatchedRounds
+)
+"""Rounds of each van, parcels that are dispatched closely after each other, and how late they were, each once, when it is over."""
 PARCELS_LOST: Final[Topic[events.ParcelLost]] = Topic("parcels.lost.v1", events.ParcelLost)
 """Every parcel that was lost before it was dispatched."""
 REPLAY_STARTED: Final[Topic[events.ReplayStarted]] = Topic("replay.started.v1", events.ReplayStarted)

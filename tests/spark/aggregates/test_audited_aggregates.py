@@ -18,6 +18,7 @@ from contracts.servers.registry import Registry
 from contracts.servers.s3 import s3_client
 from services.audit.__main__ import audit
 from services.audit.audit import Audit
+from services.audit.declared.aggregates import load_aggregates
 from services.audit.errors import CouldNotAudit
 from services.audit.hops.hop import HOPS, Hop
 from services.audit.report import Report
@@ -45,7 +46,7 @@ _BEFORE = "groups with records of before, looked at for losses only"
 @pytest.fixture
 def topics(settings: SparkSettings, catalog: Catalog, registry: Registry) -> Iterator[Topics]:
     with Topics(
-        settings, catalog, registry, names=(DISPATCHED, DELAYS, final_delays_by_origin.target, *_PLATFORM)
+        settings, catalog, registry, names=(DISPATCHED, *load_aggregates(sample.AGGREGATES, catalog), *_PLATFORM)
     ) as made:
         yield made
 

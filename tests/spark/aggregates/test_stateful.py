@@ -138,7 +138,7 @@ class Query:
 
     def taken_in(self) -> dict[int, int]:
         """The offsets of the pipeline's group, of the partitions that it has one for."""
-        made = route(delays_by_origin, self.topics.catalog)
+        made = route(self.pipeline, self.topics.catalog)
         with closing(position_reader(self._made[1].kafka.client_config(), made)) as reader:
             found = committed_positions(reader, made.source, [0, 1])
         return {partition: at.offset for partition, at in found.items() if at.offset}

@@ -10,7 +10,6 @@ import signal
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import islice
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -22,16 +21,13 @@ from contracts.definitions.catalog import load_catalog
 from contracts.records.headers import headers_of
 from contracts.servers.registry import Registry
 from deploy.local.servers.stack import LocalStack
-from spark.derivation.derivation import route
 from spark.pipelines.delays_by_origin import delays_by_origin
 from spark.runtime.settings import SparkSettings
-from spark.sinks.kafka.transaction import committed_positions, position_reader
 from tests.spark.aggregates.percentile import percentile
-from tests.spark.examples import Topics, framed
+from tests.spark.examples import Topics
 from tests.spark.live_query import Dimensions, events, wait_for
-from tests.spark.pipelines.test_pipelines import a_departure
+from tests.spark.pipelines.year import all_flights, send, taken_in
 from tests.spark.queries.test_processes import Place
-from tests.system.oracle import enriched_flights
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 
@@ -47,7 +43,7 @@ Flight = Mapping[str, Any]
 @pytest.fixture(scope="module")
 def flights() -> list[Flight]:
     """In the order in which they left."""
-    return sorted(enriched_flights().values(), key=itemgetter("departed_at", "flight_id"))
+    return all_flights()
 
 
 @pytest.fixture
@@ -73,12 +69,6 @@ def disordered(flights: Sequence[Flight]) -> list[Flight]:
     return [flight for _, flight in sorted(moved, key=itemgetter(0))]
 
 
-def _chunks(values: Sequence[bytes]) -> Iterator[tuple[bytes, ...]]:
-    left = iter(values)
-    while chunk := tuple(islice(left, 50_000)):
-        yield chunk
-
-
 def _window(flight: Flight) -> str:
     at: datetime = flight["departed_at"]
     return f"{flight['origin']}/{at.replace(minute=at.minute // _MINUTES * _MINUTES):%Y-%m-%dT%H:%M:00Z}"
@@ -92,28 +82,6 @@ def _windows(flights: Sequence[Flight]) -> dict[str, tuple[int, float, float]]:
     return {name: (len(each), sum(each) / len(each), percentile(sorted(each), 0.95)) for name, each in delays.items()}
 
 
-def _send(topics: Topics, flights: Sequence[Flight]) -> None:
-    schema = fastavro.parse_schema(json.loads(topics.catalog.schema(DEPARTED)))
-    names = a_departure().keys()
-    for partition in (0, 1):
-        values = []
-        for flight in flights[partition::2]:
-            body = io.BytesIO()
-            fastavro.schemaless_writer(body, schema, {name: flight[name] for name in names})
-            values.append(framed(topics.schema_ids[DEPARTED], body.getvalue()))
-        for chunk in _chunks(values):
-            topics.send(*chunk, partition=partition, topic=DEPARTED)
-
-
-def _taken_in(settings: SparkSettings, topics: Topics) -> int:
-    made = route(delays_by_origin, topics.catalog)
-    reader = position_reader(settings.kafka.client_config(), made)
-    try:
-        return sum(at.offset for at in committed_positions(reader, made.source, [0, 1]).values())
-    finally:
-        reader.close()
-
-
 @pytest.mark.parametrize("arranged", [in_order, disordered])
 def test_every_window_of_a_year_is_right_though_it_was_killed_three_times(
     stack: LocalStack,
@@ -125,18 +93,18 @@ def test_every_window_of_a_year_is_right_though_it_was_killed_three_times(
     arranged: Any,
 ) -> None:
     sent, chance = arranged(flights), random.Random(_SEED)
-    _send(topics, sent)
+    send(topics, sent)
     place = Place(stack, settings, topics, published, tmp_path)
     few = {"HEADRACE_LIVE__MAX_OFFSETS_PER_TRIGGER": "8000"}
     try:
         for kill in range(_KILLS):
             running = place.start(delays_by_origin.name, _DEPLOYED, **few)
             until = len(sent) * (kill + 1) // (_KILLS + 1) + chance.randrange(8_000)
-            wait_for(f"{until} records", lambda until=until: _taken_in(settings, topics) >= until, 240)
+            wait_for(f"{until} records", lambda until=until: taken_in(delays_by_origin, settings, topics) >= until, 240)
             os.killpg(running.process.pid, signal.SIGKILL)
             running.process.wait()
         last = place.start(delays_by_origin.name, _DEPLOYED, **few)
-        wait_for("all records", lambda: _taken_in(settings, topics) == len(sent), 240)
+        wait_for("all records", lambda: taken_in(delays_by_origin, settings, topics) == len(sent), 240)
         os.killpg(last.process.pid, signal.SIGTERM)
         last.process.wait()
     finally:
