@@ -10,6 +10,7 @@ from contracts.events.flights_departed import FlightDeparted
 from contracts.events.flights_departed_delays import FlightDepartedDelays
 from contracts.events.flights_departed_enriched import FlightDepartedEnriched
 from contracts.events.flights_departed_finaldelays import FlightDepartedFinalDelays
+from contracts.events.flights_departed_legs import FlightLeg
 from contracts.events.flights_departed_longhaul import LongHaulFlightDeparted
 from contracts.events.replay_started import ReplayStarted
 from contracts.events.rules_activated import RulesActivated
@@ -26,6 +27,7 @@ __all__ = [
     "FlightDepartedDelays",
     "FlightDepartedEnriched",
     "FlightDepartedFinalDelays",
+    "FlightLeg",
     "LongHaulFlightDeparted",
     "ReplayStarted",
     "RulesActivated",

@@ -36,7 +36,7 @@ ROOMS = {
         "spark.pipelines",
         "spark.queries",
         "spark.derivation",
-        "spark.sinks.aggregates",
+        "spark.sinks.stateful",
         "spark.sinks.kafka",
         "spark.sinks.delta",
         "spark.pipeline",

@@ -16,7 +16,7 @@ from contracts.definitions.catalog import load_catalog
 from tests import sample
 
 TOPIC = "parcels.dispatched.v1"
-READERS = ("dispatches_enriched", "heavy_parcels", "delays_by_origin", "final_delays_by_origin", "lake")
+READERS = ("dispatches_enriched", "heavy_parcels", "delays_by_origin", "final_delays_by_origin", "parcel_trips", "lake")
 ENRICHED = ("dispatches_enriched", "deliveries_enriched", "repair")
 
 Edit = Callable[[Path], object]

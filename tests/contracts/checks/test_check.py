@@ -115,7 +115,7 @@ def test_the_contracts_keep_every_rule_and_the_check_is_fast() -> None:
         ),
         (
             DISPATCHED,
-            "final_delays_by_origin, lake]",
+            "final_delays_by_origin, parcel_trips, lake]",
             "final_delays_by_origin]",
             "yaml:12: consumers and lake section disagree",
         ),

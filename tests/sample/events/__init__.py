@@ -13,6 +13,7 @@ from tests.sample.events.parcels_dispatched_delays import ParcelDispatchedDelays
 from tests.sample.events.parcels_dispatched_enriched import ParcelDispatchedEnriched
 from tests.sample.events.parcels_dispatched_finaldelays import ParcelDispatchedFinalDelays
 from tests.sample.events.parcels_dispatched_heavy import HeavyParcelDispatched
+from tests.sample.events.parcels_dispatched_trips import ParcelDispatchedTrip
 from tests.sample.events.parcels_lost import ParcelLost
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "ParcelDispatchedDelays",
     "ParcelDispatchedEnriched",
     "ParcelDispatchedFinalDelays",
+    "ParcelDispatchedTrip",
     "ParcelLost",
     "ReplayStarted",
     "RulesActivated",

@@ -37,6 +37,10 @@ PARCELS_DISPATCHED_HEAVY: Final[Topic[events.HeavyParcelDispatched]] = Topic(
     "parcels.dispatched.heavy.v1", events.HeavyParcelDispatched
 )
 """Dispatched parcels of 2,000 grams or more."""
+PARCELS_DISPATCHED_TRIPS: Final[Topic[events.ParcelDispatchedTrip]] = Topic(
+    "parcels.dispatched.trips.v1", events.ParcelDispatchedTrip
+)
+"""Every parcel that left its depot, with its delivery; without, if it was not delivered within twenty hours."""
 PARCELS_LOST: Final[Topic[events.ParcelLost]] = Topic("parcels.lost.v1", events.ParcelLost)
 """Every parcel that was lost before it was dispatched."""
 REPLAY_STARTED: Final[Topic[events.ReplayStarted]] = Topic("replay.started.v1", events.ReplayStarted)
