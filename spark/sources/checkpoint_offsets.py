@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger(__name__)
 
+_STORES_OF_A_JOIN = ("left-", "right-")
+"""How the folders are called that hold a partition's state of a join; others hold parts of one store."""
+
 
 class CheckpointOffsets:
     """The offsets in a Spark query's checkpoints, read without Spark."""
@@ -58,7 +61,8 @@ class CheckpointOffsets:
         """Whether the state of one operator's partition is stored as it is after so many batches, in all of its stores: a join has several."""
         folder = f"{self._prefix}/{run}/state/0/{partition}/"
         listed = self._s3.list_objects_v2(Bucket=self._bucket, Prefix=folder, Delimiter="/")
-        stores = [each["Prefix"] for each in listed.get("CommonPrefixes", []) if not each["Prefix"].endswith("/SSTs/")]
+        below = [each["Prefix"] for each in listed.get("CommonPrefixes", [])]
+        stores = [each for each in below if each.removeprefix(folder).startswith(_STORES_OF_A_JOIN)]
         return all(self._has_version(store, version) for store in stores or [folder])
 
     def _has_version(self, store: str, version: int) -> bool:
