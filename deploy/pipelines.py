@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from email.utils import parsedate_to_datetime
 from typing import Any
 
@@ -38,7 +38,9 @@ def chosen_pipelines(text: str | None, live: LiveSettings) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class PipelineState:
-    """A pipeline, and, where brokers and store were asked, who runs it (None: nobody) and its lag in records (None: not known)."""
+    """A pipeline, and, where brokers and store were asked, who runs it (None: nobody) and its lag in records (None: not known). `joins` is the
+    second topic that it reads.
+    """
 
     name: str
     reads: str
@@ -46,6 +48,12 @@ class PipelineState:
     records: str
     holder: str | None = None
     lag: int | None = None
+    joins: str | None = None
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """All that it reads."""
+        return (self.reads,) if self.joins is None else (self.reads, self.joins)
 
 
 def pipelines(catalog: Catalog) -> list[PipelineState]:
@@ -59,7 +67,8 @@ def pipelines(catalog: Catalog) -> list[PipelineState]:
         if raw is None or derived is None or derived.derivation is None:
             problems.append(f"{each.file} and the contracts disagree")
             continue
-        found.append(PipelineState(each.name, raw.name, derived.name, derived.derivation.records))
+        of = derived.derivation
+        found.append(PipelineState(each.name, raw.name, derived.name, of.records, joins=of.joined_with))
     if problems:
         raise DeployError(f"{'; '.join(problems)}: `headrace contracts check` says more.")
     return found
@@ -71,14 +80,13 @@ def running(settings: Settings, states: Sequence[PipelineState]) -> list[Pipelin
     found = []
     for each in states:
         try:
-            ends, taken = broker.ends(each.reads), broker.taken_in(each.name, each.reads)
-            lag = sum(max(0, end - taken.get(partition, 0)) for partition, end in ends.items())
+            lag = sum(_lag(broker, each.name, topic) for topic in each.inputs)
             holder = _holder(settings.s3, f"leases/{each.name}/{each.writes}/")
         except CouldNotAudit as error:
             raise DeployError(str(error)) from error
         except (BotoCoreError, ClientError) as error:
             raise DeployError(f"the store at {settings.s3.endpoint} says: {error}") from error
-        found.append(PipelineState(each.name, each.reads, each.writes, each.records, holder, lag))
+        found.append(replace(each, holder=holder, lag=lag))
     return found
 
 
@@ -88,7 +96,7 @@ def lines(states: Sequence[PipelineState], *, asked: bool) -> Iterator[str]:
     rows = [heads]
     for each in states:
         of_now = [f"{each.lag:,}", each.holder or "nobody"] if asked else []
-        rows.append([each.name, each.reads, each.records, each.writes, *of_now])
+        rows.append([each.name, " + ".join(each.inputs), each.records, each.writes, *of_now])
     widths = [max(len(row[column]) for row in rows) for column in range(len(heads))]
     for row in rows:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
@@ -97,6 +105,11 @@ def lines(states: Sequence[PipelineState], *, asked: bool) -> Iterator[str]:
 def as_json(states: Sequence[PipelineState]) -> list[dict[str, Any]]:
     """One object each."""
     return [asdict(each) for each in states]
+
+
+def _lag(broker: Broker, group: str, topic: str) -> int:
+    ends, taken = broker.ends(topic), broker.taken_in(group, topic)
+    return sum(max(0, end - taken.get(partition, 0)) for partition, end in ends.items())
 
 
 def _holder(s3: S3Settings, prefix: str) -> str | None:

@@ -124,7 +124,7 @@ def _changed_pipelines(found: Plan, contracts: set[str]) -> list[str]:
     return [
         each.name
         for each in pipelines(found.after)
-        if each.name in stems | of_dimensions or contracts & {each.reads, each.writes}
+        if each.name in stems | of_dimensions or contracts & {*each.inputs, each.writes}
     ]
 
 
@@ -132,7 +132,7 @@ def _personal(found: Plan, topic: str) -> set[str]:
     """The fields of a topic, by all of their names, that its contract lists as personal data, there or here, or that of its source."""
     names = set[str]()
     for catalog in (found.before, found.after):
-        for each in (topic, catalog.topics[topic].made_of if topic in catalog.topics else None):
+        for each in (topic, *(catalog.topics[topic].sources if topic in catalog.topics else ())):
             if each in catalog.topics:
                 own = catalog.topic(each).personal_data
                 of = [field for field in catalog.parsed_schema(each)["fields"] if field["name"] in own]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -178,13 +178,18 @@ def _meaning(key: str, was: Any, now: Any, of_dimension: bool) -> str | None:
             "lookups find other rows, or none" if len(was) == len(now) else "pipelines that look up in it do not start"
         )
     if key == "derived_from":
-        ids = [(each["topic"], each["records"] == "many") if isinstance(each, dict) else None for each in (was, now)]
+        ids = [_ids(each) if isinstance(each, dict) else None for each in (was, now)]
         return None if ids[0] == ids[1] else "the events get other ids"
     if key == "lake":
         kept = {name: part for name, part in was.items() if name != "history_days"} if isinstance(was, dict) else None
         is_kept = isinstance(now, dict) and kept is not None and kept.items() <= now.items()
         return None if was == "none" or is_kept else _MEANINGS[key]
     return _MEANINGS.get(key)
+
+
+def _ids(derivation: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What of a derivation the ids of the events depend on."""
+    return derivation["topic"], derivation.get("joined_with"), derivation["records"] == "many"
 
 
 def _said(value: Any) -> str:

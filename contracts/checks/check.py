@@ -95,8 +95,8 @@ class _Topic:
             for name in names:
                 if name not in self.known:
                     yield self._at(key, *_unknown(name, self.known))
-        if topic.made_of is not None:
-            yield from self._derivation(topic.made_of)
+        for raw in topic.sources:
+            yield from self._derivation(raw)
         if (topic.lake is not None) != ("lake" in topic.consumers):
             cure = "name lake among the consumers just when the topic has a lake section"
             yield self._at("consumers", "consumers and lake section disagree", cure)
@@ -169,18 +169,24 @@ def _check_pipelines(catalog: Catalog, pipelines: list[DeclaredPipeline]) -> Ite
     """What a pipeline's file and the contracts of its topics say of each other."""
     by_constant = catalog.by_constant
     for each in pipelines:
-        raw, derived = by_constant.get(each.reads), by_constant.get(each.writes)
-        for constant, topic in ((each.reads, raw), (each.writes, derived)):
+        read, derived = {constant: by_constant.get(constant) for constant in each.inputs}, by_constant.get(each.writes)
+        for constant, topic in (*read.items(), (each.writes, derived)):
             if topic is None and not _unread(catalog):
                 cure = "add its contract, or name another"
                 yield Problem(each.file, each.line, f"there is no contract of topics.{constant}", cure)
-        if raw is None or derived is None:
+        raws = [raw for raw in read.values() if raw is not None]
+        if len(raws) < len(read) or derived is None:
             continue
-        if derived.made_of != raw.name:
-            what = f"{each.file} makes it of {raw.name}, but it is derived from {derived.made_of or 'none'}"
-            cure = f"write {{topic: {raw.name}, records: each}}, or let the pipeline read another topic"
+        if derived.sources != (names := tuple(raw.name for raw in raws)):
+            of = " and ".join(derived.sources) or "none"
+            what = f"{each.file} makes it of {' and '.join(names)}, but it is derived from {of}"
+            said = f"topic: {names[0]}, records: each"
+            if len(names) > 1:
+                said = f"topic: {names[0]}, joined_with: {names[1]}, records: join, late_after_minutes: 60"
+            cure = f"write {{{said}}}, or let the pipeline read another topic"
             yield problem_at(catalog.root, _file_of(catalog, derived), ("derived_from",), what, cure)
-        for topic, key, names in ((derived, "producers", derived.producers), (raw, "consumers", raw.consumers)):
+        of_raws = [(raw, "consumers", raw.consumers) for raw in raws]
+        for topic, key, names in ((derived, "producers", derived.producers), *of_raws):
             if each.name not in names:
                 what = f"{each.file} is not among them"
                 yield problem_at(catalog.root, _file_of(catalog, topic), (key,), what, f"add {each.name}")
@@ -190,7 +196,7 @@ def _check_pipelines(catalog: Catalog, pipelines: list[DeclaredPipeline]) -> Ite
             cure = "give each pipeline a topic of its own"
             yield problem_at(catalog.root, _file_of(catalog, derived), ("producers",), what, cure)
     declared = {(each.name, each.writes): "producers" for each in pipelines}
-    declared |= {(each.name, each.reads): "consumers" for each in pipelines}
+    declared |= {(each.name, constant): "consumers" for each in pipelines for constant in each.inputs}
     files = {each.name: each.file for each in pipelines}
     for topic in catalog.topics.values():
         for key, parties, verb in (("producers", topic.producers, "write"), ("consumers", topic.consumers, "read")):

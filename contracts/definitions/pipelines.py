@@ -17,13 +17,21 @@ PIPELINES = Path(__file__).parents[2] / "spark" / "pipelines"
 
 @dataclass(frozen=True, slots=True)
 class DeclaredPipeline:
-    """The decorator of a pipeline's function, or the header of its SQL file. `reads` and `writes` are constants of `contracts.topics`."""
+    """The decorator of a pipeline's function, or the header of its SQL file. `reads`, `joins` and `writes` are constants of `contracts.topics`;
+    `joins` is the second topic that it reads.
+    """
 
     name: str
     file: str
     line: int
     reads: str
     writes: str
+    joins: str | None = None
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """All that it reads."""
+        return (self.reads,) if self.joins is None else (self.reads, self.joins)
 
 
 def pipeline_files(folder: Path = PIPELINES) -> Mapping[str, Path]:
@@ -43,9 +51,9 @@ def declared_pipelines(folder: Path = PIPELINES) -> tuple[list[DeclaredPipeline]
             sql, wrong = read_sql_file(path)
             problems += wrong
             if sql is not None:
-                (read,) = sql.header.reads.values()
+                (source,) = sql.header.reads.values()
                 found.append(
-                    DeclaredPipeline(name, sql.file, sql.line, constant_of(read), constant_of(sql.header.writes))
+                    DeclaredPipeline(name, sql.file, sql.line, constant_of(source), constant_of(sql.header.writes))
                 )
             continue
         file = f"{folder.parent.name}/{folder.name}/{path.name}"
@@ -61,11 +69,14 @@ def declared_pipelines(folder: Path = PIPELINES) -> tuple[list[DeclaredPipeline]
         ((function, call),) = functions
         reads = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)]
         topics = {each.arg: _topic(each.value) for each in call.keywords if each.arg in {"writes", *reads}}
-        if len(reads) != 1 or None in (topic := topics.get(reads[0]), written := topics.get("writes")):
-            cure = f"write @pipeline({reads[0] if reads else 'events'}=topics.…, writes=topics.…)"
+        read, written = [topics.get(each) for each in reads], topics.get("writes")
+        if len(reads) not in (1, 2) or None in (*read, written):
+            named = ", ".join(f"{each}=topics.…" for each in reads[:2] or ["events"])
+            cure = f"write @pipeline({named}, writes=topics.…)"
             problems.append(Problem(file, call.lineno, "the topics that it reads and writes are not named", cure))
             continue
-        found.append(DeclaredPipeline(name, file, call.lineno, str(topic), str(written)))
+        joins = None if len(read) == 1 else str(read[1])
+        found.append(DeclaredPipeline(name, file, call.lineno, str(read[0]), str(written), joins))
     return found, problems
 
 

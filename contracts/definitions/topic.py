@@ -29,8 +29,11 @@ Slug = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]*$")]
 Party = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]*$")]
 """Whoever publishes to a topic or reads it: a service, a pipeline, `lake`, or a command of `headrace`."""
 
-Records = Literal["each", "some", "many", "aggregate"]
-"""How many records come of one: exactly one, at most one, any number; or a record comes of many."""
+Records = Literal["each", "some", "many", "aggregate", "join"]
+"""How many records come of one: exactly one, at most one, any number; or a record comes of many, or of one of each of two topics."""
+
+OfOneTopic = Literal["each", "some", "many", "aggregate"]
+"""Those `Records` that come of one topic."""
 
 FieldName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
 
@@ -66,23 +69,34 @@ class Lake(_Section):
 
 
 class Derivation(_Section):
-    """Events that are made of the records of another topic: one of `each` record, one of `some` of them, `many` of one, or an
-    `aggregate` of several.
+    """Events that are made of the records of another topic: one of `each` record, one of `some` of them, `many` of one, an
+    `aggregate` of several, or a `join` of one with one of the topic `joined_with`.
 
     The coordinate of a record of `topic` is the id (`ce_id`) of the event that is made of it; of many each has the number of its part
-    in its id, too. An aggregate has an id of its own. It takes no record whose event is older than the newest one by more than
-    `late_after_minutes`: that goes to the late topic.
+    in its id, too. An aggregate has an id of its own; of a join the id has both coordinates, that of `topic` first. Neither takes a record
+    whose event is older than the newest one by more than `late_after_minutes`: that goes to the late topic. Of a join, the newest one of
+    the topic that is behind counts.
     """
 
     topic: TopicName
     records: Records
+    joined_with: TopicName | None = None
     late_after_minutes: int | None = Field(default=None, gt=0, le=60 * 24 * 30)
 
     @model_validator(mode="after")
-    def _late_where_it_aggregates(self) -> Self:
-        if (self.records == "aggregate") != (self.late_after_minutes is not None):
-            raise ValueError("late_after_minutes belongs to records: aggregate, and only there")
+    def _late_where_it_has_state(self) -> Self:
+        if (self.records in ("aggregate", "join")) != (self.late_after_minutes is not None):
+            raise ValueError("late_after_minutes belongs to records: aggregate and records: join, and only there")
+        if (self.records == "join") != (self.joined_with is not None):
+            raise ValueError("joined_with belongs to records: join, and only there")
+        if self.joined_with == self.topic:
+            raise ValueError("joined_with names another topic than topic")
         return self
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics whose records these events are made of."""
+        return (self.topic,) if self.joined_with is None else (self.topic, self.joined_with)
 
 
 class TopicContract(_Section):
@@ -122,18 +136,33 @@ class TopicContract(_Section):
 
     @property
     def made_of(self) -> str | None:
-        """The topic whose records these events are made of, or None."""
+        """The topic whose records these events are made of, or None; of a join the first."""
         return None if self.derivation is None else self.derivation.topic
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The topics whose records these events are made of, `made_of` first."""
+        return () if self.derivation is None else self.derivation.topics
 
     @property
     def derived_from(self) -> str | None:
         """The topic whose records' coordinates are the ids of these events, or None: they have ids of their own."""
-        return None if self.is_aggregate else self.made_of
+        return None if self.is_stateful else self.made_of
 
     @property
     def is_aggregate(self) -> bool:
         """Whether a record comes of many of another topic."""
         return self.derivation is not None and self.derivation.records == "aggregate"
+
+    @property
+    def is_join(self) -> bool:
+        """Whether a record comes of a record of each of two topics, or of one that has found no other."""
+        return self.derivation is not None and self.derivation.records == "join"
+
+    @property
+    def is_stateful(self) -> bool:
+        """Whether what comes of a record depends on others, so that a record may come too late."""
+        return self.is_aggregate or self.is_join
 
     @property
     def is_filtered(self) -> bool:
@@ -167,8 +196,8 @@ class TopicContract(_Section):
 
     @property
     def late_topic(self) -> str | None:
-        """The topic that takes the records which came too late for an aggregate, or None: this is no aggregate."""
-        return f"{self.name}.late" if self.is_aggregate else None
+        """The topic that takes the records which came too late for an aggregate or a join, or None: this is neither."""
+        return f"{self.name}.late" if self.is_stateful else None
 
     @property
     def schema_folder(self) -> str:

@@ -10,6 +10,7 @@ from contracts.events.flights_departed import FlightDeparted
 from contracts.events.flights_departed_delays import FlightDepartedDelays
 from contracts.events.flights_departed_enriched import FlightDepartedEnriched
 from contracts.events.flights_departed_finaldelays import FlightDepartedFinalDelays
+from contracts.events.flights_departed_legs import FlightLeg
 from contracts.events.flights_departed_longhaul import LongHaulFlightDeparted
 from contracts.events.flights_departed_rotations import FlightDepartedRotations
 from contracts.events.replay_started import ReplayStarted
@@ -28,6 +29,7 @@ __all__ = [
     "FlightDepartedEnriched",
     "FlightDepartedFinalDelays",
     "FlightDepartedRotations",
+    "FlightLeg",
     "LongHaulFlightDeparted",
     "ReplayStarted",
     "RulesActivated",

@@ -33,6 +33,8 @@ FLIGHTS_DEPARTED_FINALDELAYS: Final[Topic[events.FlightDepartedFinalDelays]] = T
     "flights.departed.finaldelays.v1", events.FlightDepartedFinalDelays
 )
 """Departures of each airport in windows of fifteen minutes, and how late they were, each once, when nothing can change it any more."""
+FLIGHTS_DEPARTED_LEGS: Final[Topic[events.FlightLeg]] = Topic("flights.departed.legs.v1", events.FlightLeg)
+"""Every flight that left its gate, with its arrival; without, if it did not reach its scheduled destination within twenty hours."""
 FLIGHTS_DEPARTED_LONGHAUL: Final[Topic[events.LongHaulFlightDeparted]] = Topic(
     "flights.departed.longhaul.v1", events.LongHaulFlightDeparted
 )

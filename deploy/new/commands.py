@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from contracts.definitions.topic import FieldName, Records, Slug, TopicName
+from contracts.definitions.topic import FieldName, OfOneTopic, Slug, TopicName
 
 if TYPE_CHECKING:
     from deploy.new.files import NewFiles
@@ -87,7 +87,7 @@ def pipeline(
     reads: Annotated[str, typer.Option(metavar="TOPIC", help="Whose records it takes, e.g. gates.assigned.v1.")],
     writes: Annotated[str, typer.Option(metavar="TOPIC", help="A new topic, e.g. gates.assigned.enriched.v1.")],
     records: Annotated[
-        Records,
+        OfOneTopic,
         typer.Option(help="How many come of one record: each one, some (a filter), many, or an aggregate of several."),
     ] = "each",
     in_sql: Annotated[bool, typer.Option("--sql", help="As one SELECT in a SQL file, in place of a function.")] = False,

@@ -8,7 +8,7 @@ import re
 from contracts.checks.schema_rules import type_names
 from contracts.definitions.catalog import Catalog
 from contracts.definitions.example import example_files
-from contracts.definitions.topic import Records, constant_of
+from contracts.definitions.topic import OfOneTopic, constant_of
 from deploy.errors import DeployError
 from deploy.new.event import record_name
 from deploy.new.files import NewFiles, rendered
@@ -17,7 +17,7 @@ _CONSUMERS = re.compile(r"^consumers: \[(.*?)\](?=\s|$)", re.MULTILINE)
 
 
 def new_pipeline(
-    name: str, reads: str, writes: str, records: Records, owner: str, catalog: Catalog, *, in_sql: bool = False
+    name: str, reads: str, writes: str, records: OfOneTopic, owner: str, catalog: Catalog, *, in_sql: bool = False
 ) -> NewFiles:
     """The written events have the fields of those that are read, or are counts by windows, until somebody changes schema and function."""
     source = catalog.topic(reads)

@@ -203,7 +203,7 @@ class Audit:
             self._intake.read(self._asked(), rules)
 
     def _sent(self, source: Source) -> Iterator[Tally]:
-        """Event ids that the producers sent more than once; of an incremental audit, since the last one."""
+        """Event ids that the producers, or a join, sent more than once; of an incremental audit, since the last one."""
         records = self._intake.records[source.name]
         events = concatenated([part.event for part in records], np.uint64)
         at = concatenated([part.at for part in records], np.int64)
@@ -213,7 +213,11 @@ class Audit:
         again &= events != 0
         for partition in self._cut.window(source.name).spans:
             of = partition_of(at) == partition
-            tally = Tally("sent by producers", f"{source.name}/{partition}", int(of.sum()))
+            tally = Tally(
+                "joined, and not joined again" if source.contract.is_join else "sent by producers",
+                f"{source.name}/{partition}",
+                int(of.sum()),
+            )
             tally.notes["event ids sent before"] = int((again & of).sum())
             yield tally
 

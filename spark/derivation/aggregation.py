@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from contracts.definitions.catalog import Catalog
-from contracts.records.limits import DERIVED_BYTES
+from spark.derivation.event_time import REASON, told, without_future
 from spark.derivation.fitness import called, check_source, check_types, check_wanted, event_type
+from spark.derivation.stateful_rows import Read, stateful_rows
 from spark.derivation.steps import check_expression, check_names
 from spark.pipeline import Pipeline
 from spark.records.decode import events
-from spark.records.schemas import WriterSchemas, never_null
-from spark.records.wire import wire_value
+from spark.records.schemas import WriterSchemas
 from spark.runtime.errors import PipelineUnfit
 from spark.runtime.internals.plans import (
     COPY,
@@ -38,14 +39,8 @@ from spark.runtime.internals.plans import (
 )
 from spark.sinks.kafka.sink import LATE, ToRows, outgoing
 
-REASON = "__reason"
-"""The column by whose filter bad records are left out of a stream."""
-
 FINAL = "is_final"
 """The platform's field of an aggregate: whether nothing can change it any more."""
-
-_AHEAD_MINUTES = 60
-"""As far as the brokers let the time of a record be ahead of theirs; half of what an event may be late, if that is less."""
 
 _WHOLE = ("byte", "short", "integer", "long", "decimal")
 _COUNTING = ("Count", "Min", "Max", "BitAndAgg", "BitOrAgg", "BitXorAgg", "HyperLogLogPlusPlus", "Percentile")
@@ -79,58 +74,33 @@ class Aggregation:
         self._key, self._occurred_at = target.key, target.occurred_at
         self._late_after = target.derivation.late_after_minutes
         self._names, grouping, self._slide = _check(spark, pipeline, catalog)
-        told = json.dumps([grouping, self._late_after, pipeline.output, catalog.schema(pipeline.source)])
-        self.plan = hashlib.sha256(told.encode()).hexdigest()[:16]
+        said = json.dumps([grouping, self._late_after, pipeline.output, catalog.schema(pipeline.source)])
+        self.plan = hashlib.sha256(said.encode()).hexdigest()[:16]
         """A hash of what the state depends on: how events are read, filtered and grouped."""
 
-    def groups(self, raw: DataFrame, schemas: WriterSchemas) -> DataFrame:
+    def stream(self, reads: Sequence[Read]) -> DataFrame:
         """A stream of raw records to one of groups, as the function names their fields."""
-        good = self._without_future(events(raw, schemas)).where(F.col(REASON).isNull()).select(self._names)
+        ((raw, schemas),) = reads
+        good = (
+            without_future(events(raw, schemas), self._source.occurred_at, self._late_after)
+            .where(F.col(REASON).isNull())
+            .select(self._names)
+        )
         return self._pipeline(good.withWatermark(self._source.occurred_at, f"{self._late_after} minutes"))
 
-    def _without_future(self, decoded: DataFrame) -> DataFrame:
-        """An event from the future is bad: by it alone all others would be late."""
-        occurred_at, sent_at = F.col(self._source.occurred_at), F.col("__record.timestamp")
-        ahead = f"{max(1, min(_AHEAD_MINUTES, self._late_after // 2))} minutes"
-        is_ahead = F.col(REASON).isNull() & (occurred_at > sent_at + F.expr(f"INTERVAL {ahead}"))
-        error = F.concat(
-            F.lit(f"{self._source.occurred_at} is "), _text(occurred_at), F.lit(f", more than {ahead} after the time of the record, "), _text(sent_at)
-        )  # fmt: skip
-        return decoded.withColumns(
-            {
-                REASON: F.when(is_ahead, "FromTheFuture").otherwise(F.col(REASON)),
-                "__error": F.when(is_ahead, error).otherwise(F.col("__error")),
-            }
-        )
-
     def to_rows(self, made: DataFrame) -> DataFrame:
-        """Groups to `key` binary, `value` binary, `ce_time` string and `fault` string: why a group can't be a record, empty if it can."""
+        """Groups to rows of `stateful_rows`."""
         made = made.withColumn(FINAL, F.lit(self._pipeline.output == "append"))
-        lacking = F.concat_ws(", ", *[F.when(F.col(name).isNull(), name) for name in never_null(self._schema)])
-        value = F.when(lacking == "", wire_value(self._schema, self._schema_id))
-        time = F.date_format(self._occurred_at, "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'")
-        rows = made.select(
-            F.col(str(self._key)).cast("binary").alias("key"),
-            value.alias("value"),
-            time.alias("ce_time"),
-            lacking.alias("lacking"),
-        )
-        # The key is part of the record's id, too.
-        size = 2 * F.octet_length("key") + F.octet_length("value")
-        fault = F.when(F.col("lacking") != "", F.concat(F.lit("the schema has no null for "), "lacking")).when(
-            size > DERIVED_BYTES,
-            F.concat(F.lit("key, id and value have "), size, F.lit(f" bytes, and at most {DERIVED_BYTES} fit")),
-        )
-        return rows.withColumn("fault", F.coalesce(fault, F.lit(""))).drop("lacking")
+        return stateful_rows(made, self._schema, self._schema_id, F.col(str(self._key)), self._occurred_at)
 
-    def aside(self, schemas: WriterSchemas, watermark_ms: int) -> ToRows:
+    def aside(self, topic: str, schemas: WriterSchemas, watermark_ms: int) -> ToRows:
         """Raw records to rows of `spark.sinks.kafka.sink.outgoing`: the bad ones, and those whose window had ended by the watermark, milliseconds
         since 1970, with the reason LATE.
         """
         watermark = F.timestamp_millis(F.lit(watermark_ms))
 
         def rows(raw: DataFrame) -> DataFrame:
-            decoded = self._without_future(events(raw, schemas))
+            decoded = without_future(events(raw, schemas), self._source.occurred_at, self._late_after)
             given = decoded.select(self._names)
             node = aggregation(self._pipeline(given))
             windowed = carrying(frame_of(raw.sparkSession, node.child()), given, decoded, REASON)
@@ -140,7 +110,7 @@ class Aggregation:
             window, occurred_at = F.col(_window(node).name()), F.col(self._source.occurred_at)
             is_over = F.col(REASON).isNull() & (window["end"] <= watermark)
             if self._slide is None:
-                text = F.concat(F.lit("its own session, which ends at "), _text(window["end"]), F.lit(", is over"))
+                text = F.concat(F.lit("its own session, which ends at "), told(window["end"]), F.lit(", is over"))
                 return _set_aside(windowed, is_over, window["end"], window["end"], watermark, text)
             slide = F.expr(f"INTERVAL {self._slide} MICROSECONDS")
             # Of several that are over, the last one tells of all.
@@ -148,11 +118,7 @@ class Aggregation:
             earlier = F.ceil((F.unix_micros(window["end"]) - F.unix_micros(occurred_at)) / self._slide) - 1
             first = F.timestamp_micros(F.unix_micros(window["end"]) - earlier * self._slide)
             text = F.concat(
-                F.lit("its windows that end from "),
-                _text(first),
-                F.lit(" to "),
-                _text(window["end"]),
-                F.lit(" are over"),
+                F.lit("its windows that end from "), told(first), F.lit(" to "), told(window["end"]), F.lit(" are over")
             )
             return _set_aside(windowed, is_late, first, window["end"], watermark, text)
 
@@ -165,16 +131,16 @@ def _set_aside(
     """Rows of `outgoing`: those that have a reason, and those that are late for the windows that end from `first` to `last`, as the `text`
     says.
     """
-    late = F.concat(text, F.lit(": the watermark was "), _text(watermark))
+    late = F.concat(text, F.lit(": the watermark was "), told(watermark))
     missed = F.struct(_exact(first).alias("first"), _exact(last).alias("last"), _exact(watermark).alias("watermark"))
-    told = windowed.withColumns(
+    marked = windowed.withColumns(
         {
             "__error": F.when(is_late, late).otherwise(F.col("__error")),
             REASON: F.when(is_late, LATE).otherwise(F.col(REASON)),
             "__missed": F.when(is_late, missed),
         }
     ).where(F.col(REASON).isNotNull())
-    return outgoing(told, F.lit(None).cast("binary"), F.lit(""))
+    return outgoing(marked, F.lit(None).cast("binary"), F.lit(""))
 
 
 def _check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> tuple[list[str], list[str], int | None]:
@@ -296,10 +262,6 @@ def _window(node: Any) -> Any:
         if isinstance(kind, dict) and [field["name"] for field in kind.get("fields", ())] == ["start", "end"]:
             return each
     return None
-
-
-def _text(instant: Column) -> Column:
-    return F.date_format(instant, "yyyy-MM-dd'T'HH:mm:ss'Z'")
 
 
 def _exact(instant: Column) -> Column:

@@ -30,15 +30,15 @@ _MOST_PARTS_BYTES = 64 << 20
 """Of one record, which lie in one transaction; counted as if each part were as long as the raw record."""
 
 
-def route(pipeline: Pipeline, catalog: Catalog) -> Route:
-    """From which topic to which."""
-    source, target = catalog.topic(pipeline.source), catalog.topic(pipeline.target)
+def route(pipeline: Pipeline, catalog: Catalog, of: str | None = None) -> Route:
+    """From which topic, the first that it reads or `of` that one, to which."""
+    source, target = catalog.topic(of or pipeline.source), catalog.topic(pipeline.target)
     return Route(
         pipeline.name,
         source.name,
         target.name,
         source.dead_letter_topic,
-        filters=target.is_filtered or target.is_aggregate,
+        filters=target.is_filtered or target.is_stateful,
         parts=target.has_parts,
         late=target.late_topic or "",
     )

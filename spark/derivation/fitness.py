@@ -58,6 +58,10 @@ class Checked(NamedTuple):
 
 def check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> Checked:
     """Raises PipelineUnfit, which says what to change, if the function can't be run record by record or makes no event of its target."""
+    if catalog.topic(pipeline.target).is_stateful:
+        raise PipelineUnfit(
+            f"{pipeline.name} {'joins' if pipeline.joined_with else 'aggregates'}, and what it makes of one record depends on others"
+        )
     source = {field.name: field.dataType for field in event_type(spark, catalog.schema(pipeline.source))}
     kinds = source | _looked_up(pipeline, catalog, source)
     given = spark.createDataFrame(
@@ -90,9 +94,10 @@ def check_source(pipeline: Pipeline, catalog: Catalog) -> None:
     writers = set(pipeline_files()).intersection(catalog.topic(pipeline.target).producers)
     if pipeline.name in writers and len(writers) > 1:
         raise PipelineUnfit(f"{' and '.join(sorted(writers))} write {pipeline.target}: a topic has one pipeline")
-    if catalog.topic(pipeline.target).made_of != catalog.topic(pipeline.source).name:
+    if catalog.topic(pipeline.target).sources != tuple(catalog.topic(name).name for name in pipeline.sources):
         raise PipelineUnfit(
-            f"{pipeline.name} reads {pipeline.source}, and {pipeline.target} is not derived from it by its contract: headrace contracts check"
+            f"{pipeline.name} reads {' and '.join(pipeline.sources)}, and {pipeline.target} is not derived from {'it' if pipeline.joined_with is None else 'both'} by its contract: "
+            "headrace contracts check"
         )
 
 
@@ -157,10 +162,10 @@ def check_types(pipeline: Pipeline, catalog: Catalog, unchanged: Collection[str]
             )
 
 
-def called(pipeline: Pipeline, given: DataFrame) -> DataFrame:
-    """What the function makes of a frame. Raises PipelineUnfit if it fails, or makes no frame."""
+def called(pipeline: Pipeline, *given: DataFrame) -> DataFrame:
+    """What the function makes of frames. Raises PipelineUnfit if it fails, or makes no frame."""
     try:
-        made = pipeline(given)
+        made = pipeline(*given)
     except PipelineUnfit:
         raise
     except Exception as error:

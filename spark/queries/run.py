@@ -40,14 +40,20 @@ def run_pipelines(pipelines: Sequence[Pipeline], settings: SparkSettings, catalo
     PipelineUnfit, SparkMoved and others.
     """
     if settings.live.mode != Mode.EXACTLY_ONCE and (
-        unfit := [each.name for each in pipelines if catalog.topic(each.target).is_aggregate]
+        unfit := [each.name for each in pipelines if catalog.topic(each.target).is_stateful]
     ):
         raise PipelineUnfit(
-            f"{', '.join(unfit)} aggregates, which is done in exactly-once mode only: leave HEADRACE_LIVE__MODE out"
+            f"{', '.join(unfit)} aggregates or joins, which is done in exactly-once mode only: leave HEADRACE_LIVE__MODE out"
         )
     lifecycle = Lifecycle()
     runs = [_Run(pipeline, settings, catalog, lifecycle) for pipeline in pipelines]
-    written = [topic for run in runs for topic in (run.route.target, run.route.dead_letters, run.route.late) if topic]
+    written = [
+        topic
+        for run in runs
+        for route in run.routes
+        for topic in (route.target, route.dead_letters, route.late)
+        if topic
+    ]
     check_limits(settings.kafka, catalog, written)
     lifecycle.listen()
     with ExitStack() as ending:
@@ -82,11 +88,12 @@ class _Run:
     """One pipeline in the process that `of_process` is about."""
 
     def __init__(self, pipeline: Pipeline, settings: SparkSettings, catalog: Catalog, of_process: Lifecycle) -> None:
-        self.pipeline, self.route = pipeline, route(pipeline, catalog)
+        self.pipeline, self.routes = pipeline, [route(pipeline, catalog, source) for source in pipeline.sources]
+        self.route = self.routes[0]
         # Whoever starts fences the one before: the lease only says which of two may run.
         prefix = f"leases/{pipeline.name}/{self.route.target}"
         self.lease = Lease(settings.s3, prefix, settings.live.lease_seconds, resumes=True)
-        self.is_aggregate = catalog.topic(pipeline.target).is_aggregate
+        self.is_stateful = catalog.topic(pipeline.target).is_stateful
         self._catalog = catalog
         self._lifecycle = of_process.holding(self.lease)
 
@@ -102,7 +109,7 @@ class _Run:
             if mode == Mode.REAL_TIME:
                 RealTime(spark, self.pipeline, settings, self._catalog, registry, self._lifecycle).run()
                 return
-            if self.is_aggregate:
+            if self.is_stateful:
                 with suppress(StopRequested):
                     Stateful(spark, self.pipeline, settings, self._catalog, registry, self._lifecycle).run()
                 return

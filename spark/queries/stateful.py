@@ -1,8 +1,10 @@
-"""A pipeline that aggregates: `Stateful`."""
+"""A pipeline that aggregates or joins: `Stateful`."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 
 import structlog
 from botocore.exceptions import BotoCoreError, ClientError
@@ -12,8 +14,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 from contracts.definitions.catalog import Catalog
 from contracts.servers.ranges import OffsetRange
 from contracts.servers.registry import Registry
-from spark.derivation.aggregation import REASON, Aggregation
+from spark.derivation.aggregation import Aggregation
 from spark.derivation.derivation import route, target_schema
+from spark.derivation.event_time import REASON
+from spark.derivation.joining import Joining
+from spark.derivation.stateful_rows import Read, StatefulDerivation
 from spark.pipeline import Pipeline
 from spark.queries.counts import count_rows
 from spark.records.decode import unknown_id
@@ -24,8 +29,9 @@ from spark.runtime.internals.dropped import has_dropped
 from spark.runtime.internals.plans import settled
 from spark.runtime.lifecycle import Lifecycle
 from spark.runtime.settings import SparkSettings
-from spark.sinks.aggregates.sink import Aggregates
 from spark.sinks.kafka.exactly_once import ExactlyOnceSink
+from spark.sinks.stateful.sink import StatefulSink
+from spark.sinks.stateful.state_note import Begins
 from spark.sources.checkpoint_offsets import CheckpointOffsets
 from spark.sources.kafka import read_ranges, read_topic, starting_offsets
 from spark.sources.offsets import offset_ranges
@@ -46,11 +52,35 @@ _PAUSE_SECONDS = 1.0
 _log = structlog.get_logger(__name__)
 
 
+class _Source:
+    """A topic that the query reads."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        name: str,
+        settings: SparkSettings,
+        catalog: Catalog,
+        registry: Registry,
+        lifecycle: Lifecycle,
+    ) -> None:
+        """`name` is that in the contracts."""
+        contract, live = catalog.topic(name), settings.live
+        self.name, self.topic = name, contract.name
+        self.schemas = TopicSchemas(registry, contract, catalog.schema(name))
+        self.decoded_by = self.schemas.current
+        # The checkpoint leads, and the group's offsets are compared with it.
+        led = live.model_copy(update={"resume_from": "group"})
+        of_source = route(pipeline, catalog, name)
+        self.aside = ExactlyOnceSink(settings.kafka, of_source, led, lifecycle.epoch, lifecycle.notice_seconds)
+        self.read = SourceTopic(settings.kafka, contract.name)
+
+
 class Stateful:
-    """Raw records → groups → the target, batch by batch; and beside them the dead letters and the late records, in the same batch.
+    """Raw records → groups, or pairs → the target, batch by batch; and beside them the dead letters and the late records, in the same batch.
 
     Spark's checkpoint has the state, and is the truth of it. A batch that runs again must give the same rows, so what it is made by is kept
-    with the state: the number of state partitions, the schemas by which its records are decoded, and how it groups.
+    with the state: the number of state partitions, the schemas by which its records are decoded, and how it groups or joins.
     """
 
     def __init__(
@@ -63,29 +93,31 @@ class Stateful:
         lifecycle: Lifecycle,
     ) -> None:
         """Raises NotAProducer if the target's contract does not list the pipeline, PipelineUnfit."""
-        source, target = catalog.topic(pipeline.source), catalog.topic(pipeline.target)
+        target = catalog.topic(pipeline.target)
         self._session = spark.newSession()
         for name, value in (_STATE | {"spark.sql.shuffle.partitions": str(target.partitions)}).items():
             self._session.conf.set(name, value)
-        self._name, self._output = pipeline.name, pipeline.output
+        # A pair comes out once, as does a record without one.
+        self._name, self._output = pipeline.name, "append" if target.is_join else pipeline.output
         self._settings, self._lifecycle = settings, lifecycle
-        self._source = source.name
         self._own = target_schema(pipeline, catalog, registry)
-        self._schemas = TopicSchemas(registry, source, catalog.schema(pipeline.source))
-        self._aggregation = Aggregation(self._session, pipeline, catalog, self._own.id)
-        of_pipeline, live, epoch = route(pipeline, catalog), settings.live, lifecycle.epoch
-        plan = self._aggregation.plan
-        self._sink = Aggregates(settings.kafka, of_pipeline, target.partitions, plan, epoch, live.on_state_loss)
-        # The checkpoint leads, and the group's offsets are compared with it.
-        led = live.model_copy(update={"resume_from": "group"})
-        self._aside = ExactlyOnceSink(settings.kafka, of_pipeline, led, epoch, lifecycle.notice_seconds)
-        self._read = SourceTopic(settings.kafka, source.name)
+        kind = Joining if target.is_join else Aggregation
+        self._derivation: StatefulDerivation = kind(self._session, pipeline, catalog, self._own.id)
+        self._sources = [_Source(pipeline, name, settings, catalog, registry, lifecycle) for name in pipeline.sources]
+        self._sink = StatefulSink(
+            settings.kafka,
+            route(pipeline, catalog),
+            [source.topic for source in self._sources],
+            target.partitions,
+            self._derivation.plan,
+            lifecycle.epoch,
+            settings.live.on_state_loss,
+        )
         self._prefix = f"checkpoints/{pipeline.name}/{target.name}"
         self._checkpoints = CheckpointOffsets(settings.s3, self._prefix)
         self._run = ""
         self._replayed: int | None = None
         """A batch that must be decoded as it was when part of it was written."""
-        self._decoded_by = self._schemas.current
         self._query: StreamingQuery | None = None
         self._unknown: int | None = None
         self._begins_anew = False
@@ -95,7 +127,7 @@ class Stateful:
 
         Raises what ends it: QueryFailed, StateLost, PositionsDisagree, TakenOver, SinkRefused.
         """
-        for sink in (self._sink, self._aside):
+        for sink in self._sinks:
             threading.Thread(target=sink.keep_offsets, args=[self._lifecycle], name="keep-offsets", daemon=True).start()
         while not self._lifecycle.stopping.is_set():
             query = self.start()
@@ -105,34 +137,38 @@ class Stateful:
                 if not self._begins_anew:
                     raise
                 if self._unknown is not None:
-                    self._schemas.look_up(self._unknown, self._lifecycle.stopping, one_by_one=True)
+                    # Whose record names it is not told.
+                    for source in self._sources:
+                        source.schemas.look_up(self._unknown, self._lifecycle.stopping, one_by_one=True)
+
+    @property
+    def _sinks(self) -> Sequence[StatefulSink | ExactlyOnceSink]:
+        return (self._sink, *[source.aside for source in self._sources])
 
     def start(self) -> StreamingQuery:
         """Start the query. Raises StateLost, PositionsDisagree, TopicUnfit, TakenOver, and StopRequested."""
         stopping = self._lifecycle.stopping
         self._query, self._unknown, self._begins_anew = None, None, False
-        while not self._schemas.renew():
+        while not all(source.schemas.renew() for source in self._sources):
             if stopping.wait(_PAUSE_SECONDS):
                 raise StopRequested("asked to stop while the registry does not answer")
         self._make_sure_of_the_lease()
-        with self._sink.writing, self._aside.writing:
-            # With the checkpoint the sink of the groups compares them.
-            taken = self._aside.positions(None, stopping)
+        with ExitStack() as writing:
+            for sink in self._sinks:
+                writing.enter_context(sink.writing)
+            # With the checkpoint the sink of the state compares them.
+            taken = {source.topic: source.aside.positions(None, stopping) for source in self._sources}
             begun = self._sink.begin(self._checkpoints, taken)
-            self._aside.move_to(begun.kept)
+            for source in self._sources:
+                source.aside.move_to(begun.kept[source.topic])
         self._run = begun.run
         self._checkpoints.remove_others(begun.run)
         self._decode(begun.coming, is_begun=begun.is_begun)
-        raw = read_topic(
-            self._session,
-            self._settings.kafka,
-            self._source,
-            # Heeded only by a run without a checkpoint.
-            starting_offsets="earliest" if begun.begins == "first" else starting_offsets(self._source, taken),
-            max_offsets_per_trigger=self._settings.live.max_offsets_per_trigger,
-        )
+        reads = [
+            Read(self._raw(source, begun.begins, taken[source.topic]), source.decoded_by) for source in self._sources
+        ]
         self._query = (
-            self._aggregation.groups(raw, self._decoded_by)
+            self._derivation.stream(reads)
             .writeStream.queryName(self._name)
             .outputMode(self._output)
             .option("checkpointLocation", f"s3a://{self._settings.s3.bucket}/{self._prefix}/{begun.run}")
@@ -141,6 +177,16 @@ class Stateful:
             .start()
         )
         return self._query
+
+    def _raw(self, source: _Source, begins: Begins, taken: Mapping[int, int]) -> DataFrame:
+        return read_topic(
+            self._session,
+            self._settings.kafka,
+            source.topic,
+            # Heeded only by a run without a checkpoint.
+            starting_offsets="earliest" if begins == "first" else starting_offsets(source.topic, taken),
+            max_offsets_per_trigger=self._settings.live.max_offsets_per_trigger,
+        )
 
     def _make_sure_of_the_lease(self) -> None:
         """One that slept, and begins anew, would fence who has taken over. Raises TakenOver, StopRequested."""
@@ -153,31 +199,44 @@ class Stateful:
                     raise StopRequested("asked to stop while the object store does not answer") from error
 
     def _decode(self, coming: int, *, is_begun: bool) -> None:
-        log = DecodingLog(self._settings.s3, f"{self._prefix}/{self._run}/decoding")
-        before = log.of(coming, self._schemas.current) if is_begun else None
-        self._decoded_by = before or self._schemas.current
-        self._replayed = coming if before is not None else None
-        if before is None:
-            log.keep(coming, self._decoded_by)
+        self._replayed = None
+        for number, source in enumerate(self._sources):
+            folder = f"{self._prefix}/{self._run}/decoding{f'.{number}' if number else ''}"
+            log = DecodingLog(self._settings.s3, folder)
+            before = log.of(coming, source.schemas.current) if is_begun else None
+            source.decoded_by = before or source.schemas.current
+            if before is None:
+                log.keep(coming, source.decoded_by)
+            else:
+                self._replayed = coming
 
     def write(self, batch: DataFrame, batch_id: int) -> None:
-        """Write a batch's groups, then what it sets aside."""
+        """Write what a batch makes, then what it sets aside."""
         self._own.check()
-        self._read.check()
+        for source in self._sources:
+            source.read.check()
         if batch_id != self._replayed:
-            self._schemas.renew()
-            if self._schemas.current != self._decoded_by:
+            for source in self._sources:
+                source.schemas.renew()
+            if any(source.schemas.current != source.decoded_by for source in self._sources):
                 self._begin_anew("there are new schemas", None)
         # Before anything is written: what the checkpoint does not tell can't be told after a restart either.
-        ranges, watermark_ms = self._checkpoints.planned(self._run, batch_id, self._source)
+        topics = [source.topic for source in self._sources]
+        ranges, watermark_ms = self._checkpoints.planned(self._run, batch_id, topics)
         try:
-            partitions = self._sink.write(batch, self._aggregation.to_rows, batch_id)
+            partitions = self._sink.write(batch, self._derivation.to_rows, batch_id)
         except Exception as error:
             found = unknown_id(str(error))
             if found is None:
                 raise
             self._begin_anew("a record names a schema id not known yet", found)
-        self._set_aside([each for each in ranges if each.start < each.end], watermark_ms)
+        has_none = self._settings.live.read_once and self._query is not None and not has_dropped(self._query, REASON)
+        for source in self._sources:
+            own = [each for each in ranges if each.topic == source.topic and each.start < each.end]
+            if own and has_none:
+                source.aside.pass_over(own)
+            elif own:
+                self._set_aside(source, own, watermark_ms)
         for partition in partitions:
             if not self._checkpoints.has_state(self._run, partition, batch_id + 1):
                 raise QueryFailed(
@@ -190,13 +249,8 @@ class Stateful:
         self._unknown, self._begins_anew = unknown, True
         raise StopRequested(why)
 
-    def _set_aside(self, ranges: list[OffsetRange], watermark_ms: int) -> None:
+    def _set_aside(self, source: _Source, ranges: list[OffsetRange], watermark_ms: int) -> None:
         """The dead letters and late records of a batch, and with them the group's offsets: up to there everything is accounted for."""
-        if not ranges:
-            return
-        if self._settings.live.read_once and self._query is not None and not has_dropped(self._query, REASON):
-            self._aside.pass_over(ranges)
-            return
         raw = settled(read_ranges(self._session, self._settings.kafka, ranges, fail_on_data_loss=True))
-        rows = self._aggregation.aside(self._decoded_by, watermark_ms)
-        count_rows(self._name, self._aside.write(raw, rows, offset_ranges(raw)))
+        rows = self._derivation.aside(source.name, source.decoded_by, watermark_ms)
+        count_rows(self._name, source.aside.write(raw, rows, offset_ranges(raw)))

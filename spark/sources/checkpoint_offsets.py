@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import structlog
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 _log = structlog.get_logger(__name__)
+
+_STORES_OF_A_JOIN = ("left-", "right-")
+"""How the folders are called that hold a partition's state of a join; others hold parts of one store."""
 
 
 class CheckpointOffsets:
@@ -54,9 +58,15 @@ class CheckpointOffsets:
         return max(planned, default=None), max(committed, default=None)
 
     def has_state(self, run: str, partition: int, version: int) -> bool:
-        """Whether the state of one operator's partition is stored as it is after so many batches."""
-        prefix = f"{self._prefix}/{run}/state/0/{partition}/{version}."
-        found = self._s3.list_objects_v2(Bucket=self._bucket, Prefix=prefix).get("Contents", [])
+        """Whether the state of one operator's partition is stored as it is after so many batches, in all of its stores: a join has several."""
+        folder = f"{self._prefix}/{run}/state/0/{partition}/"
+        listed = self._s3.list_objects_v2(Bucket=self._bucket, Prefix=folder, Delimiter="/")
+        below = [each["Prefix"] for each in listed.get("CommonPrefixes", [])]
+        stores = [each for each in below if each.removeprefix(folder).startswith(_STORES_OF_A_JOIN)]
+        return all(self._has_version(store, version) for store in stores or [folder])
+
+    def _has_version(self, store: str, version: int) -> bool:
+        found = self._s3.list_objects_v2(Bucket=self._bucket, Prefix=f"{store}{version}.").get("Contents", [])
         return any(each["Key"].endswith((".changelog", ".zip")) for each in found)
 
     def remove_others(self, run: str) -> None:
@@ -65,23 +75,25 @@ class CheckpointOffsets:
             if other != run:
                 self._remove(f"{self._prefix}/{other}")
 
-    def planned(self, run: str, batch: int, topic: str) -> tuple[list[OffsetRange], int]:
-        """What a batch reads, and the watermark of the one before, with which its operators compare that: milliseconds since 1970, 0 of the first.
+    def planned(self, run: str, batch: int, topics: Sequence[str]) -> tuple[list[OffsetRange], int]:
+        """What a batch reads of each topic, in the order of the query's sources, and the watermark of the one before, with which its operators compare that: milliseconds since 1970, 0 of the first.
 
         Raises PositionsDisagree if the checkpoint does not tell.
         """
         folder = f"{self._prefix}/{run}"
-        ends = self._offsets(f"{folder}/offsets/{batch}", topic)
-        before = f"{folder}/offsets/{batch - 1}" if batch else f"{folder}/sources/0/0"
-        lines = self._lines(before)
-        starts = _offsets_in(lines, before, topic)
-        if not ends or not starts:
-            raise PositionsDisagree(f"the checkpoint {folder} does not tell what batch {batch} reads")
-        watermark_ms = int(json.loads(lines[1])["batchWatermarkMs"]) if batch else 0
-        # A partition that was added is read from its first record on.
-        ranges = [
-            OffsetRange(topic, partition, starts.get(partition, 0), end) for partition, end in sorted(ends.items())
-        ]
+        file, before = f"{folder}/offsets/{batch}", f"{folder}/offsets/{batch - 1}"
+        now, then = self._lines(file), self._lines(before) if batch else []
+        watermark_ms = int(json.loads(then[1])["batchWatermarkMs"]) if batch else 0
+        ranges = []
+        for source, topic in enumerate(topics):
+            ends, starts = _offsets_in(now, file, topic), _offsets_in(then, before, topic) if batch else {}
+            starts = starts or self._offsets(f"{folder}/sources/{source}/0", topic)
+            if not ends or not starts:
+                raise PositionsDisagree(f"the checkpoint {folder} does not tell what batch {batch} reads of {topic}")
+            # A partition that was added is read from its first record on.
+            ranges += [
+                OffsetRange(topic, partition, starts.get(partition, 0), end) for partition, end in sorted(ends.items())
+            ]
         return ranges, watermark_ms
 
     def began(self, topic: str) -> dict[int, int]:
@@ -117,9 +129,14 @@ class CheckpointOffsets:
 
 
 def _offsets_in(lines: list[bytes], file: str, topic: str) -> dict[int, int]:
-    """By partition, from a file's lines, the last of which is those of the one source; empty if it is cut short."""
+    """By partition, from a file's lines, the last of which are those of the sources; empty if it is cut short."""
     try:
-        return {int(partition): offset for partition, offset in json.loads(lines[-1]).get(topic, {}).items()}
+        # Before them come the version and, but for a source's first offsets, metadata; a source without offsets has a dash.
+        found = [json.loads(line) for line in lines[1:] if line != b"-"]
+        of_topic: dict[str, int] = next(
+            (each[topic] for each in found[::-1] if isinstance(each, dict) and topic in each), {}
+        )
+        return {int(partition): offset for partition, offset in of_topic.items()}
     except (IndexError, ValueError) as error:
         _log.warning("checkpoint damaged", file=file, error=str(error))
         return {}

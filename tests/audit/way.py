@@ -562,7 +562,10 @@ def _renamed(topic: TopicContract, tag: str) -> TopicContract:
     section = topic.lake_section
     lake = section if section == "none" else section.model_copy(update={"table": f"{tag}_{section.table}"})
     made_of = topic.derivation_section
-    derivation = made_of if made_of == "none" else made_of.model_copy(update={"topic": f"{tag}.{made_of.topic}"})
+    derivation = made_of
+    if made_of != "none":
+        joined = None if made_of.joined_with is None else f"{tag}.{made_of.joined_with}"
+        derivation = made_of.model_copy(update={"topic": f"{tag}.{made_of.topic}", "joined_with": joined})
     new = {"name": f"{tag}.{topic.name}", "derivation_section": derivation, "lake_section": lake}
     return topic.model_copy(update=new)
 

@@ -37,7 +37,7 @@ ROOMS = {
         "spark.sql_pipeline",
         "spark.queries",
         "spark.derivation",
-        "spark.sinks.aggregates",
+        "spark.sinks.stateful",
         "spark.sinks.kafka",
         "spark.sinks.delta",
         "spark.pipeline",

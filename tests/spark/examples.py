@@ -17,7 +17,7 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 from pyspark.sql import DataFrame, SparkSession
 
 from contracts.definitions.catalog import Catalog
-from contracts.definitions.topic import TopicContract
+from contracts.definitions.topic import Derivation, TopicContract
 from contracts.records.limits import DEAD_LETTER_BYTES, LARGEST_BATCH_BYTES, batch_limit
 from contracts.servers.brokers import retried
 from contracts.servers.registry import Registry
@@ -26,6 +26,7 @@ from tests import sample
 from tests.sample import topics
 
 DISPATCHED = topics.PARCELS_DISPATCHED.name
+DELIVERED = topics.PARCELS_DELIVERED.name
 ENRICHED = topics.PARCELS_DISPATCHED_ENRICHED.name
 SCHEMA: str = sample.catalog().schema(DISPATCHED)
 
@@ -227,6 +228,11 @@ def _renamed(topic: TopicContract, tag: str) -> TopicContract:
     section = topic.lake_section
     lake = section if section == "none" else section.model_copy(update={"table": f"{tag}_{section.table}"})
     made_of = topic.derivation_section
-    derivation = made_of if made_of == "none" else made_of.model_copy(update={"topic": f"{tag}.{made_of.topic}"})
+    derivation = made_of if made_of == "none" else made_of.model_copy(update=_under(tag, made_of))
     new = {"name": f"{tag}.{topic.name}", "derivation_section": derivation, "lake_section": lake}
     return topic.model_copy(update=new)
+
+
+def _under(tag: str, derivation: Derivation) -> dict[str, str]:
+    names = {"topic": derivation.topic, "joined_with": derivation.joined_with}
+    return {field: f"{tag}.{name}" for field, name in names.items() if name is not None}

@@ -47,8 +47,8 @@ class Gauges:
         self._registry = Registry(settings.registry, retry_seconds=_TIMEOUT_SECONDS)
         self._codec = Codec(self._registry.by_id, reader_schema=catalog.schema(topics.ALERTS_RAISED.name))
         # Pipelines write in transactions: into what they derive, and into the dead letters of what that is made from.
-        made = {topic.name: topic.made_of for topic in catalog.topics.values() if topic.made_of is not None}
-        letters = {catalog.topic(raw).dead_letter_topic for raw in made.values()}
+        made = {topic.name: topic.sources for topic in catalog.topics.values() if topic.sources}
+        letters = {catalog.topic(raw).dead_letter_topic for sources in made.values() for raw in sources}
         self._counts = RecordCounts(settings.kafka, [*made, *sorted(letters)])
         self._tables: dict[str, DeltaTable] = {}
         self._before: tuple[float, dict[str, int]] = (time.monotonic(), {})

@@ -12,18 +12,19 @@ _SCAN, _ROWS, _LATE = "MicroBatchScan", "numOutputRows", "numRowsDroppedByWaterm
 
 
 def has_dropped(query: StreamingQuery, column: str) -> bool:
-    """Whether the filter by this column, or an operator with state, has let through less than was read, by the operators' own counts.
+    """Whether the filters by this column, one for each source, or an operator with state, have let through less than was read, by the operators'
+    own counts.
 
-    Holds once the batch's tasks have ended. True where the plan has no such filter.
+    Holds once the batch's tasks have ended. True where the plan lacks such a filter.
     """
     nodes = list(tree(query._jsq.streamingQuery().lastExecution().executedPlan()))
     late = sum(_count(node, _LATE) for node in nodes)
-    read = sum(_count(node, _ROWS) for node in nodes if node.nodeName().startswith(_SCAN))
+    read = [_count(node, _ROWS) for node in nodes if node.nodeName().startswith(_SCAN)]
     filters = [node for node in nodes if node.nodeName() == FILTER]
     passed = [
         _count(node, _ROWS) for node in filters if column in {each.name() for each in items(node.references().toSeq())}
     ]
-    return late > 0 or passed != [read]
+    return late > 0 or len(passed) != len(read) or sum(passed) != sum(read)
 
 
 def _count(node: Any, metric: str) -> int:

@@ -109,7 +109,7 @@ def used(made: DataFrame, source: DataFrame) -> frozenset[str]:
 
 def nodes(made: DataFrame) -> Iterator[Any]:
     """Of a plan, from its end on. Raises NotRowByRow where it branches."""
-    return _line(_plan(made))
+    return _line(analyzed(made))
 
 
 def _line(node: Any) -> Iterator[Any]:
@@ -124,7 +124,7 @@ def _line(node: Any) -> Iterator[Any]:
 
 def steps(made: DataFrame, source: DataFrame) -> Iterator[Any]:
     """The plan's nodes from `made` down to `source`, that excluded. Raises NotRowByRow where one is no projection, filter or explode."""
-    end, node = _plan(source), _plan(made)
+    end, node = analyzed(source), analyzed(made)
     while not node.fastEquals(end):
         if node.nodeName() not in (*PASSING_ON, FILTER, EXPLODE, EXPAND):
             raise NotRowByRow(str(node.nodeName()))
@@ -196,8 +196,8 @@ def carrying(
     if not nodes:
         return whole
     given = set(_ids(source).values())
-    attributes = [each for each in items(_plan(whole).output()) if each.exprId().id() not in given]
-    spark, plan = made.sparkSession, _plan(whole)
+    attributes = [each for each in items(analyzed(whole).output()) if each.exprId().id() not in given]
+    spark, plan = made.sparkSession, analyzed(whole)
     jvm: Any = spark.sparkContext._jvm
     catalyst = jvm.org.apache.spark.sql.catalyst
     kept = [each for each in attributes if each.name() == unfiltered]
@@ -207,7 +207,7 @@ def carrying(
             names = {each.name() for each in attributes}
             attributes = [each for each in items(plan.output()) if each.name() in names or each.name().startswith("__")]
         elif node.nodeName() == "Project":
-            columns = _seq(jvm, [*items(node.projectList()), *attributes])
+            columns = seq(jvm, [*items(node.projectList()), *attributes])
             plan = catalyst.plans.logical.Project(columns, plan)
         elif node.nodeName() == EXPAND:
             plan, copy = _expanded(spark, node, plan, attributes)
@@ -216,7 +216,7 @@ def carrying(
             condition = catalyst.expressions.Or(catalyst.expressions.IsNotNull(kept[0]), node.condition())
             plan = catalyst.plans.logical.Filter(condition, plan)
         else:
-            plan = node.withNewChildren(_seq(jvm, [plan]))
+            plan = node.withNewChildren(seq(jvm, [plan]))
     return frame_of(spark, plan)
 
 
@@ -225,22 +225,22 @@ def _expanded(spark: SparkSession, node: Any, plan: Any, attributes: Sequence[An
     jvm: Any = spark.sparkContext._jvm
     catalyst = jvm.org.apache.spark.sql.catalyst
     given = items(node.projections())
-    numbers = _plan(spark.range(0).select(*[F.lit(number).alias(COPY) for number in range(len(given))]))
+    numbers = analyzed(spark.range(0).select(*[F.lit(number).alias(COPY) for number in range(len(given))]))
     copy, *_ = items(numbers.output())
     literals = [each.child() for each in items(numbers.projectList())]
     projections = [
-        _seq(jvm, [*items(each), *attributes, literal]) for each, literal in zip(given, literals, strict=True)
+        seq(jvm, [*items(each), *attributes, literal]) for each, literal in zip(given, literals, strict=True)
     ]
-    output = _seq(jvm, [*items(node.output()), *attributes, copy])
-    return catalyst.plans.logical.Expand(_seq(jvm, projections), output, plan), copy
+    output = seq(jvm, [*items(node.output()), *attributes, copy])
+    return catalyst.plans.logical.Expand(seq(jvm, projections), output, plan), copy
 
 
 def _exploded(spark: SparkSession, node: Any, plan: Any, exploded: Callable[[DataFrame], DataFrame]) -> Any:
     """A plan in place of the explode `node` over `plan`, whose output has the columns of both under their ids."""
     jvm: Any = spark.sparkContext._jvm
-    new_id = items(_plan(spark.range(0)).output())[0].exprId()
-    array = _alias(jvm, node.generator().child(), ARRAY, new_id)
-    before = jvm.org.apache.spark.sql.catalyst.plans.logical.Project(_seq(jvm, [*items(plan.output()), array]), plan)
+    new_id = items(analyzed(spark.range(0)).output())[0].exprId()
+    array = named_as(jvm, node.generator().child(), ARRAY, new_id)
+    before = jvm.org.apache.spark.sql.catalyst.plans.logical.Project(seq(jvm, [*items(plan.output()), array]), plan)
     after = exploded(frame_of(spark, before))
     element = F.col(ELEMENT)
     fields = [element]
@@ -248,29 +248,29 @@ def _exploded(spark: SparkSession, node: Any, plan: Any, exploded: Callable[[Dat
         fields = [element[name] for name in after.select(f"{ELEMENT}.*").columns]
     made = [f"{ELEMENT}_{number}" for number in range(len(fields))]
     after = after.select("*", *[field.alias(name) for name, field in zip(made, fields, strict=True)])
-    outputs = items(_plan(after).output())
+    outputs = items(analyzed(after).output())
     kept, found = outputs[: -len(made)], outputs[-len(made) :]
     given = zip(found, items(node.generatorOutput()), strict=True)
-    own = [_alias(jvm, value, each.name(), each.exprId()) for value, each in given]
+    own = [named_as(jvm, value, each.name(), each.exprId()) for value, each in given]
     kept = [each for each in kept if each.name() != ELEMENT]
-    return jvm.org.apache.spark.sql.catalyst.plans.logical.Project(_seq(jvm, [*kept, *own]), _plan(after))
+    return jvm.org.apache.spark.sql.catalyst.plans.logical.Project(seq(jvm, [*kept, *own]), analyzed(after))
 
 
-def _alias(jvm: Any, expression: Any, name: str, number: Any) -> Any:
+def named_as(jvm: Any, expression: Any, name: str, number: Any) -> Any:
     nothing = jvm.scala.Option.apply(None)
     make = jvm.org.apache.spark.sql.catalyst.expressions.Alias
-    return make(expression, name, number, _seq(jvm, []), nothing, _seq(jvm, []))
+    return make(expression, name, number, seq(jvm, []), nothing, seq(jvm, []))
 
 
-def _plan(frame: DataFrame) -> Any:
+def analyzed(frame: DataFrame) -> Any:
     return frame._jdf.queryExecution().analyzed()
 
 
 def _ids(frame: DataFrame) -> dict[str, int]:
-    return {each.name(): each.exprId().id() for each in items(_plan(frame).output())}
+    return {each.name(): each.exprId().id() for each in items(analyzed(frame).output())}
 
 
-def _seq(jvm: Any, values: Sequence[Any]) -> Any:
+def seq(jvm: Any, values: Sequence[Any]) -> Any:
     found = jvm.java.util.ArrayList()
     for value in values:
         found.add(value)

@@ -9,6 +9,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 _SPARK = "org.apache.spark"
+_JOINS = "sql.execution.streaming.operators.stateful.join"
 
 PRIVATE: Mapping[str, Sequence[tuple[str, str, int]]] = {
     "keep_broadcasts": [
@@ -26,6 +27,7 @@ PRIVATE: Mapping[str, Sequence[tuple[str, str, int]]] = {
         ("sql.catalyst.plans.logical.Project", "", 2),
         ("sql.catalyst.plans.logical.Filter", "", 2),
         ("sql.catalyst.plans.logical.Expand", "", 3),
+        (f"{_JOINS}.StreamingSymmetricHashJoinHelper", "getStateWatermark", 7),
         ("sql.classic.SparkSession", "internalCreateDataFrame", 3),
         ("sql.catalyst.parser.CatalystSqlParser", "", 0),
         ("sql.catalyst.plans.logical.SubqueryAlias", "", 2),

@@ -22,6 +22,7 @@ READERS = (
     "delays_by_origin",
     "final_delays_by_origin",
     "rounds_of_vans",
+    "parcel_trips",
     "lake",
 )
 ENRICHED = ("dispatches_enriched", "deliveries_enriched", "repair")

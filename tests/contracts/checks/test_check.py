@@ -115,8 +115,8 @@ def test_the_contracts_keep_every_rule_and_the_check_is_fast() -> None:
         ),
         (
             DISPATCHED,
-            "rounds_of_vans, lake]",
-            "rounds_of_vans]",
+            "parcel_trips, lake]",
+            "parcel_trips]",
             "yaml:12: consumers and lake section disagree",
         ),
         (DISPATCHED, "derived_from: none", "derived_from: no", "yaml:8: 'derived_from' is False: input should be"),

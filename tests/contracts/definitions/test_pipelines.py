@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from contracts.checks.check import check
 from contracts.definitions.pipelines import declared_pipelines
+from contracts.definitions.topic import Derivation
 from tests import sample
 from tests.contracts.files import ContractFiles
 
@@ -38,6 +40,37 @@ def test_a_pipeline_is_read_from_its_file(folder: Path) -> None:
         "PARCELS_DELIVERED_ENRICHED",
         [],
     )
+
+
+def test_a_pipeline_that_joins_reads_two_topics_in_the_order_of_its_contract(folder: Path) -> None:
+    joining = (sample.PIPELINES / "parcel_trips.py").read_text()
+    (folder / "parcel_trips.py").write_text(joining)
+    ((found,), problems) = declared_pipelines(folder)
+    assert (found.reads, found.joins, problems) == ("PARCELS_DISPATCHED", "PARCELS_DELIVERED", [])
+    assert not [each for each in check(sample.CONTRACTS, folder, sample.SERVICES) if "parcel_trips.py" in str(each)]
+    swapped = joining.replace("(dispatches: DataFrame, deliveries: DataFrame)", "(deliveries, dispatches)")
+    (folder / "parcel_trips.py").write_text(swapped)
+    told = (
+        "makes it of parcels.delivered.v1 and parcels.dispatched.v1, but it is derived from parcels.dispatched.v1 and"
+    )
+    assert [each for each in check(sample.CONTRACTS, folder, sample.SERVICES) if told in str(each)]
+
+
+@pytest.mark.parametrize(
+    ("derivation", "told"),
+    [
+        ({"records": "join", "joined_with": "parcels.delivered.v1"}, "late_after_minutes belongs to"),
+        ({"records": "join", "late_after_minutes": 60}, "joined_with belongs to records: join"),
+        ({"records": "each", "joined_with": "parcels.delivered.v1"}, "joined_with belongs to records: join"),
+        (
+            {"records": "join", "joined_with": "parcels.dispatched.v1", "late_after_minutes": 60},
+            "joined_with names another topic",
+        ),
+    ],
+)
+def test_what_belongs_to_a_join_stands_there_and_nowhere_else(derivation: dict[str, object], told: str) -> None:
+    with pytest.raises(ValidationError, match=told):
+        Derivation.model_validate({"topic": "parcels.dispatched.v1", **derivation})
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from contracts.errors import HeadraceError
 from spark.derivation.derivation import route
 from spark.pipelines import load
 from spark.runtime.mode import Mode
-from spark.sinks.aggregates.state_transaction import state_route
 from spark.sinks.kafka.transaction import close, transactional_producer
+from spark.sinks.stateful.state_transaction import state_route
 from tests.faults.fault import Shown, fault
 from tests.faults.kinds.checkpoints import wipe
 from tests.faults.moments import Family, kill_of, meet, stays_open, strike, strike_often

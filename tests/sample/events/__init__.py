@@ -14,6 +14,7 @@ from tests.sample.events.parcels_dispatched_enriched import ParcelDispatchedEnri
 from tests.sample.events.parcels_dispatched_finaldelays import ParcelDispatchedFinalDelays
 from tests.sample.events.parcels_dispatched_heavy import HeavyParcelDispatched
 from tests.sample.events.parcels_dispatched_rounds import ParcelDispatchedRounds
+from tests.sample.events.parcels_dispatched_trips import ParcelDispatchedTrip
 from tests.sample.events.parcels_lost import ParcelLost
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "ParcelDispatchedEnriched",
     "ParcelDispatchedFinalDelays",
     "ParcelDispatchedRounds",
+    "ParcelDispatchedTrip",
     "ParcelLost",
     "ReplayStarted",
     "RulesActivated",

@@ -41,6 +41,10 @@ PARCELS_DISPATCHED_ROUNDS: Final[Topic[events.ParcelDispatchedRounds]] = Topic(
     "parcels.dispatched.rounds.v1", events.ParcelDispatchedRounds
 )
 """Rounds of each van, parcels that are dispatched closely after each other, and how late they were, each once, when it is over."""
+PARCELS_DISPATCHED_TRIPS: Final[Topic[events.ParcelDispatchedTrip]] = Topic(
+    "parcels.dispatched.trips.v1", events.ParcelDispatchedTrip
+)
+"""Every parcel that left its depot, with its delivery; without, if it was not delivered within twenty hours."""
 PARCELS_LOST: Final[Topic[events.ParcelLost]] = Topic("parcels.lost.v1", events.ParcelLost)
 """Every parcel that was lost before it was dispatched."""
 REPLAY_STARTED: Final[Topic[events.ReplayStarted]] = Topic("replay.started.v1", events.ReplayStarted)

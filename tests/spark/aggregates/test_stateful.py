@@ -36,9 +36,9 @@ from spark.queries.stateful import Stateful
 from spark.runtime.errors import StateLost
 from spark.runtime.lifecycle import Lifecycle
 from spark.runtime.settings import SparkSettings
-from spark.sinks.aggregates.state_note import StateNote
-from spark.sinks.aggregates.state_transaction import commit_note, fenced_states, state_route
 from spark.sinks.kafka.transaction import committed_positions, position_reader
+from spark.sinks.stateful.state_note import StateNote
+from spark.sinks.stateful.state_transaction import commit_note, fenced_states, state_route
 from spark.sources.kafka import read_ranges
 from tests.sample.pipelines.delays_by_origin import delays_by_origin
 from tests.sample.pipelines.final_delays_by_origin import final_delays_by_origin
@@ -399,7 +399,7 @@ def test_another_grouping_does_not_go_on_with_the_state_and_another_selection_do
     query.send(*FIRST)
     query.take_in()
     query.pipeline = dataclasses.replace(delays_by_origin, function=by_hour)
-    query.told("groups otherwise than the run", "rebuild")
+    query.told("groups or joins otherwise than the run", "rebuild")
     query.pipeline = dataclasses.replace(delays_by_origin, function=without_few)
     query.send(("NTH", 2, 9), ("STH", 61, 1))
     query.take_in()

@@ -181,7 +181,7 @@ def topics_of(pipeline: Pipeline, settings: SparkSettings, catalog: Catalog, reg
 
 
 def test_there_is_an_oracle_of_each() -> None:
-    elsewhere = {"aircraft_rotations", "delays_by_origin", "final_delays_by_origin"}
+    elsewhere = {"aircraft_rotations", "delays_by_origin", "final_delays_by_origin", "flight_legs"}
     assert ORACLES.keys() | elsewhere == pipeline_files().keys()
 
 

@@ -1,4 +1,4 @@
-"""One task's share of an aggregate's batch: the records of one state partition and its position, in one Kafka transaction.
+"""One task's share of a batch of a query with state: the records of one state partition and its position, in one Kafka transaction.
 
 Runs in Spark's Python workers. Spark computes batch N again from the state of batch N - 1, the offsets and the watermark that it has
 logged, and gets the same rows in the same partitions. So the number of the last batch that a partition has written is its position: it
@@ -20,7 +20,6 @@ from pyspark.sql import DataFrame
 
 from contracts.servers.brokers import retried
 from spark.runtime.worker_input import map_whole
-from spark.sinks.aggregates.state_note import StateNote
 from spark.sinks.kafka.sink import Route
 from spark.sinks.kafka.transaction import (
     RESULT,
@@ -34,8 +33,9 @@ from spark.sinks.kafka.transaction import (
     local_property,
     produce,
 )
+from spark.sinks.stateful.state_note import StateNote
 
-_COLUMNS = ("key", "value", "ce_time", "fault")
+_COLUMNS = ("key", "value", "ce_time", "id", "fault")
 _BATCH = "headrace.state_batch"
 _TIMEOUT_SECONDS = 30.0
 _TRANSACTION_SECONDS = 300.0
@@ -64,7 +64,7 @@ def batch_given(context: SparkContext, batch: int) -> AbstractContextManager[Non
 
 
 def sending(rows: DataFrame, plan: StatePlan) -> DataFrame:
-    """`key` binary, `value` binary, `ce_time` string and `fault` string in, of which those with a fault are left out; the query whose tasks send them, and give a row of `RESULT` each, out."""
+    """Rows of `spark.derivation.stateful_rows` in, of which those with a fault are left out; the query whose tasks send them, and give a row of `RESULT` each, out."""
     return map_whole(rows.select(*_COLUMNS), functools.partial(send, plan), RESULT)
 
 
@@ -107,7 +107,7 @@ class _Task:
     def __init__(self, plan: StatePlan, partition: int, batch: int) -> None:
         self._plan, self._route, self._state, self._partition = plan, plan.route, state_route(plan.route), partition
         self._note = plan.note.model_copy(update={"batch": batch})
-        self._keys = set[bytes]()
+        self._ids = set[bytes]()
         self._constant = [(name, value.encode()) for name, value in plan.route.constant_headers.items()]
         self.sent = self.skipped = self.unfit = 0
         self._first_fault = ""
@@ -159,17 +159,20 @@ class _Task:
     def _send(self, producer: Producer, batch: pa.RecordBatch) -> None:
         columns = [batch.column(name).to_pylist() for name in _COLUMNS]
         of_batch = f"/{self._note.run}/{self._note.batch}".encode()
-        for key, value, ce_time, fault in zip(*columns, strict=True):
+        for key, value, ce_time, own_id, fault in zip(*columns, strict=True):
             if fault:
                 self.unfit += 1
-                self._first_fault = self._first_fault or f"{key!r:.200}: {fault}"
+                self._first_fault = self._first_fault or f"{own_id or key!r:.200}: {fault}"
                 continue
-            if key in self._keys:
-                raise Refused(
-                    f"two groups of a batch have the key {key!r:.200}: make the key of all that {self._route.query} groups by; nothing of "
-                    f"state partition {self._partition} was written"
+            record_id = key + of_batch if own_id is None else own_id.encode()
+            if record_id in self._ids:
+                what = (
+                    f"two groups of a batch have the key {key!r:.200}: make the key of all that {self._route.query} groups by"
+                    if own_id is None
+                    else f"a batch has {own_id} twice"
                 )
-            self._keys.add(key)
-            headers: Headers = [("ce_id", key + of_batch), ("ce_time", ce_time), *self._constant]
+                raise Refused(f"{what}; nothing of state partition {self._partition} was written")
+            self._ids.add(record_id)
+            headers: Headers = [("ce_id", record_id), ("ce_time", ce_time), *self._constant]
             produce(producer, self._route.target, value, key, headers)
             self.sent += 1

@@ -8,11 +8,12 @@ from collections.abc import Mapping
 import pytest
 
 from contracts.servers.ranges import OffsetRange
-from spark.sinks.aggregates.run import Checkpoint, fault_of
-from spark.sinks.aggregates.state_note import StateNote
+from spark.sinks.stateful.run import Checkpoint, fault_of
+from spark.sinks.stateful.state_note import StateNote
 
 RUN, OTHER, PLAN = "0123abcd", "89abcdef", "plan"
 TAKEN = {0: 20, 1: 20}
+"""Of the topic raw."""
 
 
 def a_note(batch: int, run: str = RUN, partitions: int = 2) -> StateNote:
@@ -45,7 +46,7 @@ def a_checkpoint(planned: int | None, committed: int | None, run: str = RUN) -> 
 def test_every_moment_at_which_it_may_be_cut_off_is_one_to_go_on_from(
     batches: tuple[int, ...], planned: int | None, committed: int | None, taken: Mapping[int, int]
 ) -> None:
-    assert fault_of(notes(*batches), a_checkpoint(planned, committed), taken, PLAN) is None
+    assert fault_of(notes(*batches), a_checkpoint(planned, committed), {"raw": taken}, PLAN) is None
 
 
 @pytest.mark.parametrize(
@@ -64,20 +65,20 @@ def test_every_moment_at_which_it_may_be_cut_off_is_one_to_go_on_from(
 def test_what_contradicts_itself_is_a_fault(
     batches: tuple[int, ...], planned: int | None, committed: int | None, taken: Mapping[int, int], told: str
 ) -> None:
-    found = fault_of(notes(*batches), a_checkpoint(planned, committed), taken, PLAN)
+    found = fault_of(notes(*batches), a_checkpoint(planned, committed), {"raw": taken}, PLAN)
     assert found is not None
     assert re.search(told, found.text)
     assert found.run == RUN
 
 
 def test_another_grouping_is_a_fault() -> None:
-    found = fault_of(notes(5, 5), a_checkpoint(5, 5), TAKEN, "another")
+    found = fault_of(notes(5, 5), a_checkpoint(5, 5), {"raw": TAKEN}, "another")
     assert found is not None
-    assert "groups otherwise than the run" in found.text
+    assert "groups or joins otherwise than the run" in found.text
 
 
 def test_positions_of_two_runs_are_a_fault() -> None:
-    found = fault_of({0: a_note(5), 1: a_note(5, OTHER)}, a_checkpoint(5, 5), TAKEN, PLAN)
+    found = fault_of({0: a_note(5), 1: a_note(5, OTHER)}, a_checkpoint(5, 5), {"raw": TAKEN}, PLAN)
     assert found is not None
     assert found.text == f"the positions of the state are of the runs {RUN}, {OTHER}"
 
@@ -85,7 +86,7 @@ def test_positions_of_two_runs_are_a_fault() -> None:
 def test_the_checkpoint_counts_only_where_it_is_whole_and_the_only_one() -> None:
     whole, cut_off = fault_of({}, a_checkpoint(5, 5), {}, PLAN), fault_of({}, a_checkpoint(5, 4), {}, PLAN)
     two = fault_of({}, {**a_checkpoint(5, 5), **a_checkpoint(5, 5, OTHER)}, {}, PLAN)
-    neither = fault_of({}, {}, TAKEN, PLAN)
+    neither = fault_of({}, {}, {"raw": TAKEN}, PLAN)
     assert [None if each is None else (each.run, each.is_forgotten) for each in (whole, cut_off, two, neither)] == [
         (RUN, True),
         (RUN, False),

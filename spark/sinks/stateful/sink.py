@@ -1,4 +1,4 @@
-"""The sink of aggregates: the records of each state partition and its position in one Kafka transaction."""
+"""The sink of queries with state: the records of each state partition and its position in one Kafka transaction."""
 
 from __future__ import annotations
 
@@ -18,9 +18,12 @@ from contracts.servers.brokers import partitions_of, watermarks
 from contracts.settings import KafkaSettings
 from spark.runtime.errors import SinkRefused, StateLost
 from spark.runtime.lifecycle import Lifecycle
-from spark.sinks.aggregates.run import Checkpoint, Fault, fault_of
-from spark.sinks.aggregates.state_note import Begins, StateNote
-from spark.sinks.aggregates.state_transaction import (
+from spark.sinks.kafka.exactly_once import keep_offsets
+from spark.sinks.kafka.sink import Route
+from spark.sinks.kafka.transaction import committed_positions, position_reader
+from spark.sinks.stateful.run import Checkpoint, Fault, fault_of
+from spark.sinks.stateful.state_note import Begins, StateNote
+from spark.sinks.stateful.state_transaction import (
     StatePlan,
     batch_given,
     commit_note,
@@ -28,13 +31,12 @@ from spark.sinks.aggregates.state_transaction import (
     sending,
     state_route,
 )
-from spark.sinks.kafka.exactly_once import keep_offsets
-from spark.sinks.kafka.sink import Route
-from spark.sinks.kafka.transaction import committed_positions, position_reader
 from spark.sources.checkpoint_offsets import CheckpointOffsets
 
 UNFIT = prometheus_client.Counter(
-    "headrace_unfit_groups", "Groups of an aggregate that its topic can't take as records.", ["query"]
+    "headrace_unfit_groups",
+    "Groups of an aggregate, or pairs of a join, that its topic can't take as records.",
+    ["query"],
 )
 
 _TIMEOUT_SECONDS = 30.0
@@ -48,21 +50,28 @@ class Begun(NamedTuple):
     begins: Begins
     coming: int
     is_begun: bool
-    kept: Mapping[int, int]
-    """Where the pipeline's group is to be put, of a run that goes on though positions were gone."""
+    kept: Mapping[str, Mapping[int, int]]
+    """Where the pipeline's group is to be put, by topic and partition, of a run that goes on though positions were gone."""
 
 
-class Aggregates:
+class StatefulSink:
     """Writes what comes of each batch once. The note beside the positions names the run, whose checkpoint holds the state: so a checkpoint of
     another time, or none, is found out before anything is written.
     """
 
     def __init__(
-        self, kafka: KafkaSettings, route: Route, partitions: int, plan: str, epoch: int, on_state_loss: str
+        self,
+        kafka: KafkaSettings,
+        route: Route,
+        sources: Sequence[str],
+        partitions: int,
+        plan: str,
+        epoch: int,
+        on_state_loss: str,
     ) -> None:
-        """A new run has so many state `partitions`; `plan` is a hash of the grouping; `epoch` is that of the lease, 0 without one."""
+        """`sources` are the topics that are read. A new run has so many state `partitions`; `plan` is a hash of the grouping or join; `epoch` is that of the lease, 0 without one."""
         self._kafka, self._epoch, self._on_state_loss = kafka.client_config(), epoch, on_state_loss
-        self._route, self._state = route, state_route(route)
+        self._route, self._state, self._sources = route, state_route(route), tuple(sources)
         self._new = StateNote(
             epoch=epoch, run=uuid.uuid4().hex[:8], batch=-1, partitions=partitions, begins="first", plan=plan
         )
@@ -70,13 +79,15 @@ class Aggregates:
         self.writing = threading.Lock()
         """Held while tasks write: whoever takes a position over meanwhile would fence them."""
 
-    def begin(self, checkpoints: CheckpointOffsets, taken: Mapping[int, int]) -> Begun:
-        """Find out which run goes on, and fence whoever else writes. `taken` are the offsets of the pipeline's group. Raises StateLost, TopicUnfit."""
+    def begin(self, checkpoints: CheckpointOffsets, taken: Mapping[str, Mapping[int, int]]) -> Begun:
+        """Find out which run goes on, and fence whoever else writes. `taken` are the offsets of the pipeline's group, by topic and
+        partition. Raises StateLost, TopicUnfit.
+        """
         reader = position_reader(self._kafka, self._state)
         try:
             there = partitions_of(reader, self._route.target, _TIMEOUT_SECONDS)
             notes = self._notes(reader, there)
-            runs = {run: _read(checkpoints, run, self._route.source) for run in checkpoints.runs()}
+            runs = {run: _read(checkpoints, run, self._sources) for run in checkpoints.runs()}
             is_new = not notes and not runs and not self._has_taken(reader, taken)
             fault = None if is_new else fault_of(notes, runs, taken, self._new.plan)
             if fault is None:
@@ -100,13 +111,19 @@ class Aggregates:
             reader.close()
         at = runs.get(self._note.run, Checkpoint(self._note.run, None, None))
         is_begun = any(note.batch == at.coming for note in stamped.values())
-        kept = {each.partition: each.end for each in at.ranges} if fault is not None else {}
+        kept = {
+            topic: {each.partition: each.end for each in at.ranges if each.topic == topic and fault is not None}
+            for topic in self._sources
+        }
         return Begun(self._note.run, self._note.begins, at.coming, is_begun, kept)
 
-    def _has_taken(self, reader: Consumer, taken: Mapping[int, int]) -> bool:
+    def _has_taken(self, reader: Consumer, taken: Mapping[str, Mapping[int, int]]) -> bool:
         """Whether the pipeline's group is beyond the first records: it has begun before."""
-        topic = self._route.source
-        return any(at > watermarks(reader, topic, partition, _TIMEOUT_SECONDS)[0] for partition, at in taken.items())
+        return any(
+            at > watermarks(reader, topic, partition, _TIMEOUT_SECONDS)[0]
+            for topic, positions in taken.items()
+            for partition, at in positions.items()
+        )
 
     def _decided(self, fault: Fault, runs: Mapping[str, Checkpoint]) -> StateNote:
         """The first note of the run to go on with. Raises StateLost unless the settings say what to do about this very fault."""
@@ -116,8 +133,8 @@ class Aggregates:
             kept = f", =keep:{fault.run} to go on with its state" if fault.is_forgotten else ""
             raise StateLost(
                 f"{fault.text}. Set HEADRACE_LIVE__ON_STATE_LOSS=rebuild:{fault.run} to compute everything again from the first record that "
-                f"{self._route.source} still has, which writes every group again{kept}, or =begin-anew:{fault.run} to go on with the next "
-                "records, where groups lack what came before"
+                f"{' and '.join(self._sources)} still {'has' if len(self._sources) == 1 else 'have'}, which writes everything again{kept}, or "
+                f"=begin-anew:{fault.run} to go on with the next records, which knows nothing of what came before"
             )
         _log.error("state lost", query=self._route.query, lost=fault.text, then=then)
         if then == "keep":
@@ -126,7 +143,7 @@ class Aggregates:
         return self._new.model_copy(update={"begins": "first" if then == "rebuild" else "group"})
 
     def write(self, batch: DataFrame, to_rows: Callable[[DataFrame], DataFrame], batch_id: int) -> list[int]:
-        """Send what `to_rows` makes of a batch: `key`, `value`, `ce_time`, `fault`. The state partitions, each of which has its part.
+        """Send what `to_rows` makes of a batch: `key`, `value`, `ce_time`, `id`, `fault`. The state partitions, each of which has its part.
 
         Raises SinkRefused if a task found that writing would lose or double records.
         """
@@ -142,7 +159,7 @@ class Aggregates:
         if unfit := sum(result["unfit"] for result in results):
             UNFIT.labels(self._route.query).inc(unfit)
             first = next(result["first_fault"] for result in results if result["unfit"])
-            _log.error("groups that can't be records were left out", query=self._route.query, groups=unfit, first=first)
+            _log.error("what can't be a record was left out", query=self._route.query, records=unfit, first=first)
         return sorted(result["partition"] for result in results)
 
     def keep_offsets(self, lifecycle: Lifecycle) -> None:
@@ -166,7 +183,7 @@ class Aggregates:
         return {partition: note for partition, note in notes.items() if note is not None}
 
 
-def _read(checkpoints: CheckpointOffsets, run: str, topic: str) -> Checkpoint:
+def _read(checkpoints: CheckpointOffsets, run: str, topics: Sequence[str]) -> Checkpoint:
     planned, committed = checkpoints.last(run)
-    ranges = [] if planned is None else checkpoints.planned(run, planned, topic)[0]
+    ranges = [] if planned is None else checkpoints.planned(run, planned, topics)[0]
     return Checkpoint(run, planned, committed, tuple(ranges))

@@ -1,4 +1,4 @@
-"""Which run of an aggregate goes on: what positions, checkpoint and pipeline say, and what to do when they contradict each other."""
+"""Which run of a query with state goes on: what positions, checkpoint and pipeline say, and what to do when they contradict each other."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from contracts.servers.ranges import OffsetRange
-from spark.sinks.aggregates.state_note import StateNote
+from spark.sinks.stateful.state_note import StateNote
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +42,12 @@ class Fault:
 
 
 def fault_of(
-    notes: Mapping[int, StateNote], checkpoints: Mapping[str, Checkpoint], taken: Mapping[int, int], plan: str
+    notes: Mapping[int, StateNote],
+    checkpoints: Mapping[str, Checkpoint],
+    taken: Mapping[str, Mapping[int, int]],
+    plan: str,
 ) -> Fault | None:
-    """None if all fits together. `checkpoints` are by run, `taken` the offsets of the pipeline's group."""
+    """None if all fits together. `checkpoints` are by run, `taken` the offsets of the pipeline's group, by topic and partition."""
     if not notes:
         for run, found in sorted(checkpoints.items()):
             is_whole = len(checkpoints) == 1 and found.is_whole
@@ -66,7 +69,7 @@ def fault_of(
     if lacking := sorted({*range(first.partitions)} - notes.keys()) if began else []:
         return Fault(run, f"the positions of the state partitions {', '.join(map(str, lacking))} are gone", is_whole)
     if first.plan != plan:
-        return Fault(run, f"the pipeline groups otherwise than the run {run}, whose state can't go on with it")
+        return Fault(run, f"the pipeline groups or joins otherwise than the run {run}, whose state can't go on with it")
     # A partition that has written the coming batch was cut off in it, so that it was planned.
     for partition, note in notes.items():
         if note.batch != at.coming - 1 and not (note.batch == at.coming == at.planned):
@@ -77,7 +80,7 @@ def fault_of(
             )
     for each in at.ranges:
         low = each.start if at.coming == at.planned else each.end
-        offset = taken.get(each.partition, 0)
+        offset = taken.get(each.topic, {}).get(each.partition, 0)
         if not low <= offset <= each.end:
             return Fault(
                 run,

@@ -1,0 +1,63 @@
+"""What a pipeline with state makes, as rows for its sink: `stateful_rows`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from contracts.records.limits import DERIVED_BYTES
+from spark.records.schemas import WriterSchemas, never_null
+from spark.records.wire import wire_value
+from spark.sinks.kafka.sink import ToRows
+
+
+class Read(NamedTuple):
+    """Raw records of a topic, and by which schemas they are decoded."""
+
+    raw: DataFrame
+    schemas: WriterSchemas
+
+
+class StatefulDerivation(Protocol):
+    """What a pipeline with state makes of raw records."""
+
+    plan: str
+    """A hash of what the state depends on."""
+
+    def stream(self, reads: Sequence[Read]) -> DataFrame:
+        """Streams of raw records, one of each source, to one of what the function makes."""
+
+    def to_rows(self, made: DataFrame) -> DataFrame:
+        """A batch of that to rows of `stateful_rows`."""
+
+    def aside(self, topic: str, schemas: WriterSchemas, watermark_ms: int) -> ToRows:
+        """Raw records of a source, named as in the contracts, to rows of `spark.sinks.kafka.sink.outgoing`: the bad ones, and with the reason
+        LATE those that the watermark, milliseconds since 1970, had passed.
+        """
+
+
+def stateful_rows(
+    made: DataFrame, schema: str, schema_id: int, key: Column, occurred_at: str, record_id: Column | None = None
+) -> DataFrame:
+    """What the function made to `key` binary, `value` binary, `ce_time` string, `id` string: the record's own, null where key, run and
+    batch are it; and `fault` string: why it can't be a record, empty if it can.
+    """
+    lacking = F.concat_ws(", ", *[F.when(F.col(name).isNull(), name) for name in never_null(schema)])
+    value = F.when(lacking == "", wire_value(schema, schema_id))
+    rows = made.select(
+        key.cast("binary").alias("key"),
+        value.alias("value"),
+        F.date_format(occurred_at, "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'").alias("ce_time"),
+        (F.lit(None).cast("string") if record_id is None else record_id).alias("id"),
+        lacking.alias("lacking"),
+    )
+    own = F.octet_length(F.coalesce("id", F.col("key").cast("string")))
+    size = F.octet_length("key") + own + F.octet_length("value")
+    fault = F.when(F.col("lacking") != "", F.concat(F.lit("the schema has no null for "), "lacking")).when(
+        size > DERIVED_BYTES,
+        F.concat(F.lit("key, id and value have "), size, F.lit(f" bytes, and at most {DERIVED_BYTES} fit")),
+    )
+    return rows.withColumn("fault", F.coalesce(fault, F.lit(""))).drop("lacking")

@@ -1,0 +1,211 @@
+"""Joins on the real stack, against an oracle in plain Python."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from contracts.definitions.catalog import Catalog
+from contracts.servers.registry import Registry
+from spark.derivation.derivation import route
+from spark.runtime.settings import SparkSettings
+from spark.sinks.stateful.state_transaction import fenced_states, state_route
+from tests.sample.pipelines.parcel_trips import parcel_trips
+from tests.spark.examples import DELIVERED, DISPATCHED, Topics, a_delivery, body, framed, schema_with
+from tests.spark.joins.trips import TEN, TRIPS, Trips, trip
+from tests.spark.live_query import wait_for
+
+_LATE_AFTER, _BOUND = 2, 20
+"""In hours."""
+
+
+@pytest.fixture
+def topics(settings: SparkSettings, catalog: Catalog, registry: Registry) -> Iterator[Topics]:
+    with Topics(settings, catalog, registry, names=(DISPATCHED, DELIVERED, TRIPS)) as made:
+        yield made
+
+
+@pytest.fixture
+def query(spark: SparkSession, settings: SparkSettings, registry: Registry, topics: Topics) -> Trips:
+    return Trips(spark, settings, registry, topics)
+
+
+def inner(dispatches: DataFrame, deliveries: DataFrame) -> DataFrame:
+    """Without P3, those that were delivered; a filter of the one input, renamed columns, and a filter of the pairs."""
+    ours = dispatches.where("parcel_id <> 'P3'").withColumnRenamed("dispatched_at", "left_at")
+    theirs = deliveries.select(F.col("parcel_id").alias("of"), "delivered_at", "delivered_late_minutes")
+    is_its_own = F.expr("parcel_id = of AND delivered_at BETWEEN left_at AND left_at + INTERVAL 20 HOURS")
+    pairs = ours.join(theirs, is_its_own).where("parcel_id <> 'P4'")
+    return pairs.withColumnRenamed("left_at", "dispatched_at")
+
+
+def test_a_parcel_has_its_delivery_and_one_that_never_came_is_told_once(query: Trips) -> None:
+    query.dispatch(("A", 0), ("B", 0), ("C", 1))
+    with query.running() as running:
+        query.deliver(("A", 5), partition=1)
+        running.processAllAvailable()
+        assert query.trips() == Counter([trip("A", 0, 5)])
+        query.deliver(("B", 21))
+        query.dispatch(("D", 30))
+        running.processAllAvailable()
+        # The watermark is that of the deliveries, 19 hours: C may still come.
+        assert query.trips() == Counter([trip("A", 0, 5)])
+        query.deliver(("D", 31))
+        running.processAllAvailable()
+        # It is 28 hours now.
+    never = [trip("B", 0, None), trip("C", 1, None)]
+    assert query.trips() == Counter([trip("A", 0, 5), *never, trip("D", 30, 31)])
+    dispatched, delivered = query.names[DISPATCHED], query.names[DELIVERED]
+    assert query.ids_of() == sorted(
+        [
+            f"{dispatched}/0/0+{delivered}/1/0",
+            f"{dispatched}/0/1",
+            f"{dispatched}/0/2",
+            f"{dispatched}/0/3+{delivered}/0/1",
+        ]
+    )
+    assert query.late_ones() == []
+    query.take_in()
+    assert query.trips().total() == 4
+
+
+@pytest.mark.parametrize(("kind", "seed"), [("left_outer", 1), ("inner", 2)])
+def test_whatever_comes_in_whatever_order_the_pairs_are_those_of_the_records(
+    query: Trips, kind: str, seed: int
+) -> None:
+    if kind == "inner":
+        query.with_function(inner)
+    chance = random.Random(seed)
+    kept: dict[str, list[tuple[str, int]]] = {DISPATCHED: [], DELIVERED: []}
+    sent = {DISPATCHED: [0, 0], DELIVERED: [0, 0]}
+    newest: dict[str, int] = {}
+    watermark, late, dropped = -(10**6), list[str](), dict[int, int]()
+    with query.running() as running:
+        for number in range(6):
+            begin = number * chance.choice([4, 15, 40])
+            for topic, send in ((DISPATCHED, query.dispatch), (DELIVERED, query.deliver)):
+                for partition in (0, 1):
+                    found = [(f"P{chance.randrange(5)}", chance.randrange(begin, begin + 30)) for _ in range(5)]
+                    send(*found, partition=partition)
+                    for name, at in found:
+                        coordinate = f"{query.names[topic]}/{partition}/{sent[topic][partition]}"
+                        sent[topic][partition] += 1
+                        # That their ids are equal tells Spark that neither delivery can have a pair: it leaves out both.
+                        is_filtered = kind == "inner" and name in ("P3", "P4")
+                        if not is_filtered and at <= watermark:
+                            late.append(coordinate)
+                        elif not is_filtered:
+                            kept[topic].append((name, at))
+                        newest[topic] = max(at, newest.get(topic, at))
+            running.processAllAvailable()
+            watermark = max(watermark, min(newest.values()) - _LATE_AFTER)
+            for progress in running.recentProgress:
+                (operator,) = progress["stateOperators"]
+                of_batch = dropped.get(progress["batchId"], 0)
+                dropped[progress["batchId"]] = max(operator["numRowsDroppedByWatermark"], of_batch)
+    pairs = [
+        (name, at, delivered)
+        for name, at in kept[DISPATCHED]
+        for other, delivered in kept[DELIVERED]
+        if name == other and at <= delivered <= at + _BOUND
+    ]
+    expected = Counter(trip(*pair) for pair in pairs)
+    if kind == "left_outer":
+        matched = {(name, at) for name, at, _ in pairs}
+        over = [each for each in kept[DISPATCHED] if each not in matched and each[1] + _BOUND < watermark]
+        expected += Counter(trip(name, at, None) for name, at in over)
+    assert late, "a scenario without a late record shows little"
+    assert query.late_ones() == sorted(late)
+    assert sum(dropped.values()) == len(late)
+    assert query.trips() == expected
+    assert len(set(query.ids())) == len(query.ids())
+
+
+def test_bad_and_late_records_of_each_topic_are_set_aside_once(query: Trips) -> None:
+    letters = [query.topics.catalog.topic(name).dead_letter_topic for name in (DISPATCHED, DELIVERED)]
+    dispatched, delivered = query.names[DISPATCHED], query.names[DELIVERED]
+    with query.running() as running:
+        query.dispatch(("A", 0), ("B", 50))
+        query.topics.send(b"junk")
+        query.deliver(("B", 51))
+        query.topics.send(b"junk", topic=DELIVERED, partition=1)
+        running.processAllAvailable()
+        # The watermark is 48 hours, that of the dispatches.
+        query.dispatch(("C", 48), ("C", 49), partition=1)
+        query.deliver(("A", 10), ("B", 48), ("C", 50))
+        running.processAllAvailable()
+    assert [query.set_aside(name) for name in letters] == [[f"{dispatched}/0/2"], [f"{delivered}/1/0"]]
+    assert query.late_ones() == sorted([f"{dispatched}/1/0", f"{delivered}/0/1", f"{delivered}/0/2"])
+    expected = Counter([trip("A", 0, None), trip("B", 50, 51), trip("C", 49, 50)])
+    assert query.trips() == expected
+    assert query.positions() == {DISPATCHED: {0: 3, 1: 2}, DELIVERED: {0: 4, 1: 1}}
+    query.remove([max(query.files("/commits/"), key=lambda key: int(key.rpartition("/")[2]))])
+    query.take_in()
+    assert query.trips() == expected
+    assert len(query.late_ones()) == 3
+    assert [len(query.set_aside(name)) for name in letters] == [1, 1]
+
+
+def test_a_batch_that_was_cut_off_between_two_partitions_is_finished(query: Trips, settings: SparkSettings) -> None:
+    query.dispatch(("A", 0))
+    query.deliver(("A", 1))
+    query.take_in()
+    state = state_route(route(parcel_trips, query.topics.catalog))
+    stop = threading.Event()
+
+    def fence() -> None:
+        while not stop.is_set():
+            with fenced_states(settings.kafka.client_config(), state, [1]):
+                pass
+
+    thread = threading.Thread(target=fence)
+    many = [f"M{number}" for number in range(60)]
+    with query.running() as running:
+        thread.start()
+        try:
+            query.dispatch(*[(name, 1) for name in many])
+            query.deliver(*[(name, 2) for name in many], partition=1)
+            with pytest.raises(StreamingQueryException):
+                running.processAllAvailable()
+        finally:
+            stop.set()
+            thread.join()
+    cut_off = query.ids()
+    query.take_in()
+    assert query.trips() == Counter([trip("A", 0, 1), *[trip(name, 1, 2) for name in many]])
+    assert len(set(query.ids())) == len(query.ids()) > len(cut_off)
+
+
+def test_without_its_state_it_does_not_start_until_told_how(query: Trips) -> None:
+    query.dispatch(("A", 0))
+    query.take_in()
+    query.remove(query.files())
+    query.deliver(("A", 1))
+    query.take_in(on_state_loss=query.told("is gone", "rebuild"))
+    assert query.trips() == Counter([trip("A", 0, 1)])
+
+
+def test_a_version_that_is_registered_while_it_runs_is_read(query: Trips, registry: Registry) -> None:
+    schema = query.topics.catalog.schema(DELIVERED)
+    newer = schema_with({"name": "gate", "type": ["null", "string"], "default": None, "doc": "Gate."}, base=schema)
+    with query.whole() as thread:
+        query.dispatch(("A", 0))
+        query.deliver(("A", 1))
+        wait_for("the first pair", lambda: query.trips() == Counter([trip("A", 0, 1)]))
+        number = registry.register(query.topics.catalog.topic(DELIVERED).subject, newer)
+        value = a_delivery(parcel_id="A", delivered_at=TEN + timedelta(hours=2)) | {"gate": "B1"}
+        query.topics.send(framed(number, body(value, newer)), topic=DELIVERED)
+        query.topics.send(framed(90_001, b"body"))
+        both = Counter([trip("A", 0, 1), trip("A", 0, 2)])
+        wait_for("the pair of the new version", lambda: query.trips() == both)
+        letters = query.topics.catalog.topic(DISPATCHED).dead_letter_topic
+        wait_for("the dead letter of an id that nobody knows", lambda: len(query.topics.read(letters)) == 1)
+        assert thread.is_alive()

@@ -1,0 +1,98 @@
+"""The join of the parcels as a query of a test, and what its records say."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from contracts.records.headers import headers_of
+from contracts.servers.registry import Registry
+from spark.derivation.derivation import route
+from spark.pipeline import Pipeline
+from spark.runtime.settings import SparkSettings
+from spark.sinks.kafka.transaction import committed_positions, position_reader
+from tests.sample.pipelines.parcel_trips import parcel_trips
+from tests.spark.aggregates.test_stateful import Query
+from tests.spark.examples import DELIVERED, DISPATCHED, Topics, a_delivery, a_dispatch, body, framed
+from tests.spark.live_query import events
+
+TRIPS = parcel_trips.target
+TEN = datetime(2013, 1, 1, 10, 0, tzinfo=UTC)
+BOUND = timedelta(hours=20)
+
+Event = tuple[str, int]
+"""Parcel, hours after ten."""
+
+
+class Trips(Query):
+    """The pipeline over the topics of a test."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: SparkSettings,
+        registry: Registry,
+        topics: Topics,
+        pipeline: Pipeline = parcel_trips,
+    ) -> None:
+        super().__init__(spark, settings, registry, topics, pipeline)
+        self._kafka = settings.kafka.client_config()
+        self.names = {
+            DISPATCHED: topics.catalog.topic(DISPATCHED).name,
+            DELIVERED: topics.catalog.topic(DELIVERED).name,
+        }
+
+    def dispatch(self, *found: Event, partition: int = 0) -> None:
+        values = [body(a_dispatch(parcel_id=name, dispatched_at=TEN + timedelta(hours=at))) for name, at in found]
+        self._send(DISPATCHED, values, partition)
+
+    def deliver(self, *found: Event, partition: int = 0) -> None:
+        schema = self.topics.catalog.schema(DELIVERED)
+        values = [
+            body(a_delivery(parcel_id=name, delivered_at=TEN + timedelta(hours=at)), schema) for name, at in found
+        ]
+        self._send(DELIVERED, values, partition)
+
+    def _send(self, topic: str, values: Sequence[bytes], partition: int) -> None:
+        self.topics.send(
+            *[framed(self.topics.schema_ids[topic], value) for value in values], partition=partition, topic=topic
+        )
+
+    def trips(self) -> Counter[tuple[str, datetime, datetime | None]]:
+        """Parcel, when it was dispatched and when it was delivered, of each record that was made."""
+        return Counter((event["parcel_id"], event["dispatched_at"], event["delivered_at"]) for event in self.written())
+
+    def set_aside(self, topic: str) -> list[str]:
+        """The coordinates in a topic of dead letters, or of late records."""
+        return sorted(str(dict(headers_of(each))["ce_id"], "ascii") for each in self.topics.read(topic))  # type: ignore[arg-type]
+
+    def late_ones(self) -> list[str]:
+        return self.set_aside(str(self.topics.catalog.topic(TRIPS).late_topic))
+
+    def positions(self) -> dict[str, dict[int, int]]:
+        """The offsets of the pipeline's group, by topic and partition."""
+        found = {}
+        for source in self.pipeline.sources:
+            of = route(self.pipeline, self.topics.catalog, source)
+            with closing(position_reader(self._kafka, of)) as reader:
+                taken = committed_positions(reader, of.source, [0, 1])
+            found[source] = {partition: at.offset for partition, at in taken.items() if at.offset}
+        return found
+
+    def with_function(self, function: Any) -> None:
+        self.pipeline = dataclasses.replace(self.pipeline, function=function)
+
+    def ids_of(self) -> list[str]:
+        return sorted(headers["ce_id"].decode() for _, headers, _ in events(self.topics, TRIPS))
+
+
+def trip(name: str, dispatched: int, delivered: int | None) -> tuple[str, datetime, datetime | None]:
+    """As `Trips.trips` has it, of hours after ten."""
+    at = None if delivered is None else TEN + timedelta(hours=delivered)
+    return name, TEN + timedelta(hours=dispatched), at
