@@ -139,7 +139,7 @@ class Stateful:
                 if self._unknown is not None:
                     # Whose record names it is not told.
                     for source in self._sources:
-                        source.schemas.look_up(self._unknown, self._lifecycle.stopping, one_by_one=True)
+                        source.schemas.look_up(self._unknown, self._lifecycle.stopping)
 
     @property
     def _sinks(self) -> Sequence[StatefulSink | ExactlyOnceSink]:
@@ -217,7 +217,7 @@ class Stateful:
             source.read.check()
         if batch_id != self._replayed:
             for source in self._sources:
-                source.schemas.renew()
+                source.schemas.renew_for_batch(self._lifecycle.stopping)
             if any(source.schemas.current != source.decoded_by for source in self._sources):
                 self._begin_anew("there are new schemas", None)
         # Before anything is written: what the checkpoint does not tell can't be told after a restart either.

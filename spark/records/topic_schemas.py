@@ -78,6 +78,14 @@ class TopicSchemas:
         REGISTRY_AWAY.labels(self._subject).set(0)
         return True
 
+    def renew_for_batch(self, stopping: threading.Event) -> None:
+        """Renew, for a batch whose end is fixed by now. While every id that is not known counts as foreign, one of them may be new: wait for the
+        registry then. Raises StopRequested.
+        """
+        while not self.renew() and self.current.foreign is None:
+            if stopping.wait(_LOOK_SECONDS):
+                raise StopRequested("asked to stop while the registry does not answer")
+
     def covering(self, batch: DataFrame, write: Callable[[WriterSchemas], _T], stopping: threading.Event) -> _T:
         """What `write` gives for schemas that are enough for every record of a `foreachBatch` frame.
 

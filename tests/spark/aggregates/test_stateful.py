@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from confluent_kafka.admin import AdminClient
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -420,14 +421,15 @@ def test_a_version_that_is_registered_while_it_runs_is_read(query: Query, regist
 
 
 def test_ids_that_nobody_knows_make_dead_letters_and_hold_nothing_up(query: Query) -> None:
-    with query.whole() as thread:
-        for number in (90_001, 90_002, 90_003):
-            query.topics.send(framed(number, b"body"))
+    with structlog.testing.capture_logs() as logs, query.whole() as thread:
+        query.topics.send(*[framed(number, b"body") for number in range(90_001, 90_031)])
         query.send(*FIRST)
         letters = query.topics.dispatched.dead_letter_topic
-        wait_for("the dead letters", lambda: len(query.topics.read(letters)) == 3)
+        wait_for("the dead letters", lambda: len(query.topics.read(letters)) == 30)
         assert query.newest() == _oracle(FIRST)
         assert thread.is_alive()
+    # One for the id that is waited for, and one for all others.
+    assert [log["event"] for log in logs].count("the query begins anew") <= 3
 
 
 def test_an_older_checkpoint_is_refused(query: Query) -> None:

@@ -17,9 +17,10 @@ from contracts.settings import RegistrySettings
 from deploy.local.servers.stack import LocalStack
 from spark.queries.lake import LakeTable
 from spark.records.topic_schemas import TopicSchemas
+from spark.runtime.errors import StopRequested
 from spark.runtime.lifecycle import Lifecycle
 from spark.runtime.settings import LakeSettings, SparkSettings
-from tests.contracts.gateway import Gateway, a_gateway
+from tests.contracts.gateway import HANG_UP, Gateway, a_gateway
 from tests.spark.examples import DISPATCHED, Topics, a_dispatch, body, framed, schema_with
 from tests.spark.live_query import Dimensions, parcels, running, wait_for
 from tests.spark.queries import test_real_time
@@ -184,3 +185,28 @@ def test_garbage_makes_no_version_foreign_that_is_registered_while_it_is_not_wai
         for garbage in range(999_004, 999_110):
             schemas.look_up(garbage, clock, one_by_one=True)
         assert schemas.current.foreign is None, "each of them would start the query anew"
+
+
+def test_while_every_other_id_is_foreign_a_batch_waits_for_a_registry_that_does_not_answer(
+    gateway: Gateway, catalog: Catalog, registry: Registry
+) -> None:
+    topic = catalog.topic(DISPATCHED).model_copy(update={"name": f"t{uuid.uuid4().hex[:8]}.{DISPATCHED}"})
+    registry.register(topic.subject, catalog.schema(DISPATCHED))
+    with Registry(
+        RegistrySettings.model_validate({"url": gateway.url, "lag_seconds": 1}), retry_seconds=0.1, timeout_seconds=0.5
+    ) as client:
+        clock = Clock()
+        schemas = TopicSchemas(client, topic, catalog.schema(DISPATCHED), clock)
+        schemas.renew()
+        for garbage in (999_001, 999_002):
+            schemas.look_up(garbage, clock)
+        assert schemas.current.foreign is None
+        newer = registry.register(topic.subject, NEWER)
+        gateway.fail(HANG_UP)
+        stopping = threading.Event()
+        threading.Timer(1, stopping.set).start()
+        with pytest.raises(StopRequested):
+            schemas.renew_for_batch(stopping)
+        gateway.heal()
+        schemas.renew_for_batch(clock)
+    assert newer in schemas.current.writers
