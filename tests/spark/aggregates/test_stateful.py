@@ -8,7 +8,7 @@ import re
 import statistics
 import threading
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from operator import itemgetter
@@ -18,9 +18,11 @@ from typing import Any
 import pytest
 import structlog
 from confluent_kafka.admin import AdminClient
+from prometheus_client import REGISTRY
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from structlog.testing import capture_logs
 
 from contracts.definitions.catalog import Catalog
 from contracts.records.headers import headers_of
@@ -388,6 +390,73 @@ def test_more_partitions_than_the_contract_says_do_no_harm(query: Query) -> None
     ]
     newest = {event["window_id"]: event for _, event in sorted(of_batch, key=itemgetter(0))}
     assert newest == _oracle([*FIRST, *SECOND, *SECOND])
+
+
+def test_partitions_that_its_source_gets_are_counted_from_their_first_record(query: Query) -> None:
+    with query.running() as running:
+        query.send(*FIRST)
+        running.processAllAvailable()
+        query.topics.add_partitions(3)
+        query.send(*SECOND, partition=2)
+        running.processAllAvailable()
+    assert query.newest() == _oracle([*FIRST, *SECOND])
+    # One that is added while nobody reads.
+    query.topics.add_partitions(4)
+    query.send(*SECOND, partition=3)
+    query.take_in()
+    assert query.newest() == _oracle([*FIRST, *SECOND, *SECOND])
+    assert len(set(query.ids())) == len(query.ids())
+
+
+def _without_a_mean(is_it: Column, groups: DataFrame) -> DataFrame:
+    return groups.withColumn("delay_mean_minutes", F.when(~is_it, F.col("delay_mean_minutes")))
+
+
+def _of_a_megabyte(is_it: Column, groups: DataFrame) -> DataFrame:
+    return groups.withColumn(
+        "window_id", F.when(is_it, F.repeat(F.lit("x"), F.lit(400_000))).otherwise(F.col("window_id"))
+    )
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "fault"),
+    [
+        (_without_a_mean, "the schema has no null for delay_mean_minutes"),
+        (_of_a_megabyte, "key, id and value have 120"),
+    ],
+)
+def test_a_group_that_cannot_be_a_record_is_left_out_named_and_counted(
+    query: Query, spoilt: Callable[[Column, DataFrame], DataFrame], fault: str
+) -> None:
+    def function(dispatches: DataFrame) -> DataFrame:
+        return spoilt(F.col("origin") == "STH", delays_by_origin.function(dispatches))
+
+    def counted() -> float:
+        return REGISTRY.get_sample_value("headrace_unfit_groups_total", {"query": query.pipeline.name}) or 0
+
+    query.pipeline = dataclasses.replace(delays_by_origin, function=function)
+    before = counted()
+    query.send(*FIRST)
+    with capture_logs() as logs:
+        query.take_in()
+    assert query.newest() == _oracle([each for each in FIRST if each[0] != "STH"])
+    assert counted() - before == 1
+    (line,) = [line for line in logs if line["log_level"] == "error"]
+    assert line["records"] == 1
+    assert fault in line["first"]
+
+
+def test_two_groups_of_a_state_partition_with_one_key_stop_it(query: Query) -> None:
+    def function(dispatches: DataFrame) -> DataFrame:
+        return delays_by_origin.function(dispatches).withColumn("window_id", F.lit("one"))
+
+    query.pipeline = dataclasses.replace(delays_by_origin, function=function)
+    # Three groups and more, in two state partitions.
+    query.send(*FIRST)
+    with pytest.raises(StreamingQueryException, match="two groups of a batch have the key b'one'"):
+        query.take_in()
+    # Of the state partitions that two groups share nothing is written.
+    assert len(query.written()) <= 1
 
 
 def test_another_grouping_does_not_go_on_with_the_state_and_another_selection_does(query: Query) -> None:
