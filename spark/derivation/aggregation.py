@@ -148,7 +148,9 @@ def _check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> tuple[l
     check_source(pipeline, catalog)
     target = catalog.topic(pipeline.target)
     if pipeline.lookups:
-        raise PipelineUnfit(f"{pipeline.name} has lookups and aggregates: look up in a pipeline of its own, before")
+        raise PipelineUnfit(
+            f"{pipeline.name} has lookups and aggregates: look up in another pipeline, which writes what this one reads"
+        )
     if target.key is None:
         raise PipelineUnfit(
             f"{pipeline.name} aggregates, and {target.name} has no key: name the field that names a group"

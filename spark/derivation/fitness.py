@@ -74,7 +74,7 @@ def check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> Checked:
     key, of_source = catalog.topic(pipeline.target).key, catalog.topic(pipeline.source).key
     if key not in (None, of_source):
         raise PipelineUnfit(
-            f"{pipeline.target} has the key {key}, {pipeline.source} has {of_source}: a record keeps its key, and its order"
+            f"{pipeline.target} has the key {key}, {pipeline.source} has {of_source}: a record keeps its key, and its order: give both the same"
         )
     kept = unchanged(made, given)
     if lost := {field.name for field in wanted} & source.keys() - kept:
@@ -97,7 +97,7 @@ def check_source(pipeline: Pipeline, catalog: Catalog) -> None:
     if catalog.topic(pipeline.target).sources != tuple(catalog.topic(name).name for name in pipeline.sources):
         raise PipelineUnfit(
             f"{pipeline.name} reads {' and '.join(pipeline.sources)}, and {pipeline.target} is not derived from {'it' if pipeline.joined_with is None else 'both'} by its contract: "
-            "headrace contracts check"
+            "make derived_from there and the function agree, headrace contracts check compares them"
         )
 
 
@@ -107,7 +107,7 @@ def check_wanted(
     """The fields of the target but for those that the platform fills in. Raises PipelineUnfit unless the function makes them all."""
     there = {field.name: field.dataType.simpleString() for field in made.schema}
     if twice := sorted({name for name in made.columns if made.columns.count(name) > 1}):
-        raise PipelineUnfit(f"{pipeline.name} makes {', '.join(twice)} twice: name them otherwise")
+        raise PipelineUnfit(f"{pipeline.name} makes {', '.join(twice)} twice: give each a name of its own")
     wanted = [field for field in event_type(spark, catalog.schema(pipeline.target)) if field.name not in platform]
     for field in wanted:
         kind = field.dataType.simpleString()
@@ -129,7 +129,11 @@ def _looked_up(pipeline: Pipeline, catalog: Catalog, source: Mapping[str, DataTy
         contract = catalog.dimension(lookup.dimension)
         of = {column.name: _KINDS[column.type] for column in contract.columns}
         wrong = [f"{lookup.dimension} has no column {each}" for each in lookup.fields.values() if each not in of]
-        wrong += [f"{each} is filled in already" for each in lookup.fields if each in found or each in source]
+        wrong += [
+            f"{each} is filled in already: choose another name"
+            for each in lookup.fields
+            if each in found or each in source
+        ]
         by, key = lookup.by_fields, contract.key
         if len(by) != len(key):
             wrong.append(
@@ -145,7 +149,7 @@ def _looked_up(pipeline: Pipeline, catalog: Catalog, source: Mapping[str, DataTy
                 kinds = source[field].simpleString(), of[column].simpleString()
                 wrong.append(f"{field} is {kinds[0]}, the key column {column} of {lookup.dimension} is {kinds[1]}")
         if not _LOOKUP_NAME.fullmatch(lookup.name) or [each.found for each in pipeline.lookups].count(lookup.found) > 1:
-            wrong.append("its name is not one of its own, of lower-case words with points between")
+            wrong.append("its name is not one of its own: choose another, of lower-case words with points between")
         if wrong:
             raise PipelineUnfit(f"{pipeline.name}: lookup {lookup.name}: {'; '.join(wrong)}")
         found |= {field: of[column] for field, column in lookup.fields.items()}
@@ -171,7 +175,7 @@ def called(pipeline: Pipeline, *given: DataFrame) -> DataFrame:
     except Exception as error:
         raise PipelineUnfit(f"{pipeline.name} fails with the fields that it gets: {in_a_line(error)}") from error
     if not isinstance(made, DataFrame):
-        raise PipelineUnfit(f"{pipeline.name} returns {made!r:.100}, and not a frame")
+        raise PipelineUnfit(f"{pipeline.name} returns {made!r:.100}, and not a frame: return a DataFrame")
     return made
 
 

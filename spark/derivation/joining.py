@@ -121,7 +121,9 @@ def _check(
 ) -> tuple[list[str], OptimisedJoin]:
     """The fields that are made, and the join. Raises PipelineUnfit."""
     if pipeline.lookups:
-        raise PipelineUnfit(f"{pipeline.name} has lookups and joins: look up in a pipeline of its own, behind")
+        raise PipelineUnfit(
+            f"{pipeline.name} has lookups and joins: look up in another pipeline, which reads what this one writes"
+        )
     made = called(pipeline, left, right)
     check_names(pipeline, made.columns)
     wanted = [field.name for field in check_wanted(spark, pipeline, catalog, made, ())]

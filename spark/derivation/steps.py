@@ -86,7 +86,7 @@ def _check_explode(pipeline: Pipeline, step: Any, target: TopicContract) -> None
     is_array = kind == INLINE or str(items(step.generator().children())[0].dataType().typeName()) == "array"
     if kind not in ("Explode", INLINE) or not is_array or step.outer():
         raise PipelineUnfit(
-            f"{pipeline.name}: {step.generator()}: only explode and inline of an array number the records"
+            f"{pipeline.name}: {step.generator()}: use explode or inline of an array, which alone number the records"
         )
 
 

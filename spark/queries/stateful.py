@@ -194,7 +194,7 @@ class Stateful:
             try:
                 return self._lifecycle.lease.check()
             except (BotoCoreError, ClientError) as error:
-                _log.warning("waiting for the object store, which has the lease", query=self._name, error=str(error))
+                _log.warning("waiting for the object store, which keeps the lease", query=self._name, error=str(error))
                 if self._lifecycle.stopping.wait(_PAUSE_SECONDS):
                     raise StopRequested("asked to stop while the object store does not answer") from error
 
@@ -219,7 +219,7 @@ class Stateful:
             for source in self._sources:
                 source.schemas.renew_for_batch(self._lifecycle.stopping)
             if any(source.schemas.current != source.decoded_by for source in self._sources):
-                self._begin_anew("there are new schemas", None)
+                self._begin_anew("a source has a new schema version", None)
         # Before anything is written: what the checkpoint does not tell can't be told after a restart either.
         topics = [source.topic for source in self._sources]
         ranges, watermark_ms = self._checkpoints.planned(self._run, batch_id, topics)
@@ -240,8 +240,8 @@ class Stateful:
         for partition in partitions:
             if not self._checkpoints.has_state(self._run, partition, batch_id + 1):
                 raise QueryFailed(
-                    f"the state of partition {partition} after batch {batch_id} is not in the store, which has taken it without an error: "
-                    "the batch runs again"
+                    f"the state of partition {partition} after batch {batch_id} is not in the object store, which told no error: "
+                    "start the pipeline again, and the batch runs again"
                 )
 
     def _begin_anew(self, why: str, unknown: int | None) -> None:

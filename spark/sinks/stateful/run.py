@@ -52,16 +52,16 @@ def fault_of(
         for run, found in sorted(checkpoints.items()):
             is_whole = len(checkpoints) == 1 and found.is_whole
             return Fault(
-                run, f"the group has no positions of its state, and there is the checkpoint of a run {run}", is_whole
+                run, f"the brokers have no positions of its state, but there is the checkpoint of a run {run}", is_whole
             )
-        what = "the pipeline's group has offsets, and there are neither positions of its state nor a checkpoint"
+        what = "the pipeline's group has offsets, but its state has neither positions nor a checkpoint"
         return Fault("unknown", what)
     first = next(iter(notes.values()))
     run = first.run
     if {(note.run, note.partitions) for note in notes.values()} != {(run, first.partitions)}:
         return Fault(
             run,
-            f"the positions of the state are of the runs {', '.join(sorted({each.run for each in notes.values()}))}",
+            f"the positions of the state are of runs that do not fit together, {', '.join(sorted({each.run for each in notes.values()}))}",
         )
     began = any(note.batch >= 0 for note in notes.values())
     at = checkpoints.get(run, Checkpoint(run, None, None))
@@ -76,7 +76,7 @@ def fault_of(
             of = "is gone" if at.planned is None else f"goes on with batch {at.coming}"
             return Fault(
                 run,
-                f"state partition {partition} has written batch {note.batch} of the run {run}, and its checkpoint {of}",
+                f"state partition {partition} has written batch {note.batch} of the run {run}, but its checkpoint {of}",
             )
     for each in at.ranges:
         low = each.start if at.coming == at.planned else each.end
@@ -84,7 +84,7 @@ def fault_of(
         if not low <= offset <= each.end:
             return Fault(
                 run,
-                f"the pipeline's group has taken {each.topic}/{each.partition} up to offset {offset}, and the state of the run {run} "
+                f"the pipeline's group has taken {each.topic}/{each.partition} up to offset {offset}, but the state of the run {run} "
                 f"up to {low}",
                 is_whole,
             )

@@ -159,7 +159,12 @@ class StatefulSink:
         if unfit := sum(result["unfit"] for result in results):
             UNFIT.labels(self._route.query).inc(unfit)
             first = next(result["first_fault"] for result in results if result["unfit"])
-            _log.error("what can't be a record was left out", query=self._route.query, records=unfit, first=first)
+            _log.error(
+                "left out what can't be a record: change the function or the schema",
+                query=self._route.query,
+                records=unfit,
+                first=first,
+            )
         return sorted(result["partition"] for result in results)
 
     def keep_offsets(self, lifecycle: Lifecycle) -> None:

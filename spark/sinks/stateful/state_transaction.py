@@ -142,7 +142,7 @@ class _Task:
         if before is None or before.run != self._note.run:
             other = "no run" if before is None else f"the run {before.run}"
             raise Refused(
-                f"{where} has the position of {other}, and this is {self._note.run}: another process has begun"
+                f"{where} has the position of {other}, and this is {self._note.run}: another process has begun, and this one stops"
             )
         if before.epoch > self._note.epoch:
             raise Refused(
@@ -151,8 +151,8 @@ class _Task:
             )
         if before.batch not in (self._note.batch - 1, self._note.batch):
             raise Refused(
-                f"{where} has written batch {before.batch}, and this is batch {self._note.batch}: the checkpoint is of another time, "
-                "which the next start finds out"
+                f"{where} has written batch {before.batch}, and this is batch {self._note.batch}: the checkpoint does not fit "
+                "what is written; start it again, and it says what to set"
             )
         return before.batch == self._note.batch
 

@@ -353,7 +353,7 @@ def test_positions_that_the_brokers_forgot_can_be_taken_from_the_checkpoint(quer
     query.take_in()
     query.forget_positions()
     query.send(*SECOND)
-    said = query.told("the group has no positions of its state, and there is the checkpoint", "keep")
+    said = query.told("the brokers have no positions of its state, but there is the checkpoint", "keep")
     query.take_in(on_state_loss=said)
     assert query.newest() == _oracle([*FIRST, *SECOND])
     assert len(set(query.ids())) == len(query.ids())

@@ -111,7 +111,9 @@ def test_a_lookup_is_refused(spark: SparkSession, catalog: Catalog) -> None:
     pipeline = Pipeline(
         "delays_by_origin", delays_by_origin.source, delays_by_origin.target, (lookup,), delays_by_origin.function
     )
-    with pytest.raises(PipelineUnfit, match="has lookups and aggregates: look up in a pipeline of its own, before"):
+    with pytest.raises(
+        PipelineUnfit, match="has lookups and aggregates: look up in another pipeline, which writes what"
+    ):
         Aggregation(spark, pipeline, catalog, 300)
 
 

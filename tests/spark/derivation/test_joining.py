@@ -104,7 +104,7 @@ def test_a_function_whose_state_would_not_end_or_that_cannot_be_run_again_is_ref
 
 def test_a_lookup_is_refused(spark: SparkSession, catalog: Catalog) -> None:
     lookup = Lookup("couriers", dimension="couriers", by="courier", fields={"courier_name": "name"})
-    with pytest.raises(PipelineUnfit, match="has lookups and joins: look up in a pipeline of its own, behind"):
+    with pytest.raises(PipelineUnfit, match="has lookups and joins: look up in another pipeline, which reads what"):
         Joining(spark, dataclasses.replace(parcel_trips, lookups=(lookup,)), catalog, 300)
 
 

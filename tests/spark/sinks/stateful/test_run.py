@@ -56,7 +56,7 @@ def test_every_moment_at_which_it_may_be_cut_off_is_one_to_go_on_from(
         ((5, 3), 5, 4, TAKEN, "has written batch 3 .* goes on with batch 5"),  # a partition is behind
         ((5, 5), None, None, TAKEN, "has written batch 5 .* its checkpoint is gone"),
         ((0, 0), None, None, TAKEN, "its checkpoint is gone"),
-        ((5, 5), 5, 5, {0: 20, 1: 19}, "taken raw/1 up to offset 19, and the state .* up to 20"),
+        ((5, 5), 5, 5, {0: 20, 1: 19}, "taken raw/1 up to offset 19, but the state .* up to 20"),
         ((5, 5), 5, 5, {0: 20}, "taken raw/1 up to offset 0"),
         ((4, 4), 5, 4, {0: 20, 1: 21}, "taken raw/1 up to offset 21"),
         ((5,), 5, 5, TAKEN, "the positions of the state partitions 1 are gone"),
@@ -80,7 +80,7 @@ def test_another_grouping_is_a_fault() -> None:
 def test_positions_of_two_runs_are_a_fault() -> None:
     found = fault_of({0: a_note(5), 1: a_note(5, OTHER)}, a_checkpoint(5, 5), {"raw": TAKEN}, PLAN)
     assert found is not None
-    assert found.text == f"the positions of the state are of the runs {RUN}, {OTHER}"
+    assert found.text == f"the positions of the state are of runs that do not fit together, {RUN}, {OTHER}"
 
 
 def test_the_checkpoint_counts_only_where_it_is_whole_and_the_only_one() -> None:
