@@ -26,6 +26,7 @@ from spark.runtime.internals.plans import (
     PASSING_ON,
     NotRowByRow,
     aggregation,
+    analyzed,
     carrying,
     column_id,
     expressions,
@@ -33,6 +34,7 @@ from spark.runtime.internals.plans import (
     items,
     kind_of,
     made_as,
+    made_from,
     nodes,
     steps,
     tree,
@@ -161,7 +163,7 @@ def _check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> tuple[l
     check_names(pipeline, [name for name in made.columns if name != FINAL])
     check_wanted(spark, pipeline, catalog, made, (FINAL,))
     occurred_at = catalog.topic(pipeline.source).occurred_at
-    node = _check_steps(pipeline, made, given, occurred_at)
+    node = _check_steps(pipeline, made, given, occurred_at, target.key)
     check_types(pipeline, catalog, (FINAL,))
     below = frame_of(spark, node.child())
     grouping = [str(each.sql()) for step in [node, *steps(below, given)] for each in items(step.expressions())]
@@ -185,7 +187,7 @@ def _slide(spark: SparkSession, pipeline: Pipeline, occurred_at: str, given: Dat
     return slide
 
 
-def _check_steps(pipeline: Pipeline, made: DataFrame, given: DataFrame, occurred_at: str) -> Any:
+def _check_steps(pipeline: Pipeline, made: DataFrame, given: DataFrame, occurred_at: str, key: str) -> Any:
     """The aggregation. Raises PipelineUnfit."""
     try:
         found = aggregation(made)
@@ -202,7 +204,23 @@ def _check_steps(pipeline: Pipeline, made: DataFrame, given: DataFrame, occurred
             check_expression(pipeline, each)
             _check_order(pipeline, each)
     _check_window(pipeline, found, occurred_at, column_id(given, occurred_at))
+    _check_key(pipeline, found, made, given, key)
     return found
+
+
+def _check_key(pipeline: Pipeline, node: Any, made: DataFrame, given: DataFrame, key: str) -> None:
+    """Whether the key is made from every field that the function groups by: of two groups with one key, one would hide the other."""
+    grouping = {
+        column.exprId().id()
+        for each in items(node.groupingExpressions())
+        for column in items(each.references().toSeq())
+    }
+    wanted, found = made_from(node.child(), grouping), made_from(analyzed(made), {column_id(made, key)})
+    if lacking := [name for name in given.columns if column_id(given, name) in wanted - found]:
+        raise PipelineUnfit(
+            f"{pipeline.name} groups by {', '.join(lacking)}, too, and the key {key} is not made from it, so that two groups may have one key: "
+            "add it to the key, or take F.max of it instead of grouping by it"
+        )
 
 
 def _check_order(pipeline: Pipeline, each: Any) -> None:

@@ -64,6 +64,25 @@ def made_as(node: Any, number: int) -> list[Any]:
     return []
 
 
+def made_from(node: Any, numbers: set[int]) -> set[int]:
+    """The ids of the columns below the lowest step that those with these ids are made from, with all that is on the way; the `numbers` are of
+    columns that the `node` gives.
+    """
+    found = set(numbers)
+    for step in _line(node):
+        if step.nodeName() == EXPAND:
+            columns = zip(items(step.output()), zip(*map(items, items(step.projections())), strict=True), strict=True)
+            made = [(output.exprId().id(), each) for output, values in columns for each in values]
+        else:
+            made = [
+                (each.exprId().id(), each.child()) for each in items(step.expressions()) if kind_of(each) == "Alias"
+            ]
+        for number, each in made:
+            if number in found:
+                found |= {column.exprId().id() for column in items(each.references().toSeq())}
+    return found
+
+
 def tree(node: Any) -> Iterator[Any]:
     """A step of a plan, or an expression, and all below it."""
     yield node

@@ -71,6 +71,18 @@ def _of_local_days(events: DataFrame) -> DataFrame:
     return _made(windows.withColumns({"delay_mean_minutes": zero, "delay_p95_minutes": zero}))
 
 
+def _of_a_field_beside_the_key(events: DataFrame) -> DataFrame:
+    windows = events.groupBy(F.window("dispatched_at", "15 minutes"), "origin", "destination").agg(
+        F.count("*").alias("dispatches")
+    )
+    zero = F.lit(0.0)
+    return _made(windows.withColumns({"delay_mean_minutes": zero, "delay_p95_minutes": zero}))
+
+
+def _of_a_key_without_the_window(events: DataFrame) -> DataFrame:
+    return _made(_grouped(events)).withColumn("window_id", F.col("origin"))
+
+
 def _of_the_moment(events: DataFrame) -> DataFrame:
     return _made(_grouped(events.where(F.col("dispatched_at") < F.current_timestamp())))
 
@@ -93,6 +105,8 @@ def _without_a_field(events: DataFrame) -> DataFrame:
         (_another_time, r"a window that is not over dispatched_at alone.* F\.window\(\"dispatched_at\", …\)"),
         (_of_local_days, "a window that is not over dispatched_at alone"),
         (_no_window, r"groups by no window, so its state would grow for ever: group by F\.window"),
+        (_of_a_field_beside_the_key, "groups by destination, too, and the key window_id is not made from it"),
+        (_of_a_key_without_the_window, "groups by dispatched_at, too, and the key window_id is not made from it"),
         (_of_the_moment, "is another value each time"),
         (_row_by_row, "makes no window_id"),
         (_without_a_field, r"makes no dispatches, which parcels\.dispatched\.delays\.v1 has"),
