@@ -155,7 +155,7 @@ def _check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> tuple[l
         )
     if target.key is None:
         raise PipelineUnfit(
-            f"{pipeline.name} aggregates, and {target.name} has no key: name the field that names a group"
+            f"{pipeline.name} aggregates, and {target.name} has no key: set `key` in its contract to the field that names a group"
         )
     schema = catalog.schema(pipeline.source)
     given = spark.createDataFrame(spark.sparkContext.emptyRDD(), event_type(spark, schema))

@@ -176,8 +176,8 @@ def _check_state(spark: SparkSession, pipeline: Pipeline, catalog: Catalog, foun
     for side, name, time in zip(found.sides, pipeline.sources, (left, right), strict=True):
         if len(side.times) != 1:
             raise PipelineUnfit(
-                f"{pipeline.name} has the time of the events of {name}, {time}, {len(side.times)} times before the join: once, under any name; "
-                "compute others of it behind the join"
+                f"{pipeline.name} has the time of the events of {name}, {time}, {len(side.times)} times before the join: select it once, under any name; "
+                "compute other columns from it behind the join"
             )
     if not all(found.is_bounded(spark)):
         raise PipelineUnfit(
