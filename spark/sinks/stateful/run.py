@@ -97,7 +97,7 @@ def fault_of(
     if gone is not None:
         return Fault(run, gone)
     for each in at.ranges:
-        low, taken = _needed(at, each), logs[each.topic][each.partition].taken
+        low, taken = _needed(at, each), _log(logs, each.topic, each.partition).taken
         # A run that computes everything again is behind the group, until it is where the one before was.
         if taken < low or (taken > each.end and first.begins != "first"):
             return Fault(
@@ -118,16 +118,21 @@ def _gone(at: Checkpoint, logs: Mapping[str, Mapping[int, Log]]) -> str | None:
     """In words, which records the run would have to read and can't."""
     if not at.ranges:
         return None
-    needed = {(each.topic, each.partition): _needed(at, each) for each in at.ranges}
-    for topic, partitions in logs.items():
-        for partition, log in partitions.items():
-            # One that was added is read from its first record on.
-            low = needed.get((topic, partition), 0)
-            if low < log.first:
-                return f"the records of {topic}/{partition} from offset {low} up to {log.first} are gone, which the state of the run {at.run} lacks"
-            if low > log.end:
-                return (
-                    f"{topic}/{partition} ends at offset {log.end}, and the state of the run {at.run} has what it read up to {low}: the topic was made "
-                    "anew or cut"
-                )
+    # One that was added is read from its first record on.
+    needed = {(topic, partition): 0 for topic, partitions in logs.items() for partition in partitions}
+    needed |= {(each.topic, each.partition): _needed(at, each) for each in at.ranges}
+    for (topic, partition), low in needed.items():
+        log = _log(logs, topic, partition)
+        if low < log.first:
+            return f"the records of {topic}/{partition} from offset {low} up to {log.first} are gone, which the state of the run {at.run} lacks"
+        if low > log.end:
+            return (
+                f"{topic}/{partition} ends at offset {log.end}, and the state of the run {at.run} has what it read up to {low}: the topic was made "
+                "anew or cut"
+            )
     return None
+
+
+def _log(logs: Mapping[str, Mapping[int, Log]], topic: str, partition: int) -> Log:
+    """Of a partition that is gone, as of one that is empty: its topic was made anew with fewer."""
+    return logs.get(topic, {}).get(partition, Log(0, 0, 0))

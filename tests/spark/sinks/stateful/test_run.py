@@ -90,10 +90,13 @@ def test_positions_of_two_runs_are_a_fault() -> None:
 
 
 def test_the_checkpoint_counts_only_where_it_is_whole_and_the_only_one() -> None:
-    whole, cut_off = fault_of({}, a_checkpoint(5, 5), {}, PLAN), fault_of({}, a_checkpoint(5, 4), {}, PLAN)
-    two = fault_of({}, {**a_checkpoint(5, 5), **a_checkpoint(5, 5, OTHER)}, {}, PLAN)
-    other_plan = fault_of({}, a_checkpoint(5, 5), {}, "another")
-    without_a_note = fault_of({}, {RUN: replace(a_checkpoint(5, 5)[RUN], note=None)}, {}, PLAN)
+    whole, cut_off = (
+        fault_of({}, a_checkpoint(5, 5), logs(TAKEN), PLAN),
+        fault_of({}, a_checkpoint(5, 4), logs(TAKEN), PLAN),
+    )
+    two = fault_of({}, {**a_checkpoint(5, 5), **a_checkpoint(5, 5, OTHER)}, logs(TAKEN), PLAN)
+    other_plan = fault_of({}, a_checkpoint(5, 5), logs(TAKEN), "another")
+    without_a_note = fault_of({}, {RUN: replace(a_checkpoint(5, 5)[RUN], note=None)}, logs(TAKEN), PLAN)
     expired = fault_of({}, a_checkpoint(5, 5), logs({}, first=21), PLAN)
     neither = fault_of({}, {}, logs(TAKEN), PLAN)
     found = (whole, cut_off, two, other_plan, without_a_note, expired, neither)
@@ -127,6 +130,12 @@ def test_records_that_the_state_would_need_and_that_are_gone_are_a_fault_that_no
     assert found is not None
     assert re.search(told, found.text)
     assert not found.is_forgotten
+
+
+def test_a_topic_that_was_made_anew_with_fewer_partitions_is_a_fault() -> None:
+    found = fault_of(notes(5, 5), a_checkpoint(5, 5), {"raw": {0: Log(20, 0, 100)}}, PLAN)
+    assert found is not None
+    assert "raw/1 ends at offset 0" in found.text
 
 
 def test_of_a_partition_that_was_added_the_first_record_is_needed() -> None:
