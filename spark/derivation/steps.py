@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 
 from contracts.definitions.topic import TopicContract
 from spark.derivation.faults import PLATFORM
+from spark.derivation.of_the_moment import of_the_moment
 from spark.pipeline import Pipeline
 from spark.runtime.errors import PipelineUnfit
 from spark.runtime.internals.plans import (
@@ -34,10 +35,6 @@ _LENGTHS = {
 }
 """Expressions whose value is as long as these inputs of theirs say."""
 _TAKING_OUT = ("AttributeReference", "Alias", "GetStructField")
-_OF_THE_MOMENT = (
-    *("CurrentTimestamp", "CurrentDate", "CurrentTime", "LocalTimestamp", "Now", "CurrentBatchTimestamp"),
-    *("CurrentUser", "CurrentDatabase", "CurrentCatalog"),
-)
 
 
 def check_steps(pipeline: Pipeline, made: DataFrame, given: DataFrame, target: TopicContract) -> None:
@@ -136,8 +133,8 @@ def check_expression(pipeline: Pipeline, each: Any) -> None:
         raise PipelineUnfit(
             f"{pipeline.name}: {each} is as long as a field says, and one record could fill the memory: give a length of its own"
         )
-    if kind in _OF_THE_MOMENT or not each.deterministic():
+    if (found := of_the_moment(each)) is not None:
+        what, cure = found
         raise PipelineUnfit(
-            f"{pipeline.name}: {each} is another value each time, and a record that is made again must be the same one: "
-            "take it from the event"
+            f"{pipeline.name}: {each} {what}, and a record that is made again must be the same one: {cure}"
         )

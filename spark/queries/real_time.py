@@ -232,10 +232,10 @@ class RealTime:
     def _recover(self, failure: str) -> None:
         """Wait until it is worth trying again. Raises QueryFailed when it isn't any more."""
         RESTARTS.labels(self._route.query).inc()
-        schema_id = unknown_id(failure)
-        if schema_id is not None:
+        unknown = unknown_id(failure)
+        if unknown is not None:
             with suppress(StopRequested):
-                self._schemas.look_up(schema_id, self._lifecycle.stopping, one_by_one=True)
+                self._schemas.look_up(unknown.schema_id, self._lifecycle.stopping, one_by_one=True)
             return
         reason = failure.strip().splitlines()[0][:_REASON_CHARACTERS]
         if self._failures == len(_PAUSES_SECONDS):

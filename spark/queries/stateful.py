@@ -21,7 +21,7 @@ from spark.derivation.joining import Joining
 from spark.derivation.stateful_rows import Read, StatefulDerivation
 from spark.pipeline import Pipeline
 from spark.queries.counts import count_rows
-from spark.records.decode import unknown_id
+from spark.records.decode import UnknownId, unknown_id
 from spark.records.decoding_log import DecodingLog
 from spark.records.topic_schemas import TopicSchemas
 from spark.runtime.errors import QueryFailed, StopRequested
@@ -95,7 +95,7 @@ class Stateful:
         """Raises NotAProducer if the target's contract does not list the pipeline, PipelineUnfit."""
         target = catalog.topic(pipeline.target)
         self._session = spark.newSession()
-        for name, value in (_STATE | {"spark.sql.shuffle.partitions": str(target.partitions)}).items():
+        for name, value in _STATE.items():
             self._session.conf.set(name, value)
         # A pair comes out once, as does a record without one.
         self._name, self._output = pipeline.name, "append" if target.is_join else pipeline.output
@@ -119,7 +119,7 @@ class Stateful:
         self._replayed: int | None = None
         """A batch that must be decoded as it was when part of it was written."""
         self._query: StreamingQuery | None = None
-        self._unknown: int | None = None
+        self._unknown: UnknownId | None = None
         self._begins_anew = False
 
     def run(self) -> None:
@@ -136,10 +136,9 @@ class Stateful:
             except QueryFailed:
                 if not self._begins_anew:
                     raise
-                if self._unknown is not None:
-                    # Whose record names it is not told.
-                    for source in self._sources:
-                        source.schemas.look_up(self._unknown, self._lifecycle.stopping)
+                if (unknown := self._unknown) is not None:
+                    schemas = next(each.schemas for each in self._sources if each.schemas.subject == unknown.subject)
+                    schemas.look_up(unknown.schema_id, self._lifecycle.stopping)
 
     @property
     def _sinks(self) -> Sequence[StatefulSink | ExactlyOnceSink]:
@@ -161,6 +160,8 @@ class Stateful:
             begun = self._sink.begin(self._checkpoints, taken)
             for source in self._sources:
                 source.aside.move_to(begun.kept[source.topic])
+        # A checkpoint has its own, but a run that was cut off before its first batch has none.
+        self._session.conf.set("spark.sql.shuffle.partitions", str(begun.partitions))
         self._run = begun.run
         self._checkpoints.remove_others(begun.run)
         self._decode(begun.coming, is_begun=begun.is_begun)
@@ -244,8 +245,9 @@ class Stateful:
                     "start the pipeline again, and the batch runs again"
                 )
 
-    def _begin_anew(self, why: str, unknown: int | None) -> None:
-        _log.info("the query begins anew", query=self._name, why=why, id=unknown)
+    def _begin_anew(self, why: str, unknown: UnknownId | None) -> None:
+        told = {} if unknown is None else {"of": unknown.subject, "id": unknown.schema_id}
+        _log.info("the query begins anew", query=self._name, why=why, **told)
         self._unknown, self._begins_anew = unknown, True
         raise StopRequested(why)
 

@@ -7,6 +7,7 @@ import json
 import operator
 import re
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from fastavro.schema import expand_schema
 from pyspark.sql import Column, DataFrame
@@ -18,7 +19,7 @@ from contracts.records.wire import FRAME_BYTES, MAGIC, frame
 from spark.records.readable import is_in_calendar, is_text
 from spark.records.schemas import WriterSchemas, never_null
 
-_UNKNOWN = "headrace: schema id not known to the running query: "
+_UNKNOWN = "headrace: schema id not known to the running query, of "
 
 
 def decode(raw: DataFrame, schemas: WriterSchemas) -> DataFrame:
@@ -35,7 +36,7 @@ def decode(raw: DataFrame, schemas: WriterSchemas) -> DataFrame:
     `schemas` take it for foreign.
     """
     if schemas.foreign is not None:
-        raw = raw.where(_fails_on_other_ids(schemas.foreign.union(schemas.writers)))
+        raw = raw.where(_fails_on_other_ids(schemas.subject, schemas.foreign.union(schemas.writers)))
     writers = tuple(sorted(schemas.writers.items(), reverse=True))
     first, then = _columns(schemas.subject, schemas.reader, writers, schemas.most_bytes)
     return raw.select(*first).select(*then)
@@ -47,10 +48,17 @@ def events(raw: DataFrame, schemas: WriterSchemas) -> DataFrame:
     return decode(raw, schemas).select("event.*", *beside)
 
 
-def unknown_id(failure: str) -> int | None:
-    """The schema id that failed a task of `decode`; None if it failed of something else."""
-    found = re.search(re.escape(_UNKNOWN) + r"(\d+)", failure)
-    return int(found[1]) if found else None
+class UnknownId(NamedTuple):
+    """A schema id that no version of the subject has which a query knows."""
+
+    subject: str
+    schema_id: int
+
+
+def unknown_id(failure: str) -> UnknownId | None:
+    """What failed a task of `decode`; None if it failed of something else."""
+    found = re.search(re.escape(_UNKNOWN) + r"(\S+): (\d+)", failure)
+    return UnknownId(found[1], int(found[2])) if found else None
 
 
 def has_other_ids(raw: DataFrame, schemas: WriterSchemas) -> bool:
@@ -100,10 +108,10 @@ def _columns(
 
 
 @functools.lru_cache(maxsize=32)
-def _fails_on_other_ids(known: frozenset[int]) -> Column:
+def _fails_on_other_ids(subject: str, known: frozenset[int]) -> Column:
     """True of every record, but fails on the first that names a schema id which is not `known`."""
     value = F.col("value")
-    fail = F.raise_error(F.concat(F.lit(_UNKNOWN), _id_of(value))).cast("boolean")
+    fail = F.raise_error(F.concat(F.lit(f"{_UNKNOWN}{subject}: "), _id_of(value))).cast("boolean")
     return F.when(_has_other_id(value, known), fail).otherwise(F.lit(True))
 
 

@@ -24,9 +24,8 @@ class DecodingLog:
     def keep(self, batch: int, schemas: WriterSchemas) -> None:
         """From this batch on, records are decoded so."""
         foreign = None if schemas.foreign is None else sorted(schemas.foreign)
-        said = json.dumps(
-            {"writers": {str(number): each for number, each in schemas.writers.items()}, "foreign": foreign}
-        )
+        writers = {str(number): each for number, each in schemas.writers.items()}
+        said = json.dumps({"writers": writers, "foreign": foreign, "most_bytes": schemas.most_bytes})
         self._s3.put_object(Bucket=self._bucket, Key=f"{self._folder}/{batch}", Body=said.encode())
 
     def of(self, batch: int, schemas: WriterSchemas) -> WriterSchemas | None:
@@ -38,6 +37,5 @@ class DecodingLog:
         key = f"{self._folder}/{from_batch}"
         said = json.loads(self._s3.get_object(Bucket=self._bucket, Key=key)["Body"].read())
         foreign = None if said["foreign"] is None else frozenset(said["foreign"])
-        return replace(
-            schemas, writers={int(number): each for number, each in said["writers"].items()}, foreign=foreign
-        )
+        writers = {int(number): each for number, each in said["writers"].items()}
+        return replace(schemas, writers=writers, foreign=foreign, most_bytes=said["most_bytes"])

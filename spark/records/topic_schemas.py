@@ -40,7 +40,7 @@ class TopicSchemas:
     ) -> None:
         self._registry = registry
         self._clock = clock
-        self._subject = topic.subject
+        self.subject = topic.subject
         self._newest: RegisteredSchema | None = None
         self._ids: dict[int, int] = {}
         """By version."""
@@ -61,8 +61,8 @@ class TopicSchemas:
             return False
         try:
             # A subject's versions only ever get more, so the newest one tells whether there is something to fetch.
-            if all_versions or self._registry.latest(self._subject) != self._newest:
-                versions = self._registry.versions(self._subject)
+            if all_versions or self._registry.latest(self.subject) != self._newest:
+                versions = self._registry.versions(self.subject)
                 self._compare(versions)
                 self._newest = versions[-1]
                 self._ids |= {version.version: version.id for version in versions}
@@ -70,12 +70,12 @@ class TopicSchemas:
                 writers = {**self.current.writers, **{version.id: version.schema for version in versions}}
                 if writers != self.current.writers:
                     self.current = replace(self.current, writers=writers)
-                    _log.info("schemas renewed", subject=self._subject, ids=sorted(writers))
+                    _log.info("schemas renewed", subject=self.subject, ids=sorted(writers))
         except RegistryUnavailable:  # it is logged once, by the client
-            REGISTRY_AWAY.labels(self._subject).set(1)
+            REGISTRY_AWAY.labels(self.subject).set(1)
             self._ask_again_at = self._clock() + _PAUSE_SECONDS
             return False
-        REGISTRY_AWAY.labels(self._subject).set(0)
+        REGISTRY_AWAY.labels(self.subject).set(0)
         return True
 
     def renew_for_batch(self, stopping: threading.Event) -> None:
@@ -99,10 +99,10 @@ class TopicSchemas:
             try:
                 return write(self.current)
             except Exception as error:
-                schema_id = unknown_id(str(error))
-                if schema_id is None:
+                unknown = unknown_id(str(error))
+                if unknown is None:
                     raise
-            self.look_up(schema_id, stopping)
+            self.look_up(unknown.schema_id, stopping)
 
     def look_up(self, schema_id: int, stopping: threading.Event, *, one_by_one: bool = False) -> None:
         """Wait for a version with this id, at which a task failed, for as long as the registry may lag behind.
@@ -111,7 +111,7 @@ class TopicSchemas:
         so that each id is of a record from before the last look. A query that is not told while it runs has them looked up
         `one_by_one`, once each; only after a hundred of them are all others foreign until the rest is over. Raises StopRequested.
         """
-        _log.info("a record names a schema id not known yet", of=self._subject, id=schema_id)
+        _log.info("a record names a schema id not known yet", of=self.subject, id=schema_id)
 
         def pause(seconds: float) -> None:
             if stopping.wait(seconds):
@@ -123,7 +123,7 @@ class TopicSchemas:
             return schema_id in self.current.writers or None
 
         self._at_rest = self._at_rest + 1 if self._grace.rests else 0
-        waiting = REGISTRY_WAITING.labels(self._subject)
+        waiting = REGISTRY_WAITING.labels(self.subject)
         waiting.set(1)
         try:
             found = self._grace.found(schema_id, ask, pause)
@@ -145,28 +145,28 @@ class TopicSchemas:
             before = self._ids.get(version.version, version.id)
             if self.current.writers.get(version.id, version.schema) != version.schema:
                 raise RegistryMadeAnew(
-                    f"the registry says that id {version.id} is version {version.version} of {self._subject}, and before it "
+                    f"the registry says that id {version.id} is version {version.version} of {self.subject}, and before it "
                     "was another schema: the registry was made anew, and a record does not tell which of both it means. "
                     "Restore it from its backup, or restart when no record with an old id is to be read any more"
                 )
             if before != version.id:
                 _log.error(
                     "the registry was made anew: restore it from its backup, after a restart older records can't be read",
-                    subject=self._subject,
+                    subject=self.subject,
                     version=version.version,
                     id=version.id,
                     id_before=before,
                 )
 
     def _wait_for_registry(self, batch: DataFrame, stopping: threading.Event) -> None:
-        waiting = REGISTRY_WAITING.labels(self._subject)
+        waiting = REGISTRY_WAITING.labels(self.subject)
         told = False
         try:
             while not self.renew() and has_other_ids(batch, self.current):
                 if not told:
                     told = True
                     waiting.set(1)
-                    _log.warning("waiting for the registry: a record names a schema id not known yet", of=self._subject)
+                    _log.warning("waiting for the registry: a record names a schema id not known yet", of=self.subject)
                 if stopping.wait(_PAUSE_SECONDS):
                     raise StopRequested("asked to stop while waiting for the registry")
         finally:

@@ -57,6 +57,20 @@ class CheckpointOffsets:
         planned, committed = self._batches(f"{folder}/offsets"), self._batches(f"{folder}/commits")
         return max(planned, default=None), max(committed, default=None)
 
+    def keep_note(self, run: str, note: str) -> None:
+        """Store a text beside the checkpoint of this name, which goes with it."""
+        self._s3.put_object(Bucket=self._bucket, Key=self._note(run), Body=note.encode())
+
+    def kept_note(self, run: str) -> str | None:
+        """What `keep_note` stored; None if there is nothing."""
+        try:
+            return self._s3.get_object(Bucket=self._bucket, Key=self._note(run))["Body"].read().decode(errors="replace")
+        except self._s3.exceptions.NoSuchKey:
+            return None
+
+    def _note(self, run: str) -> str:
+        return f"{self._prefix}/{run}/note"
+
     def has_state(self, run: str, partition: int, version: int) -> bool:
         """Whether the state of one operator's partition is stored as it is after so many batches, in all of its stores: a join has several."""
         folder = f"{self._prefix}/{run}/state/0/{partition}/"

@@ -52,7 +52,13 @@ def run(commit: str, events: int, rounds: int, say: Callable[[str], None]) -> li
 
         # Fills the enriched topic, and is no part of the comparison.
         enrich("before", ROOT)
-        return [*_in_turn(land, trees, rounds), *_in_turn(enrich, trees, rounds)]
+        hops = []
+        for measure in (land, enrich):
+            for hop in _in_turn(measure, trees, rounds):
+                hops.append(hop)
+                for line in medians([hop]):
+                    say(line)
+        return hops
 
 
 def medians(hops: Sequence[Hop]) -> Iterator[str]:

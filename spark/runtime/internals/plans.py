@@ -7,6 +7,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, _parse_datatype_json_string
 
 PASSING_ON = ("Project", "SubqueryAlias")
 """Steps that give one row for each that they get."""
@@ -98,6 +99,27 @@ def items(seq: Any) -> list[Any]:
 def kind_of(expression: Any) -> str:
     """The class of an expression in a plan."""
     return str(expression.getClass().getSimpleName())
+
+
+def type_of(expression: Any) -> DataType:
+    """The type of its value."""
+    return _parse_datatype_json_string(expression.dataType().json())
+
+
+def constant_text(expression: Any) -> str | None:
+    """Its value as text if that depends on no column; None if it does, or is null."""
+    value = expression.eval(None) if expression.foldable() else None
+    return None if value is None else str(value)
+
+
+def sql_of(expression: Any) -> str | None:
+    """The SQL that it was written as; None of what was made by calls."""
+    origin = expression.origin()
+    place = (origin.sqlText(), origin.startIndex(), origin.stopIndex())
+    if not all(each.isDefined() for each in place):
+        return None
+    text, start, stop = (each.get() for each in place)
+    return str(text)[start : stop + 1]
 
 
 def column_id(frame: DataFrame, name: str) -> int:

@@ -267,9 +267,14 @@ def rows_of(batch: pa.RecordBatch, plan: FilePlan) -> tuple[pa.RecordBatch, pa.R
     events = dict(zip(plan.event_fields, batch.column("event").flatten(), strict=True))
     slash = text("/")[0]
     place = pc.binary_join_element_wise(text(plan.topic)[0], partition.cast(pa.string()), slash)
-    derived = _derived(event_id, plan)
-    coordinate = pc.if_else(derived, event_id, pc.binary_join_element_wise(place, offset.cast(pa.string()), slash))
+    here = pc.binary_join_element_wise(place, offset.cast(pa.string()), slash)
+    derived = _like_a_coordinate(event_id, plan)
+    coordinate = pc.if_else(derived, event_id, here)
     raw, raw_offset, part = _split(coordinate, derived, plan)
+    if not (exists := pc.and_(derived, _exists(raw, raw_offset, plan))).equals(derived):
+        derived = exists
+        coordinate = pc.if_else(derived, event_id, here)
+        raw, raw_offset, part = _split(coordinate, derived, plan)
     own = {
         "coordinate": coordinate,
         "record_partition": partition,
@@ -298,24 +303,21 @@ def _split(coordinate: pa.Array, derived: pa.Array, plan: FilePlan) -> tuple[pa.
     return texts.take(numbers(places)), texts.take(numbers(places + 1)).cast(pa.int64()), numbers(part)
 
 
-def _derived(event_id: pa.Array, plan: FilePlan) -> pa.Array:
-    """Whether each event's id is the coordinate of a raw record that there is; an id of somebody else's may only look like one."""
+def _like_a_coordinate(event_id: pa.Array, plan: FilePlan) -> pa.Array:
+    """Whether each event's id looks like that of a raw record."""
     if plan.derived_from is None:
         return mask(np.zeros(len(event_id), np.bool_))
-    found = pc.fill_null(pc.match_substring_regex(event_id, pattern(plan.derived_from, parts=plan.parts)), False)
-    if plan.raw_ends is None or found.true_count == 0:
-        return found
-    parts = pc.split_pattern(event_id.filter(found), "/").flatten()
-    places = np.arange(found.true_count) * (4 if plan.parts else 3)
-    partition, offset = (parts.take(numbers(places + at)).cast(pa.int64()).to_numpy() for at in (1, 2))
-    inside = np.zeros(len(event_id), np.bool_)
-    ends = np.zeros(max(plan.raw_ends, default=0) + 1, np.int64)
-    for raw, end in plan.raw_ends.items():
-        ends[raw] = end
-    exists = partition < len(ends)
-    exists[exists] = offset[exists] < ends[partition[exists]]
-    inside[found.to_numpy(zero_copy_only=False)] = exists
-    return mask(inside)
+    return pc.fill_null(pc.match_substring_regex(event_id, pattern(plan.derived_from, parts=plan.parts)), False)
+
+
+def _exists(raw: pa.Array, raw_offset: pa.Array, plan: FilePlan) -> pa.Array:
+    """Whether there is such a raw record; an id of somebody else's may only look like one."""
+    if plan.raw_ends is None:
+        return mask(np.ones(len(raw), np.bool_))
+    encoded = raw.dictionary_encode()
+    partitions = [int(place.rpartition("/")[2]) for place in encoded.dictionary.to_pylist()]
+    ends = np.array([plan.raw_ends.get(partition, 0) for partition in partitions], np.int64)
+    return mask(raw_offset.to_numpy() < ends[encoded.indices.to_numpy()])
 
 
 def file_statistics(parquet: pq.FileMetaData, columns: Sequence[str]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import prometheus_client
 import pyarrow as pa
@@ -95,9 +96,13 @@ class Upkeep:
             return
         began = time.monotonic()
         old, new = list[LiveFile](), list[TableFile]()
-        for together in self._bins(due[:_PARTITIONS_AT_ONCE]):
+        bins = list(self._bins(due[:_PARTITIONS_AT_ONCE]))
+        # Two at once: the next batch waits, and one keeps a core busy. More would take more memory.
+        with ThreadPoolExecutor(2) as pool:
+            merges = [pool.submit(self._writer.merge, together) for together in bins]
+        for together, merge in zip(bins, merges, strict=True):
             try:
-                new.append(self._writer.merge(together))
+                new.append(merge.result())
             except _FAILURES as error:
                 self._failed(error, first=together[0].path)
             else:

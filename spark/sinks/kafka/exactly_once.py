@@ -6,8 +6,7 @@ import functools
 import json
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import prometheus_client
@@ -39,6 +38,7 @@ from spark.sinks.kafka.transaction import (
     position_reader,
     sending,
     take_nothing,
+    unless_fenced,
 )
 from spark.sources.checkpoint_offsets import CheckpointOffsets
 from spark.sources.kafka import starting_offsets
@@ -93,7 +93,7 @@ class ExactlyOnceSink:
         try:
             partitions = partitions_of(reader, topic, _TIMEOUT_SECONDS)
             with fenced(self._kafka, self._route, partitions) as producers:
-                with self._unless_fenced():
+                with unless_fenced(self._route):
                     left = leave_epoch(producers, reader, self._route, partitions, self._epoch)
                 wait_for_predecessor(left, self._notice_seconds, stopping)
                 known = read_known(self._settings, self._route, reader, partitions, self._live.on_data_loss, stopping)
@@ -107,23 +107,11 @@ class ExactlyOnceSink:
                     if there is not None and there.offset == at and note_of(there) == self._note(self._taken[p].mark):
                         continue
                     metadata = self._note(self._taken[p].mark).as_metadata()
-                    with self._unless_fenced():
+                    with unless_fenced(self._route):
                         commit_position(producers[p], reader, TopicPartition(topic, p, at, metadata))
         finally:
             reader.close()
         return positions
-
-    @contextmanager
-    def _unless_fenced(self) -> Iterator[None]:
-        """Raises TakenOver if somebody has taken over since this process began."""
-        try:
-            yield
-        except KafkaException as error:
-            if not error.args[0].fatal():
-                raise
-            raise TakenOver(
-                f"another process has begun to run {self._route.query} while this one did: this one stops, having written nothing"
-            ) from error
 
     def write(self, batch: DataFrame, to_rows: ToRows, ranges: Sequence[OffsetRange]) -> Written:
         """Raises SinkRefused if a task found that writing would lose or double records."""

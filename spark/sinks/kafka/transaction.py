@@ -31,6 +31,7 @@ from contracts.servers.brokers import retried, watermarks
 from contracts.servers.producer_config import PRODUCER_CONFIG
 from contracts.servers.ranges import OffsetRange
 from spark.runtime.arrow import text
+from spark.runtime.errors import TakenOver
 from spark.runtime.worker_input import map_whole
 from spark.sinks.kafka.offset_note import OffsetNote
 from spark.sinks.kafka.sink import BRANCH, LATE, PASSED_ON, Route
@@ -158,6 +159,19 @@ def transactional_producer(
     producer.list_topics(timeout=_TIMEOUT_SECONDS)
     producer.init_transactions(_TIMEOUT_SECONDS)
     return producer
+
+
+@contextmanager
+def unless_fenced(route: Route) -> Iterator[None]:
+    """Raises TakenOver if another process has fenced this one's producers since it began."""
+    try:
+        yield
+    except KafkaException as error:
+        if not error.args[0].fatal():
+            raise
+        raise TakenOver(
+            f"another process has begun to run {route.query} while this one did: this one stops, having written nothing"
+        ) from error
 
 
 def fence(kafka: Mapping[str, str], route: Route, partitions: Sequence[int]) -> None:

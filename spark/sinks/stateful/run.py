@@ -12,24 +12,38 @@ from spark.sinks.stateful.state_note import StateNote
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     """What the checkpoint of a run says: the last batch that was `planned`, the last that was `committed`, None where there is none; what the
-    planned one reads.
+    planned one reads; a `note` of the run, None if it is lost.
     """
 
     run: str
     planned: int | None
     committed: int | None
     ranges: tuple[OffsetRange, ...] = ()
+    note: StateNote | None = None
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether its last batch was committed."""
-        return self.planned is not None and self.planned == self.committed
+    def is_whole(self, plan: str) -> bool:
+        """Whether its last batch was committed, by this grouping or join."""
+        return (
+            self.planned is not None
+            and self.planned == self.committed
+            and self.note is not None
+            and self.note.plan == plan
+        )
 
     @property
     def coming(self) -> int:
         """The batch that Spark runs next: one that was planned and not committed, again."""
         after = 0 if self.committed is None else self.committed + 1
         return after if self.planned is None else max(self.planned, after)
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """What a partition of a source has: up to which offset the pipeline's group has `taken` it, its `first` offset, and the one after its last."""
+
+    taken: int
+    first: int
+    end: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +58,16 @@ class Fault:
 def fault_of(
     notes: Mapping[int, StateNote],
     checkpoints: Mapping[str, Checkpoint],
-    taken: Mapping[str, Mapping[int, int]],
+    logs: Mapping[str, Mapping[int, Log]],
     plan: str,
 ) -> Fault | None:
-    """None if all fits together. `checkpoints` are by run, `taken` the offsets of the pipeline's group, by topic and partition."""
+    """None if all fits together. `checkpoints` are by run, `logs` by topic and partition."""
     if not notes:
         for run, found in sorted(checkpoints.items()):
-            is_whole = len(checkpoints) == 1 and found.is_whole
             return Fault(
-                run, f"the brokers have no positions of its state, but there is the checkpoint of a run {run}", is_whole
+                run,
+                f"the brokers have no positions of its state, but there is the checkpoint of a run {run}",
+                len(checkpoints) == 1 and found.is_whole(plan) and _gone(found, logs) is None,
             )
         what = "the pipeline's group has offsets, but its state has neither positions nor a checkpoint"
         return Fault("unknown", what)
@@ -63,13 +78,14 @@ def fault_of(
             run,
             f"the positions of the state are of runs that do not fit together, {', '.join(sorted({each.run for each in notes.values()}))}",
         )
-    began = any(note.batch >= 0 for note in notes.values())
-    at = checkpoints.get(run, Checkpoint(run, None, None))
-    is_whole = at.is_whole and all(note.batch == at.committed for note in notes.values())
-    if lacking := sorted({*range(first.partitions)} - notes.keys()) if began else []:
-        return Fault(run, f"the positions of the state partitions {', '.join(map(str, lacking))} are gone", is_whole)
     if first.plan != plan:
         return Fault(run, f"the pipeline groups or joins otherwise than the run {run}, whose state can't go on with it")
+    began = any(note.batch >= 0 for note in notes.values())
+    at = checkpoints.get(run, Checkpoint(run, None, None))
+    gone = _gone(at, logs)
+    is_whole = at.is_whole(plan) and all(note.batch == at.committed for note in notes.values()) and gone is None
+    if lacking := sorted({*range(first.partitions)} - notes.keys()) if began else []:
+        return Fault(run, f"the positions of the state partitions {', '.join(map(str, lacking))} are gone", is_whole)
     # A partition that has written the coming batch was cut off in it, so that it was planned.
     for partition, note in notes.items():
         if note.batch != at.coming - 1 and not (note.batch == at.coming == at.planned):
@@ -78,14 +94,40 @@ def fault_of(
                 run,
                 f"state partition {partition} has written batch {note.batch} of the run {run}, but its checkpoint {of}",
             )
+    if gone is not None:
+        return Fault(run, gone)
     for each in at.ranges:
-        low = each.start if at.coming == at.planned else each.end
-        offset = taken.get(each.topic, {}).get(each.partition, 0)
-        if not low <= offset <= each.end:
+        low, taken = _needed(at, each), logs[each.topic][each.partition].taken
+        # A run that computes everything again is behind the group, until it is where the one before was.
+        if taken < low or (taken > each.end and first.begins != "first"):
             return Fault(
                 run,
-                f"the pipeline's group has taken {each.topic}/{each.partition} up to offset {offset}, but the state of the run {run} "
+                f"the pipeline's group has taken {each.topic}/{each.partition} up to offset {taken}, but the state of the run {run} "
                 f"up to {low}",
                 is_whole,
             )
+    return None
+
+
+def _needed(at: Checkpoint, read: OffsetRange) -> int:
+    """The offset from which on a run reads a partition, of which its last batch has read that."""
+    return read.start if at.coming == at.planned else read.end
+
+
+def _gone(at: Checkpoint, logs: Mapping[str, Mapping[int, Log]]) -> str | None:
+    """In words, which records the run would have to read and can't."""
+    if not at.ranges:
+        return None
+    needed = {(each.topic, each.partition): _needed(at, each) for each in at.ranges}
+    for topic, partitions in logs.items():
+        for partition, log in partitions.items():
+            # One that was added is read from its first record on.
+            low = needed.get((topic, partition), 0)
+            if low < log.first:
+                return f"the records of {topic}/{partition} from offset {low} up to {log.first} are gone, which the state of the run {at.run} lacks"
+            if low > log.end:
+                return (
+                    f"{topic}/{partition} ends at offset {log.end}, and the state of the run {at.run} has what it read up to {low}: the topic was made "
+                    "anew or cut"
+                )
     return None

@@ -20,8 +20,8 @@ from spark.runtime.errors import SinkRefused, StateLost
 from spark.runtime.lifecycle import Lifecycle
 from spark.sinks.kafka.exactly_once import keep_offsets
 from spark.sinks.kafka.sink import Route
-from spark.sinks.kafka.transaction import committed_positions, position_reader
-from spark.sinks.stateful.run import Checkpoint, Fault, fault_of
+from spark.sinks.kafka.transaction import committed_positions, position_reader, unless_fenced
+from spark.sinks.stateful.run import Checkpoint, Fault, Log, fault_of
 from spark.sinks.stateful.state_note import Begins, StateNote
 from spark.sinks.stateful.state_transaction import (
     StatePlan,
@@ -44,9 +44,10 @@ _log = structlog.get_logger(__name__)
 
 
 class Begun(NamedTuple):
-    """The `run` that goes on; where it reads from if it has no checkpoint; the batch that comes, and whether part of that is written."""
+    """The `run` that goes on, and how many state `partitions` it has; where it reads from if it has no checkpoint; the batch that comes, and whether part of that is written."""
 
     run: str
+    partitions: int
     begins: Begins
     coming: int
     is_begun: bool
@@ -86,25 +87,29 @@ class StatefulSink:
         reader = position_reader(self._kafka, self._state)
         try:
             there = partitions_of(reader, self._route.target, _TIMEOUT_SECONDS)
-            notes = self._notes(reader, there)
-            runs = {run: _read(checkpoints, run, self._sources) for run in checkpoints.runs()}
-            is_new = not notes and not runs and not self._has_taken(reader, taken)
-            fault = None if is_new else fault_of(notes, runs, taken, self._new.plan)
-            if fault is None:
-                self._note = next(iter(notes.values()), self._new).model_copy(update={"epoch": self._epoch})
-            else:
-                self._note = self._decided(fault, runs)
-                notes = {}
-            if missing := {*range(self._note.partitions)} - {*there}:
-                raise TopicUnfit(
-                    f"{self._route.target} has {len(there)} partitions, and needs one for each of {self._note.partitions} state "
-                    f"partitions, {min(missing)} is missing: run `headrace topics create`"
-                )
-            stamped = {
-                partition: self._note.model_copy(update={"batch": notes.get(partition, self._note).batch})
-                for partition in range(self._note.partitions)
-            }
-            with fenced_states(self._kafka, self._state, stamped) as producers:
+            logs = {topic: _logs(reader, topic, positions) for topic, positions in taken.items()}
+            # Only now do the positions stand still.
+            with unless_fenced(self._state), fenced_states(self._kafka, self._state, there) as producers:
+                notes = self._notes(reader, there)
+                runs = {run: _read(checkpoints, run, self._sources) for run in checkpoints.runs()}
+                has_taken = any(log.taken > log.first for of_topic in logs.values() for log in of_topic.values())
+                is_new = not notes and not runs and not has_taken
+                fault = None if is_new else fault_of(notes, runs, logs, self._new.plan)
+                if fault is None:
+                    self._note = next(iter(notes.values()), self._new).model_copy(update={"epoch": self._epoch})
+                else:
+                    self._note = self._decided(fault, runs)
+                    notes = {}
+                if missing := {*range(self._note.partitions)} - {*there}:
+                    raise TopicUnfit(
+                        f"{self._route.target} has {len(there)} partitions, and needs one for each of {self._note.partitions} state "
+                        f"partitions, {min(missing)} is missing: run `headrace topics create`"
+                    )
+                checkpoints.keep_note(self._note.run, self._note.as_metadata())
+                stamped = {
+                    partition: self._note.model_copy(update={"batch": notes.get(partition, self._note).batch})
+                    for partition in range(self._note.partitions)
+                }
                 for partition, note in stamped.items():
                     commit_note(producers[partition], reader, self._state, partition, note)
         finally:
@@ -115,15 +120,7 @@ class StatefulSink:
             topic: {each.partition: each.end for each in at.ranges if each.topic == topic and fault is not None}
             for topic in self._sources
         }
-        return Begun(self._note.run, self._note.begins, at.coming, is_begun, kept)
-
-    def _has_taken(self, reader: Consumer, taken: Mapping[str, Mapping[int, int]]) -> bool:
-        """Whether the pipeline's group is beyond the first records: it has begun before."""
-        return any(
-            at > watermarks(reader, topic, partition, _TIMEOUT_SECONDS)[0]
-            for topic, positions in taken.items()
-            for partition, at in positions.items()
-        )
+        return Begun(self._note.run, self._note.partitions, self._note.begins, at.coming, is_begun, kept)
 
     def _decided(self, fault: Fault, runs: Mapping[str, Checkpoint]) -> StateNote:
         """The first note of the run to go on with. Raises StateLost unless the settings say what to do about this very fault."""
@@ -138,8 +135,8 @@ class StatefulSink:
             )
         _log.error("state lost", query=self._route.query, lost=fault.text, then=then)
         if then == "keep":
-            committed = runs[run].committed
-            return self._new.model_copy(update={"run": run, "batch": committed})
+            first = runs[run].note or self._new
+            return first.model_copy(update={"epoch": self._epoch, "batch": runs[run].committed})
         return self._new.model_copy(update={"begins": "first" if then == "rebuild" else "group"})
 
     def write(self, batch: DataFrame, to_rows: Callable[[DataFrame], DataFrame], batch_id: int) -> list[int]:
@@ -175,10 +172,10 @@ class StatefulSink:
         """Commit every position of the state again, each in a transaction of its partition's own producer."""
         reader = position_reader(self._kafka, self._state)
         try:
-            notes = self._notes(reader, range(self._note.partitions))
-            with fenced_states(self._kafka, self._state, notes) as producers:
-                for partition, note in notes.items():
-                    commit_note(producers[partition], reader, self._state, partition, note)
+            for partition in range(self._note.partitions):
+                with fenced_states(self._kafka, self._state, [partition]) as producers:
+                    for note in self._notes(reader, [partition]).values():
+                        commit_note(producers[partition], reader, self._state, partition, note)
         finally:
             reader.close()
 
@@ -191,4 +188,9 @@ class StatefulSink:
 def _read(checkpoints: CheckpointOffsets, run: str, topics: Sequence[str]) -> Checkpoint:
     planned, committed = checkpoints.last(run)
     ranges = [] if planned is None else checkpoints.planned(run, planned, topics)[0]
-    return Checkpoint(run, planned, committed, tuple(ranges))
+    return Checkpoint(run, planned, committed, tuple(ranges), StateNote.of(checkpoints.kept_note(run)))
+
+
+def _logs(reader: Consumer, topic: str, taken: Mapping[int, int]) -> Mapping[int, Log]:
+    ends = {partition: watermarks(reader, topic, partition, _TIMEOUT_SECONDS) for partition in taken}
+    return {partition: Log(taken[partition], *ends[partition]) for partition in taken}

@@ -9,7 +9,7 @@ import statistics
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from operator import itemgetter
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import structlog
+from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from prometheus_client import REGISTRY
 from pyspark.errors import StreamingQueryException
@@ -36,10 +37,13 @@ from spark.derivation.derivation import route
 from spark.pipeline import Pipeline
 from spark.queries import stateful
 from spark.queries.stateful import Stateful
-from spark.runtime.errors import StateLost
+from spark.runtime.errors import PositionsDisagree, StateLost
 from spark.runtime.lifecycle import Lifecycle
 from spark.runtime.settings import SparkSettings
+from spark.sinks.kafka.sink import Route
 from spark.sinks.kafka.transaction import committed_positions, position_reader
+from spark.sinks.stateful import sink
+from spark.sinks.stateful.run import Fault, fault_of
 from spark.sinks.stateful.state_note import StateNote
 from spark.sinks.stateful.state_transaction import commit_note, fenced_states, state_route
 from spark.sources.kafka import read_ranges
@@ -115,6 +119,34 @@ class Query:
         found = re.search(rf"={then}:\w+", str(error.value))
         assert found is not None
         return found[0][1:]
+
+    def state(self) -> Route:
+        return state_route(route(self.pipeline, self.topics.catalog))
+
+    def cut_off_while(self, send: Callable[[], None]) -> int:
+        """Send, again if need be, until a batch has ended between two partitions' transactions; how many times."""
+        stop, kafka, times = threading.Event(), self._made[1].kafka.client_config(), 0
+
+        def fence() -> None:
+            while not stop.is_set():
+                # The task fences, too.
+                with suppress(KafkaException), fenced_states(kafka, self.state(), [1]):
+                    pass
+
+        thread = threading.Thread(target=fence)
+        with self.running() as running:
+            thread.start()
+            try:
+                with pytest.raises(StreamingQueryException):
+                    while times < 50:
+                        send()
+                        times += 1
+                        # It may get between two fences.
+                        running.processAllAvailable()
+            finally:
+                stop.set()
+                thread.join()
+        return times
 
     def plan(self) -> str:
         spark, _, _ = self._made
@@ -295,32 +327,41 @@ def test_a_batch_whose_commit_is_gone_runs_again_and_writes_nothing(query: Query
     assert query.newest() == _oracle([*FIRST, *SECOND])
 
 
-def test_a_batch_that_was_cut_off_between_two_partitions_is_finished(query: Query, settings: SparkSettings) -> None:
+def test_a_batch_that_was_cut_off_between_two_partitions_is_finished(query: Query) -> None:
     query.send(*FIRST)
     query.take_in()
-    state = state_route(route(delays_by_origin, query.topics.catalog))
-    stop = threading.Event()
-
-    def fence() -> None:
-        while not stop.is_set():
-            with fenced_states(settings.kafka.client_config(), state, [1]):
-                pass
-
-    thread = threading.Thread(target=fence)
     many = [(origin, 16 + number, number) for origin in ("NTH", "STH", "EST") for number in range(40)]
-    with query.running() as running:
-        thread.start()
-        try:
-            query.send(*many)
-            with pytest.raises(StreamingQueryException):
-                running.processAllAvailable()
-        finally:
-            stop.set()
-            thread.join()
+    times = query.cut_off_while(lambda: query.send(*many))
     cut_off = query.ids()
     query.take_in()
-    assert query.newest() == _oracle([*FIRST, *many])
+    assert query.newest() == _oracle([*FIRST, *many * times])
     assert len(set(query.ids())) == len(query.ids()) > len(cut_off)
+
+
+def test_what_a_predecessor_commits_during_a_takeover_is_not_stamped_over(
+    query: Query, settings: SparkSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query.send(*FIRST)
+    query.take_in()
+    query.send(*SECOND)
+    kafka, state = settings.kafka.client_config(), query.state()
+    refused: list[KafkaException] = []
+    with closing(position_reader(kafka, state)) as reader, fenced_states(kafka, state, [0]) as producers:
+        before = StateNote.of(committed_positions(reader, state.target, [0])[0].metadata)
+        assert before is not None
+        coming = before.model_copy(update={"batch": before.batch + 1})
+
+        def meanwhile(*arguments: Any) -> Fault | None:
+            with pytest.raises(KafkaException) as error:
+                commit_note(producers[0], reader, state, 0, coming)
+            refused.append(error.value)
+            return fault_of(*arguments)
+
+        monkeypatch.setattr(sink, "fault_of", meanwhile)
+        query.take_in()
+    assert [error.args[0].fatal() for error in refused] == [True]
+    assert query.newest() == _oracle([*FIRST, *SECOND])
+    assert len(set(query.ids())) == len(query.ids())
 
 
 def test_without_its_state_it_does_not_start_until_told_how(query: Query) -> None:
@@ -334,6 +375,40 @@ def test_without_its_state_it_does_not_start_until_told_how(query: Query) -> Non
     query.send(*SECOND)
     query.take_in(on_state_loss=query.told("is gone", "begin-anew"))
     assert query.newest() == _oracle([*FIRST, *SECOND]) | _oracle(SECOND)
+
+
+def test_a_rebuild_that_takes_several_batches_goes_on_after_a_restart(query: Query) -> None:
+    query.send(*FIRST)
+    query.send(*SECOND)
+    query.take_in()
+    query.remove(query.files())
+    said = query.told("is gone", "rebuild")
+    with query.running(on_state_loss=said, max_offsets_per_trigger=3) as running:
+        wait_for("a first batch", lambda: query.files("/commits/") != [])
+        running.stop()
+    assert query.taken_in() == {0: len(FIRST) + len(SECOND)}
+    query.take_in(on_state_loss=said)
+    assert query.newest() == _oracle([*FIRST, *SECOND])
+    query.take_in()
+
+
+def test_of_raw_records_that_are_gone_unread_no_checkpoint_is_offered(query: Query, settings: SparkSettings) -> None:
+    query.send(*FIRST)
+    query.take_in()
+    query.send(*SECOND)
+    admin = AdminClient({**settings.kafka.client_config()})
+    gone = TopicPartition(query.topics.dispatched.name, 0, len(FIRST) + 1)
+    for future in admin.delete_records([gone]).values():
+        future.result()
+    with pytest.raises(PositionsDisagree, match="1 records from offset 5 up to 6 are gone"), query.running():
+        pass
+    said = query.told("from offset 5 up to 6 are gone, which the state of the run", "rebuild", on_data_loss="continue")
+    with pytest.raises(StateLost) as error, query.running(on_data_loss="continue"):
+        pass
+    assert "keep:" not in str(error.value)
+    query.take_in(on_data_loss="continue", on_state_loss=said)
+    assert query.newest() == _oracle(FIRST) | _oracle(SECOND[1:])
+    query.take_in()
 
 
 def test_what_was_said_of_one_loss_does_not_count_for_the_next(query: Query) -> None:
@@ -366,8 +441,7 @@ def test_a_start_that_was_cut_off_between_two_positions_is_made_good(query: Quer
     query.take_in()
     query.forget_positions()
     query.remove(query.files())
-    state = state_route(route(delays_by_origin, query.topics.catalog))
-    kafka = settings.kafka.client_config()
+    state, kafka = query.state(), settings.kafka.client_config()
     note = StateNote(epoch=0, run="0123abcd", batch=-1, partitions=2, begins="first", plan=query.plan())
     with closing(position_reader(kafka, state)) as reader, fenced_states(kafka, state, [0]) as producers:
         commit_note(producers[0], reader, state, 0, note)

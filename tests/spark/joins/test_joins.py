@@ -9,16 +9,13 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from contracts.definitions.catalog import Catalog
 from contracts.servers.registry import Registry
-from spark.derivation.derivation import route
+from spark.records.topic_schemas import TopicSchemas
 from spark.runtime.settings import SparkSettings
-from spark.sinks.stateful.state_transaction import fenced_states, state_route
-from tests.sample.pipelines.parcel_trips import parcel_trips
 from tests.spark.examples import DELIVERED, DISPATCHED, Topics, a_delivery, body, framed, schema_with
 from tests.spark.joins.trips import TEN, TRIPS, Trips, trip
 from tests.spark.live_query import wait_for
@@ -154,33 +151,23 @@ def test_bad_and_late_records_of_each_topic_are_set_aside_once(query: Trips) -> 
     assert [len(query.set_aside(name)) for name in letters] == [1, 1]
 
 
-def test_a_batch_that_was_cut_off_between_two_partitions_is_finished(query: Trips, settings: SparkSettings) -> None:
+def test_a_batch_that_was_cut_off_between_two_partitions_is_finished(query: Trips) -> None:
     query.dispatch(("A", 0))
     query.deliver(("A", 1))
     query.take_in()
-    state = state_route(route(parcel_trips, query.topics.catalog))
-    stop = threading.Event()
+    sent = list[str]()
 
-    def fence() -> None:
-        while not stop.is_set():
-            with fenced_states(settings.kafka.client_config(), state, [1]):
-                pass
+    def send() -> None:
+        # Others each time: two of a name would pair crosswise.
+        names = [f"M{len(sent) + number}" for number in range(60)]
+        sent.extend(names)
+        query.dispatch(*[(name, 1) for name in names])
+        query.deliver(*[(name, 2) for name in names], partition=1)
 
-    thread = threading.Thread(target=fence)
-    many = [f"M{number}" for number in range(60)]
-    with query.running() as running:
-        thread.start()
-        try:
-            query.dispatch(*[(name, 1) for name in many])
-            query.deliver(*[(name, 2) for name in many], partition=1)
-            with pytest.raises(StreamingQueryException):
-                running.processAllAvailable()
-        finally:
-            stop.set()
-            thread.join()
+    query.cut_off_while(send)
     cut_off = query.ids()
     query.take_in()
-    assert query.trips() == Counter([trip("A", 0, 1), *[trip(name, 1, 2) for name in many]])
+    assert query.trips() == Counter([trip("A", 0, 1), *[trip(name, 1, 2) for name in sent]])
     assert len(set(query.ids())) == len(query.ids()) > len(cut_off)
 
 
@@ -191,6 +178,26 @@ def test_without_its_state_it_does_not_start_until_told_how(query: Trips) -> Non
     query.deliver(("A", 1))
     query.take_in(on_state_loss=query.told("is gone", "rebuild"))
     assert query.trips() == Counter([trip("A", 0, 1)])
+
+
+def test_an_id_that_nobody_knows_is_looked_up_for_the_topic_of_its_record(
+    query: Trips, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, look_up = list[tuple[str, int]](), TopicSchemas.look_up
+
+    def recorded(self: TopicSchemas, schema_id: int, stopping: threading.Event) -> None:
+        asked.append((self.subject, schema_id))
+        look_up(self, schema_id, stopping)
+
+    monkeypatch.setattr(TopicSchemas, "look_up", recorded)
+    deliveries = query.topics.catalog.topic(DELIVERED)
+    with query.whole():
+        query.dispatch(("A", 0))
+        query.topics.send(framed(90_003, b"body"), topic=DELIVERED)
+        query.deliver(("A", 1))
+        wait_for("the pair", lambda: query.trips() == Counter([trip("A", 0, 1)]))
+    assert asked == [(deliveries.subject, 90_003)]
+    assert len(query.set_aside(deliveries.dead_letter_topic)) == 1
 
 
 def test_a_version_that_is_registered_while_it_runs_is_read(query: Trips, registry: Registry) -> None:

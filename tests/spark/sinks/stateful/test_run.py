@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
 from contracts.servers.ranges import OffsetRange
-from spark.sinks.stateful.run import Checkpoint, fault_of
-from spark.sinks.stateful.state_note import StateNote
+from spark.sinks.stateful.run import Checkpoint, Log, fault_of
+from spark.sinks.stateful.state_note import Begins, StateNote
 
 RUN, OTHER, PLAN = "0123abcd", "89abcdef", "plan"
 TAKEN = {0: 20, 1: 20}
 """Of the topic raw."""
 
 
-def a_note(batch: int, run: str = RUN, partitions: int = 2) -> StateNote:
-    return StateNote(epoch=1, run=run, batch=batch, partitions=partitions, begins="first", plan=PLAN)
+def a_note(batch: int, run: str = RUN, partitions: int = 2, begins: Begins = "group") -> StateNote:
+    return StateNote(epoch=1, run=run, batch=batch, partitions=partitions, begins=begins, plan=PLAN)
 
 
 def notes(*batches: int) -> dict[int, StateNote]:
@@ -26,7 +27,12 @@ def notes(*batches: int) -> dict[int, StateNote]:
 
 def a_checkpoint(planned: int | None, committed: int | None, run: str = RUN) -> Mapping[str, Checkpoint]:
     ranges = tuple(OffsetRange("raw", partition, 10, 20) for partition in (0, 1)) if planned is not None else ()
-    return {run: Checkpoint(run, planned, committed, ranges)}
+    return {run: Checkpoint(run, planned, committed, ranges, a_note(-1, run))}
+
+
+def logs(taken: Mapping[int, int], first: int = 0, end: int = 100) -> Mapping[str, Mapping[int, Log]]:
+    """Of the topic raw; where nothing is told, nothing is taken."""
+    return {"raw": {partition: Log(taken.get(partition, 0), first, end) for partition in (0, 1)}}
 
 
 @pytest.mark.parametrize(
@@ -46,7 +52,7 @@ def a_checkpoint(planned: int | None, committed: int | None, run: str = RUN) -> 
 def test_every_moment_at_which_it_may_be_cut_off_is_one_to_go_on_from(
     batches: tuple[int, ...], planned: int | None, committed: int | None, taken: Mapping[int, int]
 ) -> None:
-    assert fault_of(notes(*batches), a_checkpoint(planned, committed), {"raw": taken}, PLAN) is None
+    assert fault_of(notes(*batches), a_checkpoint(planned, committed), logs(taken), PLAN) is None
 
 
 @pytest.mark.parametrize(
@@ -65,20 +71,20 @@ def test_every_moment_at_which_it_may_be_cut_off_is_one_to_go_on_from(
 def test_what_contradicts_itself_is_a_fault(
     batches: tuple[int, ...], planned: int | None, committed: int | None, taken: Mapping[int, int], told: str
 ) -> None:
-    found = fault_of(notes(*batches), a_checkpoint(planned, committed), {"raw": taken}, PLAN)
+    found = fault_of(notes(*batches), a_checkpoint(planned, committed), logs(taken), PLAN)
     assert found is not None
     assert re.search(told, found.text)
     assert found.run == RUN
 
 
 def test_another_grouping_is_a_fault() -> None:
-    found = fault_of(notes(5, 5), a_checkpoint(5, 5), {"raw": TAKEN}, "another")
+    found = fault_of(notes(5, 5), a_checkpoint(5, 5), logs(TAKEN), "another")
     assert found is not None
     assert "groups or joins otherwise than the run" in found.text
 
 
 def test_positions_of_two_runs_are_a_fault() -> None:
-    found = fault_of({0: a_note(5), 1: a_note(5, OTHER)}, a_checkpoint(5, 5), {"raw": TAKEN}, PLAN)
+    found = fault_of({0: a_note(5), 1: a_note(5, OTHER)}, a_checkpoint(5, 5), logs(TAKEN), PLAN)
     assert found is not None
     assert found.text == f"the positions of the state are of runs that do not fit together, {RUN}, {OTHER}"
 
@@ -86,13 +92,48 @@ def test_positions_of_two_runs_are_a_fault() -> None:
 def test_the_checkpoint_counts_only_where_it_is_whole_and_the_only_one() -> None:
     whole, cut_off = fault_of({}, a_checkpoint(5, 5), {}, PLAN), fault_of({}, a_checkpoint(5, 4), {}, PLAN)
     two = fault_of({}, {**a_checkpoint(5, 5), **a_checkpoint(5, 5, OTHER)}, {}, PLAN)
-    neither = fault_of({}, {}, {"raw": TAKEN}, PLAN)
-    assert [None if each is None else (each.run, each.is_forgotten) for each in (whole, cut_off, two, neither)] == [
+    other_plan = fault_of({}, a_checkpoint(5, 5), {}, "another")
+    without_a_note = fault_of({}, {RUN: replace(a_checkpoint(5, 5)[RUN], note=None)}, {}, PLAN)
+    expired = fault_of({}, a_checkpoint(5, 5), logs({}, first=21), PLAN)
+    neither = fault_of({}, {}, logs(TAKEN), PLAN)
+    found = (whole, cut_off, two, other_plan, without_a_note, expired, neither)
+    assert [None if each is None else (each.run, each.is_forgotten) for each in found] == [
         (RUN, True),
-        (RUN, False),
-        (RUN, False),
+        *[(RUN, False)] * 5,
         ("unknown", False),
     ]
+
+
+def test_a_run_that_computes_everything_again_may_be_behind_the_group() -> None:
+    behind = {partition: a_note(5, begins="first") for partition in (0, 1)}
+    assert fault_of(behind, a_checkpoint(5, 5), logs({0: 90, 1: 20}), PLAN) is None
+    assert fault_of(behind, a_checkpoint(5, 5), logs({0: 90, 1: 19}), PLAN) is not None
+
+
+@pytest.mark.parametrize(
+    ("planned", "first", "end", "told"),
+    [
+        (5, 21, 100, "records of raw/0 from offset 20 up to 21 are gone"),
+        (6, 11, 100, "records of raw/0 from offset 10 up to 11 are gone"),
+        (5, 0, 19, "raw/0 ends at offset 19, and the state .* has what it read up to 20"),
+    ],
+)
+def test_records_that_the_state_would_need_and_that_are_gone_are_a_fault_that_no_checkpoint_heals(
+    planned: int, first: int, end: int, told: str
+) -> None:
+    found = fault_of(
+        notes(5, 5), a_checkpoint(planned, 5), logs({0: max(first, 20), 1: max(first, 20)}, first, end), PLAN
+    )
+    assert found is not None
+    assert re.search(told, found.text)
+    assert not found.is_forgotten
+
+
+def test_of_a_partition_that_was_added_the_first_record_is_needed() -> None:
+    of_raw = {**logs(TAKEN)["raw"], 2: Log(7, 7, 9)}
+    found = fault_of(notes(5, 5), a_checkpoint(5, 5), {"raw": of_raw}, PLAN)
+    assert found is not None
+    assert "records of raw/2 from offset 0 up to 7 are gone" in found.text
 
 
 @pytest.mark.parametrize("text", [None, "", "null", "{}", "[1]", '{"epoch":1,"run":"x","batch":0}', "{" * 9_999])
