@@ -39,12 +39,12 @@ def chosen_pipelines(text: str | None, live: LiveSettings) -> tuple[str, ...]:
 @dataclass(frozen=True, slots=True)
 class PipelineState:
     """A pipeline, and, where brokers and store were asked, who runs it (None: nobody) and its lag in records (None: not known). `joins` is the
-    second topic that it reads.
+    second topic that it reads, `writes` has more than one of a branch.
     """
 
     name: str
     reads: str
-    writes: str
+    writes: tuple[str, ...]
     records: str
     holder: str | None = None
     lag: int | None = None
@@ -55,6 +55,11 @@ class PipelineState:
         """All that it reads."""
         return (self.reads,) if self.joins is None else (self.reads, self.joins)
 
+    @property
+    def place(self) -> str:
+        """What its lease is named, beside it: the topic that it writes, or of a branch the pipeline again."""
+        return self.writes[0] if len(self.writes) == 1 else self.name
+
 
 def pipelines(catalog: Catalog) -> list[PipelineState]:
     """What their files and the contracts say. Raises DeployError if these do not fit together."""
@@ -63,12 +68,15 @@ def pipelines(catalog: Catalog) -> list[PipelineState]:
     problems = [str(each) for each in wrong]
     found = []
     for each in declared:
-        raw, derived = by_constant.get(each.reads), by_constant.get(each.writes)
-        if raw is None or derived is None or derived.derivation is None:
+        raw, derived = by_constant.get(each.reads), [by_constant.get(constant) for constant in each.writes]
+        made = [topic for topic in derived if topic is not None and topic.derivation is not None]
+        if raw is None or len(made) < len(derived):
             problems.append(f"{each.file} and the contracts disagree")
             continue
-        of = derived.derivation
-        found.append(PipelineState(each.name, raw.name, derived.name, of.records, joins=of.joined_with))
+        of = made[0].derivation
+        assert of is not None
+        writes = tuple(topic.name for topic in made)
+        found.append(PipelineState(each.name, raw.name, writes, of.records, joins=of.joined_with))
     if problems:
         raise DeployError(f"{'; '.join(problems)}: `headrace contracts check` says more.")
     return found
@@ -81,7 +89,7 @@ def running(settings: Settings, states: Sequence[PipelineState]) -> list[Pipelin
     for each in states:
         try:
             lag = sum(_lag(broker, each.name, topic) for topic in each.inputs)
-            holder = _holder(settings.s3, f"leases/{each.name}/{each.writes}/")
+            holder = _holder(settings.s3, f"leases/{each.name}/{each.place}/")
         except CouldNotAudit as error:
             raise DeployError(str(error)) from error
         except (BotoCoreError, ClientError) as error:
@@ -96,7 +104,7 @@ def lines(states: Sequence[PipelineState], *, asked: bool) -> Iterator[str]:
     rows = [heads]
     for each in states:
         of_now = [f"{each.lag:,}", each.holder or "nobody"] if asked else []
-        rows.append([each.name, " + ".join(each.inputs), each.records, each.writes, *of_now])
+        rows.append([each.name, " + ".join(each.inputs), each.records, " or ".join(each.writes), *of_now])
     widths = [max(len(row[column]) for row in rows) for column in range(len(heads))]
     for row in rows:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

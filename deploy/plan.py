@@ -124,7 +124,7 @@ def _changed_pipelines(found: Plan, contracts: set[str]) -> list[str]:
     return [
         each.name
         for each in pipelines(found.after)
-        if each.name in stems | of_dimensions or contracts & {*each.inputs, each.writes}
+        if each.name in stems | of_dimensions or contracts & {*each.inputs, *each.writes}
     ]
 
 

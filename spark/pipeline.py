@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame
 
+from contracts.definitions.branches import fault_of_branches
 from contracts.definitions.sql_file import Output
 from contracts.handle import Topic
 from spark.lookups.join import dimensions_of
 from spark.lookups.lookup import Lookup
+from spark.runtime.errors import PipelineUnfit
 
 __all__ = ["Lookup", "Output", "Pipeline", "pipeline"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pipeline:
-    """Derives the events of the topic `target` from those of the topic `source`, or of that and of `joined_with`; all are names of contracts.
+    """Derives the events of the topic `writes` from those of the topic `source`, or of that and of `joined_with`; all are names of contracts.
+    A branch writes several topics, by the names that its function puts into the column `branch`: each row goes to the one that is named there,
+    and to none where it is null.
 
     The function receives a frame with the fields of the source and those that the lookups fill in. It returns one with the fields of the
     target except `unmatched`, `dimension_versions` and `revision`, which the platform fills in. Further columns are dropped. Where it
@@ -29,11 +33,28 @@ class Pipeline:
 
     name: str
     source: str
-    target: str
+    writes: str | Mapping[str, str]
     lookups: tuple[Lookup, ...]
     function: Callable[..., DataFrame]
     output: Output = "update"
     joined_with: str | None = None
+
+    @property
+    def branches(self) -> Mapping[str, str]:
+        """The topics of a branch, by name; empty for one that writes one topic."""
+        return {} if isinstance(self.writes, str) else self.writes
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """All topics that it writes."""
+        return (self.writes,) if isinstance(self.writes, str) else tuple(self.writes.values())
+
+    @property
+    def target(self) -> str:
+        """The one topic that it writes. Raises PipelineUnfit if it writes several: what needs one can't be done with a branch."""
+        if not isinstance(self.writes, str):
+            raise PipelineUnfit(f"{self.name} writes {' and '.join(self.targets)}, where one topic is needed")
+        return self.writes
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -51,12 +72,17 @@ class Pipeline:
 
 
 def pipeline(
-    *, writes: Topic[Any], lookups: Sequence[Lookup] = (), output: Output = "update", **reads: Topic[Any]
+    *,
+    writes: Topic[Any] | Mapping[str, Topic[Any]],
+    lookups: Sequence[Lookup] = (),
+    output: Output = "update",
+    **reads: Topic[Any],
 ) -> Callable[[Callable[..., DataFrame]], Pipeline]:
     """Make a function a pipeline. The source topic is a keyword, which must be the name of the function's parameter; of a join there are two.
+    `writes` is the topic that it makes, or, by the values of the column `branch`, the two or more among which it shares its rows out.
 
     Consumer group, checkpoint, lease, transactional ids, dead letters and metrics bear the function's name. Raises TypeError if keywords and
-    parameters differ.
+    parameters differ, or the names of branches are no names.
     """
 
     def declared(function: Callable[..., DataFrame]) -> Pipeline:
@@ -68,6 +94,9 @@ def pipeline(
             )
         source, *others = [each.name for each in reads.values()]
         joined_with = others[0] if others else None
-        return Pipeline(function.__name__, source, writes.name, tuple(lookups), function, output, joined_with)
+        named = writes.name if isinstance(writes, Topic) else {name: topic.name for name, topic in writes.items()}
+        if not isinstance(named, str) and (fault := fault_of_branches(list(named.items()), len(reads))):
+            raise TypeError(f"{function.__name__}: {fault}")
+        return Pipeline(function.__name__, source, named, tuple(lookups), function, output, joined_with)
 
     return declared

@@ -169,33 +169,28 @@ def _check_pipelines(catalog: Catalog, pipelines: list[DeclaredPipeline]) -> Ite
     """What a pipeline's file and the contracts of its topics say of each other."""
     by_constant = catalog.by_constant
     for each in pipelines:
-        read, derived = {constant: by_constant.get(constant) for constant in each.inputs}, by_constant.get(each.writes)
-        for constant, topic in (*read.items(), (each.writes, derived)):
+        read, written = ({constant: by_constant.get(constant) for constant in of} for of in (each.inputs, each.writes))
+        for constant, topic in (*read.items(), *written.items()):
             if topic is None and not _unread(catalog):
                 cure = "add its contract, or name another"
                 yield Problem(each.file, each.line, f"there is no contract of topics.{constant}", cure)
         raws = [raw for raw in read.values() if raw is not None]
-        if len(raws) < len(read) or derived is None:
+        made = [derived for derived in written.values() if derived is not None]
+        if len(raws) < len(read) or len(made) < len(written):
             continue
-        if derived.sources != (names := tuple(raw.name for raw in raws)):
-            of = " and ".join(derived.sources) or "none"
-            what = f"{each.file} makes it of {' and '.join(names)}, but it is derived from {of}"
-            said = f"topic: {names[0]}, records: each"
-            if len(names) > 1:
-                said = f"topic: {names[0]}, joined_with: {names[1]}, records: join, late_after_minutes: 60"
-            cure = f"write {{{said}}}, or let the pipeline read another topic"
-            yield problem_at(catalog.root, _file_of(catalog, derived), ("derived_from",), what, cure)
+        for derived in made:
+            yield from _check_derivation(catalog, each, derived, tuple(raw.name for raw in raws))
         of_raws = [(raw, "consumers", raw.consumers) for raw in raws]
-        for topic, key, names in ((derived, "producers", derived.producers), *of_raws):
+        for topic, key, names in (*[(derived, "producers", derived.producers) for derived in made], *of_raws):
             if each.name not in names:
                 what = f"{each.file} is not among them"
                 yield problem_at(catalog.root, _file_of(catalog, topic), (key,), what, f"add {each.name}")
     for derived in catalog.topics.values():
-        if len(writers := [each.name for each in pipelines if each.writes == derived.constant]) > 1:
+        if len(writers := [each.name for each in pipelines if derived.constant in each.writes]) > 1:
             what = f"{' and '.join(writers)} write it, and each coordinate would be there once for each of them"
             cure = "give each pipeline a topic of its own"
             yield problem_at(catalog.root, _file_of(catalog, derived), ("producers",), what, cure)
-    declared = {(each.name, each.writes): "producers" for each in pipelines}
+    declared = {(each.name, constant): "producers" for each in pipelines for constant in each.writes}
     declared |= {(each.name, constant): "consumers" for each in pipelines for constant in each.inputs}
     files = {each.name: each.file for each in pipelines}
     for topic in catalog.topics.values():
@@ -205,6 +200,26 @@ def _check_pipelines(catalog: Catalog, pipelines: list[DeclaredPipeline]) -> Ite
                     what = f"{files[name]} does not {verb} this topic"
                     cure = f"take {name} out, or change the pipeline"
                     yield problem_at(catalog.root, _file_of(catalog, topic), (key,), what, cure)
+
+
+def _check_derivation(
+    catalog: Catalog, each: DeclaredPipeline, derived: TopicContract, names: tuple[str, ...]
+) -> Iterator[Problem]:
+    """What the contract of a topic says of the topics, by their names, that the pipeline makes it of."""
+    records = "each" if len(each.writes) == 1 else "some"
+    said = f"topic: {names[0]}, records: {records}"
+    if len(names) > 1:
+        said = f"topic: {names[0]}, joined_with: {names[1]}, records: join, late_after_minutes: 60"
+    what = None
+    if derived.sources != names:
+        of = " and ".join(derived.sources) or "none"
+        what = f"{each.file} makes it of {' and '.join(names)}, but it is derived from {of}"
+    elif len(each.writes) > 1 and derived.derivation is not None and derived.derivation.records != "some":
+        said = f"topic: {names[0]}, records: some"
+        what = f"{each.file} writes each record to one of {len(each.writes)} topics, so this one has only some of them"
+    if what is not None:
+        cure = f"write {{{said}}}, or let the pipeline read another topic"
+        yield problem_at(catalog.root, _file_of(catalog, derived), ("derived_from",), what, cure)
 
 
 def _file_of(catalog: Catalog, topic: TopicContract) -> Path:

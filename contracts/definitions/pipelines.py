@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from contracts.definitions.branches import fault_of_branches
 from contracts.definitions.contract_file import Problem
 from contracts.definitions.sql_file import read_sql_file
 from contracts.definitions.topic import constant_of
@@ -18,14 +19,14 @@ PIPELINES = Path(__file__).parents[2] / "spark" / "pipelines"
 @dataclass(frozen=True, slots=True)
 class DeclaredPipeline:
     """The decorator of a pipeline's function, or the header of its SQL file. `reads`, `joins` and `writes` are constants of `contracts.topics`;
-    `joins` is the second topic that it reads.
+    `joins` is the second topic that it reads, `writes` has more than one of a branch.
     """
 
     name: str
     file: str
     line: int
     reads: str
-    writes: str
+    writes: tuple[str, ...]
     joins: str | None = None
 
     @property
@@ -52,9 +53,8 @@ def declared_pipelines(folder: Path = PIPELINES) -> tuple[list[DeclaredPipeline]
             problems += wrong
             if sql is not None:
                 (source,) = sql.header.reads.values()
-                found.append(
-                    DeclaredPipeline(name, sql.file, sql.line, constant_of(source), constant_of(sql.header.writes))
-                )
+                written = tuple(map(constant_of, sql.header.targets))
+                found.append(DeclaredPipeline(name, sql.file, sql.line, constant_of(source), written))
             continue
         file = f"{folder.parent.name}/{folder.name}/{path.name}"
         try:
@@ -68,15 +68,20 @@ def declared_pipelines(folder: Path = PIPELINES) -> tuple[list[DeclaredPipeline]
             continue
         ((function, call),) = functions
         reads = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)]
-        topics = {each.arg: _topic(each.value) for each in call.keywords if each.arg in {"writes", *reads}}
-        read, written = [topics.get(each) for each in reads], topics.get("writes")
-        if len(reads) not in (1, 2) or None in (*read, written):
+        said = {each.arg: each.value for each in call.keywords if each.arg is not None}
+        read = [_topic(said[each]) if each in said else None for each in reads]
+        branches = _branches(said["writes"]) if "writes" in said else []
+        if len(reads) not in (1, 2) or None in read or not branches or None in [topic for _, topic in branches]:
             named = ", ".join(f"{each}=topics.…" for each in reads[:2] or ["events"])
             cure = f"write @pipeline({named}, writes=topics.…)"
             problems.append(Problem(file, call.lineno, "the topics that it reads and writes are not named", cure))
             continue
+        pairs = [(branch, str(topic)) for branch, topic in branches]
+        if isinstance(said["writes"], ast.Dict) and (fault := fault_of_branches(pairs, len(reads))):
+            problems.append(Problem(file, call.lineno, fault, 'write writes={"NAME": topics.…, "OTHER": topics.…}'))
+            continue
         joins = None if len(read) == 1 else str(read[1])
-        found.append(DeclaredPipeline(name, file, call.lineno, str(read[0]), str(written), joins))
+        found.append(DeclaredPipeline(name, file, call.lineno, str(read[0]), tuple(topic for _, topic in pairs), joins))
     return found, problems
 
 
@@ -96,3 +101,11 @@ def _topic(value: ast.expr) -> str | None:
             return constant
         case _:
             return None
+
+
+def _branches(value: ast.expr) -> list[tuple[str, str | None]]:
+    """Name and constant of each branch; of one topic alone that, without a name."""
+    if not isinstance(value, ast.Dict):
+        return [("", _topic(value))]
+    names = [str(key.value) if isinstance(key, ast.Constant) else "" for key in value.keys]
+    return [(name, _topic(topic)) for name, topic in zip(names, value.values, strict=True)]

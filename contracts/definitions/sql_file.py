@@ -6,10 +6,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator
 
+from contracts.definitions.branches import fault_of_branches
 from contracts.definitions.contract_file import Problem, as_contract
 from contracts.definitions.topic import FieldName, TopicName
 
@@ -39,13 +40,37 @@ class SqlLookup(_Section):
     fields: Mapping[FieldName, FieldName] = Field(min_length=1)
 
 
+def _kind(writes: object) -> str:
+    return "Branches" if isinstance(writes, Mapping) else "Topic"
+
+
+_Written = Annotated[
+    Annotated[TopicName, Tag("Topic")] | Annotated[Mapping[str, TopicName], Tag("Branches")], Discriminator(_kind)
+]
+"""Told apart at once: a problem is one of the kind that was meant."""
+
+
 class SqlHeader(_Section):
-    """What `@pipeline` says of a function. `reads` has the topic by the name of the table that the SELECT is of."""
+    """What `@pipeline` says of a function. `reads` has the topic by the name of the table that the SELECT is of; `writes` is one topic, or
+    several by the values of the column `branch`.
+    """
 
     reads: Mapping[FieldName, TopicName] = Field(min_length=1, max_length=1)
-    writes: TopicName
+    writes: _Written
     lookups: tuple[SqlLookup, ...] = ()
     output: Output = "update"
+
+    @field_validator("writes")
+    @classmethod
+    def _has_branches(cls, writes: str | Mapping[str, str]) -> str | Mapping[str, str]:
+        if not isinstance(writes, str) and (fault := fault_of_branches(list(writes.items()))):
+            raise ValueError(fault)
+        return writes
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """All topics that it writes."""
+        return (self.writes,) if isinstance(self.writes, str) else tuple(self.writes.values())
 
 
 @dataclass(frozen=True, slots=True)

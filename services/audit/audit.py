@@ -14,6 +14,7 @@ from services.alerting.rules.rulebook import Rulebook
 from services.audit.counting import aggregation
 from services.audit.cut import DAY_MS, Cut
 from services.audit.hops.alerts import Alarm, by_topic, undecodable
+from services.audit.hops.branches import Branches
 from services.audit.hops.derived import Derivation, Made
 from services.audit.hops.hop import HOPS, Hop
 from services.audit.hops.landed import Landing
@@ -119,6 +120,7 @@ class Audit:
         self._intake.read_dead_letters()
         if Hop.DERIVED in self._hops:
             findings += [finding for source in derived for finding in self._derivation(source)]
+            findings += self._branches(derived)
         findings += [finding for source in counted for finding in self._aggregation(source)]
         for source in self._landed():
             findings += self._landing(source, tables[source.name])
@@ -258,6 +260,23 @@ class Audit:
                 tally.notes[f"values of {name} taken as they are: no lookup tells them"] += tally.records
         self._tallies += derivation.tallies.values()
         self._resume[source.name] = made.resume(window)
+
+    def _branches(self, derived: Sequence[Source]) -> Iterator[Finding]:
+        """Of each pipeline that has made several of these topics of a raw one."""
+        by_pipeline: dict[tuple[str, str], list[Source]] = {}
+        for source in derived:
+            by_pipeline.setdefault((source.coordinates_of.name, str(source.by)), []).append(source)
+        for (raw, _), made in by_pipeline.items():
+            if len(made) < 2:
+                continue
+            records = self._intake.records
+            at = concatenated([part.at for part in records[raw]], np.int64)
+            of = {
+                source.name: concatenated([part.source for part in records[source.name]], np.int64) for source in made
+            }
+            branches = Branches(self._cut.window(raw), at, of)
+            yield from branches.findings()
+            self._tallies += branches.tallies.values()
 
     def _aggregation(self, source: Source) -> Iterator[Finding]:
         since = None if self._since is None else self._since.newest.get(source.name)

@@ -161,10 +161,10 @@ def _check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> tuple[l
     given = spark.createDataFrame(spark.sparkContext.emptyRDD(), event_type(spark, schema))
     made = called(pipeline, given)
     check_names(pipeline, [name for name in made.columns if name != FINAL])
-    check_wanted(spark, pipeline, catalog, made, (FINAL,))
+    check_wanted(spark, pipeline, catalog, pipeline.target, made, (FINAL,))
     occurred_at = catalog.topic(pipeline.source).occurred_at
     node = _check_steps(pipeline, made, given, occurred_at, target.key)
-    check_types(pipeline, catalog, (FINAL,))
+    check_types(pipeline, catalog, pipeline.target, (FINAL,))
     below = frame_of(spark, node.child())
     grouping = [str(each.sql()) for step in [node, *steps(below, given)] for each in items(step.expressions())]
     slide = None if _is_session(_window(node)) else _slide(spark, pipeline, occurred_at, given)

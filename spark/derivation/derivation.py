@@ -22,7 +22,7 @@ from spark.pipeline import Pipeline
 from spark.records.decode import events
 from spark.records.schemas import WriterSchemas
 from spark.runtime.internals.plans import ARRAY, ELEMENT, carrying
-from spark.sinks.kafka.sink import MOST_PARTS, Route, ToRows, outgoing
+from spark.sinks.kafka.sink import BRANCH, MOST_PARTS, Route, ToRows, outgoing
 
 _log = structlog.get_logger(__name__)
 
@@ -32,7 +32,10 @@ _MOST_PARTS_BYTES = 64 << 20
 
 def route(pipeline: Pipeline, catalog: Catalog, of: str | None = None) -> Route:
     """From which topic, the first that it reads or `of` that one, to which."""
-    source, target = catalog.topic(of or pipeline.source), catalog.topic(pipeline.target)
+    source, target = catalog.topic(of or pipeline.source), catalog.topic(pipeline.targets[0])
+    if branches := tuple((name, catalog.topic(each).name) for name, each in pipeline.branches.items()):
+        # Each of its topics has only some of the records.
+        return Route(pipeline.name, source.name, "", source.dead_letter_topic, filters=True, branches=branches)
     return Route(
         pipeline.name,
         source.name,
@@ -44,48 +47,66 @@ def route(pipeline: Pipeline, catalog: Catalog, of: str | None = None) -> Route:
     )
 
 
-def target_schema(pipeline: Pipeline, catalog: Catalog, registry: Registry, producer: str | None = None) -> OwnSchema:
-    """The target's schema, registered. Raises NotAProducer if its contract does not list the `producer`, the pipeline if there is none."""
-    target, who = catalog.topic(pipeline.target), producer or pipeline.name
-    if who not in target.producers:
-        raise NotAProducer(f"{who} is no producer of {target.name}; its contract lists {', '.join(target.producers)}")
-    return OwnSchema(registry, target.subject, catalog.schema(pipeline.target))
+def target_schemas(
+    pipeline: Pipeline, catalog: Catalog, registry: Registry, producer: str | None = None
+) -> list[OwnSchema]:
+    """The schema of each target, registered. Raises NotAProducer if a contract does not list the `producer`, the pipeline if there is none."""
+    who = producer or pipeline.name
+    for target in map(catalog.topic, pipeline.targets):
+        if who not in target.producers:
+            raise NotAProducer(
+                f"{who} is no producer of {target.name}; its contract lists {', '.join(target.producers)}"
+            )
+    return [OwnSchema(registry, catalog.topic(each).subject, catalog.schema(each)) for each in pipeline.targets]
 
 
 class Derivation:
     """Decodes raw records, looks up, calls the pipeline's function and encodes what it made."""
 
     def __init__(
-        self, spark: SparkSession, pipeline: Pipeline, catalog: Catalog, schema_id: int, *, encode_once: bool = True
+        self, spark: SparkSession, pipeline: Pipeline, catalog: Catalog, *schema_ids: int, encode_once: bool = True
     ) -> None:
-        """`schema_id` is that of the target's schema. With `encode_once`, what a lookup fills in is encoded with the row of the dimension.
+        """`schema_ids` are those of the targets' schemas. With `encode_once`, what a lookup fills in is encoded with the row of the dimension;
+        not of a branch, whose topics have a schema each.
 
         Raises PipelineUnfit, and ContractError if the schema has no null for a field that a lookup fills in.
         """
-        checked, schema = check(spark, pipeline, catalog), catalog.schema(pipeline.target)
+        checked = check(spark, pipeline, catalog)
         looked_up = {field for lookup in pipeline.lookups for field in lookup.fields}
+        encode_once = encode_once and not pipeline.branches
         if encode_once and (changed := sorted(looked_up & set(checked.made.columns) - checked.unchanged)):
             _log.info("encoded record by record", query=pipeline.name, fields=changed, why="the function changes them")
         unchanged, used = (checked.unchanged, checked.used) if encode_once else (frozenset[str](), looked_up)
+        if pipeline.branches:
+            used = checked.used | looked_up.intersection(checked.made.columns)
         self._pipeline = pipeline
-        self._value = EnrichedValue(schema, schema_id, pipeline.lookups, unchanged, used)
+        self._values = [
+            EnrichedValue(catalog.schema(each), schema_id, pipeline.lookups, unchanged, used)
+            for each, schema_id in zip(pipeline.targets, schema_ids, strict=True)
+        ]
         self._faults = checked.faults
-        self._parts = catalog.topic(pipeline.target).has_parts
+        self._parts = any(catalog.topic(each).has_parts for each in pipeline.targets)
 
     def sides(self, dimensions: Mapping[str, Dimension]) -> list[DataFrame]:
         """What `to_rows` joins."""
-        return self._value.sides(dimensions)
+        # Nothing is encoded in those of a branch, so they are the same for all of its topics.
+        return self._values[0].sides(dimensions)
 
     def to_rows(
         self, schemas: WriterSchemas, sides: Sequence[DataFrame], dimensions: Mapping[str, Dimension]
     ) -> ToRows:
         """Raw records to rows of `spark.sinks.kafka.sink.outgoing`; the `sides` are of these `dimensions`."""
-        value, unmatched = self._value.column(dimensions), F.array_join("unmatched", ",")
+        values, unmatched = [each.column(dimensions) for each in self._values], F.array_join("unmatched", ",")
+        branches = self._pipeline.branches
+        value = values[0]
+        if branches:
+            of_branch = [F.when(F.col(BRANCH) == name, each) for name, each in zip(branches, values, strict=True)]
+            value = F.coalesce(*of_branch)
 
         def rows(raw: DataFrame) -> DataFrame:
             looked_up = look_up(events(raw, schemas), self._pipeline.lookups, sides)
             made = derived(self._pipeline, looked_up, self._faults, parts=self._parts)
-            return outgoing(made, value, unmatched, parts=self._parts)
+            return outgoing(made, value, unmatched, parts=self._parts, branches=bool(branches))
 
         return rows
 
@@ -96,13 +117,14 @@ def derived(
     """What the pipeline makes of events with what was looked up, and beside it the platform's columns: `unmatched`, and those with two
     underscores before their name, which the function does not see. Bad records, those with a `__reason`, pass its filters, and a good
     one with a fault becomes one. Where it makes `parts`, several events of one, `__part` numbers them, from 0 on, and `__parts` says how
-    many there are; a bad record is one row.
+    many there are; a bad record is one row. Of a branch a good one without a name in `branch` is left out.
     """
     given = looked_up.select([name for name in looked_up.columns if name not in PLATFORM and not name.startswith("__")])
     made = pipeline(given)
     if parts:
         return carrying(made, given, looked_up, "__reason", functools.partial(_in_parts, faults))
-    return set_aside(carrying(made, given, looked_up, "__reason"), faults)
+    whole = set_aside(carrying(made, given, looked_up, "__reason"), faults)
+    return whole.where(F.col("__reason").isNotNull() | F.col(BRANCH).isNotNull()) if pipeline.branches else whole
 
 
 def _in_parts(faults: Sequence[Fault], whole: DataFrame) -> DataFrame:

@@ -18,9 +18,13 @@ from spark.lookups.enriched_value import STAMPED
 from spark.pipeline import Pipeline
 from spark.records.schemas import never_null
 from spark.runtime.internals.plans import ARRAY
+from spark.sinks.kafka.sink import BRANCH
 
 PLATFORM = (*STAMPED, "unmatched")
 """Fields that the platform fills in."""
+
+_SHOWN = 100
+"""Characters of a branch's name in a dead letter."""
 
 _NOTHING: Mapping[str, str | None] = MappingProxyType({})
 
@@ -34,12 +38,16 @@ class Fault(NamedTuple):
 
 
 def faults(
-    pipeline: Pipeline, catalog: Catalog, unchanged: Collection[str], exploded: Mapping[str, str | None] = _NOTHING
+    pipeline: Pipeline,
+    catalog: Catalog,
+    target: str,
+    unchanged: Collection[str],
+    exploded: Mapping[str, str | None] = _NOTHING,
 ) -> list[Fault]:
-    """What can be wrong with that which the function has computed, and no record of the target's may have. Of the fields that come
+    """What can be wrong with that which the function has computed, and no record of the topic `target` may have. Of the fields that come
     of exploding an array, `exploded` says as which field of its elements; None: they are the elements.
     """
-    schema = catalog.schema(pipeline.target)
+    schema = catalog.schema(target)
     found = []
     if required := sorted(set(never_null(schema)).difference(never_null(catalog.schema(pipeline.source)), PLATFORM)):
         lacking = F.concat_ws(", ", *[F.when(_is_null(name, exploded), name) for name in required])
@@ -54,6 +62,19 @@ def faults(
         )
         found.append(Fault("TooLong", size > COMPUTED_TEXT_BYTES, error))
     return found
+
+
+def of_branches(faults: Mapping[str, Sequence[Fault]]) -> list[Fault]:
+    """Those of a branch by the faults of each of its topics, by the branch's name: a record has to fit the topic that it goes to."""
+    branch, names = F.col(BRANCH), list(faults)
+    said = F.concat(F.lit("the pipeline writes the record to the branch "), F.substring(branch, 1, _SHOWN))
+    unknown = Fault("UnknownBranch", ~branch.isin(names), F.concat(said, F.lit(f"; there are {', '.join(names)}")))
+    own = [
+        Fault(each.reason, (branch == name) & each.is_so, each.error)
+        for name, found in faults.items()
+        for each in found
+    ]
+    return [unknown, *own]
 
 
 def _is_null(name: str, exploded: Mapping[str, str | None]) -> Column:
@@ -81,15 +102,14 @@ def _field(element: Column, name: str | None) -> Column:
 
 def set_aside(made: DataFrame, faults: Sequence[Fault]) -> DataFrame:
     """`made`, where a good record with a fault is a bad one: to encode or to send it would fail, again and again."""
+    if not faults:
+        return made
+    # In one step: where each is looked at in one of its own, Spark writes the steps before it out again, and the plan doubles.
+    was_bad = F.col("__reason").isNotNull()
+    reason, error = F.when(was_bad, F.col("__reason")), F.when(was_bad, F.col("__error"))
     for fault in faults:
-        is_bad = F.col("__reason").isNull() & fault.is_so
-        made = made.withColumns(
-            {
-                "__reason": F.when(is_bad, fault.reason).otherwise(F.col("__reason")),
-                "__error": F.when(is_bad, fault.error).otherwise(F.col("__error")),
-            }
-        )
-    return made
+        reason, error = reason.when(fault.is_so, fault.reason), error.when(fault.is_so, fault.error)
+    return made.withColumns({"__reason": reason, "__error": error})
 
 
 def kinds_of(schema: str) -> dict[str, str]:

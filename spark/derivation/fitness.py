@@ -23,12 +23,13 @@ from pyspark.sql.types import (
 
 from contracts.definitions.catalog import Catalog
 from contracts.definitions.pipelines import pipeline_files
-from spark.derivation.faults import PLATFORM, Fault, faults, kinds_of
+from spark.derivation.faults import PLATFORM, Fault, faults, kinds_of, of_branches
 from spark.derivation.steps import check_steps
 from spark.pipeline import Pipeline
 from spark.runtime.errors import PipelineUnfit
 from spark.runtime.internals.plans import exploded_fields, unchanged, used
 from spark.runtime.lifecycle import in_a_line
+from spark.sinks.kafka.sink import BRANCH
 
 _KINDS: dict[str, DataType] = {
     "string": StringType(),
@@ -45,7 +46,7 @@ _LOOKUP_NAME = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)*")
 
 
 class Checked(NamedTuple):
-    """What is known of a pipeline's function: the target's fields as it makes them of `given`, a frame without rows; the columns of `given`
+    """What is known of a pipeline's function: the targets' fields, of a branch with that column, as it makes them of `given`, a frame without rows; the columns of `given`
     that come out `unchanged`, those that it has `used` for more, and the faults of what it computes.
     """
 
@@ -58,7 +59,9 @@ class Checked(NamedTuple):
 
 def check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> Checked:
     """Raises PipelineUnfit, which says what to change, if the function can't be run record by record or makes no event of its target."""
-    if catalog.topic(pipeline.target).is_stateful:
+    if pipeline.branches:
+        _check_branches(spark, pipeline, catalog)
+    elif catalog.topic(pipeline.target).is_stateful:
         raise PipelineUnfit(
             f"{pipeline.name} {'joins' if pipeline.joined_with else 'aggregates'}, and what it makes of one record depends on others"
         )
@@ -68,56 +71,85 @@ def check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> Checked:
         spark.sparkContext.emptyRDD(), StructType([StructField(name, kind) for name, kind in kinds.items()])
     )
     made = called(pipeline, given)
-    check_steps(pipeline, made, given, catalog.topic(pipeline.target))
+    check_steps(pipeline, made, given, catalog.topic(pipeline.targets[0]))
     check_source(pipeline, catalog)
-    wanted = check_wanted(spark, pipeline, catalog, made, PLATFORM)
-    key, of_source = catalog.topic(pipeline.target).key, catalog.topic(pipeline.source).key
-    if key not in (None, of_source):
-        raise PipelineUnfit(
-            f"{pipeline.target} has the key {key}, {pipeline.source} has {of_source}: a record keeps its key, and its order: give both the same"
-        )
+    wanted: dict[str, None] = {}
+    for target in pipeline.targets:
+        wanted |= dict.fromkeys(field.name for field in check_wanted(spark, pipeline, catalog, target, made, PLATFORM))
+        key, of_source = catalog.topic(target).key, catalog.topic(pipeline.source).key
+        if key not in (None, of_source):
+            raise PipelineUnfit(
+                f"{target} has the key {key}, {pipeline.source} has {of_source}: a record keeps its key, and its order: give both the same"
+            )
     kept = unchanged(made, given)
-    if lost := {field.name for field in wanted} & source.keys() - kept:
+    if lost := wanted.keys() & source.keys() - kept:
         # The audit compares them with the raw record, and a repair calls the function with those of the derived one.
         raise PipelineUnfit(
             f"{pipeline.name} changes {', '.join(sorted(lost))}: an event's own fields are carried on as they are; give what is computed a "
             "name of its own"
         )
-    check_types(pipeline, catalog, kept)
-    chosen = made.select([field.name for field in wanted])
-    found = faults(pipeline, catalog, kept, exploded_fields(made, given))
-    return Checked(chosen, given, kept, used(chosen, given), found)
+    for target in pipeline.targets:
+        check_types(pipeline, catalog, target, kept)
+    if not pipeline.branches:
+        chosen = made.select([*wanted])
+        found = faults(pipeline, catalog, pipeline.target, kept, exploded_fields(made, given))
+        return Checked(chosen, given, kept, used(chosen, given), found)
+    if (there := made.schema[BRANCH].dataType if BRANCH in made.columns else None) != StringType():
+        raise PipelineUnfit(
+            f"{pipeline.name} makes {f'{BRANCH} a {there.simpleString()}' if there else f'no {BRANCH}'}: add a text column {BRANCH}, which is "
+            f"{' or '.join(pipeline.branches)}, or null for a record that goes nowhere"
+        )
+    chosen = made.select(*wanted, BRANCH)
+    by_branch = {name: faults(pipeline, catalog, target, kept) for name, target in pipeline.branches.items()}
+    return Checked(chosen, given, kept, used(chosen, given), of_branches(by_branch))
+
+
+def _check_branches(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> None:
+    """Raises PipelineUnfit unless the contract of each topic lets it have only some of the records."""
+    for target in pipeline.targets:
+        contract = catalog.topic(target)
+        if contract.derivation is None or contract.derivation.records != "some":
+            raise PipelineUnfit(
+                f"{pipeline.name} writes each record to one of {len(pipeline.branches)} topics, and the contract of {target} does not say "
+                "records: some: write it there"
+            )
+        if BRANCH in event_type(spark, catalog.schema(target)).fieldNames():
+            raise PipelineUnfit(
+                f"{target} has a field {BRANCH}, and the column {BRANCH} of {pipeline.name} says which topic a row goes to: name the field "
+                "otherwise"
+            )
 
 
 def check_source(pipeline: Pipeline, catalog: Catalog) -> None:
     """Raises PipelineUnfit unless the contracts say that this pipeline, alone, makes its target of its source."""
-    writers = set(pipeline_files()).intersection(catalog.topic(pipeline.target).producers)
-    if pipeline.name in writers and len(writers) > 1:
-        raise PipelineUnfit(f"{' and '.join(sorted(writers))} write {pipeline.target}: a topic has one pipeline")
-    if catalog.topic(pipeline.target).sources != tuple(catalog.topic(name).name for name in pipeline.sources):
-        raise PipelineUnfit(
-            f"{pipeline.name} reads {' and '.join(pipeline.sources)}, and {pipeline.target} is not derived from {'it' if pipeline.joined_with is None else 'both'} by its contract: "
-            "make derived_from there and the function agree, headrace contracts check compares them"
-        )
+    for target in pipeline.targets:
+        writers = set(pipeline_files()).intersection(catalog.topic(target).producers)
+        if pipeline.name in writers and len(writers) > 1:
+            raise PipelineUnfit(f"{' and '.join(sorted(writers))} write {target}: a topic has one pipeline")
+        if catalog.topic(target).sources != tuple(catalog.topic(name).name for name in pipeline.sources):
+            raise PipelineUnfit(
+                f"{pipeline.name} reads {' and '.join(pipeline.sources)}, and {target} is not derived from {'it' if pipeline.joined_with is None else 'both'} by its contract: "
+                "make derived_from there and the function agree, headrace contracts check compares them"
+            )
 
 
 def check_wanted(
-    spark: SparkSession, pipeline: Pipeline, catalog: Catalog, made: DataFrame, platform: Collection[str]
+    spark: SparkSession, pipeline: Pipeline, catalog: Catalog, target: str, made: DataFrame, platform: Collection[str]
 ) -> list[StructField]:
-    """The fields of the target but for those that the platform fills in. Raises PipelineUnfit unless the function makes them all."""
+    """The fields of the topic `target` but for those that the platform fills in. Raises PipelineUnfit unless the function makes them all."""
     there = {field.name: field.dataType.simpleString() for field in made.schema}
     if twice := sorted({name for name in made.columns if made.columns.count(name) > 1}):
         raise PipelineUnfit(f"{pipeline.name} makes {', '.join(twice)} twice: give each a name of its own")
-    wanted = [field for field in event_type(spark, catalog.schema(pipeline.target)) if field.name not in platform]
+    wanted = [field for field in event_type(spark, catalog.schema(target)) if field.name not in platform]
     for field in wanted:
         kind = field.dataType.simpleString()
         if field.name not in there:
             raise PipelineUnfit(
-                f"{pipeline.name} makes no {field.name}, which {pipeline.target} has: add it to what the function returns"
+                f"{pipeline.name} makes no {field.name}, which {target} has: add it to what the function returns"
             )
         if there[field.name] != kind:
             raise PipelineUnfit(
-                f"{pipeline.name} makes {field.name} a {there[field.name]}, in {pipeline.target} it is {kind}: cast it"
+                f"{pipeline.name} makes {field.name} a {there[field.name]}, in {target} it is {kind}: cast it"
             )
     return wanted
 
@@ -156,9 +188,9 @@ def _looked_up(pipeline: Pipeline, catalog: Catalog, source: Mapping[str, DataTy
     return found
 
 
-def check_types(pipeline: Pipeline, catalog: Catalog, unchanged: Collection[str]) -> None:
+def check_types(pipeline: Pipeline, catalog: Catalog, target: str, unchanged: Collection[str]) -> None:
     """What is computed must be of a type whose every value can be encoded, and of a bounded size."""
-    for name, kind in kinds_of(catalog.schema(pipeline.target)).items():
+    for name, kind in kinds_of(catalog.schema(target)).items():
         if name not in {*unchanged, *PLATFORM} and kind not in _COMPUTED:
             raise PipelineUnfit(
                 f"{pipeline.name} computes {name}, a {kind}: what is computed can be {', '.join(_COMPUTED)}, since not every value of "

@@ -126,9 +126,9 @@ def _check(
         )
     made = called(pipeline, left, right)
     check_names(pipeline, made.columns)
-    wanted = [field.name for field in check_wanted(spark, pipeline, catalog, made, ())]
+    wanted = [field.name for field in check_wanted(spark, pipeline, catalog, pipeline.target, made, ())]
     _check_steps(pipeline, made)
-    check_types(pipeline, catalog, unchanged(made, left) | unchanged(made, right))
+    check_types(pipeline, catalog, pipeline.target, unchanged(made, left) | unchanged(made, right))
     try:
         found = optimised_join(made.select(wanted), left, right)
     except NotRowByRow as error:

@@ -9,7 +9,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from contracts.definitions.catalog import Catalog
 from contracts.servers.registry import Registry
-from spark.derivation.derivation import Derivation, target_schema
+from spark.derivation.derivation import Derivation, route, target_schemas
 from spark.lookups.broadcasts import sides_of
 from spark.lookups.dimensions import Dimension, Dimensions
 from spark.pipeline import Pipeline
@@ -25,9 +25,9 @@ from spark.sources.offsets import offset_ranges
 from spark.sources.source_topic import SourceTopic
 
 
-def checkpoint_folder(pipeline: str, target: str) -> str:
-    """Where in the bucket the modes that take batches keep their checkpoints."""
-    return f"checkpoints/{pipeline}/{target}"
+def checkpoint_folder(pipeline: str, place: str) -> str:
+    """Where in the bucket the modes that take batches keep their checkpoints; `place` is that of the route."""
+    return f"checkpoints/{pipeline}/{place}"
 
 
 class Live:
@@ -44,7 +44,7 @@ class Live:
         lifecycle: Lifecycle,
     ) -> None:
         """Raises NotAProducer if the target's contract does not list the pipeline, PipelineUnfit."""
-        source, target = catalog.topic(pipeline.source), catalog.topic(pipeline.target)
+        source = catalog.topic(pipeline.source)
         self._spark = spark
         self._name = pipeline.name
         self._settings = settings
@@ -52,12 +52,13 @@ class Live:
         self._lifecycle = lifecycle
         self._schemas = TopicSchemas(registry, source, catalog.schema(pipeline.source))
         self._dimensions = Dimensions(spark, settings.s3, [catalog.dimension(name) for name in pipeline.dimensions])
-        self._own = target_schema(pipeline, catalog, registry)
-        self._derivation = Derivation(spark, pipeline, catalog, self._own.id, encode_once=settings.live.encode_once)
+        self._own = target_schemas(pipeline, catalog, registry)
+        ids = [each.id for each in self._own]
+        self._derivation = Derivation(spark, pipeline, catalog, *ids, encode_once=settings.live.encode_once)
         self._sides = sides_of(pipeline.lookups, self._derivation.sides, keep=settings.live.keep_broadcasts)
         self._made: ToRows | None = None
         self._made_of: tuple[WriterSchemas, Mapping[str, Dimension]] | None = None
-        self._source, self._target = source, target
+        self._source, self._folder = source, checkpoint_folder(pipeline.name, route(pipeline, catalog).place)
         self._read = SourceTopic(settings.kafka, source.name)
 
     def start(self) -> StreamingQuery | None:
@@ -67,7 +68,7 @@ class Live:
         """
         if not self._dimensions.wait(self._lifecycle.stopping):
             return None
-        folder = checkpoint_folder(self._name, self._target.name)
+        folder = self._folder
         checkpoints = CheckpointOffsets(self._settings.s3, folder)
         left = checkpoints.folders() if self._sink.keeps_checkpoint else []
         # A new one is of this process alone: one that was frozen, and wakes, would write its next batch into that of its successor.
@@ -100,7 +101,8 @@ class Live:
         def write(schemas: WriterSchemas) -> Written:
             return self._sink.write(batch, self._to_rows(schemas, self._dimensions.newest()), offset_ranges(batch))
 
-        self._own.check()
+        for each in self._own:
+            each.check()
         self._read.check()
         count_batch(self._name, self._schemas.covering(batch, write, self._lifecycle.stopping))
 

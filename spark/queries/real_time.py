@@ -22,7 +22,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from contracts.definitions.catalog import Catalog
 from contracts.servers.registry import Registry
-from spark.derivation.derivation import Derivation, route, target_schema
+from spark.derivation.derivation import Derivation, route, target_schemas
 from spark.lookups.broadcasts import sides_of
 from spark.lookups.dimensions import Dimension, Dimensions
 from spark.pipeline import Pipeline
@@ -89,13 +89,14 @@ class RealTime:
         source = catalog.topic(pipeline.source)
         self._schemas = TopicSchemas(registry, source, catalog.schema(pipeline.source))
         self._dimensions = Dimensions(spark, settings.s3, [catalog.dimension(name) for name in self._held])
-        self._own = target_schema(pipeline, catalog, registry)
+        self._own = target_schemas(pipeline, catalog, registry)
         self._source = SourceTopic(settings.kafka, source.name)
-        self._derivation = Derivation(spark, pipeline, catalog, self._own.id, encode_once=settings.live.encode_once)
+        ids = [each.id for each in self._own]
+        self._derivation = Derivation(spark, pipeline, catalog, *ids, encode_once=settings.live.encode_once)
         self._positions = RealTimePositions(
             settings,
             self._route,
-            CheckpointOffsets(settings.s3, checkpoint_folder(pipeline.name, self._route.target)),
+            CheckpointOffsets(settings.s3, checkpoint_folder(pipeline.name, self._route.place)),
             lifecycle.epoch,
             lifecycle.notice_seconds,
         )
@@ -197,7 +198,8 @@ class RealTime:
                 if time.monotonic() < versions_at:
                     continue
                 versions_at = time.monotonic() + _VERSIONS_SECONDS
-                self._own.check()
+                for each in self._own:
+                    each.check()
                 self._source.check()
                 self._schemas.renew()
                 if (newest := self._versions(self._dimensions.newest())) != versions:

@@ -109,7 +109,8 @@ class Meter:
         """How many there have been; behind a filter the sum of the positions, bad ones included."""
         if self._route.filters:
             return sum(self._positions.values())
-        return sum(mark(self._sampler, self._route).ends[self._route.target])
+        ends = mark(self._sampler, self._route).ends
+        return sum(sum(ends[target]) for target in self._route.targets)
 
     def _moved(self, ends: Mark) -> list[TopicPartition]:
         return [

@@ -120,6 +120,6 @@ class RealTimePositions:
                 raise
             raise PositionsTooLong(
                 f"the brokers refuse the positions of {self._route.query}: each carries the ends of all partitions of "
-                f"{self._route.target} and {self._route.dead_letters}, {max(len(note.as_metadata()) for note in notes.values())} bytes. "
+                f"{', '.join(self._route.targets)} and {self._route.dead_letters}, {max(len(note.as_metadata()) for note in notes.values())} bytes. "
                 "Raise offset.metadata.max.bytes on every broker (4096 by default), or use another mode than real-time"
             ) from error

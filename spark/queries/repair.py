@@ -21,7 +21,7 @@ from contracts.definitions.catalog import Catalog
 from contracts.errors import ContractError
 from contracts.servers.brokers import partitions_of, watermarks
 from contracts.servers.registry import Registry
-from spark.derivation.derivation import derived, target_schema
+from spark.derivation.derivation import derived, target_schemas
 from spark.derivation.fitness import check
 from spark.lookups.dimensions import Dimensions, stamped_versions
 from spark.lookups.join import look_up, sides
@@ -56,6 +56,15 @@ class Progress:
 OnProgress = Callable[[Progress], None]
 
 
+def refuse_branch(pipeline: Pipeline) -> None:
+    """Raises PipelineUnfit if it writes several topics."""
+    if pipeline.branches:
+        raise PipelineUnfit(
+            f"{pipeline.name} writes each record to one of {', '.join(pipeline.targets)}, and what a row lacked may decide to which: no repair "
+            "of a branch"
+        )
+
+
 class Repair:
     """Reads the lake, where every row stays, and sends to the topic, from which the lake takes revisions in.
 
@@ -66,13 +75,14 @@ class Repair:
         self, spark: SparkSession, pipeline: Pipeline, settings: SparkSettings, catalog: Catalog, registry: Registry
     ) -> None:
         """Raises NotAProducer if the topic's contract does not list `repair`, ContractError if it asks for no table, PipelineUnfit."""
+        refuse_branch(pipeline)
         checked = check(spark, pipeline, catalog)
         source, target = catalog.topic(pipeline.source), catalog.topic(pipeline.target)
         if target.has_parts:
             raise PipelineUnfit(
                 f"{pipeline.name} makes several records of one, which are not made again one by one: no repair of {target.name}"
             )
-        own = target_schema(pipeline, catalog, registry, "repair")
+        (own,) = target_schemas(pipeline, catalog, registry, "repair")
         self._pipeline = pipeline
         self._faults = checked.faults
         self._given = fields_again(pipeline, catalog, checked.given, checked.used)

@@ -12,7 +12,7 @@ from contracts.definitions.catalog import load_catalog
 from contracts.servers.provision import check_limits
 from contracts.servers.registry import Registry
 from spark.pipeline import Pipeline
-from spark.queries.repair import Progress, Repair
+from spark.queries.repair import Progress, Repair, refuse_branch
 from spark.runtime.errors import RepairFailed
 from spark.runtime.session import start_session, stop_session
 from spark.runtime.settings import SparkSettings
@@ -29,6 +29,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(pipeline: Pipeline, settings: SparkSettings, options: argparse.Namespace) -> None:
     """Repair, or only look. Raises PipelineUnfit, RepairFailed, RegistryError, ContractError, TopicUnfit or DimensionUnreadable."""
+    refuse_branch(pipeline)
     catalog = load_catalog()
     check_limits(settings.kafka, catalog, [pipeline.target])
     _tell("starting Spark")

@@ -40,7 +40,7 @@ def run_pipelines(pipelines: Sequence[Pipeline], settings: SparkSettings, catalo
     PipelineUnfit, SparkMoved and others.
     """
     if settings.live.mode != Mode.EXACTLY_ONCE and (
-        unfit := [each.name for each in pipelines if catalog.topic(each.target).is_stateful]
+        unfit := [each.name for each in pipelines if _is_stateful(each, catalog)]
     ):
         raise PipelineUnfit(
             f"{', '.join(unfit)} aggregates or joins, which is done in exactly-once mode only: leave HEADRACE_LIVE__MODE out"
@@ -51,7 +51,7 @@ def run_pipelines(pipelines: Sequence[Pipeline], settings: SparkSettings, catalo
         topic
         for run in runs
         for route in run.routes
-        for topic in (route.target, route.dead_letters, route.late)
+        for topic in (*route.targets, route.dead_letters, route.late)
         if topic
     ]
     check_limits(settings.kafka, catalog, written)
@@ -73,6 +73,11 @@ def run_pipelines(pipelines: Sequence[Pipeline], settings: SparkSettings, catalo
             _wait(running, lifecycle)
 
 
+def _is_stateful(pipeline: Pipeline, catalog: Catalog) -> bool:
+    # Of a branch nothing is: one that is by its contracts is refused before it starts.
+    return not pipeline.branches and catalog.topic(pipeline.target).is_stateful
+
+
 def _wait(running: Mapping[Future[None], str], lifecycle: Lifecycle) -> None:
     """Until all have ended, which the first failure asks of them; that is raised, and those behind it are logged."""
     done, others = wait(running, return_when=FIRST_EXCEPTION)
@@ -91,9 +96,9 @@ class _Run:
         self.pipeline, self.routes = pipeline, [route(pipeline, catalog, source) for source in pipeline.sources]
         self.route = self.routes[0]
         # Whoever starts fences the one before: the lease only says which of two may run.
-        prefix = f"leases/{pipeline.name}/{self.route.target}"
+        prefix = f"leases/{pipeline.name}/{self.route.place}"
         self.lease = Lease(settings.s3, prefix, settings.live.lease_seconds, resumes=True)
-        self.is_stateful = catalog.topic(pipeline.target).is_stateful
+        self.is_stateful = _is_stateful(pipeline, catalog)
         self._catalog = catalog
         self._lifecycle = of_process.holding(self.lease)
 

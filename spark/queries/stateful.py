@@ -15,7 +15,7 @@ from contracts.definitions.catalog import Catalog
 from contracts.servers.ranges import OffsetRange
 from contracts.servers.registry import Registry
 from spark.derivation.aggregation import Aggregation
-from spark.derivation.derivation import route, target_schema
+from spark.derivation.derivation import route, target_schemas
 from spark.derivation.event_time import REASON
 from spark.derivation.joining import Joining
 from spark.derivation.stateful_rows import Read, StatefulDerivation
@@ -100,7 +100,7 @@ class Stateful:
         # A pair comes out once, as does a record without one.
         self._name, self._output = pipeline.name, "append" if target.is_join else pipeline.output
         self._settings, self._lifecycle = settings, lifecycle
-        self._own = target_schema(pipeline, catalog, registry)
+        (self._own,) = target_schemas(pipeline, catalog, registry)
         kind = Joining if target.is_join else Aggregation
         self._derivation: StatefulDerivation = kind(self._session, pipeline, catalog, self._own.id)
         self._sources = [_Source(pipeline, name, settings, catalog, registry, lifecycle) for name in pipeline.sources]

@@ -42,7 +42,8 @@ def run(names: Sequence[str], settings: SparkSettings, options: argparse.Namespa
     catalog = load_catalog()
     declared, _ = declared_pipelines()
     targets = {
-        each.name: topic.name for each in declared for topic in catalog.topics.values() if topic.constant == each.writes
+        each.name: [topic.name for topic in map(catalog.by_constant.get, each.writes) if topic is not None]
+        for each in declared
     }
     _tell("starting Spark")
     spark = start_session(settings, "headrace-trial")
@@ -52,10 +53,18 @@ def run(names: Sequence[str], settings: SparkSettings, options: argparse.Namespa
             for name in names:
                 try:
                     pipeline = load(name)
-                    found = Trial(spark, pipeline, settings, catalog, registry).run(options.most, _tell)
+                    trials = [
+                        Trial(spark, pipeline, settings, catalog, registry, branch)
+                        for branch in pipeline.branches or (None,)
+                    ]
+                    found = [trial.run(options.most, _tell) for trial in trials]
                 except _UNFIT as error:
-                    found = Retained(topic=targets.get(name, name), pipeline=name, problem=str(error))
-                print(found.model_dump_json(), flush=True)
+                    found = [
+                        Retained(topic=topic, pipeline=name, problem=str(error))
+                        for topic in targets.get(name) or [name]
+                    ]
+                for each in found:
+                    print(each.model_dump_json(), flush=True)
         done = True
     except KafkaException as failure:
         raise TrialFailed(f"the brokers do not answer: {failure.args[0].str()}") from failure

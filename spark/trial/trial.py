@@ -30,6 +30,7 @@ from spark.records.decode import decode
 from spark.records.headers import coordinate, header
 from spark.records.schemas import WriterSchemas
 from spark.runtime.settings import SparkSettings
+from spark.sinks.kafka.sink import BRANCH
 from spark.sinks.kafka.transaction import committed_offsets, position_reader
 from spark.sources.kafka import read_ranges
 from spark.trial.comparison import compared
@@ -49,14 +50,21 @@ class Trial:
     """Reads topics, schemas and dimensions, and the positions of the pipeline's group; joins no group, and registers no schema."""
 
     def __init__(
-        self, spark: SparkSession, pipeline: Pipeline, settings: SparkSettings, catalog: Catalog, registry: Registry
+        self,
+        spark: SparkSession,
+        pipeline: Pipeline,
+        settings: SparkSettings,
+        catalog: Catalog,
+        registry: Registry,
+        branch: str | None = None,
     ) -> None:
-        """Raises PipelineUnfit, and ContractError."""
+        """Of the topic that it writes, or of a branch of the one by this name. Raises PipelineUnfit, and ContractError."""
         self._spark, self._pipeline, self._kafka, self._registry = spark, pipeline, settings.kafka, registry
-        self._source, self._target = catalog.topic(pipeline.source), catalog.topic(pipeline.target)
-        self._schemas = {each: catalog.schema(each) for each in (pipeline.source, pipeline.target)}
+        self._branch, self._name = branch, pipeline.target if branch is None else pipeline.branches[branch]
+        self._source, self._target = catalog.topic(pipeline.source), catalog.topic(self._name)
+        self._schemas = {each: catalog.schema(each) for each in (pipeline.source, self._name)}
         self._route = route(pipeline, catalog)
-        self._derivation = Derivation(spark, pipeline, catalog, _NO_ID)
+        self._derivation = Derivation(spark, pipeline, catalog, *[_NO_ID] * len(pipeline.targets))
         self._dimensions = Dimensions(spark, settings.s3, [catalog.dimension(name) for name in pipeline.dimensions])
 
     def run(self, most: int, say: Callable[[str], None] = lambda _: None) -> Retained:
@@ -86,7 +94,7 @@ class Trial:
             letters = self._letters(_ranges(reader, self._route.dead_letters, since_ms))
         finally:
             reader.close()
-        names = [field["name"] for field in json.loads(self._schemas[self._pipeline.target])["fields"]]
+        names = [field["name"] for field in json.loads(self._schemas[self._name])["fields"]]
         outcomes = compared(self._made(raw), was, letters, [each for each in names if each not in STAMPED], handled)
         counted = sum(each.count for each in outcomes if each.what != "field")
         # Of records in parts nobody knows how many there are.
@@ -102,8 +110,11 @@ class Trial:
             self._writers(self._source, self._pipeline.source), self._derivation.sides(dimensions), dimensions
         )
         body = F.substring("value", FRAME_BYTES + 1, self._target.most_record_bytes)
-        event = from_avro(F.when(F.col("reason").isNull(), body), self._schemas[self._pipeline.target])
+        event = from_avro(F.when(F.col("reason").isNull(), body), self._schemas[self._name])
         rows = to_rows(raw)
+        if self._branch is not None:
+            # The dead letters are those of all branches.
+            rows = rows.where(F.col("reason").isNotNull() | (F.col(BRANCH) == self._branch))
         at = F.lit(self._source.name), F.col("partition"), F.col("offset")
         # Of a bad record part is null, which concat_ws leaves out.
         part = F.col("part") if "part" in rows.columns else None
@@ -125,7 +136,7 @@ class Trial:
         # Java names groups otherwise.
         form = pattern(self._source.name, parts=self._target.has_parts).replace("(?P<", "(?<")
         raw = raw.where(place.rlike(form) & _in(window, place))
-        decoded = decode(raw, self._writers(self._target, self._pipeline.target))
+        decoded = decode(raw, self._writers(self._target, self._name))
         has_revisions = "revision" in decoded.select("event.*").columns
         revision = F.coalesce("event.revision", F.lit(0)) if has_revisions else F.lit(0)
         place = header(F.col("record.headers"), "ce_id").cast("string").alias("coordinate")

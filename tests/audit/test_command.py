@@ -60,7 +60,7 @@ def test_the_lookups_and_filters_that_are_told_are_those_of_the_pipelines(
     catalog: Catalog, settings: AuditSettings, pipelines: list[Pipeline]
 ) -> None:
     found = load_lookups(settings.lookups_file, catalog)
-    made = {each.target: each for each in pipelines}
+    made = {target: each for each in pipelines for target in each.targets}
     said = {
         topic: [(join.name, join.dimension, join.by, join.fields) for join in each.lookups.joins]
         for topic, each in found.items()

@@ -23,7 +23,21 @@ from services.audit.errors import CouldNotAudit
 from services.audit.hops.hop import Hop
 from services.audit.report import Report
 from services.audit.sources import broker
-from tests.audit.way import ACTIVATIONS, ALERTS, DELIVERED, DERIVED, DIMENSIONS, HEAVY, LEDGER, RAW, SERVED, Sent, Way
+from tests.audit.way import (
+    ACTIVATIONS,
+    ALERTS,
+    DELIVERED,
+    DERIVED,
+    DIMENSIONS,
+    HEAVY,
+    LEDGER,
+    OVERDUE,
+    PUNCTUAL,
+    RAW,
+    SERVED,
+    Sent,
+    Way,
+)
 from tests.contracts.wire import register_protobuf
 
 VERSION_0 = {"couriers": 0, "depots": 0, "vans": 0}
@@ -92,6 +106,34 @@ def test_what_a_filter_leaves_out_is_no_loss_and_what_it_should_let_through_is(t
     report = two.audit(Hop.DERIVED)
     assert found(report) == {("lost", two.at(0, far[0].offset)), ("phantom", two.at(0, near[0].offset))}
     assert noted(report, "left out by the filter") == 3
+
+
+def test_a_record_in_the_wrong_topic_of_a_branch_or_in_two_of_them_is_found(
+    stack: LocalStack, registry: Registry, tmp_path: Path
+) -> None:
+    with Way(stack, registry, tmp_path, more=[OVERDUE, PUNCTUAL]) as way:
+        late, early = way.dispatch(3, late_minutes=30), way.dispatch(3, late_minutes=0)
+        parcels = [*late, *early]
+        way.run(parcels)
+        way.derive(way.punctual(late[1:], OVERDUE), OVERDUE)
+        way.derive(way.punctual([late[0], *early], PUNCTUAL), PUNCTUAL)
+        way.taken_in("dispatches_by_punctuality", RAW, *parcels)
+        overdue, punctual, either = (
+            f"{way.name(RAW)} → {each}" for each in (way.name(OVERDUE), way.name(PUNCTUAL), "one of 2")
+        )
+        first = way.at(0, late[0].offset)
+
+        def findings() -> set[tuple[str, str, str]]:
+            return {(each.kind, each.hop, each.coordinate) for each in way.audit(Hop.DERIVED).findings}
+
+        # The filters tell which topic is the right one.
+        assert findings() == {("lost", overdue, first), ("phantom", punctual, first)}
+        way.derive(way.punctual([late[0]], OVERDUE), OVERDUE)
+        of_two = {("doubled", either, first)}
+        assert findings() - {("out of order", overdue, first)} == of_two | {("phantom", punctual, first)}
+        # Without them, only that a record is in two.
+        way.settings.filters_file.write_text("")
+        assert findings() - {("out of order", overdue, first)} == of_two
 
 
 def test_faults_in_what_is_made_of_one_in_parts_are_found(

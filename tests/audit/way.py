@@ -45,6 +45,7 @@ RAW, DERIVED, ALERTS = (
     each.name for each in (topics.PARCELS_DISPATCHED, topics.PARCELS_DISPATCHED_ENRICHED, topics.ALERTS_RAISED)
 )
 HEAVY = topics.PARCELS_DISPATCHED_HEAVY.name
+OVERDUE, PUNCTUAL = topics.PARCELS_DISPATCHED_OVERDUE.name, topics.PARCELS_DISPATCHED_PUNCTUAL.name
 DELIVERED, SERVED = topics.PARCELS_DELIVERED.name, topics.DEPOTS_SERVED.name
 LEDGER, ACTIVATIONS = topics.DEADLETTERS_SETTLED.name, topics.RULES_ACTIVATED.name
 
@@ -312,6 +313,18 @@ class Way:
             replace(
                 parcel,
                 fields={name: parcel.fields[name] for name in names},
+                ce_id=self.at(parcel.partition, parcel.offset),
+            )
+            for parcel in parcels
+        ]
+
+    def punctual(self, parcels: Iterable[Sent], topic: str) -> list[Sent]:
+        """What `dispatches_by_punctuality` makes of parcels for one of its topics, not yet sent: of each, however late."""
+        names = Shape(sample.catalog().schema(topic)).columns
+        return [
+            replace(
+                parcel,
+                fields={name: {**parcel.fields, "late_hours": 0.5}[name] for name in names},
                 ce_id=self.at(parcel.partition, parcel.offset),
             )
             for parcel in parcels

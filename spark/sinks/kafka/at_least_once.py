@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from contracts.records.coordinates import PARTS
@@ -19,7 +19,7 @@ from spark.records.dead_letters import dead_letter_headers
 from spark.records.headers import coordinate, header_array, header_if_any
 from spark.runtime.settings import LiveSettings
 from spark.sinks.kafka.resume import resume
-from spark.sinks.kafka.sink import PASSED_ON, Route, ToRows, Written
+from spark.sinks.kafka.sink import BRANCH, PASSED_ON, Route, ToRows, Written
 from spark.sinks.kafka.succession import leave_epoch, wait_for_predecessor
 from spark.sinks.kafka.tail import read_known
 from spark.sinks.kafka.transaction import fenced, position_reader
@@ -89,8 +89,11 @@ def kafka_records(rows: DataFrame, route: Route) -> DataFrame:
     """Rows of `spark.sinks.kafka.sink.outgoing` as columns of Spark's Kafka writer: topic, key, value and headers."""
     good = F.col("reason").isNull()
     source = F.lit(route.source)
-    # Those that are the same for every record stand alone: one literal, which costs nothing per record.
-    constant = header_array({name: F.lit(text) for name, text in route.constant_headers.items()})
+    # Those that are the same for every record of a topic stand alone: one literal, which costs nothing per record.
+    constant = _by_branch(
+        route,
+        lambda target: header_array({name: F.lit(text) for name, text in route.constant_headers(target).items()}),
+    )
     part = F.col("part") if route.parts else None
     derived = F.concat(
         header_array({"ce_id": coordinate(source, F.col("partition"), F.col("offset"), part)}),
@@ -101,8 +104,19 @@ def kafka_records(rows: DataFrame, route: Route) -> DataFrame:
     timestamp = F.timestamp_millis("timestamp_ms").alias("timestamp")
     record = F.struct(source.alias("topic"), "partition", "offset", timestamp, "headers", "stump")
     bad = dead_letter_headers(route.query, record, F.col("reason"), F.col("error"))
-    topic = F.when(good, F.lit(route.target)).otherwise(F.lit(route.dead_letters))
+    topic = F.when(good, _by_branch(route, F.lit)).otherwise(F.lit(route.dead_letters))
     return rows.select(topic.alias("topic"), "key", "value", F.when(good, derived).otherwise(bad).alias("headers"))
+
+
+def _by_branch(route: Route, made: Callable[[str], Column]) -> Column:
+    """What is `made` of the topic that a row goes to."""
+    if not route.branches:
+        return made(route.target)
+    (name, target), *others = route.branches
+    found = F.when(F.col(BRANCH) == name, made(target))
+    for name, target in others:
+        found = found.when(F.col(BRANCH) == name, made(target))
+    return found
 
 
 def observed(rows: DataFrame, seen: Observation | str, lookups: Sequence[Lookup]) -> DataFrame:

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 from contracts.servers.brokers import retried
 from spark.runtime.errors import RepairFailed
 from spark.sinks.kafka.sink import Route
-from spark.sinks.kafka.transaction import Headers, abort, close, produce, transactional_producer
+from spark.sinks.kafka.transaction import Headers, abort, close, constant_headers, produce, transactional_producer
 
 _TIMEOUT_SECONDS = 30.0
 _TRANSACTION_SECONDS = 15.0
@@ -37,7 +37,7 @@ class Emission:
 
     def __init__(self, kafka: Mapping[str, str], route: Route) -> None:
         self._route = route
-        self._constant = [(name, text.encode()) for name, text in route.constant_headers.items()]
+        self._constant = constant_headers(route, route.target)
         # One for all partitions, whose number is not asked.
         self._producer = transactional_producer(kafka, route, 0, _TRANSACTION_SECONDS)
 

@@ -25,6 +25,9 @@ PASSED_ON = {"ce_time": "ce_time", "ce_causationid": "ce_id", "traceparent": "tr
 LATE = "Late"
 """The reason of a row that goes to the late topic, and not to the dead letters."""
 
+BRANCH = "branch"
+"""The column of a branch's function that names the topic of a row."""
+
 MOST_PARTS = 1_000
 """So many records may come of one, where several do: they lie in one transaction."""
 
@@ -33,6 +36,7 @@ MOST_PARTS = 1_000
 class Route:
     """From which topic to which; `query` is who does it: consumer group, connector name and CloudEvents source. `filters`: not every
     record of the source comes out; `parts`: of one there may come several. `late` is the topic of those that come too late, if any do.
+    A branch has no `target`, but `branches`: names and topics.
     """
 
     query: str
@@ -42,12 +46,22 @@ class Route:
     filters: bool = False
     parts: bool = False
     late: str = ""
+    branches: tuple[tuple[str, str], ...] = ()
 
     @property
-    def constant_headers(self) -> dict[str, str]:
-        """Headers that are the same on every derived record."""
+    def targets(self) -> tuple[str, ...]:
+        """The topics of good records."""
+        return tuple(topic for _, topic in self.branches) or (self.target,)
+
+    @property
+    def place(self) -> str:
+        """What lease and checkpoint are named, beside the query: the target, and of a branch the query again."""
+        return self.target or self.query
+
+    def constant_headers(self, target: str) -> dict[str, str]:
+        """Headers that are the same on every derived record of a topic."""
         return {
-            "ce_type": self.target,
+            "ce_type": target,
             "ce_source": f"/spark/{self.query}",
             "ce_specversion": "1.0",
             "content-type": "application/avro",
@@ -94,7 +108,9 @@ class Sink(Protocol):
         """
 
 
-def outgoing(made: DataFrame, value: Column, unmatched: Column, *, parts: bool = False) -> DataFrame:
+def outgoing(
+    made: DataFrame, value: Column, unmatched: Column, *, parts: bool = False, branches: bool = False
+) -> DataFrame:
     """Flat rows, cheap to hand to Python: what `value` and `unmatched` are made of in, and `__reason`, `__error` and `__record`, which are
     those of `spark.records.decode`; these out.
 
@@ -107,6 +123,7 @@ def outgoing(made: DataFrame, value: Column, unmatched: Column, *, parts: bool =
     * `unmatched` string: the lookups that had no row, with commas between; null for a bad record. No sink writes it
     * where `made` has `__missed`, that as `missed`: which windows a late record missed, a struct of texts, `first`, `last` and `watermark`, as
       `contracts.records.missed_windows` has them; null for another
+    * with `branches`, `branch` string: the name of the branch that it goes to; null for a bad record
     * with `parts`, by `__part` and `__parts`, `part` int, `parts` string: the number of the record among those that come of the raw one, and
       how many these are; null for a bad record
     """
@@ -123,6 +140,7 @@ def outgoing(made: DataFrame, value: Column, unmatched: Column, *, parts: bool =
         F.when(~is_good, bad["headers"]).alias("headers"),
         F.when(is_good, unmatched).alias("unmatched"),
         F.when(~is_good, bad["stump"]).alias("stump"),
+        *([F.when(is_good, F.col(BRANCH)).alias(BRANCH)] if branches else []),
         *map(
             F.expr,
             [

@@ -113,7 +113,7 @@ def reader(kafka: KafkaSettings, route: Route, options: Mapping[str, Any] = Mapp
 
 def mark(consumer: Consumer, route: Route) -> Mark:
     """The ends of now."""
-    return Mark({topic: tuple(_ends(consumer, topic)) for topic in (route.target, route.dead_letters)})
+    return Mark({topic: tuple(_ends(consumer, topic)) for topic in (*route.targets, route.dead_letters)})
 
 
 def read_known(
@@ -194,7 +194,7 @@ def source_of(message: Message, route: Route) -> Coordinate | None:
     headers = headers_of(message)
     if message.topic() == route.dead_letters and header_of(headers, f"{ERRORS}connector.name") != route.query.encode():
         return None
-    parts = route.parts and message.topic() == route.target
+    parts = route.parts and message.topic() in route.targets
     return Coordinate.in_event(route.source, header_of(headers, "ce_id"), parts=parts)
 
 
@@ -320,7 +320,7 @@ class _Tail:
         consumer = reader(self._kafka, self._route, {**_TO_THE_END, "auto.offset.reset": "earliest"})
         try:
             spans = []
-            topics = (self._route.target, self._route.dead_letters)
+            topics = (*self._route.targets, self._route.dead_letters)
             wait_for_replication(self._kafka, consumer, topics, self._pause)
             for topic in topics:
                 partitions = partitions_of(consumer, topic, _TIMEOUT_SECONDS)

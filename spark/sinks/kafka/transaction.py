@@ -34,7 +34,7 @@ from spark.runtime.arrow import text
 from spark.runtime.errors import TakenOver
 from spark.runtime.worker_input import map_whole
 from spark.sinks.kafka.offset_note import OffsetNote
-from spark.sinks.kafka.sink import LATE, PASSED_ON, Route
+from spark.sinks.kafka.sink import BRANCH, LATE, PASSED_ON, Route
 
 RESULT = "result string"
 """What a task says of itself, a JSON object: partition, sent, dead_letters, late, skipped; of what it wrote oldest_ms and sum_ms of
@@ -109,7 +109,8 @@ def sending(rows: DataFrame, plan: Plan) -> DataFrame:
     told = [name for name in ("reason", "error", "headers", "stump", "missed") if name in rows.columns]
     bad = F.when(F.col("reason").isNotNull(), F.to_json(F.struct(*told)))
     parts = _PART_COLUMNS if plan.route.parts else ()
-    columns = rows.withColumn("bad", bad).select("partition", *_COLUMNS, "unmatched", *parts)
+    branch = (BRANCH,) if plan.route.branches else ()
+    columns = rows.withColumn("bad", bad).select("partition", *_COLUMNS, "unmatched", *parts, *branch)
     return map_whole(columns, functools.partial(send, plan), RESULT)
 
 
@@ -219,6 +220,11 @@ def abort(producer: Producer) -> None:
         producer.purge()
 
 
+def constant_headers(route: Route, target: str) -> list[tuple[str, bytes]]:
+    """Those of a topic's derived records, as they are sent."""
+    return [(name, text.encode()) for name, text in route.constant_headers(target).items()]
+
+
 def close(producer: Producer) -> None:
     """Close a producer that may have been fenced: that it can't abort its transaction then is no news."""
     with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
@@ -283,7 +289,8 @@ class _Task:
         self._good = self._bad = self._late = 0  # in the open transaction, which goes on from the offset `_start`
         self._start = 0
         self._began = 0.0
-        self._constant = [(name, text.encode()) for name, text in plan.route.constant_headers.items()]
+        branches = plan.route.branches or ((None, plan.route.target),)
+        self._targets = {name: (topic, constant_headers(plan.route, topic)) for name, topic in branches}
         self._oldest_ms: int | None = None
         self._sum_ms = 0
         self._unmatched: Counter[str | None] = Counter()
@@ -348,7 +355,7 @@ class _Task:
     def _send(self, batch: pa.RecordBatch, taken: int) -> None:
         """The rows of a batch from offset `taken` on. Every microsecond here is a second per million records."""
         # So no `Coordinate` is made: a prefix and the rest of its text are enough.
-        target, constant, coordinate = self._route.target, self._constant, f"{self.range.topic}/{self.range.partition}/"
+        targets, coordinate = self._targets, f"{self.range.topic}/{self.range.partition}/"
         produce = self._producer.produce
         names = (*_COLUMNS, *_PART_COLUMNS) if self._route.parts else _COLUMNS
         columns = [batch.column(name).to_pylist() for name in names]
@@ -361,13 +368,14 @@ class _Task:
             ids: Iterable[str] = [f"{offset}/{number}" for offset, number in zip(columns[0], numbers, strict=True)]
         else:
             ids, parts = map(str, columns[0]), [None] * len(columns[0])
+        branches = batch.column(BRANCH).to_pylist()[skipped:] if self._route.branches else [None] * len(columns[0])
         first, second, third = PASSED_ON  # a loop over them would take half a microsecond
-        for offset, timestamp_ms, key, value, bad, of_first, of_second, of_third, own_id, of_parts in zip(
-            *columns, ids, parts, strict=True
+        for offset, timestamp_ms, key, value, bad, of_first, of_second, of_third, own_id, of_parts, branch in zip(
+            *columns, ids, parts, branches, strict=True
         ):
             sent: list[Header]
             if bad is None:
-                topic, timestamp_ms = target, 0
+                (topic, constant), timestamp_ms = targets[branch], 0
                 sent = [("ce_id", coordinate + own_id), *constant]
                 if of_first is not None:
                     sent.append((first, of_first))

@@ -28,6 +28,7 @@ from spark.sinks.kafka.transaction import (
     abort,
     answer,
     committed_positions,
+    constant_headers,
     fenced,
     kept_reader,
     local_property,
@@ -108,7 +109,7 @@ class _Task:
         self._plan, self._route, self._state, self._partition = plan, plan.route, state_route(plan.route), partition
         self._note = plan.note.model_copy(update={"batch": batch})
         self._ids = set[bytes]()
-        self._constant = [(name, value.encode()) for name, value in plan.route.constant_headers.items()]
+        self._constant = constant_headers(plan.route, plan.route.target)
         self.sent = self.skipped = self.unfit = 0
         self._first_fault = ""
 

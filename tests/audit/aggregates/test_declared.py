@@ -25,7 +25,7 @@ def test_a_late_record_tells_which_windows_are_over() -> None:
 
 def test_the_file_tells_of_every_aggregate_what_its_pipeline_does() -> None:
     catalog = sample.catalog()
-    pipelines = {each.target: each for each in map(load, pipeline_files(sample.PIPELINES))}
+    pipelines = {target: each for each in map(load, pipeline_files(sample.PIPELINES)) for target in each.targets}
     found = load_aggregates(sample.AGGREGATES, catalog)
     assert found.keys() == {topic.name for topic in catalog.topics.values() if topic.is_aggregate}
     assert {name: each.output for name, each in found.items()} == {name: pipelines[name].output for name in found}

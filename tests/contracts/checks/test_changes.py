@@ -19,6 +19,7 @@ TOPIC = "parcels.dispatched.v1"
 READERS = (
     "dispatches_enriched",
     "heavy_parcels",
+    "dispatches_by_punctuality",
     "delays_by_origin",
     "final_delays_by_origin",
     "rounds_of_vans",

@@ -22,6 +22,8 @@ def mine(parcels):
     return parcels
 """
 
+BRANCH = (sample.PIPELINES / "dispatches_by_punctuality.py").read_text()
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
@@ -37,9 +39,60 @@ def test_a_pipeline_is_read_from_its_file(folder: Path) -> None:
     assert (found.name, found.reads, found.writes, problems) == (
         "mine",
         "PARCELS_DELIVERED",
-        "PARCELS_DELIVERED_ENRICHED",
+        ("PARCELS_DELIVERED_ENRICHED",),
         [],
     )
+
+
+def test_a_branch_is_read_from_its_file(folder: Path) -> None:
+    (folder / "dispatches_by_punctuality.py").write_text(BRANCH)
+    ((found,), problems) = declared_pipelines(folder)
+    assert (found.writes, problems) == (("PARCELS_DISPATCHED_OVERDUE", "PARCELS_DISPATCHED_PUNCTUAL"), [])
+    told = check(sample.CONTRACTS, folder, sample.SERVICES)
+    assert not [each for each in told if "by_punctuality.py" in str(each)]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "what"),
+    [
+        ('"overdue": topics.PARCELS_DISPATCHED_OVERDUE, ', "", "a branch writes two topics or more"),
+        ('"overdue"', '"punctual"', "punctual stands twice: a branch has one topic for each name"),
+        ("DISPATCHED_OVERDUE", "DISPATCHED_PUNCTUAL", "PARCELS_DISPATCHED_PUNCTUAL stands twice"),
+        ('"overdue"', '"Over due"', "'Over due' is no name of a branch"),
+        ("topics.PARCELS_DISPATCHED_OVERDUE", "'overdue'", "the topics that it reads and writes are not named"),
+        ('"overdue": topics', "**topics", "'' is no name of a branch"),
+        (
+            "(dispatches: DataFrame)",
+            "(dispatches: DataFrame, writes: DataFrame)",
+            "the topics that it reads and writes are not named",
+        ),
+        ("(dispatches: DataFrame)", "(dispatches, dispatches)", "a branch reads one topic, and this one joins two"),
+    ],
+)
+def test_a_branch_without_names_and_topics_is_a_problem(folder: Path, old: str, new: str, what: str) -> None:
+    assert old in BRANCH
+    (folder / "dispatches_by_punctuality.py").write_text(BRANCH.replace(old, new))
+    found, (problem,) = declared_pipelines(folder)
+    assert found == []
+    assert what in str(problem)
+
+
+def test_each_topic_of_a_branch_has_only_some_of_the_records(files: ContractFiles) -> None:
+    files.replace("topics/parcels.dispatched.punctual.v1.yaml", "records: some", "records: each")
+    what = "dispatches_by_punctuality.py writes each record to one of 2 topics, so this one has only some of them"
+    (problem,) = [each for each in files.problems() if what in each]
+    assert problem.startswith("contracts/topics/parcels.dispatched.punctual.v1.yaml:8: ")
+    assert "write {topic: parcels.dispatched.v1, records: some}" in problem
+
+
+def test_a_branch_stands_in_the_contract_of_each_of_its_topics(files: ContractFiles) -> None:
+    contract = "topics/parcels.dispatched.punctual.v1.yaml"
+    files.replace(contract, "producers: [dispatches_by_punctuality]", "producers: [heavy_parcels]")
+    problems = [each for each in files.problems() if "parcels.dispatched.punctual" in each]
+    assert any(
+        "dispatches_by_punctuality.py is not among them: add dispatches_by_punctuality" in each for each in problems
+    )
+    assert any("heavy_parcels.py does not write this topic" in each for each in problems)
 
 
 def test_a_pipeline_that_joins_reads_two_topics_in_the_order_of_its_contract(folder: Path) -> None:

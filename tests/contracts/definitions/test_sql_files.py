@@ -40,8 +40,15 @@ def test_a_pipeline_is_read_from_the_header_of_a_sql_file(folder: Path) -> None:
         "mine",
         2,
         "PARCELS_DISPATCHED",
-        "PARCELS_DISPATCHED_HEAVY",
+        ("PARCELS_DISPATCHED_HEAVY",),
     )
+
+
+def test_a_branch_is_read_from_the_header_of_a_sql_file(folder: Path) -> None:
+    written = "writes: {heavy: parcels.dispatched.heavy.v1, overdue: parcels.dispatched.overdue.v1}"
+    (folder / "mine.sql").write_text(FILE.replace("writes: parcels.dispatched.heavy.v1", written))
+    (found,), problems = declared_pipelines(folder)
+    assert (found.writes, problems) == (("PARCELS_DISPATCHED_HEAVY", "PARCELS_DISPATCHED_OVERDUE"), [])
 
 
 @pytest.mark.parametrize(
@@ -49,6 +56,9 @@ def test_a_pipeline_is_read_from_the_header_of_a_sql_file(folder: Path) -> None:
     [
         ("/*", "--", "mine.sql:1: the file has no header"),
         ("/*", "/*+", "mine.sql:1: the file has no header"),
+        ("writes: parcels", "writes: Parcels", "mine.sql:4: 'writes' is 'Parcels.dispatched.heavy.v1'"),
+        ("writes: parcels.dispatched.heavy.v1", "writes: {a: parcels.lost.v1}", "a branch writes two topics or more"),
+        ("writes: parcels.dispatched.heavy.v1", "writes: {a: parcels.lost.v1, b: x}", "mine.sql:4: 'writes.b' is 'x'"),
         ("writes:", "wirtes:", "mine.sql:4: unknown key 'wirtes': did you mean 'writes'?"),
         ("{parcels: parcels.dispatched.v1}", "{}", "mine.sql:3: 'reads' is {}"),
         ("{parcels: parcels", "{parcels: parcels, more: parcels", "mine.sql:3: 'reads.parcels'"),

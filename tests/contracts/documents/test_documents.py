@@ -123,6 +123,7 @@ def test_the_diagram_draws_dead_letters_of_those_who_write_them() -> None:
         "deliveries_enriched",
         "depots_served",
         "dispatches",
+        "dispatches_by_punctuality",
         "dispatches_enriched",
         "final_delays_by_origin",
         "heavy_parcels",

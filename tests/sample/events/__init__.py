@@ -13,6 +13,8 @@ from tests.sample.events.parcels_dispatched_delays import ParcelDispatchedDelays
 from tests.sample.events.parcels_dispatched_enriched import ParcelDispatchedEnriched
 from tests.sample.events.parcels_dispatched_finaldelays import ParcelDispatchedFinalDelays
 from tests.sample.events.parcels_dispatched_heavy import HeavyParcelDispatched
+from tests.sample.events.parcels_dispatched_overdue import OverdueParcelDispatched
+from tests.sample.events.parcels_dispatched_punctual import PunctualParcelDispatched
 from tests.sample.events.parcels_dispatched_rounds import ParcelDispatchedRounds
 from tests.sample.events.parcels_dispatched_trips import ParcelDispatchedTrip
 from tests.sample.events.parcels_lost import ParcelLost
@@ -23,6 +25,7 @@ __all__ = [
     "DepotObserved",
     "DepotServed",
     "HeavyParcelDispatched",
+    "OverdueParcelDispatched",
     "ParcelDelivered",
     "ParcelDeliveredEnriched",
     "ParcelDispatched",
@@ -32,6 +35,7 @@ __all__ = [
     "ParcelDispatchedRounds",
     "ParcelDispatchedTrip",
     "ParcelLost",
+    "PunctualParcelDispatched",
     "ReplayStarted",
     "RulesActivated",
     "Settlement",

@@ -37,6 +37,14 @@ PARCELS_DISPATCHED_HEAVY: Final[Topic[events.HeavyParcelDispatched]] = Topic(
     "parcels.dispatched.heavy.v1", events.HeavyParcelDispatched
 )
 """Dispatched parcels of 2,000 grams or more."""
+PARCELS_DISPATCHED_OVERDUE: Final[Topic[events.OverdueParcelDispatched]] = Topic(
+    "parcels.dispatched.overdue.v1", events.OverdueParcelDispatched
+)
+"""Dispatched parcels that are more than fifteen minutes late."""
+PARCELS_DISPATCHED_PUNCTUAL: Final[Topic[events.PunctualParcelDispatched]] = Topic(
+    "parcels.dispatched.punctual.v1", events.PunctualParcelDispatched
+)
+"""Dispatched parcels that are at most fifteen minutes late."""
 PARCELS_DISPATCHED_ROUNDS: Final[Topic[events.ParcelDispatchedRounds]] = Topic(
     "parcels.dispatched.rounds.v1", events.ParcelDispatchedRounds
 )

@@ -234,8 +234,8 @@ def test_a_record_with_a_fault_of_what_is_computed_is_a_bad_one(spark: SparkSess
 
 
 def test_what_is_computed_is_looked_at_where_its_contract_asks_for_it(spark: SparkSession, catalog: Catalog) -> None:
-    assert faults(dispatches_enriched, catalog, [*_fields(catalog)]) == []
-    (too_long,) = faults(dispatches_enriched, catalog, _fields(catalog) - {"van_model", "courier_name"})
+    assert faults(dispatches_enriched, catalog, ENRICHED, [*_fields(catalog)]) == []
+    (too_long,) = faults(dispatches_enriched, catalog, ENRICHED, _fields(catalog) - {"van_model", "courier_name"})
     names = spark.createDataFrame(
         [("x" * 16_384, None), ("x" * 16_384, "y"), (None, None)], "van_model string, courier_name string"
     )

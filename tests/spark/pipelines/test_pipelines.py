@@ -186,7 +186,10 @@ def test_there_is_an_oracle_of_each() -> None:
 
 
 def test_the_audit_is_told_of_every_aggregate_what_its_pipeline_does() -> None:
-    catalog, pipelines = load_catalog(), {each.target: each for each in map(load, pipeline_files())}
+    catalog, pipelines = (
+        load_catalog(),
+        {target: each for each in map(load, pipeline_files()) for target in each.targets},
+    )
     found = load_aggregates(AuditSettings().aggregates_file, catalog)
     assert found.keys() == {topic.name for topic in catalog.topics.values() if topic.is_aggregate}
     assert {name: each.output for name, each in found.items()} == {name: pipelines[name].output for name in found}

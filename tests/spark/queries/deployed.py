@@ -28,7 +28,7 @@ def main(catalog: Catalog, load: Callable[[str], Pipeline]) -> int:
     settings = read_settings(SparkSettings)
     configure_logging(settings, service=name)
     pipelines = [] if name == "lake" else [load(each) for each in name.split(",")]
-    names = {topic for each in pipelines for topic in (*each.sources, each.target)} or {DISPATCHED, ENRICHED}
+    names = {topic for each in pipelines for topic in (*each.sources, *each.targets)} or {DISPATCHED, ENRICHED}
     own = dataclasses.replace(catalog, topics=renamed(catalog, tag, sorted(names)), dimensions=moved(catalog, place))
     try:
         if pipelines:

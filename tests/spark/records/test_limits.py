@@ -39,7 +39,8 @@ def test_what_live_adds_to_a_record_fits_into_what_a_stage_may_add(name: str) ->
         "dimension_versions": dict.fromkeys(pipeline.dimensions, 2**63 - 1),
         "revision": 2**31 - 1,
     }
-    constant = record_size(None, None, list(route(pipeline, catalog).constant_headers.items()))
+    of = route(pipeline, catalog)
+    constant = record_size(None, None, list(of.constant_headers(of.target).items()))
     coordinate = record_size(None, None, [("ce_id", f"{'t' * 249}/2147483647/{2**63 - 1}")])
     renamed = len("ce_causationid") - len("ce_id")
     assert (
