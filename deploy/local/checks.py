@@ -15,8 +15,11 @@ from deploy.errors import DeployError
 
 ROOT = Path(__file__).parent.parent.parent
 
-_SIDE_BY_SIDE = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
+_BY_FILE = ("--dist", "loadfile", "--no-loadscope-reorder")
+_SIDE_BY_SIDE = ("-n", "2", *_BY_FILE)
 """Two files at a time, each half with a stack of its own: one leaves half of two cores idle, waiting for Kafka and Spark."""
+_ON_THE_STACK = ("-n", "3", *_BY_FILE)
+"""Of tests on the stack, which wait most, two leave a third of two cores idle."""
 
 
 def need_clone() -> None:
@@ -40,7 +43,8 @@ def run_tests(*, unit: bool, images: bool, expression: str | None, arguments: Se
     parts = ["images"] if images else [quick] if unit else [quick, on_the_stack]
     for part in parts:
         command = [sys.executable, "-m", "pytest", "-m", part, "--durations=10", "--durations-min=1"]
-        command += [*(() if images else _SIDE_BY_SIDE), *arguments]
+        side_by_side = _ON_THE_STACK if part == on_the_stack else _SIDE_BY_SIDE
+        command += [*(() if images else side_by_side), *arguments]
         if expression is not None:
             command += ["-k", expression]
         code = _run(command)
