@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import signal
-import subprocess
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -30,7 +26,7 @@ from tests.sample.pipelines.dispatches_by_punctuality import dispatches_by_punct
 from tests.spark.examples import DISPATCHED, Topics, a_dispatch, body, framed
 from tests.spark.live_query import Dimensions, events, running, wait_for
 from tests.spark.queries import test_real_time
-from tests.spark.queries.test_processes import Running
+from tests.spark.queries.test_processes import Place
 
 OVERDUE, PUNCTUAL = dispatches_by_punctuality.targets
 COUNT = 60_000
@@ -122,32 +118,15 @@ def test_a_trial_tells_of_each_topic_which_records_would_go_elsewhere(
 
 
 @pytest.fixture
-def start(stack: LocalStack, branch: Topics, published: Dimensions, tmp_path: Path) -> Iterator[Callable[[], Running]]:
-    env = {**os.environ, **stack.settings_env(), "HEADRACE_LIVE__LEASE_SECONDS": "2", "HEADRACE_HTTP__PORT": "0"}
-    name = dispatches_by_punctuality.name
-    with ExitStack() as ending:
-        count = iter(range(9))
-
-        def start() -> Running:
-            log = tmp_path / f"log-{next(count)}"
-            command = [sys.executable, "-m", "tests.spark.queries.deployed", name, branch.tag, published.place]
-            with log.open("wb") as file:
-                process = subprocess.Popen(command, env=env, stdout=file, stderr=file, start_new_session=True)
-            ending.callback(kill, process)
-            return Running(name, process, log)
-
-        yield start
-
-
-def kill(process: subprocess.Popen[bytes]) -> None:
-    """JVM and workers too."""
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+def place(
+    stack: LocalStack, settings: SparkSettings, branch: Topics, published: Dimensions, tmp_path: Path
+) -> Iterator[Place]:
+    with Place(stack, settings, branch, published, tmp_path) as place:
+        yield place
 
 
 def test_what_was_killed_in_its_transaction_is_in_one_topic_once(
-    start: Callable[[], Running], branch: Topics, settings: SparkSettings
+    place: Place, branch: Topics, settings: SparkSettings
 ) -> None:
     kafka = settings.kafka.client_config()
     producer = Producer({**kafka, "linger.ms": 20, "queue.buffering.max.messages": 2 * COUNT})
@@ -163,15 +142,15 @@ def test_what_was_killed_in_its_transaction_is_in_one_topic_once(
         """Records of open transactions too."""
         return sum(watermarks(reader, name, partition, 30)[1] for partition in (0, 1))
 
-    process = start()
+    process = place.start(dispatches_by_punctuality.name)
     wait_for("records in both topics", lambda: all(seen(name) > 0 for name in names))
-    kill(process.process)
+    process.kill()
     positions = position_reader(kafka, route(dispatches_by_punctuality, branch.catalog))
     taken = committed_offsets(positions, branch.dispatched.name, [0, 1])
     assert min(each or 0 for each in taken.values()) < COUNT, "it was not killed in a transaction"
     print(f"killed with {[seen(name) for name in names]} records in the topics, positions {taken}")
 
-    process = start()
+    process = place.start(dispatches_by_punctuality.name)
     done = {0: COUNT, 1: COUNT}
     wait_for("all to be taken in", lambda: committed_offsets(positions, branch.dispatched.name, [0, 1]) == done)
     state = pipelines.PipelineState(process.name, branch.dispatched.name, tuple(names), "some")

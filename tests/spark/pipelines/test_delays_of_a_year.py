@@ -94,22 +94,17 @@ def test_every_window_of_a_year_is_right_though_it_was_killed_three_times(
 ) -> None:
     sent, chance = arranged(flights), random.Random(_SEED)
     send(topics, sent)
-    place = Place(stack, settings, topics, published, tmp_path)
     few = {"HEADRACE_LIVE__MAX_OFFSETS_PER_TRIGGER": "8000"}
-    try:
+    with Place(stack, settings, topics, published, tmp_path) as place:
         for kill in range(_KILLS):
             running = place.start(delays_by_origin.name, _DEPLOYED, **few)
             until = len(sent) * (kill + 1) // (_KILLS + 1) + chance.randrange(8_000)
             wait_for(f"{until} records", lambda until=until: taken_in(delays_by_origin, settings, topics) >= until, 240)
-            os.killpg(running.process.pid, signal.SIGKILL)
-            running.process.wait()
+            running.kill()
         last = place.start(delays_by_origin.name, _DEPLOYED, **few)
         wait_for("all records", lambda: taken_in(delays_by_origin, settings, topics) == len(sent), 240)
         os.killpg(last.process.pid, signal.SIGTERM)
         last.process.wait()
-    finally:
-        for each in place.processes:
-            each.process.kill()
 
     records = events(topics, DELAYS)
     ids = [headers["ce_id"] for _, headers, _ in records]

@@ -81,14 +81,12 @@ def test_every_flight_has_its_arrival_or_none_once_though_it_was_killed(
 ) -> None:
     departures, arrivals = _flights()
     middle = _BEGIN + _FLIGHTS // 2 * _EVERY
-    place = Place(stack, settings, topics, published, tmp_path)
-    try:
+    with Place(stack, settings, topics, published, tmp_path) as place:
         for name, found in ((DEPARTED, departures), (ARRIVED, arrivals)):
             _send(topics, name, [each for each in found if each[0] < middle])
         first = place.start(flight_legs.name, _DEPLOYED)
         wait_for("the first legs", lambda: bool(_legs(topics)))
-        os.killpg(first.process.pid, signal.SIGKILL)
-        first.process.wait()
+        first.kill()
         end = _BEGIN + timedelta(days=30)
         last = [
             (DEPARTED, departures, a_departure(flight_id="last", departed_at=end)),
@@ -108,9 +106,6 @@ def test_every_flight_has_its_arrival_or_none_once_though_it_was_killed(
         wait_for("all legs", lambda: len(_legs(topics)) >= len(expected))
         os.killpg(second.process.pid, signal.SIGTERM)
         second.process.wait()
-    finally:
-        for each in place.processes:
-            each.process.kill()
     assert Counter(_legs(topics)) == Counter(expected)
     assert topics.read(str(topics.catalog.topic(LEGS).late_topic)) == []
     assert None in {each[2] for each in expected}

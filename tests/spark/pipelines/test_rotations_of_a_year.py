@@ -87,18 +87,16 @@ def test_every_rotation_of_a_year_is_right_though_it_was_killed(
 ) -> None:
     sent, chance = all_flights(), random.Random(_SEED)
     send(topics, sent)
-    place = Place(stack, settings, topics, published, tmp_path)
     few = {"HEADRACE_LIVE__MAX_OFFSETS_PER_TRIGGER": "8000"}
     deployed = "tests.spark.pipelines.deployed"
-    try:
+    with Place(stack, settings, topics, published, tmp_path) as place:
         for kill in range(_KILLS):
             running = place.start(aircraft_rotations.name, deployed, **few)
             until = len(sent) * (kill + 1) // (_KILLS + 1) + chance.randrange(8_000)
             wait_for(
                 f"{until} records", lambda until=until: taken_in(aircraft_rotations, settings, topics) >= until, 400
             )
-            os.killpg(running.process.pid, signal.SIGKILL)
-            running.process.wait()
+            running.kill()
         last = place.start(aircraft_rotations.name, deployed, **few)
         expected = _rotations(sent)
         over_at = max(flight["departed_at"] for flight in sent) - timedelta(hours=2)
@@ -106,9 +104,6 @@ def test_every_rotation_of_a_year_is_right_though_it_was_killed(
         wait_for("all rotations", lambda: len(events(topics, ROTATIONS)) >= len(over), 400)
         os.killpg(last.process.pid, signal.SIGTERM)
         last.process.wait()
-    finally:
-        for each in place.processes:
-            each.process.kill()
 
     written = [event for event, _, _ in events(topics, ROTATIONS)]
     assert Counter(event["rotation_id"] for event in written) == Counter(over)

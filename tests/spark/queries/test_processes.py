@@ -8,9 +8,9 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Self
 
 import psutil
 import pyarrow as pa
@@ -44,6 +44,12 @@ class Running:
     def has_said(self, event: str) -> bool:
         return any(f'"event": "{event}"' in line for line in self.lines())
 
+    def kill(self) -> None:
+        """The whole of it, JVM and workers too."""
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
     def last_words(self) -> str:
         """The reason that it gives when it ends by itself, with status 1."""
         assert self.process.wait(240) == 1
@@ -53,7 +59,7 @@ class Running:
 
 
 class Place:
-    """Processes over the topics, the tables and the dimensions of this test."""
+    """Processes over the topics, the tables and the dimensions of a test, for as long as it is open."""
 
     def __init__(
         self, stack: LocalStack, settings: SparkSettings, topics: Topics, published: Dimensions, folder: Path
@@ -71,6 +77,13 @@ class Place:
         self._folder, self._settings, self._topics = folder, settings, topics
         self._number = 0
         self.processes: list[Running] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for each in self.processes:
+            each.kill()
 
     def start(self, name: str, module: str = "tests.spark.queries.deployed", **settings: str) -> Running:
         log = self._folder / f"{len(self.processes)}-{name}"
@@ -111,17 +124,8 @@ class Place:
 def place(
     stack: LocalStack, settings: SparkSettings, topics: Topics, published: Dimensions, tmp_path: Path
 ) -> Iterator[Place]:
-    with ExitStack() as ending:
-        place = Place(stack, settings, topics, published, tmp_path)
-        ending.callback(_end, place.processes)
+    with Place(stack, settings, topics, published, tmp_path) as place:
         yield place
-
-
-def _end(processes: Sequence[Running]) -> None:
-    for each in processes:
-        if each.process.poll() is None:
-            os.killpg(each.process.pid, signal.SIGKILL)
-            each.process.wait()
 
 
 @pytest.mark.campaign

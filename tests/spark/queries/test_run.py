@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,12 +15,10 @@ from deploy.local.servers.stack import LocalStack
 from spark.runtime.settings import SparkSettings
 from tests.spark.examples import DISPATCHED, ENRICHED, Topics, a_dispatch, body, framed
 from tests.spark.live_query import Dimensions, events, wait_for
-from tests.spark.queries.test_processes import Running
+from tests.spark.queries.test_processes import Place
 
 HEAVY = "parcels.dispatched.heavy.v1"
 BOTH = "dispatches_enriched,heavy_parcels"
-
-Start = Callable[[], Running]
 
 
 @pytest.fixture
@@ -34,26 +28,11 @@ def both(settings: SparkSettings, catalog: Catalog, registry: Registry) -> Itera
 
 
 @pytest.fixture
-def start(stack: LocalStack, both: Topics, published: Dimensions, tmp_path: Path) -> Iterator[Start]:
-    env = {**os.environ, **stack.settings_env(), "HEADRACE_LIVE__LEASE_SECONDS": "2", "HEADRACE_HTTP__PORT": "0"}
-    with ExitStack() as ending:
-        count = iter(range(9))
-
-        def start() -> Running:
-            log = tmp_path / f"log-{next(count)}"
-            command = [sys.executable, "-m", "tests.spark.queries.deployed", BOTH, both.tag, published.place]
-            with log.open("wb") as file:
-                process = subprocess.Popen(command, env=env, stdout=file, stderr=file, start_new_session=True)
-            ending.callback(_end, process)
-            return Running(BOTH, process, log)
-
-        yield start
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+def place(
+    stack: LocalStack, settings: SparkSettings, both: Topics, published: Dimensions, tmp_path: Path
+) -> Iterator[Place]:
+    with Place(stack, settings, both, published, tmp_path) as place:
+        yield place
 
 
 def _send(topics: Topics, *numbers: int) -> None:
@@ -66,24 +45,24 @@ def _parcels(topics: Topics, name: str) -> list[int]:
     return sorted(int(event["parcel_id"]) for event, _, _ in events(topics, name))
 
 
-def test_two_pipelines_take_the_same_records_in_one_process_and_end_together(start: Start, both: Topics) -> None:
+def test_two_pipelines_take_the_same_records_in_one_process_and_end_together(place: Place, both: Topics) -> None:
     first, second = range(1990, 2010), range(2490, 2500)
-    process = start()
+    process = place.start(BOTH)
     _send(both, *first)
     wait_for("both to take them in", lambda: (len(_parcels(both, ENRICHED)), len(_parcels(both, HEAVY))) == (20, 10))
     process.process.send_signal(signal.SIGTERM)
     assert process.process.wait(60) == 0, process.last_words()
     _send(both, *second)
-    process = start()
+    process = place.start(BOTH)
     wait_for("both to go on", lambda: (len(_parcels(both, ENRICHED)), len(_parcels(both, HEAVY))) == (30, 20))
     assert _parcels(both, ENRICHED) == [*first, *second]
     assert _parcels(both, HEAVY) == [*range(2000, 2010), *second]
 
 
-def test_one_that_can_not_go_on_ends_the_process(start: Start, both: Topics, settings: SparkSettings) -> None:
+def test_one_that_can_not_go_on_ends_the_process(place: Place, both: Topics, settings: SparkSettings) -> None:
     _send(both, *range(10))
     group = Consumer({**settings.kafka.client_config(), "group.id": "heavy_parcels"})
     group.commit(offsets=[TopicPartition(both.dispatched.name, 0, 1_000)], asynchronous=False)
     group.close()
-    process = start()
+    process = place.start(BOTH)
     assert "1000" in process.last_words()
