@@ -10,6 +10,7 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from contracts.definitions.branches import place_of
 from contracts.definitions.catalog import Catalog
 from contracts.definitions.pipelines import declared_pipelines, pipeline_files
 from contracts.servers.s3 import s3_client
@@ -57,8 +58,8 @@ class PipelineState:
 
     @property
     def place(self) -> str:
-        """What its lease is named, beside it: the topic that it writes, or of a branch the pipeline again."""
-        return self.writes[0] if len(self.writes) == 1 else self.name
+        """What its lease is named, beside it."""
+        return place_of(self.name, self.writes)
 
 
 def pipelines(catalog: Catalog) -> list[PipelineState]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from contracts.definitions.branches import fault_of_branches
+from contracts.definitions.branches import fault_of_branches, targets_of
 from contracts.definitions.sql_file import Output
 from contracts.handle import Topic
 from spark.lookups.join import dimensions_of
@@ -47,7 +47,7 @@ class Pipeline:
     @property
     def targets(self) -> tuple[str, ...]:
         """All topics that it writes."""
-        return (self.writes,) if isinstance(self.writes, str) else tuple(self.writes.values())
+        return targets_of(self.writes)
 
     @property
     def target(self) -> str:

@@ -215,7 +215,6 @@ def _check_derivation(
         of = " and ".join(derived.sources) or "none"
         what = f"{each.file} makes it of {' and '.join(names)}, but it is derived from {of}"
     elif len(each.writes) > 1 and derived.derivation is not None and derived.derivation.records != "some":
-        said = f"topic: {names[0]}, records: some"
         what = f"{each.file} writes each record to one of {len(each.writes)} topics, so this one has only some of them"
     if what is not None:
         cure = f"write {{{said}}}, or let the pipeline read another topic"

@@ -1,11 +1,21 @@
-"""What the names and topics of a branch, a pipeline that writes several topics, must be: `fault_of_branches`."""
+"""What a pipeline writes: one topic, or, as a branch, several by name."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+def targets_of(writes: str | Mapping[str, str]) -> tuple[str, ...]:
+    """All topics that it writes: the one, or those of a branch by their names."""
+    return (writes,) if isinstance(writes, str) else tuple(writes.values())
+
+
+def place_of(pipeline: str, targets: Sequence[str]) -> str:
+    """What its lease and its checkpoint are named, beside the pipeline: the topic that it writes, or of a branch the pipeline again."""
+    return targets[0] if len(targets) == 1 else pipeline
 
 
 def fault_of_branches(branches: Sequence[tuple[str, str]], sources: int = 1) -> str | None:

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator
 
-from contracts.definitions.branches import fault_of_branches
+from contracts.definitions.branches import fault_of_branches, targets_of
 from contracts.definitions.contract_file import Problem, as_contract
 from contracts.definitions.topic import FieldName, TopicName
 
@@ -70,7 +70,7 @@ class SqlHeader(_Section):
     @property
     def targets(self) -> tuple[str, ...]:
         """All topics that it writes."""
-        return (self.writes,) if isinstance(self.writes, str) else tuple(self.writes.values())
+        return targets_of(self.writes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,11 +40,12 @@ def run_tests(*, unit: bool, images: bool, expression: str | None, arguments: Se
     worst = 0
     nothing = 0
     quick, on_the_stack = (f"{which} and not campaign and not long" for which in ("not system", "system"))
-    parts = ["images"] if images else [quick] if unit else [quick, on_the_stack]
-    for part in parts:
+    parts: dict[str, Sequence[str]] = {"images": ()} if images else {quick: _SIDE_BY_SIDE}
+    if not (images or unit):
+        parts[on_the_stack] = _ON_THE_STACK
+    for part, side_by_side in parts.items():
         command = [sys.executable, "-m", "pytest", "-m", part, "--durations=10", "--durations-min=1"]
-        side_by_side = _ON_THE_STACK if part == on_the_stack else _SIDE_BY_SIDE
-        command += [*(() if images else side_by_side), *arguments]
+        command += [*side_by_side, *arguments]
         if expression is not None:
             command += ["-k", expression]
         code = _run(command)

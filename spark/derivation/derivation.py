@@ -19,6 +19,7 @@ from spark.lookups.dimensions import Dimension
 from spark.lookups.enriched_value import EnrichedValue
 from spark.lookups.join import look_up
 from spark.pipeline import Pipeline
+from spark.records.cases import first_of
 from spark.records.decode import events
 from spark.records.schemas import WriterSchemas
 from spark.runtime.internals.plans import ARRAY, ELEMENT, carrying
@@ -100,8 +101,7 @@ class Derivation:
         branches = self._pipeline.branches
         value = values[0]
         if branches:
-            of_branch = [F.when(F.col(BRANCH) == name, each) for name, each in zip(branches, values, strict=True)]
-            value = F.coalesce(*of_branch)
+            value = first_of((F.col(BRANCH) == name, each) for name, each in zip(branches, values, strict=True))
 
         def rows(raw: DataFrame) -> DataFrame:
             looked_up = look_up(events(raw, schemas), self._pipeline.lookups, sides)

@@ -90,18 +90,16 @@ def check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> Checked:
         )
     for target in pipeline.targets:
         check_types(pipeline, catalog, target, kept)
-    if not pipeline.branches:
-        chosen = made.select([*wanted])
-        found = faults(pipeline, catalog, pipeline.target, kept, exploded_fields(made, given))
-        return Checked(chosen, given, kept, used(chosen, given), found)
-    if (there := made.schema[BRANCH].dataType if BRANCH in made.columns else None) != StringType():
-        raise PipelineUnfit(
-            f"{pipeline.name} makes {f'{BRANCH} a {there.simpleString()}' if there else f'no {BRANCH}'}: add a text column {BRANCH}, which is "
-            f"{' or '.join(pipeline.branches)}, or null for a record that goes nowhere"
+    if pipeline.branches:
+        _check_branch_column(pipeline, made)
+        wanted[BRANCH] = None
+        found = of_branches(
+            {name: faults(pipeline, catalog, target, kept) for name, target in pipeline.branches.items()}
         )
-    chosen = made.select(*wanted, BRANCH)
-    by_branch = {name: faults(pipeline, catalog, target, kept) for name, target in pipeline.branches.items()}
-    return Checked(chosen, given, kept, used(chosen, given), of_branches(by_branch))
+    else:
+        found = faults(pipeline, catalog, pipeline.target, kept, exploded_fields(made, given))
+    chosen = made.select(*wanted)
+    return Checked(chosen, given, kept, used(chosen, given), found)
 
 
 def _check_branches(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> None:
@@ -118,6 +116,15 @@ def _check_branches(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -
                 f"{target} has a field {BRANCH}, and the column {BRANCH} of {pipeline.name} says which topic a row goes to: name the field "
                 "otherwise"
             )
+
+
+def _check_branch_column(pipeline: Pipeline, made: DataFrame) -> None:
+    there = made.schema[BRANCH].dataType if BRANCH in made.columns else None
+    if there != StringType():
+        raise PipelineUnfit(
+            f"{pipeline.name} makes {f'{BRANCH} a {there.simpleString()}' if there else f'no {BRANCH}'}: add a text column {BRANCH}, which is "
+            f"{' or '.join(pipeline.branches)}, or null for a record that goes nowhere"
+        )
 
 
 def check_source(pipeline: Pipeline, catalog: Catalog) -> None:

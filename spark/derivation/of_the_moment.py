@@ -36,11 +36,12 @@ def of_the_moment(each: Any) -> tuple[str, str] | None:
     if kind == "Literal":
         said = sql_of(each) if type_of(each).typeName() in _TIMES else None
         return None if said is None or re.search(r"\d", said) else (_EACH_TIME, "take it from the event")
-    if kind in _READERS or kind == "VariantGet":
-        has_pattern = kind in _READERS and each.options().contains(_PATTERN)
-        is_free = "timestamp" in {found.typeName() for found in _parts(type_of(each))} and not has_pattern
-        cure = "read it as a text, and use to_timestamp with a pattern"
-        return (_TODAY, cure if kind == "VariantGet" else f"give the option {_PATTERN}") if is_free else None
+    if kind in (*_READERS, "VariantGet"):
+        if "timestamp" not in {found.typeName() for found in _parts(type_of(each))}:
+            return None
+        if kind == "VariantGet":
+            return _TODAY, "read it as a text, and use to_timestamp with a pattern"
+        return None if each.options().contains(_PATTERN) else (_TODAY, f"give the option {_PATTERN}")
     children = items(each.children())
     if kind != "Cast" and not (kind in _PARSERS and len(children) == 1):
         return None

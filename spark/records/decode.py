@@ -16,6 +16,7 @@ from pyspark.sql.avro.functions import from_avro
 
 from contracts.records.evolution import resolve
 from contracts.records.wire import FRAME_BYTES, MAGIC, frame
+from spark.records.cases import first_of
 from spark.records.readable import is_in_calendar, is_text
 from spark.records.schemas import WriterSchemas, never_null
 
@@ -101,8 +102,8 @@ def _columns(
     ]
     return [_event(reader, writers).alias("event"), _record().alias("record")], [
         F.when(good, F.col("event")).alias("event"),
-        F.when(~good, _first([(is_so, F.lit(reason)) for reason, is_so, _ in faults])).alias("reason"),
-        F.when(~good, _first([(is_so, error) for _, is_so, error in faults])).alias("error"),
+        F.when(~good, first_of([(is_so, F.lit(reason)) for reason, is_so, _ in faults])).alias("reason"),
+        F.when(~good, first_of([(is_so, error) for _, is_so, error in faults])).alias("error"),
         F.col("record"),
     ]
 
@@ -132,7 +133,7 @@ def _event(reader: str, writers: Sequence[tuple[int, str]]) -> Column:
     header, body = F.expr(f"substring(value, 1, {FRAME_BYTES})"), F.expr(f"substring(value, {FRAME_BYTES + 1})")
     if not writers:
         return F.when(F.lit(False), from_avro(body, reader))
-    return _first([(header == F.lit(frame(schema_id)), _read(body, writer, reader)) for schema_id, writer in writers])
+    return first_of([(header == F.lit(frame(schema_id)), _read(body, writer, reader)) for schema_id, writer in writers])
 
 
 def _read(body: Column, writer: str, reader: str) -> Column:
@@ -170,15 +171,6 @@ def _record() -> Column:
 
 def _octets(part: Column) -> Column:
     return F.coalesce(F.octet_length(part), F.lit(0))
-
-
-def _first(cases: list[tuple[Column, Column]]) -> Column:
-    """The value of the first case that holds, else null."""
-    (condition, value), *others = cases
-    chosen = F.when(condition, value)
-    for condition, value in others:
-        chosen = chosen.when(condition, value)
-    return chosen
 
 
 def _required_field(schema: str) -> str:

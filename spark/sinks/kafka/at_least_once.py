@@ -15,6 +15,7 @@ from contracts.servers.brokers import partitions_of
 from contracts.servers.ranges import OffsetRange
 from contracts.settings import KafkaSettings
 from spark.lookups.lookup import Lookup
+from spark.records.cases import first_of
 from spark.records.dead_letters import dead_letter_headers
 from spark.records.headers import coordinate, header_array, header_if_any
 from spark.runtime.settings import LiveSettings
@@ -112,11 +113,7 @@ def _by_branch(route: Route, made: Callable[[str], Column]) -> Column:
     """What is `made` of the topic that a row goes to."""
     if not route.branches:
         return made(route.target)
-    (name, target), *others = route.branches
-    found = F.when(F.col(BRANCH) == name, made(target))
-    for name, target in others:
-        found = found.when(F.col(BRANCH) == name, made(target))
-    return found
+    return first_of((F.col(BRANCH) == name, made(target)) for name, target in route.branches)
 
 
 def observed(rows: DataFrame, seen: Observation | str, lookups: Sequence[Lookup]) -> DataFrame:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from contracts.definitions.branches import place_of
 from contracts.records.limits import PASSED_ON_BYTES
 from contracts.servers.ranges import OffsetRange
 from spark.records.dead_letters import kept
@@ -55,8 +56,8 @@ class Route:
 
     @property
     def place(self) -> str:
-        """What lease and checkpoint are named, beside the query: the target, and of a branch the query again."""
-        return self.target or self.query
+        """What lease and checkpoint are named, beside the query."""
+        return place_of(self.query, self.targets)
 
     def constant_headers(self, target: str) -> dict[str, str]:
         """Headers that are the same on every derived record of a topic."""
