@@ -55,6 +55,10 @@ class StoreUnfit(HeadraceError):
     """The object store lacks what keeps two writers apart."""
 
 
+class ClusterUnfit(HeadraceError):
+    """The cluster's connections would carry keys in clear; the text says what to set."""
+
+
 class RepairFailed(HeadraceError):
     """Rows can't be repaired now, or not all of them were; what was sent and committed before holds."""
 

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from contracts.records.avro_walk import JAVA_ITEMS
 from contracts.settings import S3Settings
-from spark.runtime.errors import QueryFailed
+from spark.runtime.errors import ClusterUnfit, QueryFailed
 from spark.runtime.internals.java import java_process, set_hadoop_options
 from spark.runtime.mode import Mode
 from spark.runtime.settings import SparkSettings
@@ -69,7 +69,8 @@ def start_session(settings: SparkSettings, name: str, *, delta: bool = False, li
     """Start Spark; `name` is what the cluster shows. With `delta`, Spark reads and writes Delta tables itself. `live` is the mode of
     `live`, None for whatever else runs.
 
-    The JVM's options only count for the first session of a process.
+    The JVM's options only count for the first session of a process. Raises ClusterUnfit where executors would get the keys of
+    brokers and S3 in clear.
     """
     # Python workers must be this interpreter: another one lacks our packages.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -88,7 +89,9 @@ def start_session(settings: SparkSettings, name: str, *, delta: bool = False, li
         java_options += f" -Xms{settings.spark.driver_memory} -XX:NewRatio=1"
     if live == Mode.REAL_TIME:
         java_options += f" {_REAL_TIME}"
-    if settings.spark.class_archives:
+    is_local = settings.spark.master.partition("[")[0] == "local"
+    # The JVM makes none with a folder of settings on its class path, as for a cluster.
+    if settings.spark.class_archives and is_local:
         archive = _class_archive(settings, name)
         archive.parent.mkdir(parents=True, exist_ok=True)
         # The JVM itself finds out whether the archive is of these jars, and writes it anew as it ends when it isn't.
@@ -152,15 +155,27 @@ def start_session(settings: SparkSettings, name: str, *, delta: bool = False, li
         conf |= _DELTA
     if jars:
         conf |= {"spark.driver.extraClassPath": jars, "spark.executor.extraClassPath": jars}
-    if not settings.spark.master.startswith("local"):
+    if not is_local:
         for own in ("spark.driver.host", "spark.driver.bindAddress"):
             del conf[own]
     spark: SparkSession = (
         SparkSession.builder.master(settings.spark.master).appName(name).config(map=conf).getOrCreate()
     )
+    if not is_local and not _is_encrypted(spark):
+        spark.stop()
+        raise ClusterUnfit(
+            f"tasks take the keys of brokers and S3 along to the executors of {settings.spark.master}, whose connections are not "
+            "encrypted: set spark.authenticate and spark.network.crypto.enabled, or spark.ssl.rpc.enabled, to true in spark-defaults.conf"
+        )
     # Not in `conf`, which goes to the JVM by its command line: there are keys.
     set_hadoop_options(spark.sparkContext, _s3a(settings.s3))
     return spark
+
+
+def _is_encrypted(spark: SparkSession) -> bool:
+    """Whether the driver's connections to its executors are. Spark itself refuses `crypto` without authentication."""
+    conf = spark.sparkContext.getConf()
+    return any(conf.get(name, "false") == "true" for name in ("spark.ssl.rpc.enabled", "spark.network.crypto.enabled"))
 
 
 def stop_session(spark: SparkSession, settings: SparkSettings, *, has_worked: bool) -> None:

@@ -36,6 +36,21 @@ except FileNotFoundError:
     print("ended")
 """
 
+_CLUSTER = """
+from contracts.settings import read_settings
+from spark.runtime.errors import ClusterUnfit
+from spark.runtime.session import start_session
+from spark.runtime.settings import SparkSettings
+
+try:
+    spark = start_session(read_settings(SparkSettings), "a name")
+except ClusterUnfit as error:
+    print(error)
+else:
+    print(spark.range(3).count())
+    spark.stop()
+"""
+
 
 def test_a_later_start_takes_the_classes_from_the_archive_of_one_that_worked(tmp_path: Path) -> None:
     archives = tmp_path / "class archives"
@@ -87,6 +102,29 @@ def test_reading_avro_leaves_no_schema_behind(spark: SparkSession) -> None:
     events = decode(raw_frame(spark, framed(7, body(a_dispatch()))), WriterSchemas("a subject", SCHEMA, {7: SCHEMA}))
     assert events.filter("event IS NOT NULL").count() == 1
     assert kept.get(fast).size() == before
+
+
+def test_executors_elsewhere_get_no_keys_over_connections_in_clear(tmp_path: Path) -> None:
+    """Tasks have them, as the options of Spark's own source do."""
+    defaults = tmp_path / "spark-defaults.conf"
+    env = (
+        os.environ
+        | spark_env()
+        | {"HEADRACE_SPARK__MASTER": "local-cluster[1,1,1024]", "SPARK_CONF_DIR": str(tmp_path)}
+    )
+
+    def start(*conf: str) -> str:
+        defaults.write_text("\n".join(conf), encoding="utf-8")
+        done = subprocess.run([sys.executable, "-c", _CLUSTER], env=env, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    assert "set spark.authenticate and spark.network.crypto.enabled, or" in start()
+    encrypted = (
+        "spark.authenticate true",
+        "spark.authenticate.secret of-this-test",
+        "spark.network.crypto.enabled true",
+    )
+    assert start(*encrypted) == "3"
 
 
 def _run(archives: Path, how: str) -> list[str]:
