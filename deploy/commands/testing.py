@@ -16,6 +16,9 @@ def test(
     ] = False,
     short: Annotated[bool, typer.Option("--short", help="With --faults: the few of them that CI runs.")] = False,
     seed: Annotated[int | None, typer.Option(min=0, help="With --faults: of their chance; 1 by default.")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="With --faults: how many, from --seed on; 1 by default.")
+    ] = None,
     mode: Annotated[
         Literal["exactly-once", "real-time"] | None,
         typer.Option(help="With --faults: of live; exactly-once by default."),
@@ -26,7 +29,7 @@ def test(
     from deploy.local.checks import need_clone, run_faults, run_short_faults, run_tests
 
     need_clone()
-    of_faults = {"--short": short, "--seed": seed is not None, "--mode": mode is not None}
+    of_faults = {"--short": short, "--seed": seed is not None, "--seeds": seeds is not None, "--mode": mode is not None}
     of_tests = {"--unit": unit, "--images": images, "-k": expression is not None}
     for option, is_given in (of_tests if faults else of_faults).items():
         if is_given:
@@ -34,11 +37,11 @@ def test(
             raise typer.BadParameter(why, param_hint=option)
     rest = arguments or []
     is_named = bool(rest) and not rest[0].startswith("-")
-    if short and (of_faults["--seed"] or of_faults["--mode"] or is_named):
-        why = "its faults, their seed and modes are chosen: leave --seed, --mode and NAME out"
+    if short and (sum(of_faults.values()) > 1 or is_named):
+        why = "its faults, their seed and modes are chosen: leave --seed, --seeds, --mode and NAME out"
         raise typer.BadParameter(why, param_hint="--short")
     if short:
         raise typer.Exit(run_short_faults(rest))
     if faults:
-        raise typer.Exit(run_faults(rest, seed, mode))
+        raise typer.Exit(run_faults(rest, seed, seeds, mode))
     raise typer.Exit(run_tests(unit=unit, images=images, expression=expression, arguments=rest))

@@ -64,11 +64,11 @@ def run_short_faults(arguments: Sequence[str]) -> int:
     return _run(command)
 
 
-def run_faults(names: Sequence[str], seed: int | None, mode: str | None) -> int:
+def run_faults(names: Sequence[str], seed: int | None, seeds: int | None, mode: str | None) -> int:
     """Run the fault campaign of `tests/faults` in a mode of `live`, or the named faults of it; returns its exit code."""
     command = [sys.executable, "-m", "tests.faults", *names]
-    command += [] if seed is None else ["--seed", str(seed)]
-    command += [] if mode is None else ["--mode", mode]
+    options = {"--seed": seed, "--seeds": seeds, "--mode": mode}
+    command += [part for option, value in options.items() if value is not None for part in (option, str(value))]
     return _run(command)
 
 

@@ -6,13 +6,13 @@ import argparse
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from spark.runtime.mode import Mode
 from tests.faults.campaign import AFTERWARDS, OWN_TOPICS, Campaign, Kept
-from tests.faults.fault import MODES
+from tests.faults.fault import MODES, Fault
 from tests.faults.kinds.every import FAULTS
 from tests.faults.report import report
 from tests.faults.stage.disk import enter_own_namespace
@@ -26,44 +26,65 @@ _PIPELINES = {
 }
 _ODD_RECORDS = 1_000
 """For each of Headrace's own topics, times the strikes."""
+_AFTER = (AFTERWARDS, OWN_TOPICS)
 RESULTS = Path(__file__).parent.parent.parent / "fault-results"
 
 
-def run(names: Sequence[str], seed: int, strikes: int, mode: Mode) -> int:
-    """Run the named faults, or those that have not passed with this seed; print the report. The exit status."""
+def run(names: Sequence[str], seeds: Sequence[int], strikes: int, mode: Mode) -> int:
+    """Run the named faults with each seed, or those that have not passed with it, on one stack; print a report for each.
+    The exit status.
+    """
     known = {fault.name: fault for fault in FAULTS if mode in fault.modes}
     if unknown := set(names) - known.keys():
         _say(f"in the mode {mode} there is no fault {', '.join(sorted(unknown))}; there are {', '.join(known)}")
         return 2
-    results = RESULTS / (f"seed-{seed}" if mode is Mode.EXACTLY_ONCE else f"{mode}-seed-{seed}")
-    kept = Kept(results.with_suffix(".jsonl"))
-    done = {name for name, outcome in kept.outcomes().items() if outcome.passed}
-    chosen = [known[name] for name in names] or [fault for name, fault in known.items() if name not in done]
-    after = [AFTERWARDS, *([] if names else [OWN_TOPICS])]
-    if not chosen and not done.issuperset(after):
-        # What is looked at afterwards needs a stack that has been through something.
-        chosen = list(known.values())[-1:]
+    after = _AFTER[:1] if names else _AFTER
+    kept = {seed: Kept(_results(seed, mode).with_suffix(".jsonl")) for seed in seeds}
+    chosen = {seed: each for seed in seeds if (each := _chosen(known, names, after, kept[seed]))}
     if chosen:
         with (
             TemporaryDirectory(prefix="headrace-faults-") as folder,
             Stage(Path(folder) / "stack", strikes=strikes, say=_say, mode=mode, pipelines=_PIPELINES[mode]) as stage,
         ):
-            campaign = Campaign(stage, seed, _say)
+            campaign = Campaign(stage, _say)
             for outcome in campaign.run(chosen):
-                kept.add(outcome)
+                # What follows all faults is about each seed.
+                for seed in chosen if outcome.fault == AFTERWARDS else [outcome.seed]:
+                    kept[seed].add(outcome)
             if not names:
-                kept.add(campaign.end(strikes * _ODD_RECORDS))
-    outcomes = kept.outcomes()
-    page = "\n".join(report(seed, [outcomes[name] for name in [*known, AFTERWARDS, OWN_TOPICS] if name in outcomes]))
-    results.with_suffix(".txt").write_text(page + "\n", encoding="utf-8")
-    print(page)
-    return 0 if all(name in outcomes and outcomes[name].passed for name in [*(names or known), *after]) else 1
+                own_topics = campaign.end(strikes * _ODD_RECORDS)
+                for seed in chosen:
+                    kept[seed].add(own_topics)
+    has_passed = True
+    for seed in seeds:
+        outcomes = kept[seed].outcomes()
+        page = "\n".join(report(seed, [outcomes[name] for name in [*known, *_AFTER] if name in outcomes]))
+        _results(seed, mode).with_suffix(".txt").write_text(page + "\n", encoding="utf-8")
+        print(page)
+        has_passed &= all(name in outcomes and outcomes[name].passed for name in [*(names or known), *after])
+    return 0 if has_passed else 1
+
+
+def _results(seed: int, mode: Mode) -> Path:
+    return RESULTS / (f"seed-{seed}" if mode is Mode.EXACTLY_ONCE else f"{mode}-seed-{seed}")
+
+
+def _chosen(known: Mapping[str, Fault], names: Sequence[str], after: Sequence[str], kept: Kept) -> list[Fault]:
+    done = {name for name, outcome in kept.outcomes().items() if outcome.passed}
+    chosen = [known[name] for name in names] or [fault for name, fault in known.items() if name not in done]
+    if not chosen and not done.issuperset(after):
+        # What is looked at afterwards needs a stack that has been through something.
+        return list(known.values())[-1:]
+    return chosen
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="; ".join(fault.name for fault in FAULTS))
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=1, help="of their chance (default: 1)")
+    parser.add_argument(
+        "--seeds", type=int, default=1, help="how many, from --seed on, one after the other on one stack (default: 1)"
+    )
     parser.add_argument(
         "--strikes", type=int, default=4, help="how often a fault strikes that is about a moment (default: 4)"
     )
@@ -78,7 +99,8 @@ def main() -> int:
         # Also where a shell has made a background job deaf to SIGINT.
         signal.signal(number, signal.default_int_handler)
     enter_own_namespace(["-m", "tests.faults", *sys.argv[1:]])
-    return run(arguments.names, arguments.seed, arguments.strikes, Mode(arguments.mode))
+    seeds = range(arguments.seed, arguments.seed + arguments.seeds)
+    return run(arguments.names, seeds, arguments.strikes, Mode(arguments.mode))
 
 
 def _say(text: str) -> None:

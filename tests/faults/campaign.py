@@ -6,7 +6,7 @@ import json
 import random
 import subprocess
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -45,6 +45,8 @@ class Outcome:
     """Everything that is wrong, in words; none is a success."""
     commit: str = ""
     """That of the tree; empty where it is not known."""
+    seed: int = 0
+    """What the fault's chance comes of; the last one's of what follows all faults."""
 
     @property
     def passed(self) -> bool:
@@ -53,14 +55,14 @@ class Outcome:
 
 
 class Campaign:
-    """Runs faults with one seed. What repeats is doubled where the stage's `live` runs in exactly-once mode, and noted elsewhere.
+    """Runs faults, each with a seed for its chance. What repeats is doubled where the stage's `live` runs in exactly-once mode, and noted elsewhere.
 
     `audits_each`: an audit follows each fault. Without, the one at the end, which looks at everything, tells no fault from another.
     """
 
-    def __init__(self, stage: Stage, seed: int, say: Callable[[str], None], *, audits_each: bool = True) -> None:
+    def __init__(self, stage: Stage, say: Callable[[str], None], *, audits_each: bool = True) -> None:
         exactly_once = stage.mode is Mode.EXACTLY_ONCE
-        self._stage, self._seed, self._say = stage, seed, say
+        self._stage, self._say, self._seed = stage, say, 0
         self._witness = Witness(stage, exactly_once=exactly_once)
         self._audits_each = audits_each
         self._audited = () if exactly_once else ("--at-least-once",)
@@ -69,14 +71,15 @@ class Campaign:
         )
         self._commit = asked.stdout.strip()
 
-    def run(self, faults: Iterable[Fault]) -> Iterable[Outcome]:
-        """Each fault's outcome as soon as it is there; a fault that fails does not end the campaign."""
+    def run(self, faults: Mapping[int, Sequence[Fault]]) -> Iterable[Outcome]:
+        """The faults of each seed; each one's outcome as soon as it is there. A fault that fails does not end the campaign."""
         before = self._witness.look(240)
         if before.lost or before.doubled or before.wrong:
             raise AssertionError(f"something is wrong before any fault: {before}")
-        for fault in faults:
-            self._say(f"{fault.name}: {fault.sentence}")
-            yield self._run(fault)
+        for self._seed, chosen in faults.items():
+            for fault in chosen:
+                self._say(f"seed {self._seed}, {fault.name}: {fault.sentence}")
+                yield self._run(fault)
         self._stage.end_load()
         yield self._run(
             Fault(
@@ -116,6 +119,7 @@ class Campaign:
             peak_mb=self._peaks_mb(),
             trouble=trouble,
             commit=self._commit,
+            seed=self._seed,
         )
         self._tell(outcome)
         return outcome
@@ -164,6 +168,7 @@ class Campaign:
             peak_mb=self._peaks_mb(),
             trouble=trouble,
             commit=self._commit,
+            seed=self._seed,
         )
         self._tell(outcome)
         return outcome

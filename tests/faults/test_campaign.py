@@ -44,7 +44,7 @@ def test_every_fault_has_a_name_of_its_own() -> None:
 
 
 def test_a_fault_of_another_mode_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["live_checkpoint_old"], seed=1, strikes=1, mode=Mode.REAL_TIME) == 2
+    assert run(["live_checkpoint_old"], [1], strikes=1, mode=Mode.REAL_TIME) == 2
     assert "in the mode real-time there is no fault live_checkpoint_old; there are " in capsys.readouterr().err
 
 
@@ -69,8 +69,8 @@ def test_the_report_has_a_line_for_each_fault_and_says_what_is_wrong() -> None:
 @pytest.mark.timeout(1500)
 def test_nothing_is_lost_or_doubled_under_a_few_faults_and_what_is_would_be_found(tmp_path: Path) -> None:
     with Stage(tmp_path / "stack", strikes=1, say=print, pipelines=(PIPELINE, FILTER)) as stage:
-        campaign = Campaign(stage, _SEED, print, audits_each=False)
-        outcomes = list(campaign.run(SHORT))
+        campaign = Campaign(stage, print, audits_each=False)
+        outcomes = list(campaign.run({_SEED: SHORT}))
         assert [outcome.fault for outcome in outcomes] == [*[fault.name for fault in SHORT], AFTERWARDS]
         assert all(outcome.passed for outcome in outcomes), "\n".join(report(_SEED, outcomes))
         planted = campaign.judged(doubled_by_hand)

@@ -20,5 +20,5 @@ _SEED = 1
 @pytest.mark.timeout(1500)
 def test_nothing_is_lost_in_real_time_mode_and_what_repeats_is_the_same(tmp_path: Path) -> None:
     with Stage(tmp_path / "stack", strikes=1, say=print, mode=Mode.REAL_TIME, pipelines=(PIPELINE, FILTER)) as stage:
-        outcomes = list(Campaign(stage, _SEED, print, audits_each=False).run(SHORT_REAL_TIME))
+        outcomes = list(Campaign(stage, print, audits_each=False).run({_SEED: SHORT_REAL_TIME}))
     assert all(outcome.passed for outcome in outcomes), "\n".join(report(_SEED, outcomes))

@@ -49,9 +49,9 @@ DEPLOYABLES += [[f"services.{main.parent.name}"] for main in sorted(ROOT.glob("s
         (["test", "--mode", "real-time"], 2, "--mode: it is of the fault campaign: say --faults"),
         (["test", "--faults", "--unit"], 2, "--unit: leave it or --faults out"),
         (["test", "--faults", "-k", "live"], 2, "-k: leave it or --faults out"),
-        (["test", "--faults", "--short", "--seed", "2"], 2, "leave --seed, --mode and NAME out"),
-        (["test", "--faults", "--short", "--mode", "real-time"], 2, "leave --seed, --mode and NAME out"),
-        (["test", "--faults", "--short", "live_killed"], 2, "leave --seed, --mode and NAME out"),
+        (["test", "--faults", "--short", "--seed", "2"], 2, "leave --seed, --seeds, --mode and NAME out"),
+        (["test", "--faults", "--short", "--mode", "real-time"], 2, "leave --seed, --seeds, --mode and NAME out"),
+        (["test", "--faults", "--short", "live_killed"], 2, "leave --seed, --seeds, --mode and NAME out"),
     ],
 )
 def test_an_option_that_cannot_be_right(arguments: list[str], status: int, said: str, tmp_path: Path) -> None:
