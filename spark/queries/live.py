@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 
 from pyspark.sql import DataFrame, SparkSession
@@ -70,16 +71,14 @@ class Live:
             return None
         folder = self._folder
         checkpoints = CheckpointOffsets(self._settings.s3, folder)
-        left = checkpoints.folders() if self._sink.keeps_checkpoint else []
-        # A new one is of this process alone: one that was frozen, and wakes, would write its next batch into that of its successor.
-        checkpoint = left[-1] if left else f"{folder}/{self._lifecycle.epoch}"
-        # Spark heeds it only where it has no checkpoint.
-        stopping = self._lifecycle.stopping
-        starting_offsets = "earliest" if left else self._sink.starting_offsets(checkpoints, stopping)
-        if not left:
-            self._lifecycle.check_lease()
-            # Spark would refuse one of which something is missing, and where to go on is known.
+        starting_offsets = self._sink.starting_offsets(checkpoints, self._lifecycle.stopping)
+        self._lifecycle.check_lease()
+        if self._sink.keeps_checkpoint:
+            checkpoints.remove_behind(self._source.name)
+        else:
             checkpoints.remove()
+        # Of this process alone: one that was frozen, and wakes, would write its next batch into that of its successor.
+        checkpoint = f"{folder}/{self._lifecycle.epoch}.{uuid.uuid4().hex[:8]}"
         raw = read_topic(
             self._spark,
             self._settings.kafka,

@@ -83,6 +83,12 @@ class CheckpointOffsets:
         found = self._s3.list_objects_v2(Bucket=self._bucket, Prefix=f"{store}{version}.").get("Contents", [])
         return any(each["Key"].endswith((".changelog", ".zip")) for each in found)
 
+    def remove_behind(self, topic: str) -> None:
+        """Remove the checkpoints of all processes but the one whose last committed batch of the topic is the furthest."""
+        taken = {folder: sum(self._committed(folder, topic).values()) for folder in self.folders()}
+        for folder in sorted(taken, key=lambda folder: taken[folder])[:-1]:
+            self._remove(folder)
+
     def remove_others(self, run: str) -> None:
         """Remove the checkpoints of all other names."""
         for other in self.runs():
@@ -124,7 +130,10 @@ class CheckpointOffsets:
         return _offsets_in(self._lines(file), file, topic)
 
     def _lines(self, file: str) -> list[bytes]:
-        return self._s3.get_object(Bucket=self._bucket, Key=file)["Body"].read().splitlines()
+        try:
+            return self._s3.get_object(Bucket=self._bucket, Key=file)["Body"].read().splitlines()
+        except self._s3.exceptions.NoSuchKey as error:
+            raise PositionsDisagree(f"the checkpoint lacks its file {file}") from error
 
     def remove(self) -> None:
         """Remove what is below the prefix; the query then starts where it is told to."""

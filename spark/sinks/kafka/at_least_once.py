@@ -25,7 +25,7 @@ from spark.sinks.kafka.succession import leave_epoch, wait_for_predecessor
 from spark.sinks.kafka.tail import read_known
 from spark.sinks.kafka.transaction import fenced, position_reader
 from spark.sources.checkpoint_offsets import CheckpointOffsets
-from spark.sources.kafka import starting_offsets, write_records
+from spark.sources.kafka import EARLIEST, starting_offsets, write_records
 
 _TIMEOUT_SECONDS = 30.0
 
@@ -65,7 +65,8 @@ class AtLeastOnceSink:
         wait_for_predecessor(left, self._notice_seconds, stopping)
 
     def starting_offsets(self, checkpoint: CheckpointOffsets, stopping: threading.Event) -> str:
-        """Where the mode before it was, by the group: its own position is the checkpoint.
+        """Behind the last batch that a checkpoint knows to be written, which is its position; without one, where the mode before it was, by the
+        group.
 
         Raises PositionsDisagree if records that nobody has taken in are gone from the topic, and StopRequested.
         """
@@ -73,6 +74,8 @@ class AtLeastOnceSink:
         reader = position_reader(self._kafka.client_config(), self._route)
         try:
             partitions = partitions_of(reader, topic, _TIMEOUT_SECONDS)
+            if written := checkpoint.committed(topic):
+                return starting_offsets(topic, {each: written.get(each, EARLIEST) for each in partitions})
             known = read_known(self._kafka, self._route, reader, partitions, self._live.on_data_loss, stopping)
             evidence = {p: known.evidence(reader, topic, p, None) for p in partitions}
         finally:

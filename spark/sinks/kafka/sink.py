@@ -89,13 +89,13 @@ ToRows = Callable[[DataFrame], DataFrame]
 class Sink(Protocol):
     """Takes everything of a batch, or raises.
 
-    `keeps_checkpoint`: the query goes on with the checkpoint that is there, if there is one, in place of beginning a new one.
+    `keeps_checkpoint`: that of the process before tells where to go on, and is kept until a later one does.
     """
 
     keeps_checkpoint: bool
 
     def starting_offsets(self, checkpoint: CheckpointOffsets, stopping: threading.Event) -> str:
-        """The `startingOffsets` of the Kafka source, before the query starts; not asked where it goes on with a checkpoint.
+        """The `startingOffsets` of the Kafka source, before the query starts.
 
         A checkpoint that the sink's own position contradicts is refused (PositionsDisagree); any other tells nothing from then on.
         Raises StopRequested when `stopping` is set.

@@ -21,11 +21,12 @@ from spark.queries.live import Live, checkpoint_folder
 from spark.runtime.lifecycle import Lifecycle
 from spark.runtime.settings import SparkSettings
 from spark.sinks.kafka.at_least_once import AtLeastOnceSink
+from spark.sources.checkpoint_offsets import CheckpointOffsets
 from tests.raw_records import send_raw
 from tests.sample.pipelines.dispatches_enriched import dispatches_enriched
 from tests.spark.examples import DISPATCHED, ENRICHED, Topics, a_dispatch, body, framed
 from tests.spark.large_records import large_records
-from tests.spark.live_query import Dimensions, events, running
+from tests.spark.live_query import Dimensions, events, parcels, running
 
 
 @pytest.fixture(params=["exactly-once", "at-least-once"])
@@ -149,6 +150,22 @@ def test_what_is_left_of_a_checkpoint_that_was_wiped_while_it_ran_stops_no_start
     with running(spark, settings, registry, topics.catalog, dimensions, mode="exactly-once") as query:
         query.processAllAvailable()
     assert [event["parcel_id"] for event, _, _ in events(topics)] == ["a"]
+
+
+def test_at_least_once_goes_on_behind_its_last_batch_in_a_checkpoint_of_its_own(
+    spark: SparkSession, settings: SparkSettings, registry: Registry, topics: Topics, dimensions: Dimensions
+) -> None:
+    checkpoints = CheckpointOffsets(settings.s3, checkpoint_folder(dispatches_enriched.name, topics.enriched.name))
+    seen = list[list[str]]()
+    for parcel in ("a", "b", "c"):
+        topics.send_dispatches(parcel)
+        with running(spark, settings, registry, topics.catalog, dimensions, mode="at-least-once") as query:
+            query.processAllAvailable()
+        seen.append(checkpoints.folders())
+    assert parcels(topics) == ["a", "b", "c"]
+    # That of the process before stays until the own one has a batch.
+    assert [len(folders) for folders in seen] == [1, 2, 2]
+    assert len({folder for folders in seen for folder in folders}) == 3
 
 
 def test_a_contract_that_does_not_list_live_is_refused(
