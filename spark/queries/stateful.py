@@ -27,6 +27,7 @@ from spark.records.topic_schemas import TopicSchemas
 from spark.runtime.errors import QueryFailed, StopRequested
 from spark.runtime.internals.dropped import has_dropped
 from spark.runtime.internals.plans import settled
+from spark.runtime.internals.scans import scanned
 from spark.runtime.lifecycle import Lifecycle
 from spark.runtime.settings import SparkSettings
 from spark.sinks.kafka.exactly_once import ExactlyOnceSink
@@ -163,6 +164,8 @@ class Stateful:
         # A checkpoint has its own, but a run that was cut off before its first batch has none.
         self._session.conf.set("spark.sql.shuffle.partitions", str(begun.partitions))
         self._run = begun.run
+        # What a successor began meanwhile is not another's to remove.
+        self._make_sure_of_the_lease()
         self._checkpoints.remove_others(begun.run)
         self._decode(begun.coming, is_begun=begun.is_begun)
         reads = [
@@ -185,7 +188,7 @@ class Stateful:
             self._settings.kafka,
             source.topic,
             # Heeded only by a run without a checkpoint.
-            starting_offsets="earliest" if begins == "first" else starting_offsets(source.topic, taken),
+            starting_offsets=starting_offsets(source.topic, taken) if begins == "group" else "earliest",
             max_offsets_per_trigger=self._settings.live.max_offsets_per_trigger,
         )
 
@@ -224,8 +227,9 @@ class Stateful:
         # Before anything is written: what the checkpoint does not tell can't be told after a restart either.
         topics = [source.topic for source in self._sources]
         ranges, watermark_ms = self._checkpoints.planned(self._run, batch_id, topics)
+        self._make_sure_of_the_plan(batch_id, ranges)
         try:
-            partitions = self._sink.write(batch, self._derivation.to_rows, batch_id)
+            partitions = self._sink.write(batch, self._derivation.to_rows, batch_id, ranges)
         except Exception as error:
             found = unknown_id(str(error))
             if found is None:
@@ -244,6 +248,16 @@ class Stateful:
                     f"the state of partition {partition} after batch {batch_id} is not in the object store, which told no error: "
                     "start the pipeline again, and the batch runs again"
                 )
+
+    def _make_sure_of_the_plan(self, batch_id: int, ranges: Sequence[OffsetRange]) -> None:
+        """A predecessor that wakes may write its own over it, which S3A does not refuse. Raises QueryFailed."""
+        (query,) = self._session.streams.active
+        reads = {OffsetRange(*each) for each in scanned(query)}
+        if {each for each in ranges if each.start < each.end} != {each for each in reads if each.start < each.end}:
+            raise QueryFailed(
+                f"batch {batch_id} of {self._name} reads other records than its checkpoint tells: a process that was taken over from has woken, "
+                "and written its plan over this one's; nothing of the batch is written, start again"
+            )
 
     def _begin_anew(self, why: str, unknown: UnknownId | None) -> None:
         told = {} if unknown is None else {"of": unknown.subject, "id": unknown.schema_id}

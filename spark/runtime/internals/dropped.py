@@ -6,9 +6,10 @@ from typing import Any
 
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark.runtime.internals.plans import FILTER, items, tree
+from spark.runtime.internals.plans import FILTER, items
+from spark.runtime.internals.scans import executed, scans
 
-_SCAN, _ROWS, _LATE = "MicroBatchScan", "numOutputRows", "numRowsDroppedByWatermark"
+_ROWS, _LATE = "numOutputRows", "numRowsDroppedByWatermark"
 
 
 def has_dropped(query: StreamingQuery, column: str) -> bool:
@@ -17,9 +18,9 @@ def has_dropped(query: StreamingQuery, column: str) -> bool:
 
     Holds once the batch's tasks have ended. True where the plan lacks such a filter.
     """
-    nodes = list(tree(query._jsq.streamingQuery().lastExecution().executedPlan()))
+    nodes = executed(query)
     late = sum(_count(node, _LATE) for node in nodes)
-    read = [_count(node, _ROWS) for node in nodes if node.nodeName().startswith(_SCAN)]
+    read = [_count(node, _ROWS) for node in scans(nodes)]
     filters = [node for node in nodes if node.nodeName() == FILTER]
     passed = [
         _count(node, _ROWS) for node in filters if column in {each.name() for each in items(node.references().toSeq())}

@@ -18,11 +18,13 @@ PRIVATE: Mapping[str, Sequence[tuple[str, str, int]]] = {
     ],
     "plan_once": [("rdd.MapPartitionsRDD", "", 7), ("rdd.MapPartitionsRDD", "f", 0)],
     "read_once": [
-        ("sql.execution.streaming.runtime.StreamingQueryWrapper", "streamingQuery", 0),
-        ("sql.execution.streaming.runtime.StreamExecution", "lastExecution", 0),
         ("sql.execution.SparkPlan", "metrics", 0),
     ],
     "": [
+        ("sql.execution.streaming.runtime.StreamingQueryWrapper", "streamingQuery", 0),
+        ("sql.execution.streaming.runtime.StreamExecution", "lastExecution", 0),
+        ("sql.execution.datasources.v2.MicroBatchScanExec", "start", 0),
+        ("sql.execution.datasources.v2.MicroBatchScanExec", "end", 0),
         ("sql.classic.Dataset", "ofRows", 2),
         ("sql.catalyst.plans.logical.Project", "", 2),
         ("sql.catalyst.plans.logical.Filter", "", 2),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from contracts.servers.ranges import OffsetRange
-from spark.sinks.stateful.state_note import StateNote
+from spark.sinks.stateful.state_note import Reads, StateNote
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +94,18 @@ def fault_of(
                 run,
                 f"state partition {partition} has written batch {note.batch} of the run {run}, but its checkpoint {of}",
             )
+    if at.planned is not None and not all(note.fits(at.planned, Reads.of(at.ranges)) for note in notes.values()):
+        return Fault(
+            run,
+            f"batch {at.planned} of the run {run} reads other records by its checkpoint than by the positions of its state: a process that had "
+            "been taken over from wrote its own plan over it",
+        )
     if gone is not None:
         return Fault(run, gone)
     for each in at.ranges:
         low, taken = _needed(at, each), _log(logs, each.topic, each.partition).taken
         # A run that computes everything again is behind the group, until it is where the one before was.
-        if taken < low or (taken > each.end and first.begins != "first"):
+        if taken < low or (taken > each.end and first.begins != "again"):
             return Fault(
                 run,
                 f"the pipeline's group has taken {each.topic}/{each.partition} up to offset {taken}, but the state of the run {run} "

@@ -15,14 +15,15 @@ from pyspark.sql import DataFrame
 
 from contracts.errors import TopicUnfit
 from contracts.servers.brokers import partitions_of, watermarks
+from contracts.servers.ranges import OffsetRange
 from contracts.settings import KafkaSettings
-from spark.runtime.errors import SinkRefused, StateLost
+from spark.runtime.errors import PositionsDisagree, SinkRefused, StateLost
 from spark.runtime.lifecycle import Lifecycle
 from spark.sinks.kafka.exactly_once import keep_offsets
 from spark.sinks.kafka.sink import Route
 from spark.sinks.kafka.transaction import committed_positions, position_reader, unless_fenced
 from spark.sinks.stateful.run import Checkpoint, Fault, Log, fault_of
-from spark.sinks.stateful.state_note import Begins, StateNote
+from spark.sinks.stateful.state_note import Begins, Reads, StateNote
 from spark.sinks.stateful.state_transaction import (
     StatePlan,
     batch_given,
@@ -91,7 +92,11 @@ class StatefulSink:
             # Only now do the positions stand still.
             with unless_fenced(self._state), fenced_states(self._kafka, self._state, there) as producers:
                 notes = self._notes(reader, there)
-                runs = {run: _read(checkpoints, run, self._sources) for run in checkpoints.runs()}
+                # Of another run than theirs only the name counts, and part of it may have been removed.
+                own = {note.run for note in notes.values()}
+                runs = {
+                    run: _read(checkpoints, run, self._sources) for run in checkpoints.runs() if not own or run in own
+                }
                 has_taken = any(log.taken > log.first for of_topic in logs.values() for log in of_topic.values())
                 is_new = not notes and not runs and not has_taken
                 fault = None if is_new else fault_of(notes, runs, logs, self._new.plan)
@@ -107,7 +112,7 @@ class StatefulSink:
                     )
                 checkpoints.keep_note(self._note.run, self._note.as_metadata())
                 stamped = {
-                    partition: self._note.model_copy(update={"batch": notes.get(partition, self._note).batch})
+                    partition: notes.get(partition, self._note).model_copy(update={"epoch": self._epoch})
                     for partition in range(self._note.partitions)
                 }
                 for partition, note in stamped.items():
@@ -136,15 +141,19 @@ class StatefulSink:
         _log.error("state lost", query=self._route.query, lost=fault.text, then=then)
         if then == "keep":
             first = runs[run].note or self._new
-            return first.model_copy(update={"epoch": self._epoch, "batch": runs[run].committed})
-        return self._new.model_copy(update={"begins": "first" if then == "rebuild" else "group"})
+            return first.model_copy(update={"epoch": self._epoch, "batch": runs[run].committed, "reads": None})
+        return self._new.model_copy(update={"begins": "again" if then == "rebuild" else "group"})
 
-    def write(self, batch: DataFrame, to_rows: Callable[[DataFrame], DataFrame], batch_id: int) -> list[int]:
-        """Send what `to_rows` makes of a batch: `key`, `value`, `ce_time`, `id`, `fault`. The state partitions, each of which has its part.
+    def write(
+        self, batch: DataFrame, to_rows: Callable[[DataFrame], DataFrame], batch_id: int, ranges: Sequence[OffsetRange]
+    ) -> list[int]:
+        """Send what `to_rows` makes of a batch: `key`, `value`, `ce_time`, `id`, `fault`. `ranges` are what it reads, of all partitions.
+        The state partitions, each of which has its part.
 
         Raises SinkRefused if a task found that writing would lose or double records.
         """
-        plan = StatePlan(self._kafka, self._route, self._note)
+        note = self._note.model_copy(update={"reads": Reads.of(ranges)})
+        plan = StatePlan(self._kafka, self._route, note)
         with self.writing, batch_given(batch.sparkSession.sparkContext, batch_id):
             # Not `collect`: a result that is cut short would be taken for the whole.
             found = sending(to_rows(batch), plan).toArrow().column(0).to_pylist()
@@ -187,8 +196,13 @@ class StatefulSink:
 
 def _read(checkpoints: CheckpointOffsets, run: str, topics: Sequence[str]) -> Checkpoint:
     planned, committed = checkpoints.last(run)
-    ranges = [] if planned is None else checkpoints.planned(run, planned, topics)[0]
-    return Checkpoint(run, planned, committed, tuple(ranges), StateNote.of(checkpoints.kept_note(run)))
+    note = StateNote.of(checkpoints.kept_note(run))
+    try:
+        ranges = [] if planned is None else checkpoints.planned(run, planned, topics)[0]
+    except PositionsDisagree as error:
+        _log.error("checkpoint damaged", run=run, error=str(error))
+        return Checkpoint(run, None, None, (), note)
+    return Checkpoint(run, planned, committed, tuple(ranges), note)
 
 
 def _logs(reader: Consumer, topic: str, taken: Mapping[int, int]) -> Mapping[int, Log]:

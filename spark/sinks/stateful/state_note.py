@@ -2,17 +2,49 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
 from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-Begins = Literal["first", "group"]
-"""Where a run reads from that has no checkpoint yet: the topic's first record, or the offsets of the pipeline's group."""
+from contracts.servers.ranges import OffsetRange
+
+Begins = Literal["first", "again", "group"]
+"""Where a run reads from that has no checkpoint yet: the topic's first record, as the pipeline's first run or to compute everything again,
+or the offsets of the pipeline's group.
+"""
+
+
+class Reads(BaseModel):
+    """What a batch reads of all sources: hashes of the offsets at which it `starts`, and of those at which it `ends`."""
+
+    model_config = ConfigDict(frozen=True, strict=True)
+
+    starts: str
+    ends: str
+
+    @classmethod
+    def of(cls, ranges: Iterable[OffsetRange]) -> Self:
+        """`ranges` are those of all partitions, also of those of which nothing is read."""
+        by_place = {f"{each.topic}/{each.partition}": each for each in ranges}
+        return cls(
+            starts=_hash({place: each.start for place, each in by_place.items()}),
+            ends=_hash({place: each.end for place, each in by_place.items()}),
+        )
+
+
+def _hash(offsets: Mapping[str, int]) -> str:
+    # A partition that is added meanwhile begins at 0.
+    told = sorted((place, offset) for place, offset in offsets.items() if offset)
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
 
 
 class StateNote(BaseModel):
     """The `epoch` of the lease of who wrote; the `run`, which names the checkpoint with the state; the last `batch` of that run whose
-    records are written, -1 before the first; how many state `partitions` there are; the `plan` of the grouping, as a hash.
+    records are written, -1 before the first; what that batch `reads`, None where it is not known; how many state `partitions` there are; the
+    `plan` of the grouping, as a hash.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
@@ -23,11 +55,18 @@ class StateNote(BaseModel):
     partitions: int = Field(gt=0)
     begins: Begins
     plan: str
+    reads: Reads | None = None
 
     @property
     def offset(self) -> int:
         """The offset beside which it stands: the number of batches written."""
         return self.batch + 1
+
+    def fits(self, batch: int, reads: Reads) -> bool:
+        """Whether what was written is that batch, if it reads so, or the one before it. Batches further apart are not compared."""
+        if self.reads is None or self.batch not in (batch - 1, batch):
+            return True
+        return self.reads == reads if self.batch == batch else self.reads.ends == reads.starts
 
     def as_metadata(self) -> str:
         """As text."""

@@ -46,7 +46,7 @@ _TRANSACTION_SECONDS = 300.0
 @dataclass(frozen=True, slots=True)
 class StatePlan:
     """What every task needs to know, the same in every batch; `kafka` are librdkafka properties, secrets in clear. The
-    `note` is one of the run, of any batch.
+    `note` is one of the run, with what the batch reads.
     """
 
     kafka: Mapping[str, str]
@@ -154,6 +154,12 @@ class _Task:
             raise Refused(
                 f"{where} has written batch {before.batch}, and this is batch {self._note.batch}: the checkpoint does not fit "
                 "what is written; start it again, and it says what to set"
+            )
+        assert self._note.reads is not None
+        if not before.fits(self._note.batch, self._note.reads):
+            raise Refused(
+                f"{where} has written batch {before.batch} of other records than batch {self._note.batch} fits: start it again, and it says "
+                "what to set"
             )
         return before.batch == self._note.batch
 

@@ -46,6 +46,7 @@ from spark.sinks.stateful import sink
 from spark.sinks.stateful.run import Fault, fault_of
 from spark.sinks.stateful.state_note import StateNote
 from spark.sinks.stateful.state_transaction import commit_note, fenced_states, state_route
+from spark.sources.checkpoint_offsets import CheckpointOffsets
 from spark.sources.kafka import read_ranges
 from tests.sample.pipelines.delays_by_origin import delays_by_origin
 from tests.sample.pipelines.final_delays_by_origin import final_delays_by_origin
@@ -150,6 +151,25 @@ class Query:
                 stop.set()
                 thread.join()
         return times
+
+    def plan_otherwise(self, batch: int, topic: str, more: int) -> None:
+        """As a predecessor does that wakes: its own plan of the batch, which reads so many records more of partition 0, over the successor's."""
+        (key,) = [key for key in self.files("/offsets/") if key.endswith(f"/{batch}")]
+        lines = self._s3.get_object(Bucket=self._bucket, Key=key)["Body"].read().decode().splitlines()
+        for at, line in enumerate(lines):
+            told = json.loads(line) if line.startswith("{") else {}
+            if topic in told:
+                told[topic]["0"] += more
+                lines[at] = json.dumps(told)
+        self._s3.put_object(Bucket=self._bucket, Key=key, Body="\n".join(lines).encode())
+
+    def last(self, folder: str) -> int:
+        """The highest number of a batch in this folder of the checkpoint."""
+        return max(int(key.rpartition("/")[2]) for key in self.files(folder))
+
+    def forget_commit(self) -> None:
+        """As if it was killed before the last batch was committed."""
+        self.remove([key for key in self.files("/commits/") if key.endswith(f"/{self.last('/commits/')}")])
 
     def plan(self) -> str:
         spark, _, _ = self._made
@@ -322,7 +342,7 @@ def test_a_batch_whose_commit_is_gone_runs_again_and_writes_nothing(query: Query
     query.send(*FIRST)
     query.take_in()
     before = query.ids()
-    query.remove([max(query.files("/commits/"), key=lambda key: int(key.rpartition("/")[2]))])
+    query.forget_commit()
     query.take_in()
     assert query.ids() == before
     query.send(*SECOND)
@@ -364,6 +384,45 @@ def test_what_a_predecessor_commits_during_a_takeover_is_not_stamped_over(
         monkeypatch.setattr(sink, "fault_of", meanwhile)
         query.take_in()
     assert [error.args[0].fatal() for error in refused] == [True]
+    assert query.newest() == _oracle([*FIRST, *SECOND])
+    assert len(set(query.ids())) == len(query.ids())
+
+
+@pytest.mark.parametrize("more", [-2, 2])
+def test_a_plan_that_a_predecessor_wrote_over_its_successors_is_refused(query: Query, more: int) -> None:
+    query.send(*FIRST)
+    query.take_in()
+    query.send(*SECOND, *SECOND)
+    query.take_in()
+    planned = query.last("/offsets/")
+    query.send(*FIRST)
+    query.take_in()
+    query.plan_otherwise(planned, query.topics.dispatched.name, more)
+    query.forget_commit()
+    query.take_in(on_state_loss=query.told("reads other records by its checkpoint", "rebuild"))
+    assert query.newest() == _oracle([*FIRST, *SECOND, *SECOND, *FIRST])
+
+
+def test_a_batch_whose_plan_is_written_over_before_it_is_written_sends_nothing(
+    query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query.send(*FIRST)
+    query.take_in()
+    before = query.ids()
+    planned = CheckpointOffsets.planned
+
+    def written_over(self: CheckpointOffsets, run: str, batch: int, topics: Sequence[str]) -> Any:
+        query.plan_otherwise(batch, query.topics.dispatched.name, -1)
+        return planned(self, run, batch, topics)
+
+    with query.running() as running:
+        monkeypatch.setattr(CheckpointOffsets, "planned", written_over)
+        query.send(*SECOND)
+        with pytest.raises(StreamingQueryException, match="reads other records than its checkpoint tells"):
+            running.processAllAvailable()
+    monkeypatch.undo()
+    assert query.ids() == before
+    query.take_in()
     assert query.newest() == _oracle([*FIRST, *SECOND])
     assert len(set(query.ids())) == len(query.ids())
 

@@ -144,7 +144,7 @@ def test_bad_and_late_records_of_each_topic_are_set_aside_once(query: Trips) -> 
     expected = Counter([trip("A", 0, None), trip("B", 50, 51), trip("C", 49, 50)])
     assert query.trips() == expected
     assert query.positions() == {DISPATCHED: {0: 3, 1: 2}, DELIVERED: {0: 4, 1: 1}}
-    query.remove([max(query.files("/commits/"), key=lambda key: int(key.rpartition("/")[2]))])
+    query.forget_commit()
     query.take_in()
     assert query.trips() == expected
     assert len(query.late_ones()) == 3
@@ -169,6 +169,23 @@ def test_a_batch_that_was_cut_off_between_two_partitions_is_finished(query: Trip
     query.take_in()
     assert query.trips() == Counter([trip("A", 1, 2), *[trip(name, 1, 2) for name in sent]])
     assert len(set(query.ids())) == len(query.ids()) > len(cut_off)
+
+
+@pytest.mark.parametrize("more", [-3, 3])
+def test_a_plan_that_a_predecessor_wrote_over_its_successors_is_refused(query: Trips, more: int) -> None:
+    names = [f"M{number}" for number in range(6)]
+    query.dispatch(*[(name, 1) for name in names])
+    query.take_in()
+    query.deliver(*[(name, 2) for name in names[:3]])
+    query.take_in()
+    planned = query.last("/offsets/")
+    query.deliver(*[(name, 2) for name in names[3:]])
+    query.plan_otherwise(planned, query.names[DELIVERED], more)
+    query.forget_commit()
+    told = query.told("reads other records by its checkpoint", "rebuild")
+    assert query.trips() == Counter(trip(name, 1, 2) for name in names[:3])
+    query.take_in(on_state_loss=told)
+    assert set(query.trips()) == {trip(name, 1, 2) for name in names}
 
 
 def test_without_its_state_it_does_not_start_until_told_how(query: Trips) -> None:

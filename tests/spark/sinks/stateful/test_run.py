@@ -10,7 +10,7 @@ import pytest
 
 from contracts.servers.ranges import OffsetRange
 from spark.sinks.stateful.run import Checkpoint, Log, fault_of
-from spark.sinks.stateful.state_note import Begins, StateNote
+from spark.sinks.stateful.state_note import Begins, Reads, StateNote
 
 RUN, OTHER, PLAN = "0123abcd", "89abcdef", "plan"
 TAKEN = {0: 20, 1: 20}
@@ -108,9 +108,41 @@ def test_the_checkpoint_counts_only_where_it_is_whole_and_the_only_one() -> None
 
 
 def test_a_run_that_computes_everything_again_may_be_behind_the_group() -> None:
-    behind = {partition: a_note(5, begins="first") for partition in (0, 1)}
+    behind = {partition: a_note(5, begins="again") for partition in (0, 1)}
     assert fault_of(behind, a_checkpoint(5, 5), logs({0: 90, 1: 20}), PLAN) is None
     assert fault_of(behind, a_checkpoint(5, 5), logs({0: 90, 1: 19}), PLAN) is not None
+    first = {partition: a_note(5, begins="first") for partition in (0, 1)}
+    assert fault_of(first, a_checkpoint(5, 5), logs({0: 90, 1: 20}), PLAN) is not None
+
+
+def reads(start: int, end: int) -> Reads:
+    return Reads.of(OffsetRange("raw", partition, start, end) for partition in (0, 1))
+
+
+@pytest.mark.parametrize(
+    ("batch", "read", "fits"),
+    [
+        (5, (10, 20), True),  # the batch that is planned
+        (5, (10, 19), False),
+        (5, (9, 20), False),
+        (4, (0, 10), True),  # the one before it
+        (4, (0, 11), False),
+    ],
+)
+def test_a_plan_that_is_not_the_one_by_which_the_state_was_written_is_a_fault(
+    batch: int, read: tuple[int, int], fits: bool
+) -> None:
+    one, other = a_note(batch), a_note(4).model_copy(update={"reads": reads(0, 10)})
+    written = {0: one.model_copy(update={"reads": reads(*read)}), 1: other}
+    found = fault_of(written, a_checkpoint(5, 4), logs({0: 10, 1: 10}), PLAN)
+    assert (found is None) == fits
+    assert found is None or "reads other records by its checkpoint than" in found.text
+
+
+def test_a_partition_that_was_added_changes_not_what_was_read() -> None:
+    two = [OffsetRange("raw", 0, 5, 9), OffsetRange("raw", 1, 0, 0)]
+    assert Reads.of(two) == Reads.of(reversed(two)) == Reads.of(two[:1])
+    assert Reads.of(two) != Reads.of([OffsetRange("other", 0, 5, 9)])
 
 
 @pytest.mark.parametrize(
