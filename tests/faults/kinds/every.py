@@ -35,6 +35,7 @@ FAULTS: tuple[Fault, ...] = (
     state.state_input_ends_early,
     state.state_commit_deleted,
     state.state_lost,
+    state.state_plan_replaced,
     servers.broker_killed,
     servers.broker_paused,
     servers.registry_down,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
+from collections.abc import Callable
 from contextlib import suppress
 
 from contracts.definitions.catalog import load_catalog
@@ -80,19 +82,14 @@ def state_input_ends_early(stage: Stage, chance: random.Random) -> Shown:
 def state_commit_deleted(stage: Stage, chance: random.Random) -> Shown:
     def deleted(stage: Stage, victims: str) -> bool:
         positions = stage.positions
-        checkpoint = positions.state_checkpoint(AGGREGATE)
-        commits, offsets = f"{checkpoint}/commits/", f"{checkpoint}/offsets/"
-
-        def is_whole(family: Family) -> bool:
-            # Where the next batch is planned, that one would run, and not the last one again.
-            last = positions.newest(commits)
-            return last == positions.newest(offsets) and {*positions.states(AGGREGATE).values()} == {last + 1}
+        commits = f"{positions.state_checkpoint(AGGREGATE)}/commits/"
 
         def delete(family: Family) -> None:
             positions.remove(f"{commits}{positions.newest(commits)}")
             kill_of(family, "all")
 
-        return meet(stage, "live", lambda: positions.newest(commits), is_whole, delete)
+        # Where the next batch is planned, that one would run, and not the last one again.
+        return _between_batches(stage, delete)
 
     return strike_often(stage, chance, "live", deleted, "commit files of batches that were written deleted")
 
@@ -103,6 +100,42 @@ def state_commit_deleted(stage: Stage, chance: random.Random) -> Shown:
     seconds=400,
 )
 def state_lost(stage: Stage, chance: random.Random) -> Shown:
+    def lose() -> bool:
+        with stage.frozen("live") as family:
+            wipe(stage.positions, stage.positions.state_checkpoint(AGGREGATE))
+            kill_of(family, "all")
+        return True
+
+    return Shown(_refused_and_rebuilt(stage, lose), "checkpoint lost, refused, and built again")
+
+
+@fault(
+    "The plan of an aggregate's last batch is replaced by a shorter one, as a predecessor does that wakes, and live killed. It refuses to start, and is "
+    "told to compute everything again.",
+    only=Mode.EXACTLY_ONCE,
+    seconds=400,
+)
+def state_plan_replaced(stage: Stage, chance: random.Random) -> Shown:
+    positions = stage.positions
+
+    def shorten(family: Family) -> None:
+        offsets = f"{positions.state_checkpoint(AGGREGATE)}/offsets/"
+        plan = f"{offsets}{positions.newest(offsets)}"
+        *before, ends = positions.read(plan).decode().splitlines()
+        shorter = {
+            topic: {partition: max(0, end - 1) for partition, end in partitions.items()}
+            for topic, partitions in json.loads(ends).items()
+        }
+        positions.write(plan, "\n".join([*before, json.dumps(shorter)]).encode())
+        kill_of(family, "all")
+
+    replaced = _refused_and_rebuilt(stage, lambda: _between_batches(stage, shorten))
+    return Shown(replaced, "plan replaced, refused, and built again")
+
+
+def _refused_and_rebuilt(stage: Stage, damage: Callable[[], bool]) -> int:
+    """How often `live` began anew, which dies in the `damage`, refuses to start, and is told to compute everything again; 0 if it was not damaged."""
+
     def refused() -> list[str]:
         return _CHOICE.findall(stage.log_of("live"))
 
@@ -110,16 +143,27 @@ def state_lost(stage: Stage, chance: random.Random) -> Shown:
         return stage.log_of("live").count('"state lost"')
 
     told, before = len(refused()), rebuilt()
-    with stage.frozen("live") as family:
-        wipe(stage.positions, stage.positions.state_checkpoint(AGGREGATE))
-        for each in family:
-            each.kill()
+    if not damage():
+        return 0
     stage.wait("live to refuse to start", lambda: len(refused()) > told)
     stage.give("live", HEADRACE_LIVE__ON_STATE_LOSS=refused()[-1])
     stage.forgive()
     stage.wait("live to begin anew", lambda: rebuilt() > before)
     stage.wait("live to be healthy", lambda: stage.healthy("live"))
-    return Shown(rebuilt() - before, "checkpoint lost, refused, and built again")
+    return rebuilt() - before
+
+
+def _between_batches(stage: Stage, act: Callable[[Family], object]) -> bool:
+    """Freeze live where its last batch was committed and the next one is not planned, and `act`. False if the moment did not come."""
+    positions = stage.positions
+    checkpoint = positions.state_checkpoint(AGGREGATE)
+    commits, offsets = f"{checkpoint}/commits/", f"{checkpoint}/offsets/"
+
+    def is_whole(family: Family) -> bool:
+        last = positions.newest(commits)
+        return last == positions.newest(offsets) and {*positions.states(AGGREGATE).values()} == {last + 1}
+
+    return meet(stage, "live", lambda: positions.newest(commits), is_whole, act)
 
 
 def _between_partitions(stage: Stage, victims: str) -> bool:
