@@ -36,7 +36,7 @@ class Intake:
         self.records: dict[str, list[Records]] = {}
         """Of each topic that was read, in the order of partitions and offsets."""
         self.later: dict[str, list[Records]] = {}
-        """Of raw topics that aggregates count, what came after the cut."""
+        """Of topics that aggregates count or joins pair, what came after the cut."""
         self._dead: dict[str, list[DeadLetter]] = {}
         self._settled: list[Settled] = []
         self.passed_over: dict[str, Tally] = {}
@@ -62,26 +62,43 @@ class Intake:
             self.records[name].append(found)
 
     def read_later(self, ends: Mapping[str, Mapping[int, int]]) -> None:
-        """Of raw topics what came after the cut, up to these ends: only to which groups of aggregates it belongs."""
+        """Of raw topics what came after the cut, up to these ends: only what it is to aggregates and joins."""
         jobs: list[Job] = []
         owners: list[str] = []
         known_by = time.monotonic() + self._registry.lag_seconds
         offsets = 0
-        for source in (each for each in self._plan.raw if each.name in ends):
+        for source in (each for each in self._plan.roots if each.name in ends):
             self.later[source.name] = []
             spans = self._cut.window(source.name).spans
             for partition, upto in sorted(ends[source.name].items()):
                 # A partition may have been added since.
                 for start, end in _pieces(spans[partition].end if partition in spans else 0, upto):
-                    whole = self._reading(source, partition, start, end, known_by, ())
-                    jobs.append((read, (replace(whole, shared={}, filters={}, recomputed=None, s3=None),)))
+                    jobs.append((read, (self._bare(source, partition, start, end, known_by),)))
                     owners.append(source.name)
                     offsets += end - start
         for name, found in zip(owners, self._workers.run(jobs, offsets), strict=True):
             self.later[name].append(found)
 
+    def read_earlier(self, starts: Mapping[str, Mapping[int, int]]) -> dict[str, list[Records]]:
+        """Of topics that were read, what they have before that, from these offsets on: only what it is to joins."""
+        earlier: dict[str, list[Records]] = {topic: [] for topic in starts}
+        jobs: list[Job] = []
+        owners: list[str] = []
+        known_by = time.monotonic() + self._registry.lag_seconds
+        offsets = 0
+        for source in (each for each in self._plan.roots if each.name in starts):
+            for partition, span in self._cut.window(source.name).spans.items():
+                first = max(span.low, starts[source.name].get(partition, 0))
+                for start, end in _pieces(first, span.read_from):
+                    jobs.append((read, (self._bare(source, partition, start, end, known_by),)))
+                    owners.append(source.name)
+                    offsets += end - start
+        for name, found in zip(owners, self._workers.run(jobs, offsets), strict=True):
+            earlier[name].append(found)
+        return earlier
+
     def read_late(self, topic: str) -> list[DeadLetter]:
-        """What is on an aggregate's late topic."""
+        """What is on the late topic of an aggregate or a join."""
         return [
             each
             for partition, span in self._cut.window(topic).spans.items()
@@ -150,12 +167,23 @@ class Intake:
         """Places of a source's records that were sent back: once for all letters of theirs, whoever put them where."""
         return _known(of, (each.coordinate for each in self._settled if each.action == "redriven"))
 
+    def not_made(self, of: Source, text: str) -> Iterator[Tally]:
+        """A note for each topic that this one would be made of, with the records that were read of it."""
+        for origin in of.origins:
+            tally = Tally(f"{origin.name} → {of.name}", origin.name)
+            tally.notes[text] += sum(map(len, self.records.get(origin.name, [])))
+            yield tally
+
     def _entries(self, source: Source, model: type[E], ranges: Mapping[int, tuple[int, int]]) -> list[E]:
         entries = Entries[E](source.name)
         for partition, (start, end) in ranges.items():
             entries.read(self._kafka, self._registry, source.schema, model, partition, start, end)
         self.passed_over[source.name] = entries.tally()
         return entries.found
+
+    def _bare(self, source: Source, partition: int, start: int, end: int, known_by: float) -> Reading:
+        whole = self._reading(source, partition, start, end, known_by, ())
+        return replace(whole, shared={}, filters={}, recomputed=None, s3=None)
 
     def _reading(
         self, source: Source, partition: int, start: int, end: int, known_by: float, uses: tuple[RuleUse, ...]
@@ -182,6 +210,10 @@ class Intake:
             members=source.members,
             groups=source.aggregate,
             key=source.contract.key,
+            halves=source.halves,
+            pairs=source.join,
+            joined_of=tuple(each.name for each in source.joined_of),
+            most_bytes=source.contract.most_record_bytes,
         )
 
 
