@@ -7,12 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import Literal, Self
 
-import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from contracts.definitions.catalog import Catalog
 from contracts.errors import ContractError
-from services.alerting.rules.condition import Condition
+from services.audit.declared.filters import check_condition
 from services.audit.declared.told_files import load
 from services.audit.values.shape import Shape
 
@@ -103,16 +102,6 @@ def _checked(catalog: Catalog, name: str, join: Join) -> Join:
                 raise ContractError(
                     f"{name}: {word}: fields: {joined} of {name} and {raw} of {source} must be of one type, not {there}"
                 )
-        _check_condition(f"{name}: {word}", half.where, columns, source)
+        if half.where is not None:
+            check_condition(f"{name}: {word}: where", half.where, columns, source)
     return join
-
-
-def _check_condition(where: str, text: str | None, columns: Mapping[str, pa.DataType], source: str) -> None:
-    if text is None:
-        return
-    try:
-        fields = Condition(text).fields
-    except ValueError as error:
-        raise ContractError(f"{where}: where: {text}: {error}") from error
-    if unknown := set(fields) - columns.keys():
-        raise ContractError(f"{where}: where: {source} has no field {', '.join(sorted(unknown))}")

@@ -121,18 +121,17 @@ class Joining:
         """Counted first: which one it is, is looked for only where one is missing."""
         first, second, named = self._first, self._second, self._named
         rows = np.flatnonzero(named.holds & named.has_first & named.has_second & picked(second.must, named.second))
-        pairs = np.unique(np.stack([named.first[rows], named.second[rows]]), axis=1)
-        there = np.bincount(pairs[0], minlength=len(first.at))
-        lacks = first.must & (there < end - begin)
+        # Both rows in one number, and each pair once.
+        pairs = np.sort(named.first[rows] * len(second.at) + named.second[rows])
+        of, partner = np.divmod(pairs[np.diff(pairs, prepend=-1) > 0], max(1, len(second.at)))
+        there = np.bincount(of, minlength=len(first.at))
+        lacking = np.flatnonzero(first.must & (there < end - begin))
         forgotten = np.zeros(len(first.at), np.bool_)
-        begins = (
-            np.searchsorted(pairs[0], np.flatnonzero(lacks)),
-            np.searchsorted(pairs[0], np.flatnonzero(lacks), "right"),
-        )
-        for row, low, high in zip(np.flatnonzero(lacks).tolist(), *(each.tolist() for each in begins), strict=True):
+        begins = np.searchsorted(of, lacking), np.searchsorted(of, lacking, "right")
+        for row, low, high in zip(lacking.tolist(), *(each.tolist() for each in begins), strict=True):
             upto = min(int(end[row]), int(begin[row]) + high - low + _MOST_LOOKED_AT)
             missing = partners.rows[int(begin[row]) : upto]
-            missing = missing[~np.isin(missing, pairs[1][low:high])]
+            missing = missing[~np.isin(missing, partner[low:high])]
             sent_ms = np.maximum(second.sent_ms[missing], first.sent_ms[row])
             missing = missing[~self._may_be_forgotten(sent_ms, second)]
             if not len(missing):

@@ -16,10 +16,10 @@ from services.audit.joins.joining import Joining
 from services.audit.joins.side import Given
 from services.audit.records.groups import NEVER
 from services.audit.records.pairs import ALONE, Halves, Pairs, nothing_said
-from services.audit.records.recompute import RIGHT
 from services.audit.records.records import Records
 from services.audit.records.window import Span, Window
-from services.audit.values.place import NOWHERE, WHOLE, code
+from services.audit.values.place import NOWHERE, code
+from tests.audit.records_at import records_at
 
 LEAST, MOST, LATE_AFTER, AHEAD = -10, 30, 60, 30
 """Minutes."""
@@ -213,7 +213,7 @@ def halves_of(raw: Sequence[Raw]) -> Records:
         np.array([each.is_left_out and each.is_readable for each in raw], np.bool_),
     )
     at, readable = [code(*each.place) for each in raw], [each.is_readable for each in raw]
-    return _records(at, sent, readable, np.zeros(len(raw), np.uint64), halves={"made": halves})
+    return records_at(at, sent, readable, np.zeros(len(raw), np.uint64), halves={"made": halves})
 
 
 def pairs_of(made: Sequence[Made], join: Join) -> Records:
@@ -229,39 +229,15 @@ def pairs_of(made: Sequence[Made], join: Join) -> Records:
     )
     key = np.array([_digest(each.key) for each in made], np.uint64)
     at = [code(each.partition, each.offset) for each in made]
-    found = _records(at, [each.sent_ms for each in made], [each.is_readable for each in made], key, pairs=pairs)
-    return dataclasses.replace(found, redriven=np.array([each.is_redriven for each in made], np.bool_))
+    redriven = np.array([each.is_redriven for each in made], np.bool_)
+    readable = [each.is_readable for each in made]
+    return records_at(at, [each.sent_ms for each in made], readable, key, pairs=pairs, redriven=redriven)
 
 
 def _second(place: Place | None) -> int:
     if place is None:
         return ALONE
     return code(*place) if place[0] >= 0 else NOWHERE
-
-
-def _records(at: Sequence[int], sent_ms: Sequence[int], readable: Sequence[bool], key: Any, **more: Any) -> Records:
-    """`payload` is the place, as in the letters."""
-    count = len(at)
-    numbers: dict[str, Any] = {name: np.zeros(count, np.uint64) for name in ("event", "row")}
-    return Records(
-        "topic",
-        0,
-        at=np.array(at, np.int64),
-        source=np.array(at, np.int64),
-        part=np.full(count, WHOLE),
-        parts=np.zeros(count, np.int64),
-        sent_ms=np.array(sent_ms, np.int64),
-        revision=np.zeros(count, np.int64),
-        key=key,
-        payload=np.array(at, np.uint64),
-        shared={},
-        wanted={},
-        readable=np.array(readable, np.bool_),
-        redriven=np.zeros(count, np.bool_),
-        verdict=np.full(count, RIGHT, np.int16),
-        **numbers,
-        **more,
-    )
 
 
 class Pipeline:
