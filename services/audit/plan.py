@@ -132,8 +132,8 @@ def plan(
         counted_from = None
         if topic.derivation is not None and topic.is_aggregate:
             _, counted_from = known.get(topic.derivation.topic, (key, None))
-        joined_of = tuple(known[name][1] for name in topic.sources if topic.is_join and name in known)
-        joined_of = joined_of if len(joined_of) == len(topic.sources) else ()
+        is_joined = topic.is_join and set(topic.sources) <= known.keys()
+        joined_of = tuple(known[name][1] for name in topic.sources) if is_joined else ()
         derived = [key] if raw is not None else derived_of.get(topic.name, [])
         sources.append(
             Source(

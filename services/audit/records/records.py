@@ -227,9 +227,7 @@ class _Reader:
             halves={
                 topic: Halves.joined([part["halves"][topic] for part in self._parts]) for topic in self._reading.halves
             },
-            pairs=None
-            if self._reading.pairs is None
-            else Pairs.joined([part["pairs"] for part in self._parts if "pairs" in part]),
+            pairs=None if self._reading.pairs is None else Pairs.joined([part["pairs"] for part in self._parts]),
         )
 
     def _decoded(
