@@ -15,6 +15,7 @@ from services.alerting.rules.rulebook import RulebookError, load_rulebook
 from services.audit.audit import WAIT_SECONDS, Audit, begun_since
 from services.audit.declared.aggregates import load_aggregates
 from services.audit.declared.filters import load_filters
+from services.audit.declared.joins import load_joins
 from services.audit.declared.lookups import load_lookups
 from services.audit.hops.hop import HOPS, Hop
 from services.audit.plan import plan
@@ -47,6 +48,7 @@ def audit(
         load_lookups(settings.lookups_file, catalog),
         load_filters(settings.filters_file, catalog),
         load_aggregates(settings.aggregates_file, catalog),
+        load_joins(settings.joins_file, catalog),
     )
     since = None if full or set(hops) != set(HOPS) else load(settings.s3)
     if since is not None and (begun := begun_since(Broker(settings.kafka.client_config()), planned, since)):

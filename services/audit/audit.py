@@ -13,20 +13,22 @@ from services.alerting.rules.rulebook import SERVICE as ALERTING
 from services.alerting.rules.rulebook import Rulebook
 from services.audit.counting import aggregation
 from services.audit.cut import DAY_MS, Cut
+from services.audit.followers import Followers, has_run
 from services.audit.hops.alerts import Alarm, by_topic, undecodable
 from services.audit.hops.branches import Branches
 from services.audit.hops.derived import Derivation, Made
 from services.audit.hops.hop import HOPS, Hop
 from services.audit.hops.landed import Landing
+from services.audit.hops.sent import sent
 from services.audit.intake import Intake
+from services.audit.pairing import Pairing
 from services.audit.plan import Plan, Source
 from services.audit.records.rules_history import RulesHistory
 from services.audit.records.window import Where
 from services.audit.report import Report
 from services.audit.sources.broker import Broker
 from services.audit.sources.lake_table import LakeTable, Rows, TableReading, read_files, split
-from services.audit.sources.state_position import state_position
-from services.audit.state import State
+from services.audit.state import Paired, State
 from services.audit.values.finding import Finding, Tally
 from services.audit.values.place import concatenated, offset_of, partition_of
 from services.audit.values.shape import Shape
@@ -43,17 +45,13 @@ def begun_since(broker: Broker, plan: Plan, since: State) -> list[str]:
     """The pipelines that have run, and had not when the last clean audit was made: of what they were to derive it saw nothing."""
     seen = {topic for topic, audited in since.topics.items() if audited.resume}
     with_records = {topic for topic, audited in since.topics.items() if any(audited.ends.values())}
-    made = (*plan.derived, *(source for source in plan.aggregates if source.aggregate is not None))
+    told = [*(each for each in plan.aggregates if each.aggregate), *(each for each in plan.joins if each.join)]
+    made = (*plan.derived, *told)
     return [
         str(source.by)
         for source in made
         if source.name not in seen and source.made_of.name in with_records and has_run(broker, source)
     ]
-
-
-def has_run(broker: Broker, source: Source) -> bool:
-    """Whether the pipeline that makes this topic of another ever has, here."""
-    return bool(broker.taken_in(str(source.by), source.made_of.name)) or any(broker.ends(source.name).values())
 
 
 class Audit:
@@ -81,6 +79,7 @@ class Audit:
         self._at_least_once = at_least_once
         self._cut = Cut(self._broker, since, wait_seconds, say)
         self._intake = Intake(settings, self._broker, self._plan, self._cut, workers)
+        self._followers = Followers(self._broker, settings.s3, self._cut, self._intake)
         by_file = {
             source.name: [compiled.rule for compiled in rulebook.by_topic.get(source.key, ())]
             for source in plan.sources
@@ -89,6 +88,7 @@ class Audit:
         self._resume: dict[str, dict[int, int]] = {}
         self._rows_before: dict[str, int] = {}
         self._newest: dict[str, int] = {}
+        self._paired: dict[str, Paired] = {}
         self._tallies: list[Tally] = []
 
     def run(self) -> Report:
@@ -98,30 +98,40 @@ class Audit:
         if Hop.ALERTS in self._hops:
             self._rules = self._intake.read_rules(self._rules)
         self._intake.read(self._plan.raw, self._rules)
-        self._tallies += [tally for source in self._plan.raw for tally in self._sent(source)]
+        self._tallies += [
+            tally
+            for source in self._plan.raw
+            for tally in sent("sent by producers", self._cut.window(source.name), self._intake.records[source.name])
+        ]
+        before = {} if self._since is None else self._since.pairs
+        pairing = Pairing(self._plan, self._intake, self._cut, self._broker, self._followers, before)
+        pairing.read(self._rules, is_asked=Hop.JOINS in self._hops)
         derived = [source for source in self._plan.derived if self._has_run(source, Hop.DERIVED)]
         aggregates = [source for source in self._plan.aggregates if self._has_run(source, Hop.AGGREGATES)]
         counted = [source for source in aggregates if self._is_counted(source)]
         if Hop.DERIVED in self._hops:
             for source in derived:
-                self._await_group(str(source.by), source.coordinates_of.name)
+                self._followers.await_group(str(source.by), source.coordinates_of.name)
         for source in counted:
-            self._await_group(str(source.by), source.made_of.name)
-            self._await_state(source)
-        later = self._ends_at_the_cut_of(counted)
+            self._followers.await_stateful(source)
+        later = self._cut.ends_behind([source.name for source in counted], [source.made_of.name for source in counted])
         self._intake.read((*self._plan.derived, *self._plan.aggregates), self._rules)
         self._intake.read_later(later)
         if Hop.ALERTS in self._hops:
             for source in self._asked():
-                self._await_group(ALERTING, source.name)
+                self._followers.await_group(ALERTING, source.name)
             self._renew_rules()
         self._intake.read([self._plan.alerts], RulesHistory({}))
-        tables = {source.name: self._await_lake(source) for source in self._landed()}
+        tables = {source.name: self._followers.await_lake(source) for source in self._landed()}
         self._intake.read_dead_letters()
         if Hop.DERIVED in self._hops:
             findings += [finding for source in derived for finding in self._derivation(source)]
             findings += self._branches(derived)
         findings += [finding for source in counted for finding in self._aggregation(source)]
+        findings += pairing.findings()
+        self._tallies += pairing.tallies
+        self._resume |= pairing.resume
+        self._paired |= pairing.seen
         for source in self._landed():
             findings += self._landing(source, tables[source.name])
         if Hop.ALERTS in self._hops:
@@ -132,70 +142,31 @@ class Audit:
 
     def state(self) -> State:
         """What the next audit begins with, if this one has found nothing wrong."""
-        return self._cut.state(self._resume, self._rows_before, self._newest)
+        return self._cut.state(self._resume, self._rows_before, self._newest, self._paired)
 
     def _has_run(self, source: Source, hop: Hop) -> bool:
         """Whether the pipeline has. One that never has is no loss: it is noted what it would have to do."""
-        if has_run(self._broker, source):
+        if self._followers.has_run(source):
             return True
         if hop in self._hops:
             what = "derived" if hop == Hop.DERIVED else "counted"
-            self._note_raw(source, f"not {what}, for {source.by} has never run here")
+            self._tallies += self._intake.not_made(source, f"not {what}, for {source.by} has never run here")
         return False
-
-    def _ends_at_the_cut_of(self, aggregates: Sequence[Source]) -> dict[str, dict[int, int]]:
-        """By raw topic how far it goes when the cuts of its aggregates are taken, which have no records beyond that."""
-        for source in aggregates:
-            self._cut.window(source.name)
-        return {raw: self._broker.ends(raw) for raw in {source.made_of.name for source in aggregates}}
 
     def _is_counted(self, source: Source) -> bool:
         """Whether its groups are to be counted again, and something tells how."""
         if Hop.AGGREGATES in self._hops and source.aggregate is None:
-            self._note_raw(source, "whose groups are not counted again, for no entry of the aggregates file tells how")
+            why = "whose groups are not counted again, for no entry of the aggregates file tells how"
+            self._tallies += self._intake.not_made(source, why)
         return Hop.AGGREGATES in self._hops and source.aggregate is not None
-
-    def _note_raw(self, source: Source, text: str) -> None:
-        raw = source.made_of.name
-        tally = Tally(f"{raw} → {source.name}", raw)
-        tally.notes[text] += sum(map(len, self._intake.records.get(raw, [])))
-        self._tallies.append(tally)
 
     def _landed(self) -> list[Source]:
         return [each for each in self._plan.sources if each.lake_table is not None] if Hop.LAKE in self._hops else []
 
     def _asked(self) -> list[Source]:
         topics = self._rules.topics()
-        sources = (*self._plan.raw, *self._plan.derived, *self._plan.aggregates)
+        sources = (*self._plan.roots, *self._plan.derived, *self._plan.aggregates)
         return [source for source in sources if source.name in topics]
-
-    def _await_group(self, group: str, topic: str) -> None:
-        needed = self._intake.needed(topic)
-        self._cut.until_reached(
-            f"the consumer group {group}", topic, needed, lambda: self._broker.taken_in(group, topic)
-        )
-
-    def _await_state(self, source: Source) -> None:
-        """Until the groups themselves have all records before the cut: see `state_position`."""
-        raw, by = source.made_of.name, str(source.by)
-
-        def taken() -> dict[int, int] | None:
-            return state_position(self._broker, self._s3, by, raw, source.name)
-
-        if taken() is not None:
-            self._cut.until_reached(f"the state of {by}", raw, self._intake.needed(raw), lambda: taken() or {})
-
-    def _await_lake(self, source: Source) -> LakeTable:
-        """The table, as it is when it has all records before the cut."""
-        name, partitions = str(source.lake_table), self._cut.window(source.name).spans
-        self._cut.until_reached(
-            f"the lake table {name}",
-            source.name,
-            self._intake.needed(source.name),
-            lambda: LakeTable(self._s3, name).positions(source.name, partitions),
-        )
-        # Opened anew: what it says of itself may be newer than what was opened to ask.
-        return LakeTable(self._s3, name)
 
     def _renew_rules(self) -> None:
         """Rules that took over while records before the cut were evaluated: those are read again, to be asked anew."""
@@ -204,27 +175,8 @@ class Audit:
             self._rules = rules
             self._intake.read(self._asked(), rules)
 
-    def _sent(self, source: Source) -> Iterator[Tally]:
-        """Event ids that the producers, or a join, sent more than once; of an incremental audit, since the last one."""
-        records = self._intake.records[source.name]
-        events = concatenated([part.event for part in records], np.uint64)
-        at = concatenated([part.at for part in records], np.int64)
-        _, firsts = np.unique(events, return_index=True)
-        again = np.ones(len(at), np.bool_)
-        again[firsts] = False
-        again &= events != 0
-        for partition in self._cut.window(source.name).spans:
-            of = partition_of(at) == partition
-            tally = Tally(
-                "joined, and not joined again" if source.contract.is_join else "sent by producers",
-                f"{source.name}/{partition}",
-                int(of.sum()),
-            )
-            tally.notes["event ids sent before"] = int((again & of).sum())
-            yield tally
-
     def _derivation(self, source: Source) -> Iterator[Finding]:
-        raw = next(each for each in self._plan.raw if each.contract == source.raw)
+        raw = next(each for each in self._plan.roots if each.contract == source.raw)
         window, records = self._cut.window(raw.name), self._intake.records[source.name]
         made = Made(
             self._cut.window(source.name),

@@ -26,7 +26,7 @@ def aggregation(
     """Of one that somebody tells of; `newest_before` is what the last clean audit left. Reads the late records. Raises CouldNotAudit."""
     told, contract = source.aggregate, source.contract
     assert told is not None and contract.derivation is not None and contract.late_topic is not None
-    raw = next(each for each in plan.raw if each.contract == source.made_of)
+    raw = next(each for each in plan.roots if each.contract == source.made_of)
     by = str(source.by)
     late = intake.read_late(contract.late_topic)
     named = places(raw.name, (each.coordinate for each in late)).tolist()
@@ -38,8 +38,8 @@ def aggregation(
         intake.later[raw.name],
         cut.window(source.name),
         intake.records[source.name],
-        _letters(cut, raw.contract.dead_letter_topic, dead, raw.contract.dead_letters.retention_days),
-        _letters(cut, contract.late_topic, list(zip(late, of, strict=True)), contract.dead_letters.retention_days),
+        letters_of(cut, raw.contract.dead_letter_topic, dead, raw.contract.dead_letters.retention_days),
+        letters_of(cut, contract.late_topic, list(zip(late, of, strict=True)), contract.dead_letters.retention_days),
         Known(
             latest=broker.ends(raw.name, stable=False),
             late_after_minutes=contract.derivation.late_after_minutes or 0,
@@ -60,7 +60,8 @@ def _over(missed: MissedWindows | None) -> int:
     return FOREVER if missed is None else (missed.last - _EPOCH) // timedelta(microseconds=1)
 
 
-def _letters(cut: Cut, topic: str, found: Sequence[tuple[DeadLetter, int]], kept_days: int) -> Letters:
+def letters_of(cut: Cut, topic: str, found: Sequence[tuple[DeadLetter, int]], kept_days: int) -> Letters:
+    """What was found on a topic, each with the place of its raw record, as arrays; letters are kept for so many days."""
     return Letters(
         topic,
         np.array([each.at for each, _ in found], np.int64),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 
 from services.audit.errors import CouldNotAudit
 from services.audit.records.window import Span, Window
 from services.audit.sources.broker import Broker
-from services.audit.state import Audited, State
+from services.audit.state import Audited, Paired, State
 
 DAY_MS = 86_400_000
 
@@ -72,6 +72,12 @@ class Cut:
                 )
             time.sleep(_LOOK_SECONDS)
 
+    def ends_behind(self, made: Iterable[str], of: Iterable[str]) -> dict[str, dict[int, int]]:
+        """Take the cuts of topics that are made of others, and then how far those go: what is made has nothing of beyond."""
+        for topic in made:
+            self.window(topic)
+        return {topic: self._broker.ends(topic) for topic in sorted(set(of))}
+
     def until_reached(
         self, who: str, topic: str, needed: Mapping[int, int], taken: Callable[[], Mapping[int, int]]
     ) -> None:
@@ -99,7 +105,13 @@ class Cut:
                 )
             time.sleep(_LOOK_SECONDS)
 
-    def state(self, resume: Mapping[str, dict[int, int]], rows: Mapping[str, int], newest: Mapping[str, int]) -> State:
+    def state(
+        self,
+        resume: Mapping[str, dict[int, int]],
+        rows: Mapping[str, int],
+        newest: Mapping[str, int],
+        pairs: Mapping[str, Paired],
+    ) -> State:
         """What the next audit begins with; `resume`: for topics with records ahead of the cut, where those begin."""
         return State(
             at=self.at,
@@ -113,4 +125,5 @@ class Cut:
             },
             rows=dict(rows),
             newest=dict(newest),
+            pairs=dict(pairs),
         )

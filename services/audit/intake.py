@@ -36,7 +36,7 @@ class Intake:
         self.records: dict[str, list[Records]] = {}
         """Of each topic that was read, in the order of partitions and offsets."""
         self.later: dict[str, list[Records]] = {}
-        """Of raw topics that aggregates count, what came after the cut."""
+        """Of topics that aggregates count or joins pair, what came after the cut."""
         self._dead: dict[str, list[DeadLetter]] = {}
         self._settled: list[Settled] = []
         self.passed_over: dict[str, Tally] = {}
@@ -44,44 +44,38 @@ class Intake:
 
     def read(self, sources: Sequence[Source], rules: RulesHistory) -> None:
         """Every source up to its own end now, all side by side; `rules` are asked for the alerts that are due."""
-        jobs: list[Job] = []
-        owners: list[str] = []
-        offsets = 0
         # For all pieces, so that not each of them waits for what the registry doesn't have. The windows are taken before.
         windows = [self._cut.window(source.name) for source in sources]
         known_by = time.monotonic() + self._registry.lag_seconds
-        for source, window in zip(sources, windows, strict=True):
-            self.records[source.name] = []
-            for partition, span in window.spans.items():
-                uses = rules.uses(source.name, partition)
-                for start, end in _pieces(span.read_from, span.end):
-                    jobs.append((read, (self._reading(source, partition, start, end, known_by, uses),)))
-                    owners.append(source.name)
-                    offsets += end - start
-        for name, found in zip(owners, self._workers.run(jobs, offsets), strict=True):
-            self.records[name].append(found)
+        self.records |= self._read(
+            self._reading(source, partition, span.read_from, span.end, known_by, rules.uses(source.name, partition))
+            for source, window in zip(sources, windows, strict=True)
+            for partition, span in window.spans.items()
+        )
 
     def read_later(self, ends: Mapping[str, Mapping[int, int]]) -> None:
-        """Of raw topics what came after the cut, up to these ends: only to which groups of aggregates it belongs."""
-        jobs: list[Job] = []
-        owners: list[str] = []
-        known_by = time.monotonic() + self._registry.lag_seconds
-        offsets = 0
-        for source in (each for each in self._plan.raw if each.name in ends):
-            self.later[source.name] = []
-            spans = self._cut.window(source.name).spans
-            for partition, upto in sorted(ends[source.name].items()):
-                # A partition may have been added since.
-                for start, end in _pieces(spans[partition].end if partition in spans else 0, upto):
-                    whole = self._reading(source, partition, start, end, known_by, ())
-                    jobs.append((read, (replace(whole, shared={}, filters={}, recomputed=None, s3=None),)))
-                    owners.append(source.name)
-                    offsets += end - start
-        for name, found in zip(owners, self._workers.run(jobs, offsets), strict=True):
-            self.later[name].append(found)
+        """Of raw topics what came after the cut, up to these ends: only what it is to aggregates and joins."""
+        cuts = {topic: self._cut.window(topic).spans for topic in ends}
+        # A partition may have been added since.
+        starts = {
+            topic: {partition: cuts[topic][partition].end if partition in cuts[topic] else 0 for partition in of}
+            for topic, of in ends.items()
+        }
+        self.later |= self._read_bare(starts, ends)
+
+    def read_earlier(self, starts: Mapping[str, Mapping[int, int]]) -> dict[str, list[Records]]:
+        """Of topics that were read, what they have before that, from these offsets on: only what it is to joins."""
+        spans = {topic: self._cut.window(topic).spans for topic in starts}
+        return self._read_bare(
+            {
+                topic: {partition: max(span.low, starts[topic].get(partition, 0)) for partition, span in of.items()}
+                for topic, of in spans.items()
+            },
+            {topic: {partition: span.read_from for partition, span in of.items()} for topic, of in spans.items()},
+        )
 
     def read_late(self, topic: str) -> list[DeadLetter]:
-        """What is on an aggregate's late topic."""
+        """What is on the late topic of an aggregate or a join."""
         return [
             each
             for partition, span in self._cut.window(topic).spans.items()
@@ -150,12 +144,44 @@ class Intake:
         """Places of a source's records that were sent back: once for all letters of theirs, whoever put them where."""
         return _known(of, (each.coordinate for each in self._settled if each.action == "redriven"))
 
+    def not_made(self, of: Source, text: str) -> Iterator[Tally]:
+        """A note for each topic that this one would be made of, with the records that were read of it."""
+        for origin in of.origins:
+            tally = Tally(f"{origin.name} → {of.name}", origin.name)
+            tally.notes[text] += sum(map(len, self.records.get(origin.name, [])))
+            yield tally
+
     def _entries(self, source: Source, model: type[E], ranges: Mapping[int, tuple[int, int]]) -> list[E]:
         entries = Entries[E](source.name)
         for partition, (start, end) in ranges.items():
             entries.read(self._kafka, self._registry, source.schema, model, partition, start, end)
         self.passed_over[source.name] = entries.tally()
         return entries.found
+
+    def _read_bare(
+        self, starts: Mapping[str, Mapping[int, int]], ends: Mapping[str, Mapping[int, int]]
+    ) -> dict[str, list[Records]]:
+        """By topic, from these offsets up to those: only what it is to aggregates and joins."""
+        known_by = time.monotonic() + self._registry.lag_seconds
+        readings = (
+            self._reading(source, partition, starts[source.name][partition], end, known_by, ())
+            for source in self._plan.roots
+            for partition, end in sorted(ends.get(source.name, {}).items())
+        )
+        return self._read(replace(each, shared={}, filters={}, recomputed=None, s3=None) for each in readings)
+
+    def _read(self, readings: Iterable[Reading]) -> dict[str, list[Records]]:
+        """By topic, in this order, all side by side, and long ones in pieces."""
+        found: dict[str, list[Records]] = {}
+        pieces = []
+        for each in readings:
+            found[each.topic] = []
+            pieces += [replace(each, start=start, end=end) for start, end in _pieces(each.start, each.end)]
+        jobs: list[Job] = [(read, (each,)) for each in pieces]
+        results = self._workers.run(jobs, sum(each.end - each.start for each in pieces))
+        for each, records in zip(pieces, results, strict=True):
+            found[each.topic].append(records)
+        return found
 
     def _reading(
         self, source: Source, partition: int, start: int, end: int, known_by: float, uses: tuple[RuleUse, ...]
@@ -182,6 +208,10 @@ class Intake:
             members=source.members,
             groups=source.aggregate,
             key=source.contract.key,
+            halves=source.halves,
+            pairs=source.join,
+            joined_of=tuple(each.name for each in source.joined_of),
+            most_bytes=source.contract.most_record_bytes,
         )
 
 

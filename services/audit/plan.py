@@ -10,6 +10,7 @@ from contracts.definitions.catalog import Catalog
 from contracts.definitions.topic import TopicContract
 from contracts.errors import ContractError
 from services.audit.declared.aggregates import Aggregate
+from services.audit.declared.joins import Join
 from services.audit.declared.lookups import Recomputed
 from services.audit.records.groups import FINAL
 from services.audit.values.shape import Shape
@@ -26,6 +27,9 @@ class Source:
 
     An aggregate is no derived topic, for its records name no raw ones. `counted_from` is the contract of the topic whose records it counts,
     `aggregate` what it counts, if anybody tells; `members`, of a raw topic by aggregate, the same.
+
+    Nor is a join: its records name two. `joined_of` are the contracts of the two topics, `join` which pairs it has, if anybody tells; `halves`, of a raw
+    topic by joined one, the same, and on which side of it the raw topic is, 0 or 1.
     """
 
     key: str
@@ -39,6 +43,9 @@ class Source:
     counted_from: TopicContract | None = None
     aggregate: Aggregate | None = None
     members: Mapping[str, Aggregate] = field(default_factory=dict)
+    joined_of: tuple[TopicContract, ...] = ()
+    join: Join | None = None
+    halves: Mapping[str, tuple[Join, int]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -51,13 +58,20 @@ class Source:
         return self.raw or self.contract
 
     @property
+    def origins(self) -> tuple[TopicContract, ...]:
+        """The topics that a pipeline makes it of: two of a join, else one; of a raw topic itself."""
+        return self.joined_of or (self.raw or self.counted_from or self.contract,)
+
+    @property
     def made_of(self) -> TopicContract:
-        """The topic that a pipeline makes it of; of a raw topic itself."""
-        return self.raw or self.counted_from or self.contract
+        """The first of these."""
+        return self.origins[0]
 
     @property
     def unproven(self) -> tuple[str, ...]:
-        """Fields of a derived topic, or of an aggregate, that the audit takes as they are."""
+        """Fields of a derived topic, an aggregate or a join that the audit takes as they are."""
+        if self.join is not None:
+            return tuple(name for name in Shape(self.schema).columns if name not in self.join.fields)
         if self.aggregate is not None:
             counted = {*self.aggregate.fields, self.contract.key, FINAL}
             return tuple(name for name in Shape(self.schema).columns if name not in counted)
@@ -76,11 +90,12 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The raw topics, the derived ones, the aggregates, and those with a meaning of their own: alerts, what became of dead letters, which
-    rules applied.
+    """The raw topics, those that join two, the derived ones, the aggregates, and those with a meaning of their own: alerts, what became of dead
+    letters, which rules applied.
     """
 
     raw: tuple[Source, ...]
+    joins: tuple[Source, ...]
     derived: tuple[Source, ...]
     aggregates: tuple[Source, ...]
     alerts: Source
@@ -90,7 +105,12 @@ class Plan:
     @property
     def sources(self) -> tuple[Source, ...]:
         """Those that carry events, in the order of the flow."""
-        return (*self.raw, *self.derived, *self.aggregates, self.alerts)
+        return (*self.roots, *self.derived, *self.aggregates, self.alerts)
+
+    @property
+    def roots(self) -> tuple[Source, ...]:
+        """Those that others may be made of."""
+        return (*self.raw, *self.joins)
 
 
 def plan(
@@ -98,8 +118,9 @@ def plan(
     lookups: Mapping[str, Recomputed],
     filters: Mapping[str, str],
     aggregates: Mapping[str, Aggregate],
+    joins: Mapping[str, Join],
 ) -> Plan:
-    """`lookups`, `filters` and `aggregates` are by the catalog's names. Raises ContractError if a derived topic does not tell who derives it."""
+    """`lookups`, `filters`, `aggregates` and `joins` are by the catalog's names. Raises ContractError if a derived topic does not tell who derives it."""
     known = {topic.name: (key, topic) for key, topic in catalog.topics.items()}
     derived_of: dict[str, list[str]] = {}
     for key, topic in catalog.topics.items():
@@ -111,6 +132,8 @@ def plan(
         counted_from = None
         if topic.derivation is not None and topic.is_aggregate:
             _, counted_from = known.get(topic.derivation.topic, (key, None))
+        is_joined = topic.is_join and set(topic.sources) <= known.keys()
+        joined_of = tuple(known[name][1] for name in topic.sources) if is_joined else ()
         derived = [key] if raw is not None else derived_of.get(topic.name, [])
         sources.append(
             Source(
@@ -118,7 +141,9 @@ def plan(
                 topic,
                 catalog.schema(key),
                 raw,
-                None if (made_of := raw or counted_from) is None else _deriver(made_of, topic),
+                None
+                if (made_of := raw or counted_from or next(iter(joined_of), None)) is None
+                else _deriver(made_of, topic),
                 {catalog.topic(each).name: _shared(catalog.schema(raw_key), catalog.schema(each)) for each in derived},
                 {catalog.topic(each).name: filters[each] for each in derived if each in filters} if raw is None else {},
                 lookups.get(key),
@@ -129,6 +154,13 @@ def plan(
                     for name, each in catalog.topics.items()
                     if name in aggregates and each.derivation is not None and each.derivation.topic == topic.name
                 },
+                joined_of,
+                joins.get(key) if joined_of else None,
+                {
+                    each.name: (joins[name], each.sources.index(topic.name))
+                    for name, each in catalog.topics.items()
+                    if name in joins and topic.name in each.sources
+                },
             )
         )
     alerts, ledger, activations = (
@@ -137,13 +169,23 @@ def plan(
     )
     others = [source for source in sources if source not in (alerts, ledger, activations)]
     return Plan(
-        raw=tuple(source for source in others if source.raw is None and not source.contract.is_aggregate),
+        raw=tuple(source for source in others if source.raw is None and not source.contract.is_stateful),
+        joins=_in_order([source for source in others if source.contract.is_join]),
         derived=tuple(source for source in others if source.raw is not None),
         aggregates=tuple(source for source in others if source.contract.is_aggregate),
         alerts=alerts,
         ledger=ledger,
         activations=activations,
     )
+
+
+def _in_order(joins: list[Source]) -> tuple[Source, ...]:
+    """Each behind the joins that it is made of."""
+    found: list[Source] = []
+    while left := [each for each in joins if each not in found]:
+        missing = {each.name for each in left}
+        found += [each for each in left if not missing & {of.name for of in each.joined_of}] or left
+    return tuple(found)
 
 
 def _deriver(raw: TopicContract, derived: TopicContract) -> str:

@@ -25,9 +25,23 @@ class Audited(BaseModel):
     resume: dict[int, int] = {}
 
 
+class Paired(BaseModel):
+    """What was seen of a join: the pairs of the run that began at `begun_ms`, milliseconds since 1970, and whether an earlier one had written
+    some, too. `open`, by topic and partition: the first offset of raw records that may have pairs to come, and of the pairs that these have.
+    `newest`: of both raw topics the event time, in microseconds since 1970, that no record before the ends goes beyond.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    begun_ms: int
+    is_rebuilt: bool
+    open: dict[str, dict[int, int]]
+    newest: tuple[int, int]
+
+
 class State(BaseModel):
     """What an audit that found nothing wrong leaves behind. `rows`: of each table, those of records before the ends. `newest`: for each
-    aggregate the event time, in microseconds since 1970, that no raw record before the ends goes beyond.
+    aggregate the event time, in microseconds since 1970, that no raw record before the ends goes beyond. `pairs`: the same for joins, and more.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -36,6 +50,7 @@ class State(BaseModel):
     topics: dict[str, Audited]
     rows: dict[str, int] = {}
     newest: dict[str, int] = {}
+    pairs: dict[str, Paired] = {}
 
 
 def load(s3: S3Settings) -> State | None:

@@ -141,8 +141,10 @@ class Way:
             lookups_file=sample.LOOKUPS,
             filters_file=sample.FILTERS,
             aggregates_file=sample.AGGREGATES,
+            joins_file=sample.JOINS,
         )
-        files = {name: folder / f"{name}.yaml" for name in ("lookups_file", "filters_file", "aggregates_file")}
+        told = ("lookups_file", "filters_file", "aggregates_file", "joins_file")
+        files = {name: folder / f"{name}.yaml" for name in told}
         for name, path in files.items():
             said = yaml.safe_load(getattr(shipped, name).read_text())
             path.write_text(yaml.safe_dump({topic: each for topic, each in said.items() if topic in used}))

@@ -58,6 +58,7 @@ ROOMS = {
     ),
     "services.audit": (
         "services.audit",
+        "services.audit.joins",
         "services.audit.aggregates",
         "services.audit.hops",
         "services.audit.records",

@@ -18,7 +18,9 @@ SERVICES = SAMPLE / "services"
 TABLES = SAMPLE / "tables"
 """The dimensions' source files."""
 RULES = SAMPLE / "rules.yaml"
-LOOKUPS, FILTERS, AGGREGATES = (SAMPLE / f"{name}.yaml" for name in ("lookups", "filters", "aggregates"))
+LOOKUPS, FILTERS, AGGREGATES, JOINS = (
+    SAMPLE / f"{name}.yaml" for name in ("lookups", "filters", "aggregates", "joins")
+)
 """What the audit is told of the pipelines."""
 
 

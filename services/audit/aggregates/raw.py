@@ -22,6 +22,11 @@ MINUTE = 60_000_000
 """In microseconds."""
 
 
+def most_ahead(late_after_minutes: int) -> int:
+    """By how many microseconds an event may be ahead of its record."""
+    return max(1, min(_MOST_AHEAD_MINUTES, late_after_minutes // 2)) * MINUTE
+
+
 class RawRecords:
     """Those up to the cut, one entry of each array for each, in the order of their places; `later` are those that came after it, as far as
     groups may have them. `good` are those that can be read and are not from the future.
@@ -38,7 +43,7 @@ class RawRecords:
         self._was_redriven = concatenated([part.redriven for part in records], np.bool_)
         self.members = Members.joined([part.members[topic] for part in records])
         self.later = Members.joined([part.members[topic] for part in later])
-        self._ahead = max(1, min(_MOST_AHEAD_MINUTES, known.late_after_minutes // 2)) * MINUTE
+        self._ahead = most_ahead(known.late_after_minutes)
         self.good = self._of_good(self.members, records)
         self.later_good = self._of_good(self.later, later)
         self.unread_before = self._unread()

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from contracts.definitions.catalog import Catalog
 from contracts.definitions.topic import TopicContract
 from contracts.errors import ContractError
-from services.alerting.rules.condition import Condition
+from services.audit.declared.filters import check_condition
 from services.audit.declared.told_files import load
 from services.audit.values.shape import Shape
 
@@ -98,7 +98,8 @@ def _checked(catalog: Catalog, name: str, aggregate: Aggregate) -> Aggregate:
         )
     if topic.key is None:
         raise ContractError(f"{name} has no key, so nothing tells its groups apart")
-    _check_condition(name, aggregate.where, theirs, raw_name)
+    if aggregate.where is not None:
+        check_condition(f"{name}: where", aggregate.where, theirs, raw_name)
     return aggregate
 
 
@@ -118,14 +119,3 @@ def _check_gap(name: str, gap: Gap | None, theirs: Mapping[str, pa.DataType], ra
         raise ContractError(
             f"{name}: window: gap: by: {gap.by} of {raw} must be a string, not {theirs.get(gap.by, 'none')}"
         )
-
-
-def _check_condition(name: str, text: str | None, theirs: Mapping[str, pa.DataType], raw: str) -> None:
-    if text is None:
-        return
-    try:
-        fields = Condition(text).fields
-    except ValueError as error:
-        raise ContractError(f"{name}: where: {text}: {error}") from error
-    if unknown := set(fields) - theirs.keys():
-        raise ContractError(f"{name}: where: {raw} has no field {', '.join(sorted(unknown))}")

@@ -24,6 +24,16 @@ def wanted(condition: Condition, columns: Mapping[str, pa.Array], rows: int) -> 
     return np.fromiter(found, np.bool_, rows)
 
 
+def check_condition(where: str, text: str, columns: Mapping[str, pa.DataType], source: str) -> None:
+    """Raises ContractError, with `where` it stands, if it is no condition on records of `source`, which have these columns."""
+    try:
+        fields = Condition(text).fields
+    except ValueError as error:
+        raise ContractError(f"{where}: {text}: {error}") from error
+    if unknown := set(fields) - columns.keys():
+        raise ContractError(f"{where}: {source} has no field {', '.join(sorted(unknown))}")
+
+
 def load_filters(path: Path, catalog: Catalog) -> dict[str, str]:
     """By topic. Raises CouldNotAudit, naming file and topic, if it is not readable, or no filter of a topic that has `some`."""
     return load(path, str, partial(_checked, catalog))
@@ -35,11 +45,6 @@ def _checked(catalog: Catalog, name: str, text: str) -> str:
         raise ContractError(
             f"{name} has no filter: its contract does not say that it is made of some records of another topic, or many of one"
         )
-    try:
-        fields = Condition(text).fields
-    except ValueError as error:
-        raise ContractError(f"{name}: {text}: {error}") from error
     raw = next(key for key, each in catalog.topics.items() if each.name == topic.derived_from)
-    if unknown := set(fields) - Shape(catalog.schema(raw)).columns.keys():
-        raise ContractError(f"{name}: {topic.derived_from} has no field {', '.join(sorted(unknown))}")
+    check_condition(name, text, Shape(catalog.schema(raw)).columns, str(topic.derived_from))
     return text

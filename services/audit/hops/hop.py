@@ -6,10 +6,11 @@ from enum import StrEnum
 
 
 class Hop(StrEnum):
-    """Raw topic → derived topic; raw topic → aggregate; topic → lake table; topic → alerts."""
+    """Raw topic → derived topic; raw topic → aggregate; two raw topics → join; topic → lake table; topic → alerts."""
 
     DERIVED = "derived"
     AGGREGATES = "aggregates"
+    JOINS = "joins"
     LAKE = "lake"
     ALERTS = "alerts"
 

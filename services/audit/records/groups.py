@@ -64,7 +64,7 @@ class Members:
         """`columns` are of the `good` rows."""
         rows = int(good.sum())
         by, of = np.zeros(len(good), np.uint64), np.full(len(good), NEVER)
-        by[good], of[good] = grouped_by(aggregate, columns, rows), _instants(columns[aggregate.window.of])
+        by[good], of[good] = grouped_by(aggregate, columns, rows), instants(columns[aggregate.window.of])
         left_out = np.zeros(0 if condition is None else len(good), np.bool_)
         if condition is not None:
             left_out[good] = ~wanted(condition, columns, rows)
@@ -134,8 +134,8 @@ class Groups:
         final = columns.get(FINAL)
         return cls(
             by,
-            spread(_instants(columns[aggregate.window.begins]), NEVER),
-            spread(_instants(columns[aggregate.window.ends]), NEVER),
+            spread(instants(columns[aggregate.window.begins]), NEVER),
+            spread(instants(columns[aggregate.window.ends]), NEVER),
             spread(pc.fill_null(columns[aggregate.counts], 0).to_numpy().astype(np.int64), 0),
             spread(
                 np.full(rows, aggregate.output == "append")
@@ -182,7 +182,8 @@ def _until(gap: Gap, of: Instants, columns: Mapping[str, pa.Array]) -> Instants:
     return np.where(of == NEVER, NEVER, of + minutes * _MINUTE)
 
 
-def _instants(column: pa.Array) -> Instants:
+def instants(column: pa.Array) -> Instants:
+    """Those of a column of timestamps."""
     found = column.cast(pa.timestamp("us", column.type.tz), safe=False).cast(pa.int64())
     return np.array(pc.fill_null(found, NEVER).to_numpy(), np.int64)
 

@@ -21,10 +21,12 @@ from contracts.settings import RegistrySettings, S3Settings
 from services.alerting.rules.condition import Condition
 from services.audit.declared.aggregates import Aggregate
 from services.audit.declared.filters import wanted
+from services.audit.declared.joins import Join
 from services.audit.declared.lookups import Recomputed
 from services.audit.records.decoding import Decoding, Event
 from services.audit.records.expect import Expectation, Expected
 from services.audit.records.groups import Groups, Members
+from services.audit.records.pairs import Halves, Pairs
 from services.audit.records.recompute import RIGHT, Recomputation, Verdicts
 from services.audit.records.rules_history import RuleUse
 from services.audit.records.writers import Writers
@@ -48,7 +50,9 @@ class Reading:
     bytes are looked at. `source`: the topic that the records derive from, None for a raw one; `parts`: of one of its records there may be several. `shared`, by derived topic: fields that are to be
     equal in source and derived records; `filters`, by derived topic: which records it holds. `rules`: those whose alerts are to be recomputed, `occurred_at` the field with the event time. `recomputed`: fields to be
     looked up again, in dimensions in `s3`. `partition_by`: columns that the lake table is partitioned by. `members`, by aggregate: what that
-    makes of these records; `groups`, of an aggregate: what it is itself, with the contract's field `key`.
+    makes of these records; `groups`, of an aggregate: what it is itself, with the contract's field `key`. `halves`, by joined topic: its join, and
+    on which side of it these records are, 0 or 1; `pairs`, of a joined topic: its own join, of the topics `joined_of`. `most_bytes`: the largest
+    record, by default that of a raw or derived topic.
     """
 
     kafka: Mapping[str, str]
@@ -72,6 +76,10 @@ class Reading:
     members: Mapping[str, Aggregate] = field(default_factory=dict)
     groups: Aggregate | None = None
     key: str | None = None
+    halves: Mapping[str, tuple[Join, int]] = field(default_factory=dict)
+    pairs: Join | None = None
+    joined_of: tuple[str, ...] = ()
+    most_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +91,7 @@ class Records:
     `sent_ms` is its timestamp. `event` is the digest of its ce_id, `payload` that of key and value as bytes, `row` that of all fields and the time of
     sending, `shared`, by derived topic, that of the key and the fields which source and derived records share; 0 where the value can't be decoded.
     `wanted`, by derived topic with a filter: whether it holds. `verdict` is about the fields that were looked up. `redriven`: it says that it was sent back.
-    `members`, by aggregate: to which group each belongs; `groups`: what the records of an aggregate say.
+    `members`, by aggregate: to which group each belongs; `groups`: what the records of an aggregate say. `halves` and `pairs`: the same for joins.
     """
 
     topic: str
@@ -110,6 +118,8 @@ class Records:
     """Versions of rules that can't be asked any more."""
     members: Mapping[str, Members] = field(default_factory=dict)
     groups: Groups | None = None
+    halves: Mapping[str, Halves] = field(default_factory=dict)
+    pairs: Pairs | None = None
 
     def __len__(self) -> int:
         return len(self.at)
@@ -151,6 +161,10 @@ class _Reader:
         self._conditions = {
             topic: None if each.where is None else Condition(each.where) for topic, each in reading.members.items()
         }
+        self._before_join = {
+            topic: None if (text := join.halves[side].where) is None else Condition(text)
+            for topic, (join, side) in reading.halves.items()
+        }
         self._decodings: dict[bytes, Decoding | None] = {}
         self._parts: list[dict[str, Any]] = []
         self._expected: list[Expected] = []
@@ -177,7 +191,7 @@ class _Reader:
             "payload": payload_digests(keys, values),
             "redriven": np.array([header_of(each, REDRIVEN_FROM) is not None for each in headers]),
         }
-        most = RAW_BYTES if reading.source is None else DERIVED_BYTES
+        most = reading.most_bytes or (RAW_BYTES if reading.source is None else DERIVED_BYTES)
         fitting = [value if fits(each, value, most) else None for each, value in zip(keys, values, strict=True)]
         self._parts.append(part | self._decoded(batch, fitting, part, keys, ids))
 
@@ -210,6 +224,10 @@ class _Reader:
             groups=None
             if self._reading.groups is None
             else Groups.joined([part["groups"] for part in self._parts if "groups" in part]),
+            halves={
+                topic: Halves.joined([part["halves"][topic] for part in self._parts]) for topic in self._reading.halves
+            },
+            pairs=None if self._reading.pairs is None else Pairs.joined([part["pairs"] for part in self._parts]),
         )
 
     def _decoded(
@@ -257,6 +275,14 @@ class _Reader:
         if self._reading.groups is not None and self._reading.key is not None:
             found["groups"] = Groups.of_rows(
                 self._reading.groups, self._reading.key, keys, ids.to_pylist(), columns, good
+            )
+        found["halves"] = {
+            topic: Halves.of_rows(join, side, self._reading.occurred_at, self._before_join[topic], columns, good)
+            for topic, (join, side) in self._reading.halves.items()
+        }
+        if self._reading.pairs is not None:
+            found["pairs"] = Pairs.of_rows(
+                self._reading.pairs, self._reading.joined_of, self._reading.key, key, ids.to_pylist(), columns, good
             )
         if self._recomputation is not None:
             absent = [event.absent for event in events if event is not None]

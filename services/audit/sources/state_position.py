@@ -1,8 +1,10 @@
-"""How far the run has come whose groups an aggregate holds: only to wait for it."""
+"""How far the run has come whose groups an aggregate holds, or whose pairs a join."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from pyarrow import fs
 
@@ -11,12 +13,25 @@ from services.audit.sources.broker import Broker
 from services.audit.sources.s3 import file_system
 
 
-def state_position(broker: Broker, s3: S3Settings, pipeline: str, raw: str, target: str) -> dict[int, int] | None:
-    """For each partition of the raw topic the offset up to which groups have its records; None if nobody tells.
+class StatePosition(NamedTuple):
+    """`taken`, by raw topic and partition: the offset up to which the run has its records. `watermark_ms`: which the watermark of its last batch was,
+    and `begun_ms`: when the run began, milliseconds since 1970; 0 of each that nobody tells.
+    """
+
+    taken: Mapping[str, Mapping[int, int]]
+    watermark_ms: int = 0
+    begun_ms: int = 0
+
+
+_NOWHERE = StatePosition({})
+
+
+def state_position(broker: Broker, s3: S3Settings, pipeline: str, target: str) -> StatePosition | None:
+    """That of the pipeline's run; None if nobody tells.
 
     The pipeline's own group does not tell it after a rebuild: what was set aside stays so, and that group's offsets stand still, while
-    another run computes every group again. The notes beside the offsets of the group `<pipeline>.state` name the run and its last batch,
-    and the checkpoint of the run says up to where that batch goes. Empty, if it can't be read: the run has written nothing, or can't go on.
+    another run computes everything again. The notes beside the offsets of the group `<pipeline>.state` name the run and its last batch,
+    and the checkpoint of the run says up to where that batch goes. Nowhere, if it can't be read: the run has written nothing, or can't go on.
     """
     notes = broker.notes(f"{pipeline}.state", target)
     if not notes:
@@ -29,14 +44,30 @@ def state_position(broker: Broker, s3: S3Settings, pipeline: str, raw: str, targ
     except (ValueError, TypeError, KeyError):
         return None
     if len(runs) > 1:
-        return {}
-    folder = f"{s3.bucket}/checkpoints/{pipeline}/{target}/{runs.pop()}/offsets"
-    system, path = file_system(s3), f"{folder}/{batch}"
+        return _NOWHERE
+    return _of_batch(s3, f"checkpoints/{pipeline}/{target}/{runs.pop()}", batch)
+
+
+def _of_batch(s3: S3Settings, run: str, batch: int) -> StatePosition:
+    system, folder = file_system(s3), f"{s3.bucket}/{run}"
+    path = f"{folder}/offsets/{batch}"
     try:
         if batch < 0 or system.get_file_info(path).type == fs.FileType.NotFound:
-            return {}
+            return _NOWHERE
         with system.open_input_stream(path) as stream:
-            offsets = json.loads(stream.read().splitlines()[-1]).get(raw, {})
-        return {int(partition): int(offset) for partition, offset in offsets.items()}
-    except (OSError, ValueError, IndexError, AttributeError):
-        return {}
+            _, about, *sources = stream.read().splitlines()
+        # Spark writes it once, before the first batch.
+        begun = system.get_file_info(f"{folder}/metadata")
+        # A source that has no record yet has a dash.
+        taken = {
+            topic: {int(partition): int(offset) for partition, offset in offsets.items()}
+            for line in sources
+            if line != b"-"
+            for topic, offsets in json.loads(line).items()
+        }
+        at = begun.mtime_ns
+        return StatePosition(
+            taken, int(json.loads(about).get("batchWatermarkMs", 0)), 0 if at is None else at // 1_000_000
+        )
+    except (OSError, ValueError, AttributeError):
+        return _NOWHERE

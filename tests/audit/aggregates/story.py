@@ -13,11 +13,11 @@ import numpy as np
 from services.audit.aggregates.aggregation import Aggregation
 from services.audit.aggregates.letters import FOREVER, Known, Letters
 from services.audit.records.groups import NEVER, Groups, Members
-from services.audit.records.recompute import RIGHT
 from services.audit.records.records import Records
 from services.audit.records.window import Span, Window
 from services.audit.values.finding import Finding
-from services.audit.values.place import WHOLE, code
+from services.audit.values.place import code
+from tests.audit.records_at import records_at
 
 WINDOW, LATE_AFTER, AHEAD = 15, 120, 60
 """Minutes."""
@@ -129,7 +129,7 @@ def _digest(text: str) -> int:
 def records_of(raw: Sequence[Raw]) -> Records:
     count = len(raw)
     sent = [(each.minute if each.sent_minute is None else each.sent_minute) * 60_000 for each in raw]
-    return _made_of(
+    return records_at(
         [each.at for each in raw],
         sent,
         [each.is_readable for each in raw],
@@ -160,33 +160,8 @@ def groups_of(made: Sequence[Made]) -> Records:
     )
     key = np.array([_digest(each.text) for each in made], np.uint64)
     at = [code(each.partition, each.offset) for each in made]
-    return _made_of(
+    return records_at(
         at, [10**10 + each.offset for each in made], [each.is_readable for each in made], key, groups=groups
-    )
-
-
-def _made_of(at: Sequence[int], sent_ms: Sequence[int], readable: Sequence[bool], key: Any, **more: Any) -> Records:
-    """`payload` is the place, as in the letters."""
-    count = len(at)
-    numbers: dict[str, Any] = {name: np.zeros(count, np.uint64) for name in ("event", "row")}
-    return Records(
-        "topic",
-        0,
-        at=np.array(at, np.int64),
-        source=np.array(at, np.int64),
-        part=np.full(count, WHOLE),
-        parts=np.zeros(count, np.int64),
-        sent_ms=np.array(sent_ms, np.int64),
-        revision=np.zeros(count, np.int64),
-        key=key,
-        payload=np.array(at, np.uint64),
-        shared={},
-        wanted={},
-        readable=np.array(readable, np.bool_),
-        redriven=np.zeros(count, np.bool_),
-        verdict=np.full(count, RIGHT, np.int16),
-        **numbers,
-        **more,
     )
 
 

@@ -150,10 +150,11 @@ class Positions:
     def has_counted(self, pipeline: str, offsets: Offsets) -> bool:
         """Whether an aggregate's groups, and what it sets aside, have come as far."""
         try:
-            found = state_position(self.broker, self.settings.s3, pipeline, SOURCE, load(pipeline).target)
+            found = state_position(self.broker, self.settings.s3, pipeline, load(pipeline).target)
         except CouldNotAudit:
             return False
-        counted = found is not None and all(found.get(partition, 0) >= offset for partition, offset in offsets.items())
+        taken = {} if found is None else found.taken.get(SOURCE, {})
+        counted = found is not None and all(taken.get(partition, 0) >= offset for partition, offset in offsets.items())
         return counted and self.reached(offsets, pipeline, SOURCE)
 
     def _partitions_of(self, topic: str) -> list[int]:

@@ -16,26 +16,23 @@ from contracts.records.codec import Codec
 from contracts.records.dead_letter_headers import dead_letter_headers
 from contracts.servers.registry import Registry
 from contracts.servers.s3 import s3_client
-from services.audit.__main__ import audit
 from services.audit.audit import Audit
 from services.audit.declared.aggregates import load_aggregates
 from services.audit.errors import CouldNotAudit
+from services.audit.followers import Followers
 from services.audit.hops.hop import HOPS, Hop
-from services.audit.report import Report
-from services.audit.settings import AuditSettings
 from services.audit.sources.broker import Broker
 from services.audit.sources.state_position import state_position
 from services.audit.state import KEY
 from spark.runtime.settings import SparkSettings
 from tests import sample
-from tests.sample import topics as handles
 from tests.sample.pipelines.delays_by_origin import delays_by_origin
 from tests.sample.pipelines.final_delays_by_origin import final_delays_by_origin
 from tests.spark.aggregates.test_stateful import DELAYS, FIRST, SECOND, Query, overlapping
+from tests.spark.auditor import PLATFORM, Auditor, noted
 from tests.spark.examples import DISPATCHED, Topics
 from tests.spark.live_query import events
 
-_PLATFORM = (handles.ALERTS_RAISED.name, handles.DEADLETTERS_SETTLED.name, handles.RULES_ACTIVATED.name)
 _A_CENTURY = 100 * 365 * 24 * 60
 """In minutes: such an event is from the future."""
 _EXACT = "groups counted again"
@@ -46,7 +43,7 @@ _BEFORE = "groups with records of before, looked at for losses only"
 @pytest.fixture
 def topics(settings: SparkSettings, catalog: Catalog, registry: Registry) -> Iterator[Topics]:
     with Topics(
-        settings, catalog, registry, names=(DISPATCHED, *load_aggregates(sample.AGGREGATES, catalog), *_PLATFORM)
+        settings, catalog, registry, names=(DISPATCHED, *load_aggregates(sample.AGGREGATES, catalog), *PLATFORM)
     ) as made:
         yield made
 
@@ -56,35 +53,9 @@ def query(spark: SparkSession, settings: SparkSettings, registry: Registry, topi
     return Query(spark, settings, registry, topics)
 
 
-class Auditor:
-    """Audits the topics of a test: this hop, or all, of which nothing else has been filled."""
-
-    def __init__(self, settings: SparkSettings, topics: Topics, folder: Path) -> None:
-        own = {name: folder / f"{name}.yaml" for name in ("rules_file", "lookups_file", "filters_file")}
-        for name, path in own.items():
-            path.write_text("rules: []\n" if name == "rules_file" else "{}\n")
-        shipped = AuditSettings(kafka=settings.kafka, registry=settings.registry, s3=settings.s3)
-        self.settings = shipped.model_copy(update=own | {"aggregates_file": sample.AGGREGATES})
-        self.catalog = topics.catalog
-
-    def __call__(self, *hops: Hop, full: bool = True, wait_seconds: float = 0) -> Report:
-        return audit(
-            self.settings,
-            self.catalog,
-            full=full,
-            hops=hops or (Hop.AGGREGATES,),
-            processes=1,
-            wait_seconds=wait_seconds,
-        )
-
-
 @pytest.fixture
 def auditor(settings: SparkSettings, topics: Topics, tmp_path: Path) -> Auditor:
-    return Auditor(settings, topics, tmp_path)
-
-
-def noted(report: Report, text: str) -> int:
-    return sum(tally.notes[text] for tally in report.tallies)
+    return Auditor(settings, topics, tmp_path, Hop.AGGREGATES, aggregates_file=sample.AGGREGATES)
 
 
 def test_whatever_happened_to_the_pipeline_it_is_clean(query: Query, auditor: Auditor) -> None:
@@ -104,8 +75,9 @@ def test_whatever_happened_to_the_pipeline_it_is_clean(query: Query, auditor: Au
     assert (noted(report, _EXACT), noted(report, "late"), noted(report, "dead letters")) == (7, 2, 2)
     broker = Broker(auditor.settings.kafka.client_config())
     raw, target = query.topics.dispatched.name, query.topics.catalog.topic(DELAYS).name
-    position = state_position(broker, auditor.settings.s3, delays_by_origin.name, raw, target)
-    assert position == query.taken_in() == {0: 7, 1: 5}
+    position = state_position(broker, auditor.settings.s3, delays_by_origin.name, target)
+    assert position is not None
+    assert position.taken[raw] == query.taken_in() == {0: 7, 1: 5}
 
     query.remove([max(query.files("/commits/"), key=lambda key: int(key.rpartition("/")[2]))])
     query.take_in()
@@ -152,14 +124,14 @@ def test_overlapping_windows_are_counted_again(query: Query, auditor: Auditor) -
 def test_groups_may_be_ahead_of_the_cut(query: Query, auditor: Auditor, monkeypatch: pytest.MonkeyPatch) -> None:
     query.send(*FIRST)
     query.take_in()
-    wait = Audit._await_group
+    wait = Followers.await_group
 
-    def meanwhile(self: Audit, group: str, topic: str) -> None:
+    def meanwhile(self: Followers, group: str, topic: str) -> None:
         query.send(*SECOND, partition=1)
         query.take_in()
         wait(self, group, topic)
 
-    monkeypatch.setattr(Audit, "_await_group", meanwhile)
+    monkeypatch.setattr(Followers, "await_group", meanwhile)
     report = auditor()
     assert report.findings == []
     # Of NTH from ten on there is one more; the other two groups are new.

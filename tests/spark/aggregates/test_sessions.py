@@ -22,20 +22,19 @@ from contracts.records.codec import Codec
 from contracts.records.missed_windows import MissedWindows
 from contracts.servers.registry import Registry
 from services.audit.declared.aggregates import load_aggregates
+from services.audit.hops.hop import Hop
 from spark.derivation.aggregation import Aggregation
 from spark.pipeline import Pipeline
 from spark.runtime.errors import PipelineUnfit
 from spark.runtime.settings import SparkSettings
 from tests import sample
-from tests.sample import topics as handles
 from tests.sample.pipelines.rounds_of_vans import rounds_of_vans
-from tests.spark.aggregates.test_audited_aggregates import Auditor, noted
 from tests.spark.aggregates.test_stateful import Query
+from tests.spark.auditor import PLATFORM, Auditor, noted
 from tests.spark.examples import DISPATCHED, Topics, a_dispatch, body, framed
 from tests.spark.live_query import events
 
 ROUNDS = rounds_of_vans.target
-_PLATFORM = (handles.ALERTS_RAISED.name, handles.DEADLETTERS_SETTLED.name, handles.RULES_ACTIVATED.name)
 _TEN = datetime(2013, 1, 1, 10, 0, tzinfo=UTC)
 _LATE_AFTER = 120
 _SEED = 20261126
@@ -47,7 +46,7 @@ Parcel = tuple[str | None, str, int, int]
 @pytest.fixture
 def topics(settings: SparkSettings, catalog: Catalog, registry: Registry) -> Iterator[Topics]:
     with Topics(
-        settings, catalog, registry, names=(DISPATCHED, *load_aggregates(sample.AGGREGATES, catalog), *_PLATFORM)
+        settings, catalog, registry, names=(DISPATCHED, *load_aggregates(sample.AGGREGATES, catalog), *PLATFORM)
     ) as made:
         yield made
 
@@ -59,7 +58,7 @@ def query(spark: SparkSession, settings: SparkSettings, registry: Registry, topi
 
 @pytest.fixture
 def auditor(settings: SparkSettings, topics: Topics, tmp_path: Path) -> Auditor:
-    return Auditor(settings, topics, tmp_path)
+    return Auditor(settings, topics, tmp_path, Hop.AGGREGATES, aggregates_file=sample.AGGREGATES)
 
 
 def _send(query: Query, *parcels: Parcel, partition: int = 0) -> None:

@@ -1,4 +1,4 @@
-"""`flight_legs` as it is deployed, killed on its way, against pairs in plain Python."""
+"""`flight_legs` as it is deployed, killed on its way, against pairs in plain Python and the audit's."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ import pytest
 from contracts.definitions.catalog import load_catalog
 from contracts.servers.registry import Registry
 from deploy.local.servers.stack import LocalStack
+from services.audit.hops.hop import Hop
+from services.audit.settings import AuditSettings
 from spark.pipelines.flight_legs import flight_legs
 from spark.runtime.settings import SparkSettings
+from tests.spark.auditor import PLATFORM, Auditor, noted
 from tests.spark.examples import Topics, body, framed
 from tests.spark.live_query import Dimensions, events, wait_for
 from tests.spark.pipelines.test_pipelines import a_departure, an_arrival
@@ -36,7 +39,7 @@ Timed = tuple[datetime, dict[str, Any]]
 
 @pytest.fixture
 def topics(settings: SparkSettings, registry: Registry) -> Iterator[Topics]:
-    with Topics(settings, load_catalog(), registry, names=(DEPARTED, ARRIVED, LEGS)) as made:
+    with Topics(settings, load_catalog(), registry, names=(DEPARTED, ARRIVED, LEGS, *PLATFORM)) as made:
         yield made
 
 
@@ -109,3 +112,6 @@ def test_every_flight_has_its_arrival_or_none_once_though_it_was_killed(
     assert Counter(_legs(topics)) == Counter(expected)
     assert topics.read(str(topics.catalog.topic(LEGS).late_topic)) == []
     assert None in {each[2] for each in expected}
+    report = Auditor(settings, topics, tmp_path, Hop.JOINS, joins_file=AuditSettings().joins_file)()
+    assert report.findings == []
+    assert noted(report, "with pairs") == len(within) + 1

@@ -15,6 +15,7 @@ from contracts.definitions.catalog import Catalog, load_catalog
 from contracts.definitions.pipelines import pipeline_files
 from contracts.servers.registry import Registry
 from services.audit.declared.aggregates import load_aggregates
+from services.audit.declared.joins import load_joins
 from services.audit.settings import AuditSettings
 from spark.derivation.fitness import check
 from spark.pipeline import Pipeline
@@ -193,6 +194,12 @@ def test_the_audit_is_told_of_every_aggregate_what_its_pipeline_does() -> None:
     found = load_aggregates(AuditSettings().aggregates_file, catalog)
     assert found.keys() == {topic.name for topic in catalog.topics.values() if topic.is_aggregate}
     assert {name: each.output for name, each in found.items()} == {name: pipelines[name].output for name in found}
+
+
+def test_the_audit_is_told_of_every_join_which_pairs_it_has() -> None:
+    catalog = load_catalog()
+    found = load_joins(AuditSettings().joins_file, catalog)
+    assert found.keys() == {topic.name for topic in catalog.topics.values() if topic.is_join}
 
 
 @pytest.mark.parametrize("name", ORACLES)

@@ -1,0 +1,135 @@
+"""What the audit keeps for a join: `Halves`, of each raw record what it brings, and `Pairs`, of each joined record what it names and says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from services.alerting.rules.condition import Condition
+from services.audit.declared.filters import wanted
+from services.audit.declared.joins import Join
+from services.audit.records.groups import NEVER, Instants, instants
+from services.audit.values.digest import NULL, Digests, digests, mix, salt
+from services.audit.values.place import Codes, concatenated, parsed
+from services.audit.values.shape import row_digests
+
+ALONE = -2
+"""In place of the second record's place: the id names none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Halves:
+    """One entry of each array for each raw record, 25 bytes: the digest of what is to be equal, `by`, NULL if a field of it is null, so that
+    nothing is equal to it; the time `of` its event, NEVER if it can't be read; the digest of what it `says` in a joined record; whether a
+    filter leaves it out.
+    """
+
+    by: Digests
+    of: Instants
+    says: Digests
+    left_out: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of_rows(
+        cls,
+        join: Join,
+        side: int,
+        occurred_at: str,
+        condition: Condition | None,
+        columns: Mapping[str, pa.Array],
+        good: npt.NDArray[np.bool_],
+    ) -> Self:
+        """`side` is 0 for the first topic, `columns` are of the `good` rows."""
+        rows, count = int(good.sum()), len(good)
+        by, of = np.zeros(count, np.uint64), np.full(count, NEVER)
+        says, left_out = np.zeros(count, np.uint64), np.zeros(count, np.bool_)
+        by[good], of[good] = _equal(join, side, columns, rows), instants(columns[occurred_at])
+        carried = join.halves[side].by_joined
+        says[good] = row_digests({joined: digests(columns[raw]) for joined, raw in carried.items()}, rows)
+        if condition is not None:
+            left_out[good] = ~wanted(condition, columns, rows)
+        return cls(by, of, says, left_out)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Halves]) -> Self:
+        """All of them, in this order."""
+        return cls(
+            concatenated([part.by for part in parts], np.uint64),
+            concatenated([part.of for part in parts], np.int64),
+            concatenated([part.says for part in parts], np.uint64),
+            concatenated([part.left_out for part in parts], np.bool_),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """One entry of each array for each joined record: the places of the raw records that its id names, NOWHERE for what is no coordinate of
+    the topic; the second is ALONE if the id names the first only. The digests of what it says of either; `has_own_key`: its key is what
+    the contract's field says.
+    """
+
+    first: Codes
+    second: Codes
+    says_first: Digests
+    says_second: Digests
+    has_own_key: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of_rows(
+        cls,
+        join: Join,
+        topics: Sequence[str],
+        key_field: str | None,
+        key: Digests,
+        ids: Sequence[bytes | None],
+        columns: Mapping[str, pa.Array],
+        good: npt.NDArray[np.bool_],
+    ) -> Self:
+        """`topics` are both that are joined, `key` the digests of the records' keys, `columns` of the `good` rows."""
+        rows, count = int(good.sum()), len(good)
+        named = [(each or b"").partition(b"+") for each in ids]
+        firsts, seconds = (pa.array([each[n] for each in named], pa.binary()) for n in (0, 2))
+        is_alone = np.array([not each[1] for each in named], np.bool_)
+        says = []
+        for half in join.halves:
+            found = np.zeros(count, np.uint64)
+            found[good] = row_digests({name: digests(columns[name]) for name in half.by_joined}, rows)
+            says.append(found)
+        own = np.full(count, NULL)
+        if key_field is not None:
+            own[good] = digests(columns[key_field])
+        first, second = (parsed(topic, each) for topic, each in zip(topics, (firsts, seconds), strict=True))
+        return cls(first, np.where(is_alone, ALONE, second), says[0], says[1], ~good | (own == key))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Pairs]) -> Self:
+        """All of them, in this order."""
+        return cls(
+            concatenated([part.first for part in parts], np.int64),
+            concatenated([part.second for part in parts], np.int64),
+            concatenated([part.says_first for part in parts], np.uint64),
+            concatenated([part.says_second for part in parts], np.uint64),
+            concatenated([part.has_own_key for part in parts], np.bool_),
+        )
+
+
+def nothing_said(join: Join) -> np.uint64:
+    """What a joined record says of the second topic's record if it has none: nulls."""
+    none = {name: np.full(1, NULL) for name in join.second.by_joined}
+    return np.uint64(row_digests(none, 1)[0])
+
+
+def _equal(join: Join, side: int, columns: Mapping[str, pa.Array], rows: int) -> Digests:
+    """One digest for each row, the same on both sides where all fields are equal."""
+    total, has_null = np.zeros(rows, np.uint64), np.zeros(rows, np.bool_)
+    for name, field in zip(join.equal, join.equal_of(side), strict=True):
+        column = columns[field]
+        total += mix(digests(column) ^ salt(name))
+        has_null |= column.is_null().to_numpy(zero_copy_only=False)
+    total[has_null] = NULL
+    return total

@@ -1,0 +1,269 @@
+"""The audit of what the real pipeline joins: clean whatever happened to it, and not where something is planted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from pyspark.sql import DataFrame, SparkSession
+
+from contracts.definitions.catalog import Catalog
+from contracts.records.codec import Codec
+from contracts.records.dead_letter_headers import dead_letter_headers
+from contracts.servers.registry import Registry
+from contracts.servers.s3 import s3_client
+from services.audit.audit import Audit
+from services.audit.errors import CouldNotAudit
+from services.audit.followers import Followers
+from services.audit.hops.hop import HOPS, Hop
+from services.audit.report import Report
+from services.audit.sources.broker import Broker
+from services.audit.sources.state_position import state_position
+from services.audit.state import KEY
+from spark.runtime.settings import SparkSettings
+from tests import sample
+from tests.sample.pipelines.parcel_trips import parcel_trips
+from tests.spark.auditor import PLATFORM, Auditor, noted
+from tests.spark.examples import DELIVERED, DISPATCHED, Topics
+from tests.spark.joins.trips import TEN, TRIPS, Trips
+from tests.spark.live_query import events
+
+_A_CENTURY = 100 * 365 * 24
+"""In hours: such an event is from the future."""
+_PAIRED = "with pairs"
+_ALONE = "without a pair that must be there"
+_WAITING = "without a pair as yet, for one may still come"
+
+
+@pytest.fixture
+def topics(settings: SparkSettings, catalog: Catalog, registry: Registry) -> Iterator[Topics]:
+    with Topics(settings, catalog, registry, names=(DISPATCHED, DELIVERED, TRIPS, *PLATFORM)) as made:
+        yield made
+
+
+@pytest.fixture
+def query(spark: SparkSession, settings: SparkSettings, registry: Registry, topics: Topics) -> Trips:
+    return Trips(spark, settings, registry, topics)
+
+
+@pytest.fixture
+def auditor(settings: SparkSettings, topics: Topics, tmp_path: Path) -> Auditor:
+    return Auditor(settings, topics, tmp_path, Hop.JOINS, joins_file=sample.JOINS)
+
+
+def lossy(dispatches: DataFrame, deliveries: DataFrame) -> DataFrame:
+    """The pipeline, but it loses what becomes of these parcels."""
+    trips: DataFrame = parcel_trips.function(dispatches, deliveries)
+    return trips.where("parcel_id NOT IN ('LOST', 'ALONE', 'OTHER')")
+
+
+def test_whatever_happened_to_the_pipeline_it_is_clean(query: Trips, auditor: Auditor) -> None:
+    query.dispatch(("A", 0), ("B", 0), ("C", 50))
+    query.deliver(("A", 5), partition=1)
+    assert noted(auditor(), "not joined, for parcel_trips has never run here") == 4
+    with query.running() as running:
+        query.topics.send(b"junk")
+        query.topics.send(b"junk", topic=DELIVERED, partition=1)
+        query.dispatch(("F", _A_CENTURY), partition=1)
+        query.deliver(("C", 51))
+        running.processAllAvailable()
+        # The watermark is 48 hours, that of the dispatches.
+        query.dispatch(("D", 48), ("E", 49), ("G", 49), partition=1)
+        query.deliver(("B", 10), ("C", 48), ("E", 50), ("X", 50))
+        running.processAllAvailable()
+    report = auditor()
+    assert report.findings == []
+    assert [noted(report, text) for text in (_PAIRED, _ALONE, _WAITING)] == [3, 1, 1]
+    assert [noted(report, text) for text in ("late", "dead letters")] == [3, 3]
+    contract = query.topics.catalog.topic(TRIPS)
+    broker = Broker(auditor.settings.kafka.client_config())
+    position = state_position(broker, auditor.settings.s3, parcel_trips.name, contract.name)
+    assert position is not None
+    taken = {DISPATCHED: {0: 4, 1: 4}, DELIVERED: {0: 5, 1: 2}}
+    assert query.positions() == taken
+    assert position.taken == {query.names[topic]: offsets for topic, offsets in taken.items()}
+    assert position.watermark_ms == (TEN + timedelta(hours=48)).timestamp() * 1000
+
+    query.remove([max(query.files("/commits/"), key=lambda key: int(key.rpartition("/")[2]))])
+    query.take_in()
+    assert auditor().findings == []
+    sent = list[str]()
+
+    def send() -> None:
+        # Others each time: two of a name would pair crosswise.
+        names = [f"M{len(sent) + number}" for number in range(60)]
+        sent.extend(names)
+        query.dispatch(*[(name, 49) for name in names])
+        query.deliver(*[(name, 50) for name in names], partition=1)
+
+    query.cut_off_while(send)
+    with pytest.raises(CouldNotAudit, match="parcel_trips has not reached the cut"):
+        auditor()
+    query.take_in()
+    whole = auditor()
+    assert whole.findings == []
+    assert noted(whole, _PAIRED) == 3 + len(sent)
+
+    query.remove(query.files())
+    with pytest.raises(CouldNotAudit, match="the state of parcel_trips has not reached the cut"):
+        auditor()
+    query.take_in(on_state_loss=query.told("is gone", "rebuild"))
+    again = auditor()
+    assert again.findings == []
+    assert noted(again, "written again, by a rebuild") == 3 + len(sent)
+    # In one batch nothing is late: B has its delivery now, and C both.
+    assert noted(again, "of late records, which a rebuild may have found in time") > 0
+
+
+def test_pairs_may_be_ahead_of_the_cut(query: Trips, auditor: Auditor, monkeypatch: pytest.MonkeyPatch) -> None:
+    query.dispatch(("A", 0), ("B", 0), ("C", 30))
+    query.deliver(("A", 1))
+    query.take_in()
+    wait = Followers.await_stateful
+
+    def meanwhile(self: Followers, *of: Any) -> None:
+        query.dispatch(("D", 40), partition=1)
+        query.deliver(("C", 31), ("D", 41), partition=1)
+        query.take_in()
+        wait(self, *of)
+
+    monkeypatch.setattr(Followers, "await_stateful", meanwhile)
+    report = auditor()
+    assert report.findings == []
+    # Of C the delivery is behind the cut. B is over, by a watermark that came after it, too.
+    assert [noted(report, text) for text in (_PAIRED, _ALONE, _WAITING)] == [1, 2, 0]
+    assert looked_at(report, query) == 3, "and not more"
+
+
+def test_an_audit_since_the_last_one_reads_what_may_have_pairs_to_come(
+    query: Trips, auditor: Auditor, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query.dispatch(("A", 0), ("B", 0), ("C", 40))
+    query.deliver(("A", 1), ("C", 41))
+    query.take_in()
+    # No lake has been filled.
+    monkeypatch.setattr(Audit, "_landed", lambda self: [])
+    try:
+        first = auditor(*HOPS)
+        assert first.findings == []
+        assert ([noted(first, text) for text in (_PAIRED, _ALONE)], looked_at(first, query)) == ([2, 1], 3)
+        query.dispatch(("D", 42))
+        query.deliver(("C", 45))
+        query.take_in()
+        second = auditor(*HOPS, full=False)
+        assert (second.findings, second.since) == ([], first.cut_at)
+        # The watermark was 38 hours: A and B are over.
+        assert ([noted(second, text) for text in (_PAIRED, _WAITING)], looked_at(second, query)) == ([1, 1], 2)
+        query.remove(query.files())
+        query.take_in(on_state_loss=query.told("is gone", "rebuild"))
+        rebuilt = auditor(*HOPS, full=False)
+        assert (rebuilt.findings, rebuilt.since) == ([], second.cut_at)
+        assert looked_at(rebuilt, query) == 4, "the new run has written all of them again"
+        plant = planter(query, auditor, registry)
+        again = {plant("A"), plant("C")}
+        found = auditor(*HOPS, full=False).findings
+        assert {(each.kind, each.coordinate) for each in found} == {("doubled", each) for each in again}
+    finally:
+        s3_client(auditor.settings.s3).delete_object(Bucket=auditor.settings.s3.bucket, Key=KEY)
+
+
+def looked_at(report: Report, query: Trips) -> int:
+    """How many dispatches were compared with the pairs."""
+    name = query.names[DISPATCHED]
+    return sum(tally.records for tally in report.tallies if "→" in tally.hop and tally.partition.startswith(f"{name}/"))
+
+
+def planter(query: Trips, auditor: Auditor, registry: Registry) -> Callable[..., str]:
+    """Sends one more record like that of a parcel, and gives its coordinate."""
+    contract = query.topics.catalog.topic(TRIPS)
+    made = {event["parcel_id"]: (event, headers, message) for event, headers, message in events(query.topics, TRIPS)}
+    codec, schema_id = Codec(registry.by_id), query.topics.schema_ids[TRIPS]
+    producer = Producer(auditor.settings.kafka.client_config())
+
+    def plant(like: str, *, ce_id: str | None = None, **fields: Any) -> str:
+        event, headers, message = made[like]
+        changed = event | fields
+        sent: list[str] = []
+        producer.produce(
+            contract.name,
+            codec.encode(schema_id, changed),
+            changed["parcel_id"],
+            partition=message.partition() or 0,
+            headers=[("ce_id", (headers["ce_id"] or b"") if ce_id is None else ce_id.encode())],
+            on_delivery=lambda _, sent_: sent.append(f"{contract.name}/{sent_.partition()}/{sent_.offset()}"),
+        )
+        assert producer.flush(30) == 0
+        return sent[0]
+
+    return plant
+
+
+def test_what_is_planted_is_found(query: Trips, auditor: Auditor, registry: Registry) -> None:
+    query.with_function(lossy)
+    out, back = query.names[DISPATCHED], query.names[DELIVERED]
+    query.dispatch(("A", 0), ("B", 0), ("LOST", 0), ("ALONE", 1), ("OTHER", 2), ("C", 0), ("N", 60))
+    query.deliver(("A", 5), ("B", 6), ("LOST", 7), ("OTHER", 8), ("C", 9), ("A", 25), ("N", 61))
+    query.topics.send(b"junk", topic=DELIVERED, partition=1)
+    with query.running() as running:
+        running.processAllAvailable()
+        # The watermark is 58 hours.
+        query.dispatch(("LATE", 10), partition=1)
+        running.processAllAvailable()
+    lost = [("lost", f"{out}/0/{offset}") for offset in (2, 3, 4)]
+    assert sorted((each.kind, each.coordinate) for each in auditor().findings) == lost
+
+    plant = planter(query, auditor, registry)
+    # One of those that were lost comes after all, an hour too early.
+    times = {"dispatched_at": TEN + timedelta(hours=2), "delivered_at": TEN + timedelta(hours=7)}
+    changed = plant("A", parcel_id="OTHER", ce_id=f"{out}/0/4+{back}/0/3", **times)
+    twice = plant("A")
+    beside = plant("B", ce_id=f"{out}/0/1", delivered_at=None, delivered_late_minutes=None)
+    beyond = plant("A", ce_id=f"{out}/0/0+{back}/0/5", delivered_at=TEN + timedelta(hours=25))
+    unequal = plant("A", ce_id=f"{out}/0/0+{back}/0/1")
+    nowhere = plant("A", ce_id=f"{out}/0/99+{back}/0/0")
+    nothing = plant("A", ce_id="what the producer said")
+    contract = query.topics.catalog.topic(TRIPS)
+    producer = Producer(auditor.settings.kafka.client_config())
+    for topic, offset in ((out, 6), (back, 4)):
+        headers = dead_letter_headers(
+            [("ce_id", b"1")], topic, parcel_trips.name, "VALUE", "Late", "late", f"{topic}/0/{offset}"
+        )
+        (raw,) = [each for each in query.topics.read(topic) if (each.partition(), each.offset()) == (0, offset)]
+        producer.produce(str(contract.late_topic), raw.value(), raw.key(), 0, headers=headers)
+    assert producer.flush(30) == 0
+    pairs = {event["parcel_id"]: message for event, _, message in events(query.topics, TRIPS)}
+    found = {(each.kind, each.coordinate) for each in auditor().findings}
+    assert found == {
+        *lost[:2],
+        ("changed", changed),
+        ("doubled", twice),
+        ("doubled", beside),
+        *{("phantom", each) for each in (beyond, unequal, nowhere, nothing)},
+        # A record that is late has no pairs; and of these times none is late.
+        ("doubled", _at(pairs["N"])),
+        ("set aside", f"{out}/0/6"),
+        ("doubled", _at(pairs["C"])),
+        ("lost", f"{out}/0/5"),
+    }
+
+    letters = (str(contract.late_topic), query.topics.catalog.topic(DELIVERED).dead_letter_topic)
+    admin = AdminClient({**auditor.settings.kafka.client_config()})
+    all_of_them = [TopicPartition(name, partition, -1) for name in letters for partition in (0, 1)]
+    for future in admin.delete_records(all_of_them).values():
+        future.result()
+    without = {(each.kind, each.coordinate) for each in auditor().findings}
+    letters_gone = {("lost", f"{out}/1/0"), ("lost", f"{back}/1/0")}
+    assert without == letters_gone | {each for each in found if each[0] != "set aside"} - {
+        ("doubled", _at(pairs["N"])),
+        ("doubled", _at(pairs["C"])),
+        ("lost", f"{out}/0/5"),
+    }
+
+
+def _at(message: Any) -> str:
+    return f"{message.topic()}/{message.partition()}/{message.offset()}"
