@@ -36,6 +36,7 @@ from spark.runtime.internals.plans import (
     made_as,
     made_from,
     nodes,
+    said,
     steps,
     tree,
 )
@@ -76,8 +77,8 @@ class Aggregation:
         self._key, self._occurred_at = target.key, target.occurred_at
         self._late_after = target.derivation.late_after_minutes
         self._names, grouping, self._slide = _check(spark, pipeline, catalog)
-        said = json.dumps([grouping, self._late_after, pipeline.output, catalog.schema(pipeline.source)])
-        self.plan = hashlib.sha256(said.encode()).hexdigest()[:16]
+        plan = json.dumps([grouping, self._late_after, pipeline.output, catalog.schema(pipeline.source)])
+        self.plan = hashlib.sha256(plan.encode()).hexdigest()[:16]
         """A hash of what the state depends on: how events are read, filtered and grouped."""
 
     def stream(self, reads: Sequence[Read]) -> DataFrame:
@@ -145,7 +146,7 @@ def _set_aside(
     return outgoing(marked, F.lit(None).cast("binary"), F.lit(""))
 
 
-def _check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> tuple[list[str], list[str], int | None]:
+def _check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> tuple[list[str], list[Any], int | None]:
     """The fields that the function gets; how it groups, in words; microseconds between two windows, None of sessions. Raises PipelineUnfit."""
     check_source(pipeline, catalog)
     target = catalog.topic(pipeline.target)
@@ -166,7 +167,7 @@ def _check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> tuple[l
     node = _check_steps(pipeline, made, given, occurred_at, target.key)
     check_types(pipeline, catalog, pipeline.target, (FINAL,))
     below = frame_of(spark, node.child())
-    grouping = [str(each.sql()) for step in [node, *steps(below, given)] for each in items(step.expressions())]
+    grouping = [said(step) for step in [node, *steps(below, given)]]
     slide = None if _is_session(_window(node)) else _slide(spark, pipeline, occurred_at, given)
     return given.columns, grouping, slide
 

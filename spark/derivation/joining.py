@@ -56,9 +56,10 @@ class Joining:
         self._names = [kind.fieldNames() for kind in kinds]
         given = [self._frame(spark, name, kind) for name, kind in zip(pipeline.sources, kinds, strict=True)]
         self._wanted, self._join = _check(spark, pipeline, catalog, *given)
-        said = json.dumps([self._join.told(), self._late_after, schemas])
-        self.plan = hashlib.sha256(said.encode()).hexdigest()[:16]
-        """A hash of what the state depends on: how events are read, filtered and joined, and which of their fields are used."""
+        times = [topic.occurred_at for topic in self._sources.values()]
+        plan = json.dumps([self._join.told(), self._late_after, times, schemas])
+        self.plan = hashlib.sha256(plan.encode()).hexdigest()[:16]
+        """A hash of what the state depends on: how events are read, filtered and joined, which of their fields are used, and which are their times."""
 
     def _frame(self, spark: SparkSession, source: str, kind: StructType) -> DataFrame:
         """Without rows, and with the watermark that a stream has."""
