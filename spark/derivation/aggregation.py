@@ -13,7 +13,7 @@ from pyspark.sql.types import DataType, DecimalType
 
 from contracts.definitions.catalog import Catalog
 from spark.derivation.event_time import REASON, told, without_future
-from spark.derivation.fitness import called, check_source, check_types, check_wanted, event_type
+from spark.derivation.fitness import called, check_repeated, check_source, check_types, check_wanted, event_type
 from spark.derivation.stateful_rows import Read, stateful_rows
 from spark.derivation.steps import check_expression, check_names
 from spark.pipeline import Pipeline
@@ -171,6 +171,7 @@ def _check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> tuple[l
     check_wanted(spark, pipeline, catalog, pipeline.target, made, (FINAL,))
     occurred_at = catalog.topic(pipeline.source).occurred_at
     node = _check_steps(pipeline, made, given, occurred_at, target.key)
+    check_repeated(pipeline, made, given)
     check_types(pipeline, catalog, pipeline.target, (FINAL,))
     below = frame_of(spark, node.child())
     grouping = [said(step) for step in [node, *steps(below, given)]]

@@ -12,7 +12,7 @@ from pyspark.sql.types import StructField, StructType
 
 from contracts.definitions.catalog import Catalog
 from spark.derivation.event_time import REASON, told, without_future
-from spark.derivation.fitness import called, check_source, check_types, check_wanted, event_type
+from spark.derivation.fitness import called, check_repeated, check_source, check_types, check_wanted, event_type
 from spark.derivation.stateful_rows import Read, stateful_rows
 from spark.derivation.steps import check_expression, check_names
 from spark.pipeline import Pipeline
@@ -129,6 +129,7 @@ def _check(
     check_names(pipeline, made.columns)
     wanted = [field.name for field in check_wanted(spark, pipeline, catalog, pipeline.target, made, ())]
     _check_steps(pipeline, made)
+    check_repeated(pipeline, made, left, right)
     check_types(pipeline, catalog, pipeline.target, unchanged(made, left) | unchanged(made, right))
     try:
         found = optimised_join(made.select(wanted), left, right)

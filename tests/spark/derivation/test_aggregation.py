@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 import pytest
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -74,6 +75,10 @@ def _by_equal_texts(events: DataFrame) -> DataFrame:
     return made.withColumns({name: F.collate(name, "UTF8_BINARY") for name in ("origin", "window_id")})
 
 
+def _of_pythons_clock(events: DataFrame) -> DataFrame:
+    return _made(_grouped(events.where(F.col("dispatched_at") < F.lit(datetime.now(UTC)))))
+
+
 def _twice(events: DataFrame) -> DataFrame:
     again = _grouped(events).groupBy("window", "origin")
     sums = [F.sum(name).alias(name) for name in ("dispatches", "delay_mean_minutes", "delay_p95_minutes")]
@@ -134,6 +139,7 @@ def _without_a_field(events: DataFrame) -> DataFrame:
         (_long_decimals(29), "is null where a sum overflows on its way.* a decimal of 28 digits at most"),
         (_greatest_of_equal_texts, "is of texts whose collation takes different ones for equal"),
         (_by_equal_texts, "groups by a text whose collation takes different ones for equal"),
+        (_of_pythons_clock, "delays_by_origin makes something else each time that it is called"),
         (_twice, "has 2 aggregations.* group once"),
         (_another_time, r"a window that is not over dispatched_at alone.* F\.window\(\"dispatched_at\", …\)"),
         (_of_local_days, "a window that is not over dispatched_at alone"),

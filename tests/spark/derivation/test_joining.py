@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 from collections.abc import Callable
 
 import pytest
@@ -66,6 +67,12 @@ def _of_the_moment(ours: DataFrame, deliveries: DataFrame) -> DataFrame:
     return _joined("inner", _AFTER, _SOON)(ours, deliveries).where("dispatched_at < current_timestamp()")
 
 
+def _of_pythons_chance(ours: DataFrame, deliveries: DataFrame) -> DataFrame:
+    return _joined("inner", _AFTER, _SOON)(
+        ours, deliveries.where(F.col("weight_grams") % 1000 < random.random() * 1000)
+    )
+
+
 def _times_twice(ours: DataFrame, deliveries: DataFrame) -> DataFrame:
     more = ours.withColumn("left_at", F.col("dispatched_at"))
     joined = _joined("inner", _AFTER, _SOON)(more, deliveries)
@@ -92,6 +99,7 @@ def _one_frame(ours: DataFrame, deliveries: DataFrame) -> DataFrame:
         (_one_frame, "has 0 joins"),
         (_counted, "has a step Deduplicate, which a join can't have beside it"),
         (_of_the_moment, "is another value each time"),
+        (_of_pythons_chance, "parcel_trips makes something else each time that it is called"),
         (_times_twice, "has the time of the events of parcels.dispatched.v1, dispatched_at, 2 times before the join"),
     ],
 )
