@@ -9,10 +9,11 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, DecimalType
 
 from contracts.definitions.catalog import Catalog
 from spark.derivation.event_time import REASON, told, without_future
-from spark.derivation.fitness import called, check_source, check_types, check_wanted, event_type
+from spark.derivation.fitness import called, check_repeated, check_source, check_types, check_wanted, event_type
 from spark.derivation.stateful_rows import Read, stateful_rows
 from spark.derivation.steps import check_expression, check_names
 from spark.pipeline import Pipeline
@@ -36,8 +37,10 @@ from spark.runtime.internals.plans import (
     made_as,
     made_from,
     nodes,
+    said,
     steps,
     tree,
+    type_of,
 )
 from spark.sinks.kafka.sink import LATE, ToRows, outgoing
 
@@ -50,6 +53,10 @@ _COUNTING = ("Count", "Min", "Max", "BitAndAgg", "BitOrAgg", "BitXorAgg", "Hyper
 _ADDING = {"Sum": _WHOLE, "Average": tuple(each for each in _WHOLE if each != "long")}
 """Those for which it does not with inputs of these types. The mean of longs is computed from a sum of doubles."""
 
+_CHOOSING = ("Min", "Max")
+_TRY = "TRY"
+_DIGITS = 28
+"""Spark gives the sum of decimals ten digits more, of 38 at most: so many records can't overflow."""
 
 _SESSION = "spark.sessionWindow"
 """In the metadata of the column that is a session window."""
@@ -76,8 +83,8 @@ class Aggregation:
         self._key, self._occurred_at = target.key, target.occurred_at
         self._late_after = target.derivation.late_after_minutes
         self._names, grouping, self._slide = _check(spark, pipeline, catalog)
-        said = json.dumps([grouping, self._late_after, pipeline.output, catalog.schema(pipeline.source)])
-        self.plan = hashlib.sha256(said.encode()).hexdigest()[:16]
+        plan = json.dumps([grouping, self._late_after, pipeline.output, catalog.schema(pipeline.source)])
+        self.plan = hashlib.sha256(plan.encode()).hexdigest()[:16]
         """A hash of what the state depends on: how events are read, filtered and grouped."""
 
     def stream(self, reads: Sequence[Read]) -> DataFrame:
@@ -145,7 +152,7 @@ def _set_aside(
     return outgoing(marked, F.lit(None).cast("binary"), F.lit(""))
 
 
-def _check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> tuple[list[str], list[str], int | None]:
+def _check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> tuple[list[str], list[Any], int | None]:
     """The fields that the function gets; how it groups, in words; microseconds between two windows, None of sessions. Raises PipelineUnfit."""
     check_source(pipeline, catalog)
     target = catalog.topic(pipeline.target)
@@ -164,9 +171,10 @@ def _check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> tuple[l
     check_wanted(spark, pipeline, catalog, pipeline.target, made, (FINAL,))
     occurred_at = catalog.topic(pipeline.source).occurred_at
     node = _check_steps(pipeline, made, given, occurred_at, target.key)
+    check_repeated(pipeline, made, given)
     check_types(pipeline, catalog, pipeline.target, (FINAL,))
     below = frame_of(spark, node.child())
-    grouping = [str(each.sql()) for step in [node, *steps(below, given)] for each in items(step.expressions())]
+    grouping = [said(step) for step in [node, *steps(below, given)]]
     slide = None if _is_session(_window(node)) else _slide(spark, pipeline, occurred_at, given)
     return given.columns, grouping, slide
 
@@ -204,8 +212,17 @@ def _check_steps(pipeline: Pipeline, made: DataFrame, given: DataFrame, occurred
             check_expression(pipeline, each)
             _check_order(pipeline, each)
     _check_window(pipeline, found, occurred_at, column_id(given, occurred_at))
+    _check_groups(pipeline, found)
     _check_key(pipeline, found, made, given, key)
     return found
+
+
+def _check_groups(pipeline: Pipeline, node: Any) -> None:
+    if any(_is_collated(type_of(each)) for each in items(node.groupingExpressions())):
+        raise PipelineUnfit(
+            f"{pipeline.name} groups by a text whose collation takes different ones for equal, and which of them names the group depends on the "
+            "order of the records: collate it by UTF8_BINARY, in lower case if that is meant"
+        )
 
 
 def _check_key(pipeline: Pipeline, node: Any, made: DataFrame, given: DataFrame, key: str) -> None:
@@ -228,13 +245,37 @@ def _check_order(pipeline: Pipeline, each: Any) -> None:
     if kind_of(each) != "AggregateExpression":
         return
     function = each.aggregateFunction()
-    kind = kind_of(function)
-    inputs = {str(child.dataType().typeName()).partition("(")[0] for child in items(function.children())}
-    if each.isDistinct() or not (kind in _COUNTING or inputs <= {*_ADDING.get(kind, ())}):
+    kind, inputs = kind_of(function), [type_of(child) for child in items(function.children())]
+    names = {found.typeName() for found in inputs}
+    if each.isDistinct() or not (kind in _COUNTING or names <= {*_ADDING.get(kind, ())}):
         raise PipelineUnfit(
             f"{pipeline.name}: {each} may depend on the order of the records, which is another one when a batch runs again: use count, min, "
             "max, percentile, approx_count_distinct, sums of whole numbers or decimals, or means of ints or decimals"
         )
+    if kind in _ADDING and _mode(function) == _TRY:
+        raise PipelineUnfit(
+            f"{pipeline.name}: {each} is null where a sum overflows on its way, which depends on the order of the records: use sum, whose whole "
+            "numbers wrap, or avg"
+        )
+    if kind in _ADDING and any(isinstance(found, DecimalType) and found.precision > _DIGITS for found in inputs):
+        raise PipelineUnfit(
+            f"{pipeline.name}: {each} is null where a sum overflows on its way, which depends on the order of the records: cast what is added to a "
+            f"decimal of {_DIGITS} digits at most, to which Spark adds ten for the sum"
+        )
+    if kind in _CHOOSING and any(map(_is_collated, inputs)):
+        raise PipelineUnfit(
+            f"{pipeline.name}: {each} is of texts whose collation takes different ones for equal, and which of them it is depends on the order "
+            "of the records: collate them by UTF8_BINARY"
+        )
+
+
+def _mode(function: Any) -> str:
+    """What becomes of an overflow."""
+    return str((function.evalContext() if kind_of(function) == "Sum" else function).evalMode().toString())
+
+
+def _is_collated(kind: DataType) -> bool:
+    return " collate " in kind.simpleString()
 
 
 def _check_window(pipeline: Pipeline, node: Any, occurred_at: str, number: int) -> None:

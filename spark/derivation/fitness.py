@@ -72,6 +72,7 @@ def check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> Checked:
     )
     made = called(pipeline, given)
     check_steps(pipeline, made, given, catalog.topic(pipeline.targets[0]))
+    check_repeated(pipeline, made, given)
     check_source(pipeline, catalog)
     wanted: dict[str, None] = {}
     for target in pipeline.targets:
@@ -216,6 +217,18 @@ def called(pipeline: Pipeline, *given: DataFrame) -> DataFrame:
     if not isinstance(made, DataFrame):
         raise PipelineUnfit(f"{pipeline.name} returns {made!r:.100}, and not a frame: return a DataFrame")
     return made
+
+
+def check_repeated(pipeline: Pipeline, made: DataFrame, *given: DataFrame) -> None:
+    """Raises PipelineUnfit if the function, called once more, makes another frame: what Python computes in it is a constant of the plan, and is computed
+    anew at each start.
+    """
+    again = called(pipeline, *given)
+    if again.columns != made.columns or not again.sameSemantics(made):
+        raise PipelineUnfit(
+            f"{pipeline.name} makes something else each time that it is called, so its records would be others after a restart: it reads Python's "
+            "clock, or chance, as datetime.now(), random or uuid4 do. Take the value from the event"
+        )
 
 
 def event_type(spark: SparkSession, schema: str) -> StructType:

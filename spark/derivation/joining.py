@@ -12,7 +12,7 @@ from pyspark.sql.types import StructField, StructType
 
 from contracts.definitions.catalog import Catalog
 from spark.derivation.event_time import REASON, told, without_future
-from spark.derivation.fitness import called, check_source, check_types, check_wanted, event_type
+from spark.derivation.fitness import called, check_repeated, check_source, check_types, check_wanted, event_type
 from spark.derivation.stateful_rows import Read, stateful_rows
 from spark.derivation.steps import check_expression, check_names
 from spark.pipeline import Pipeline
@@ -56,9 +56,10 @@ class Joining:
         self._names = [kind.fieldNames() for kind in kinds]
         given = [self._frame(spark, name, kind) for name, kind in zip(pipeline.sources, kinds, strict=True)]
         self._wanted, self._join = _check(spark, pipeline, catalog, *given)
-        said = json.dumps([self._join.told(), self._late_after, schemas])
-        self.plan = hashlib.sha256(said.encode()).hexdigest()[:16]
-        """A hash of what the state depends on: how events are read, filtered and joined, and which of their fields are used."""
+        times = [topic.occurred_at for topic in self._sources.values()]
+        plan = json.dumps([self._join.told(), self._late_after, times, schemas])
+        self.plan = hashlib.sha256(plan.encode()).hexdigest()[:16]
+        """A hash of what the state depends on: how events are read, filtered and joined, which of their fields are used, and which are their times."""
 
     def _frame(self, spark: SparkSession, source: str, kind: StructType) -> DataFrame:
         """Without rows, and with the watermark that a stream has."""
@@ -128,6 +129,7 @@ def _check(
     check_names(pipeline, made.columns)
     wanted = [field.name for field in check_wanted(spark, pipeline, catalog, pipeline.target, made, ())]
     _check_steps(pipeline, made)
+    check_repeated(pipeline, made, left, right)
     check_types(pipeline, catalog, pipeline.target, unchanged(made, left) | unchanged(made, right))
     try:
         found = optimised_join(made.select(wanted), left, right)

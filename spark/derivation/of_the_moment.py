@@ -14,12 +14,15 @@ _KINDS = (
     *("CurrentTimestamp", "CurrentDate", "CurrentTime", "LocalTimestamp", "Now", "CurrentBatchTimestamp"),
     *("CurrentUser", "CurrentDatabase", "CurrentCatalog"),
 )
+_MERGES = ("KllSketchMergeBigint", "KllSketchMergeFloat", "KllSketchMergeDouble")
+"""They leave values out by chance, and Spark calls them deterministic."""
 _PARSERS = ("ParseToTimestamp", "ParseToDate")
 """With a second input they have a pattern."""
 _READERS = ("JsonToStructs", "CsvToStructs", "XmlToStructs")
 _PATTERN = "timestampFormat"
 _TEXTS = ("string", "variant")
 _TIMES = ("date", "timestamp", "timestamp_ntz", "time")
+_EMPTY = str(b"")
 _YEAR = re.compile(r"\s*[+-]?\d{4}")
 _EACH_TIME = "is another value each time"
 _TODAY = f"takes today's date where the text is only a time of day, so it {_EACH_TIME}"
@@ -43,6 +46,13 @@ def of_the_moment(each: Any) -> tuple[str, str] | None:
             return _TODAY, "read it as a text, and use to_timestamp with a pattern"
         return None if each.options().contains(_PATTERN) else (_TODAY, f"give the option {_PATTERN}")
     children = items(each.children())
+    if kind in _MERGES:
+        return _EACH_TIME, "merge sketches behind the topic"
+    if kind == "AesEncrypt":
+        _, _, mode, _, vector, _ = children
+        # The default is an empty one, and so chance; ECB has none.
+        is_chance = constant_text(vector) == _EMPTY and constant_text(mode) != "ECB"
+        return (_EACH_TIME, "give it an IV that is made from the event, or the mode ECB") if is_chance else None
     if kind != "Cast" and not (kind in _PARSERS and len(children) == 1):
         return None
     made = {to for of, to in _pairs(type_of(children[0]), type_of(each)) if of in _TEXTS}

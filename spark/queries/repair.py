@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 from confluent_kafka import Consumer
+from confluent_kafka.admin import AdminClient
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import TableNotFoundError
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -19,7 +20,7 @@ from pyspark.sql.types import DataType
 
 from contracts.definitions.catalog import Catalog
 from contracts.errors import ContractError
-from contracts.servers.brokers import partitions_of, watermarks
+from contracts.servers.brokers import partitions_of, topic_ids, watermarks
 from contracts.servers.registry import Registry
 from spark.derivation.derivation import derived, target_schemas
 from spark.derivation.fitness import check
@@ -29,6 +30,7 @@ from spark.pipeline import Pipeline
 from spark.records.wire import wire_value
 from spark.runtime.errors import PipelineUnfit, RepairFailed
 from spark.runtime.settings import SparkSettings
+from spark.sinks.delta.lake_table import check_topics
 from spark.sinks.delta.latest import LATEST
 from spark.sinks.kafka.emission import Emission, Outgoing
 from spark.sinks.kafka.sink import Route
@@ -101,7 +103,7 @@ class Repair:
         """What a repair would find now; sends nothing, and disturbs no repair that runs.
 
         `since`: only rows of this event time or later. Raises RepairFailed if the lake does not reach the topic's end of now
-        within `wait_seconds`, DimensionUnreadable if a dimension is missing.
+        within `wait_seconds`, PositionsDisagree if a topic was made anew behind the table, DimensionUnreadable if a dimension is missing.
         """
         progress = Progress()
         for _ in self._repaired(self._caught_up(wait_seconds), since, progress):
@@ -120,7 +122,7 @@ class Repair:
 
         Whoever is repairing is fenced first, and what it had committed is in the table when that has reached the topic's end
         of then. So nothing is sent twice, however often this is killed and run again. `on_progress` is told after each
-        transaction. Raises RepairFailed as `look` does, and when the brokers refuse.
+        transaction. Raises RepairFailed and PositionsDisagree as `look` does, and RepairFailed when the brokers refuse.
         """
         progress = Progress()
         with Emission(self._kafka, self._route) as emission:
@@ -139,6 +141,8 @@ class Repair:
         until = time.monotonic() + wait_seconds
         while True:
             table.update_incremental()
+            # Asked for after the ends: those of another topic say nothing of what the table has.
+            check_topics(table, self._target, self._topic_ids())
             taken = {each: table.transaction_version(f"headrace/{self._target.name}/{each}") or 0 for each in ends}
             behind = {each: end for each, end in ends.items() if taken[each] < end}
             if not behind:
@@ -160,6 +164,10 @@ class Repair:
         finally:
             asker.close()
         return {each: high for each, (low, high) in marks.items() if high > low}
+
+    def _topic_ids(self) -> dict[str, str]:
+        names = {self._target.name, self._target.derived_from or self._target.name}
+        return topic_ids(AdminClient({**self._kafka}), names, _TIMEOUT_SECONDS)
 
     def _open(self) -> DeltaTable:
         try:

@@ -28,7 +28,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(pipeline: Pipeline, settings: SparkSettings, options: argparse.Namespace) -> None:
-    """Repair, or only look. Raises PipelineUnfit, RepairFailed, RegistryError, ContractError, TopicUnfit or DimensionUnreadable."""
+    """Repair, or only look. Raises PipelineUnfit, RepairFailed, PositionsDisagree, RegistryError, ContractError, TopicUnfit or DimensionUnreadable."""
     refuse_branch(pipeline)
     catalog = load_catalog()
     check_limits(settings.kafka, catalog, [pipeline.target])

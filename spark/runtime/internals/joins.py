@@ -17,6 +17,7 @@ from spark.runtime.internals.plans import (
     items,
     kind_of,
     named_as,
+    said,
     seq,
     tree,
 )
@@ -108,12 +109,16 @@ class OptimisedJoin:
         )
         return found._1().isDefined(), found._2().isDefined()
 
-    def told(self) -> list[str]:
-        """What the state depends on, in words: conditions, filters, and which columns are kept."""
-        steps = [self.node, *(step for side in self.sides for step in side.steps)]
-        texts = [str(each.sql()) for step in steps for each in items(step.expressions())]
-        kept = [str(each.name()) for side in self.sides for each in side.output]
-        return [self.kind, *texts, *kept]
+    def told(self) -> list[Any]:
+        """What the state depends on, in words: the condition, and of each side its steps, its columns, and which of them has the watermark."""
+        sides = [
+            [
+                [said(step) for step in side.steps],
+                *([str(each.name()) for each in of] for of in (side.output, side.times)),
+            ]
+            for side in self.sides
+        ]
+        return [self.kind, said(self.node), sides]
 
 
 def optimised_join(made: DataFrame, left: DataFrame, right: DataFrame) -> OptimisedJoin:

@@ -182,6 +182,18 @@ def expressions(node: Any) -> Iterator[Any]:
         left += items(found.children())
 
 
+def said(step: Any) -> list[tuple[str, list[int]]]:
+    """Each expression in words, and of its columns, from left to right, which ones of those they are that the step gets: names alone may be
+    those of several, as of two sides of a join. Ids differ at each start.
+    """
+    given = [each.exprId().id() for child in items(step.children()) for each in items(child.output())]
+    told = []
+    for each in items(step.expressions()):
+        columns = [part.exprId().id() for part in tree(each) if kind_of(part) == "AttributeReference"]
+        told.append((str(each.sql()), [given.index(number) for number in columns if number in given]))
+    return told
+
+
 def exploded_fields(made: DataFrame, source: DataFrame) -> dict[str, str | None]:
     """The columns of `made` that come of an explode, and as which field of its elements; None: they are the elements."""
     fields: dict[int | None, str | None] = {}

@@ -35,6 +35,26 @@ _HONOURED = {"appendOnly", "invariants", "timestampNtz"}
 """What version 2 has, which is how the table was made, and a type of column."""
 
 
+def check_topics(table: DeltaTable, topic: TopicContract, topic_ids: Mapping[str, str]) -> None:
+    """Raises PositionsDisagree if the `topic` of the table, or the one that it is derived from, is another one than the table's rows are of: it
+    was deleted and made anew. `topic_ids` are what the brokers say.
+    """
+    assert topic.lake is not None
+    kept, prefix = table.metadata().configuration, f"lake/{topic.lake.table}"
+    for name, topic_id in topic_ids.items():
+        before = kept.get(_id_property(topic, name))
+        if before and before != topic_id:
+            raise PositionsDisagree(
+                f"{name} was deleted and made anew: the table {table.table_uri} is of the topic with id {before}, the "
+                f"brokers have one with id {topic_id}, whose records would be taken for those that the table has. Move the "
+                f"folder {prefix} away and remove checkpoints/{prefix}, and the table is filled anew"
+            )
+
+
+def _id_property(topic: TopicContract, name: str) -> str:
+    return "headrace.topic_id" if name == topic.name else "headrace.raw_topic_id"
+
+
 class TableWriter:
     """Commits go where the writer thinks that the table is, by a put that fails if something is there.
 
@@ -57,10 +77,7 @@ class TableWriter:
         Raises ContractError if a column has another type or the table a feature that this can't write, PositionsDisagree if the table is of topics with other ids.
         """
         assert topic.lake is not None
-        self._topic = topic.name
-        self._id_properties = {topic.name: "headrace.topic_id"}
-        if topic.derived_from is not None:
-            self._id_properties[topic.derived_from] = "headrace.raw_topic_id"
+        self._contract, self._topic = topic, topic.name
         self._s3 = s3
         self._prefix = f"lake/{topic.lake.table}"
         self._statistics = list(statistics)
@@ -72,7 +89,7 @@ class TableWriter:
             "delta.logRetentionDuration": history,
             "delta.deletedFileRetentionDuration": history,
             "headrace.epoch": str(epoch),
-            **{self._id_properties[name]: topic_id for name, topic_id in topic_ids.items()},
+            **{_id_property(topic, name): topic_id for name, topic_id in topic_ids.items()},
         }
         wanted = Schema.from_json(schema.json())
         self.table = DeltaTable.create(
@@ -98,16 +115,8 @@ class TableWriter:
         return self.table.version()
 
     def check_topics(self, topic_ids: Mapping[str, str]) -> None:
-        """Raises PositionsDisagree if a topic is another one than the table's rows are of: it was deleted and made anew."""
-        kept = self.table.metadata().configuration
-        for topic, topic_id in topic_ids.items():
-            before = kept.get(self._id_properties[topic])
-            if before and before != topic_id:
-                raise PositionsDisagree(
-                    f"{topic} was deleted and made anew: the table {self.table.table_uri} is of the topic with id {before}, the "
-                    f"brokers have one with id {topic_id}, whose records would be taken for those that the table has. Move the "
-                    f"folder {self._prefix} away and remove checkpoints/{self._prefix}, and the table is filled anew"
-                )
+        """Raises PositionsDisagree as `check_topics` does."""
+        check_topics(self.table, self._contract, topic_ids)
 
     def read_positions(self, partitions: Sequence[int]) -> Positions:
         """How far the table has taken in these partitions of its topic.

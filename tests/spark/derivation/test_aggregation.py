@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 import pytest
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -44,6 +45,38 @@ def _first(events: DataFrame) -> DataFrame:
 def _approximate(events: DataFrame) -> DataFrame:
     found = F.percentile_approx("late_minutes", 0.95).cast("double")
     return _made(_grouped(events, delay_p95_minutes=found))
+
+
+def _null_where_it_overflows(events: DataFrame) -> DataFrame:
+    return _made(_grouped(events, dispatches=F.try_sum("late_minutes")))
+
+
+def _mean_that_is_null_where_it_overflows(events: DataFrame) -> DataFrame:
+    return _made(_grouped(events, delay_mean_minutes=F.try_avg("late_minutes")))
+
+
+def _long_decimals(digits: int) -> Callable[[DataFrame], DataFrame]:
+    def function(events: DataFrame) -> DataFrame:
+        delay = F.col("late_minutes").cast(f"decimal({digits}, 2)")
+        return _made(
+            _grouped(events, delay_mean_minutes=F.avg(delay).cast("double"), dispatches=F.sum(delay).cast("long"))
+        )
+
+    return function
+
+
+def _greatest_of_equal_texts(events: DataFrame) -> DataFrame:
+    origin = F.struct(F.collate("origin", "UTF8_LCASE").alias("origin"))
+    return _made(_grouped(events, dispatches=F.length(F.max(origin)["origin"]).cast("long")))
+
+
+def _by_equal_texts(events: DataFrame) -> DataFrame:
+    made = _made(_grouped(events.withColumn("origin", F.collate("origin", "UTF8_LCASE"))))
+    return made.withColumns({name: F.collate(name, "UTF8_BINARY") for name in ("origin", "window_id")})
+
+
+def _of_pythons_clock(events: DataFrame) -> DataFrame:
+    return _made(_grouped(events.where(F.col("dispatched_at") < F.lit(datetime.now(UTC)))))
 
 
 def _twice(events: DataFrame) -> DataFrame:
@@ -101,6 +134,12 @@ def _without_a_field(events: DataFrame) -> DataFrame:
         (_floating, "may depend on the order of the records.* sums of whole numbers or decimals"),
         (_first, "may depend on the order of the records"),
         (_approximate, "may depend on the order of the records.* percentile"),
+        (_null_where_it_overflows, "is null where a sum overflows on its way.* use sum"),
+        (_mean_that_is_null_where_it_overflows, "is null where a sum overflows on its way"),
+        (_long_decimals(29), "is null where a sum overflows on its way.* a decimal of 28 digits at most"),
+        (_greatest_of_equal_texts, "is of texts whose collation takes different ones for equal"),
+        (_by_equal_texts, "groups by a text whose collation takes different ones for equal"),
+        (_of_pythons_clock, "delays_by_origin makes something else each time that it is called"),
         (_twice, "has 2 aggregations.* group once"),
         (_another_time, r"a window that is not over dispatched_at alone.* F\.window\(\"dispatched_at\", …\)"),
         (_of_local_days, "a window that is not over dispatched_at alone"),
@@ -138,6 +177,16 @@ def test_a_filter_before_and_after_the_grouping_is_taken(spark: SparkSession, ca
     Aggregation(
         spark,
         Pipeline("delays_by_origin", delays_by_origin.source, delays_by_origin.target, (), late_ones),
+        catalog,
+        300,
+    )
+
+
+def test_decimals_whose_sum_has_room_are_taken(spark: SparkSession, catalog: Catalog) -> None:
+    function = _long_decimals(28)
+    Aggregation(
+        spark,
+        Pipeline("delays_by_origin", delays_by_origin.source, delays_by_origin.target, (), function),
         catalog,
         300,
     )

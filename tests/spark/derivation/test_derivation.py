@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import uuid
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession, Window
@@ -60,6 +63,16 @@ def cast_to_what_it_is(dispatches: DataFrame) -> DataFrame:
 def filled(dispatches: DataFrame) -> DataFrame:
     """Which would fill in the platform's columns as well, if it got them."""
     return dispatches.withColumns({name: F.coalesce(name, F.lit("none")) for name in ("courier_name", "origin_name")})
+
+
+_names = itertools.cycle(["courier_name", "origin_name"])
+
+
+def _either_name(dispatches: DataFrame) -> DataFrame:
+    """Of two frames of it only the names of columns differ."""
+    names = next(_names), next(_names)
+    next(_names)
+    return dispatches.drop(*names).select("*", *[F.lit("none").alias(name) for name in names])
 
 
 def test_what_the_pipelines_here_make_is_what_their_contracts_say(spark: SparkSession, catalog: Catalog) -> None:
@@ -206,8 +219,17 @@ def in_python(name):  # type: ignore[no-untyped-def]  # Spark would take types f
         ),
         (lambda dispatches: dispatches.withColumn("x", F.year(F.current_timestamp())), "is another value each time"),
         (lambda dispatches: dispatches.withColumn("x", F.current_date()), "is another value each time"),
+        (
+            lambda dispatches: dispatches.withColumn("x", F.lit(datetime.now(UTC))),
+            "mine makes something else each time",
+        ),
+        (
+            lambda dispatches: dispatches.withColumn("x", F.lit(str(uuid.uuid4()))),
+            "mine makes something else each time",
+        ),
+        (_either_name, "mine makes something else each time"),
     ],
-    ids=range(21),
+    ids=range(24),
 )
 def test_a_function_that_cannot_run_record_by_record_is_refused_with_the_reason(
     spark: SparkSession, catalog: Catalog, function: Function, why: str

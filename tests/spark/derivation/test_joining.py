@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 from collections.abc import Callable
 
 import pytest
@@ -66,6 +67,12 @@ def _of_the_moment(ours: DataFrame, deliveries: DataFrame) -> DataFrame:
     return _joined("inner", _AFTER, _SOON)(ours, deliveries).where("dispatched_at < current_timestamp()")
 
 
+def _of_pythons_chance(ours: DataFrame, deliveries: DataFrame) -> DataFrame:
+    return _joined("inner", _AFTER, _SOON)(
+        ours, deliveries.where(F.col("weight_grams") % 1000 < random.random() * 1000)
+    )
+
+
 def _times_twice(ours: DataFrame, deliveries: DataFrame) -> DataFrame:
     more = ours.withColumn("left_at", F.col("dispatched_at"))
     joined = _joined("inner", _AFTER, _SOON)(more, deliveries)
@@ -92,6 +99,7 @@ def _one_frame(ours: DataFrame, deliveries: DataFrame) -> DataFrame:
         (_one_frame, "has 0 joins"),
         (_counted, "has a step Deduplicate, which a join can't have beside it"),
         (_of_the_moment, "is another value each time"),
+        (_of_pythons_chance, "parcel_trips makes something else each time that it is called"),
         (_times_twice, "has the time of the events of parcels.dispatched.v1, dispatched_at, 2 times before the join"),
     ],
 )
@@ -153,3 +161,44 @@ def test_what_the_state_keeps_is_told_by_the_plan_and_what_comes_behind_is_not(
     same = plan(parcel_trips.function)
     assert plan(later) == same
     assert len({same, plan(heavy), plan(longer), plan(more)}) == 4
+
+
+def test_the_plan_tells_two_columns_of_one_name_apart(spark: SparkSession, catalog: Catalog) -> None:
+    def plan(function: Function) -> str:
+        return Joining(spark, dataclasses.replace(parcel_trips, function=function), catalog, 300).plan
+
+    def within(sides: Callable[[DataFrame, DataFrame], tuple[DataFrame, DataFrame]]) -> Function:
+        """Pairs of which the first one of the `sides` has the earlier time."""
+
+        def function(ours: DataFrame, deliveries: DataFrame) -> DataFrame:
+            mine = ours.withColumnRenamed("dispatched_at", "at")
+            theirs = _theirs(deliveries).withColumnRenamed("delivered_at", "at")
+            early, late = sides(mine, theirs)
+            soon = late["at"] <= early["at"] + F.expr("INTERVAL 20 HOURS")
+            condition = (mine["parcel_id"] == theirs["of"]) & (early["at"] <= late["at"]) & soon
+            joined = mine.join(theirs, condition, how="inner")
+            times = mine["at"].alias("dispatched_at"), theirs["at"].alias("delivered_at")
+            return joined.select(*[each for each in joined.columns if each != "at"], *times)
+
+        return function
+
+    after, before = within(lambda mine, theirs: (mine, theirs)), within(lambda mine, theirs: (theirs, mine))
+    assert plan(after) == plan(after)
+    assert plan(after) != plan(before)
+
+
+def test_the_plan_tells_which_field_is_the_time_of_the_events(spark: SparkSession, catalog: Catalog) -> None:
+    def function(ours: DataFrame, deliveries: DataFrame) -> DataFrame:
+        theirs = deliveries.select(
+            F.col("parcel_id").alias("of"), "delivered_at", "expected_at", "delivered_late_minutes"
+        )
+        bounds = [each.replace("delivered_at", "expected_at") for each in (_AFTER, _SOON)]
+        return ours.join(theirs, _within(_AFTER, _SOON, *bounds), how="inner")
+
+    def plan(catalog: Catalog) -> str:
+        return Joining(spark, dataclasses.replace(parcel_trips, function=function), catalog, 300).plan
+
+    name = str(parcel_trips.joined_with)
+    expected = catalog.topic(name).model_copy(update={"occurred_at": "expected_at"})
+    other = dataclasses.replace(catalog, topics={**catalog.topics, name: expected})
+    assert plan(catalog) != plan(other)

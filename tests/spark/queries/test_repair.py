@@ -22,7 +22,7 @@ from contracts.servers.registry import Registry
 from deploy.local.servers.stack import LocalStack
 from spark.queries.lake import LakeTable
 from spark.queries.repair import Progress, Repair, repairable
-from spark.runtime.errors import RepairFailed
+from spark.runtime.errors import PositionsDisagree, RepairFailed
 from spark.runtime.lifecycle import Lifecycle
 from spark.runtime.settings import LakeSettings, SparkSettings
 from spark.sinks.delta.latest import LATEST
@@ -140,6 +140,19 @@ def test_rows_whose_dimension_row_came_late_get_a_revision_each_that_the_lake_ta
         "ce_source": b"/spark/repair/dispatches_enriched",
         "ce_time": b"2013-01-01T10:17:00.000Z",
     }
+
+
+@pytest.mark.parametrize("topic", [ENRICHED, DISPATCHED])
+def test_a_topic_that_was_made_anew_is_not_repaired_by_rows_of_the_old_one(way: Way, topic: str) -> None:
+    way.dispatch("late", van_id="N0LATE")
+    way.enrich()
+    way.dimensions.publish("vans", *ROWS["vans"], LATE_VAN)
+    name = way.topics.catalog.topic(topic).name
+    way.topics.make_anew(name)
+    before = len(events(way.topics))
+    with pytest.raises(PositionsDisagree, match=f"{name} was deleted and made anew"):
+        way.run()
+    assert len(events(way.topics)) == before
 
 
 def test_a_revision_that_has_no_next_is_left_alone(way: Way) -> None:
