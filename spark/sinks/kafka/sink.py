@@ -59,11 +59,16 @@ class Route:
         """What lease and checkpoint are named, beside the query."""
         return place_of(self.query, self.targets)
 
+    @property
+    def ce_source(self) -> str:
+        """The CloudEvents source of every derived record."""
+        return f"/spark/{self.query}"
+
     def constant_headers(self, target: str) -> dict[str, str]:
         """Headers that are the same on every derived record of a topic."""
         return {
             "ce_type": target,
-            "ce_source": f"/spark/{self.query}",
+            "ce_source": self.ce_source,
             "ce_specversion": "1.0",
             "content-type": "application/avro",
         }
