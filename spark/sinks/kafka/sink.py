@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Protocol
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from contracts.definitions.branches import place_of
 from contracts.records.limits import PASSED_ON_BYTES
 from contracts.servers.ranges import OffsetRange
 from spark.records.dead_letters import kept
@@ -53,11 +52,6 @@ class Route:
     def targets(self) -> tuple[str, ...]:
         """The topics of good records."""
         return tuple(topic for _, topic in self.branches) or (self.target,)
-
-    @property
-    def place(self) -> str:
-        """What lease and checkpoint are named, beside the query."""
-        return place_of(self.query, self.targets)
 
     @property
     def ce_source(self) -> str:
