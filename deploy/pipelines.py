@@ -10,7 +10,6 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from contracts.definitions.branches import place_of
 from contracts.definitions.catalog import Catalog
 from contracts.definitions.pipelines import declared_pipelines, pipeline_files
 from contracts.servers.s3 import s3_client
@@ -56,11 +55,6 @@ class PipelineState:
         """All that it reads."""
         return (self.reads,) if self.joins is None else (self.reads, self.joins)
 
-    @property
-    def place(self) -> str:
-        """What its lease is named, beside it."""
-        return place_of(self.name, self.writes)
-
 
 def pipelines(catalog: Catalog) -> list[PipelineState]:
     """What their files and the contracts say. Raises DeployError if these do not fit together."""
@@ -90,7 +84,7 @@ def running(settings: Settings, states: Sequence[PipelineState]) -> list[Pipelin
     for each in states:
         try:
             lag = sum(_lag(broker, each.name, topic) for topic in each.inputs)
-            holder = _holder(settings.s3, f"leases/{each.name}/{each.place}/")
+            holder = _holder(settings.s3, f"leases/{each.name}/")
         except CouldNotAudit as error:
             raise DeployError(str(error)) from error
         except (BotoCoreError, ClientError) as error:
@@ -128,7 +122,7 @@ def _holder(s3: S3Settings, prefix: str) -> str | None:
     epochs = [each for each in found.get("Contents", []) if each["Key"].rpartition("/")[2].isdigit()]
     if not epochs:
         return None
-    newest = max(epochs, key=lambda each: each["Key"])
+    newest = max(epochs, key=lambda each: int(each["Key"].rpartition("/")[2]))
     answer = client.get_object(Bucket=s3.bucket, Key=newest["Key"])
     try:
         said = dict(json.loads(answer["Body"].read()))

@@ -13,11 +13,6 @@ def targets_of(writes: str | Mapping[str, str]) -> tuple[str, ...]:
     return (writes,) if isinstance(writes, str) else tuple(writes.values())
 
 
-def place_of(pipeline: str, targets: Sequence[str]) -> str:
-    """What its lease and its checkpoint are named, beside the pipeline: the topic that it writes, or of a branch the pipeline again."""
-    return targets[0] if len(targets) == 1 else pipeline
-
-
 def fault_of_branches(branches: Sequence[tuple[str, str]], sources: int = 1) -> str | None:
     """What is wrong with pairs of a branch's name and its topic, of a pipeline that reads so many topics; None if nothing is."""
     if sources > 1:

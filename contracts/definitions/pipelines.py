@@ -15,6 +15,9 @@ from contracts.definitions.topic import constant_of
 PIPELINES = Path(__file__).parents[2] / "spark" / "pipelines"
 """One file for each, in Python or SQL; it bears the name of the pipeline."""
 
+LAKE = "lake"
+"""No pipeline's name: a pipeline's lease and checkpoint lie in folders of its name, and those of the lake in folders of this one."""
+
 
 @dataclass(frozen=True, slots=True)
 class DeclaredPipeline:
@@ -48,6 +51,12 @@ def declared_pipelines(folder: Path = PIPELINES) -> tuple[list[DeclaredPipeline]
     found: list[DeclaredPipeline] = []
     problems: list[Problem] = []
     for name, path in pipeline_files(folder).items():
+        file = f"{folder.parent.name}/{folder.name}/{path.name}"
+        if name == LAKE:
+            problems.append(
+                Problem(file, 1, f"{LAKE} is the name of the lake's folders", "call the pipeline otherwise")
+            )
+            continue
         if path.suffix == ".sql":
             sql, wrong = read_sql_file(path)
             problems += wrong
@@ -56,7 +65,6 @@ def declared_pipelines(folder: Path = PIPELINES) -> tuple[list[DeclaredPipeline]
                 written = tuple(map(constant_of, sql.header.targets))
                 found.append(DeclaredPipeline(name, sql.file, sql.line, constant_of(source), written))
             continue
-        file = f"{folder.parent.name}/{folder.name}/{path.name}"
         try:
             functions = list(_decorated(ast.parse(path.read_bytes())))
         except SyntaxError as error:

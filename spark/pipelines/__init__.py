@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 
-from contracts.definitions.pipelines import pipeline_files
+from contracts.definitions.pipelines import LAKE, pipeline_files
 from spark.pipeline import Pipeline
 from spark.runtime.errors import PipelineUnfit
 from spark.sql_pipeline import sql_pipeline
@@ -13,6 +13,8 @@ from spark.sql_pipeline import sql_pipeline
 def load(name: str) -> Pipeline:
     """The pipeline of this name. Raises PipelineUnfit if there is none, or its file fails."""
     known = pipeline_files()
+    if name == LAKE:
+        raise PipelineUnfit(f"{LAKE} is the name of the lake's folders: call the pipeline otherwise")
     if name not in known:
         raise PipelineUnfit(f"there is no pipeline {name}; there are: {', '.join(known)}")
     if known[name].suffix == ".sql":

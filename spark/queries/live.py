@@ -10,7 +10,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from contracts.definitions.catalog import Catalog
 from contracts.servers.registry import Registry
-from spark.derivation.derivation import Derivation, route, target_schemas
+from spark.derivation.derivation import Derivation, target_schemas
 from spark.lookups.broadcasts import sides_of
 from spark.lookups.dimensions import Dimension, Dimensions
 from spark.pipeline import Pipeline
@@ -26,9 +26,9 @@ from spark.sources.offsets import offset_ranges
 from spark.sources.source_topic import SourceTopic
 
 
-def checkpoint_folder(pipeline: str, place: str) -> str:
-    """Where in the bucket the modes that take batches keep their checkpoints; `place` is that of the route."""
-    return f"checkpoints/{pipeline}/{place}"
+def checkpoint_folder(pipeline: str) -> str:
+    """Where in the bucket the modes that take batches keep their checkpoints, whatever topics they write."""
+    return f"checkpoints/{pipeline}"
 
 
 class Live:
@@ -59,7 +59,7 @@ class Live:
         self._sides = sides_of(pipeline.lookups, self._derivation.sides, keep=settings.live.keep_broadcasts)
         self._made: ToRows | None = None
         self._made_of: tuple[WriterSchemas, Mapping[str, Dimension]] | None = None
-        self._source, self._folder = source, checkpoint_folder(pipeline.name, route(pipeline, catalog).place)
+        self._source, self._folder = source, checkpoint_folder(pipeline.name)
         self._read = SourceTopic(settings.kafka, source.name)
 
     def start(self) -> StreamingQuery | None:

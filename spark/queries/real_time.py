@@ -96,7 +96,7 @@ class RealTime:
         self._positions = RealTimePositions(
             settings,
             self._route,
-            CheckpointOffsets(settings.s3, checkpoint_folder(pipeline.name, self._route.place)),
+            CheckpointOffsets(settings.s3, checkpoint_folder(pipeline.name)),
             lifecycle.epoch,
             lifecycle.notice_seconds,
         )

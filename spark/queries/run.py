@@ -96,7 +96,7 @@ class _Run:
         self.pipeline, self.routes = pipeline, [route(pipeline, catalog, source) for source in pipeline.sources]
         self.route = self.routes[0]
         # Whoever starts fences the one before: the lease only says which of two may run.
-        prefix = f"leases/{pipeline.name}/{self.route.place}"
+        prefix = f"leases/{pipeline.name}"
         self.lease = Lease(settings.s3, prefix, settings.live.lease_seconds, resumes=True)
         self.is_stateful = _is_stateful(pipeline, catalog)
         self._catalog = catalog

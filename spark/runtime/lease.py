@@ -52,7 +52,8 @@ def since_boot() -> float:
 
 
 class Lease:
-    """The lease on the objects under `prefix`; it lasts for `seconds` after each renewal.
+    """The lease on the objects under `prefix`; it lasts for `seconds` after each renewal. Those in folders below count: a lease may have been
+    several before, each of a part.
 
     `check` before each step that only the holder may take; a holder that was stopped for longer than the lease lasts finds
     out there, by its own clock, and does not take it up again. Where something else keeps two of them from doing harm, one
@@ -80,6 +81,7 @@ class Lease:
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._keep, name=f"lease {prefix}", daemon=True)
         self._beat = 0
+        self._keys: dict[int, str] = {}
         self._renewed_at = 0.0
         self.holder = holder or this_process()
         self.epoch = 0
@@ -201,7 +203,8 @@ class Lease:
 
     def _said(self, epoch: int) -> dict[str, Any]:
         try:
-            body = self._s3.get_object(Bucket=self._bucket, Key=self._key(epoch))["Body"].read()
+            key = self._keys.get(epoch, self._key(epoch))
+            body = self._s3.get_object(Bucket=self._bucket, Key=key)["Body"].read()
         except self._s3.exceptions.NoSuchKey:
             return {}
         try:
@@ -211,19 +214,18 @@ class Lease:
             return {}
 
     def _newest(self) -> int:
-        return max(self._epochs(), default=0)
-
-    def _epochs(self) -> list[int]:
         found = self._s3.list_objects_v2(Bucket=self._bucket, Prefix=f"{self._prefix}/").get("Contents", [])
-        names = [each["Key"].rpartition("/")[2] for each in found]
+        keys = [each["Key"] for each in found]
         # A server on a file system may show a file with a name of its own while an object is being put.
-        return [int(name) for name in names if name.isdigit()]
+        self._keys = {int(name): key for key in keys if (name := key.rpartition("/")[2]).isdigit()}
+        return max(self._keys, default=0)
 
     def _remove_older(self) -> None:
-        """All but the one before: a handful of objects, so listing them is one request."""
-        for epoch in self._epochs():
-            if epoch < self.epoch - 1:
-                self._s3.delete_object(Bucket=self._bucket, Key=self._key(epoch))
+        """All but the one before: a handful of objects, so listing them is one request. Of a folder below, whose holder looks there, all."""
+        self._newest()
+        for epoch, key in self._keys.items():
+            if epoch < self.epoch - 1 or key != self._key(epoch):
+                self._s3.delete_object(Bucket=self._bucket, Key=key)
 
     def _key(self, epoch: int) -> str:
         return f"{self._prefix}/{epoch:020d}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Self
@@ -16,16 +16,17 @@ class Mark:
     ends: Mapping[str, tuple[int, ...]]
 
     @classmethod
-    def oldest(cls, marks: Iterable[Self]) -> Self:
-        """The lowest end of each partition; 0 of one that a mark lacks, for it was added since."""
+    def oldest(cls, marks: Iterable[Self], written: Collection[str]) -> Self:
+        """The lowest end of each partition; 0 of one that a mark lacks, for it was added since. A topic that is not `written` any more is not
+        in later marks, and what lies in it beside these is accounted for.
+        """
         found = list(marks)
         topics = {topic for each in found for topic in each.ends}
-        return cls(
-            {
-                topic: tuple(map(min, zip_longest(*(each.ends.get(topic, ()) for each in found), fillvalue=0)))
-                for topic in topics
-            }
-        )
+        of = {
+            topic: [each.ends.get(topic, ()) for each in found if topic in each.ends or topic in written]
+            for topic in topics
+        }
+        return cls({topic: tuple(map(min, zip_longest(*ends, fillvalue=0))) for topic, ends in of.items()})
 
     def end(self, topic: str, partition: int) -> int:
         """0 of a partition that was added since."""

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Protocol
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from contracts.definitions.branches import place_of
 from contracts.records.limits import PASSED_ON_BYTES
 from contracts.servers.ranges import OffsetRange
 from spark.records.dead_letters import kept
@@ -55,15 +54,15 @@ class Route:
         return tuple(topic for _, topic in self.branches) or (self.target,)
 
     @property
-    def place(self) -> str:
-        """What lease and checkpoint are named, beside the query."""
-        return place_of(self.query, self.targets)
+    def ce_source(self) -> str:
+        """The CloudEvents source of every derived record."""
+        return f"/spark/{self.query}"
 
     def constant_headers(self, target: str) -> dict[str, str]:
         """Headers that are the same on every derived record of a topic."""
         return {
             "ce_type": target,
-            "ce_source": f"/spark/{self.query}",
+            "ce_source": self.ce_source,
             "ce_specversion": "1.0",
             "content-type": "application/avro",
         }

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Self
@@ -136,7 +136,7 @@ def read_known(
         there = next((topic for topic in said.values() if topic is not None), None)
     other = {partition: topic for partition, topic in said.items() if topic is not None and topic != there}
     marks = [note.mark for note in map(note_of, committed.values()) if note.mark is not None]
-    oldest = Mark.oldest(marks) if marks else None
+    oldest = Mark.oldest(marks, [*route.targets, route.dead_letters]) if marks else None
     without = set(partitions) - set(committed)
     forgotten = tail.newest(oldest) & without if without else without
     if forgotten and not committed:
@@ -189,13 +189,15 @@ def _in_any(runs: Sequence[tuple[int, int]]) -> Column:
     return _in_any(runs[:half]) | _in_any(runs[half:])
 
 
-def source_of(message: Message, route: Route) -> Coordinate | None:
-    """Of the source record that a record of the target topics comes from, and of which part of it; None if `route` didn't write it."""
-    headers = headers_of(message)
-    if message.topic() == route.dead_letters and header_of(headers, f"{ERRORS}connector.name") != route.query.encode():
+def source_of(message: Message, route: Route, *, by_any: bool = False) -> Coordinate | None:
+    """Of the source record that a record of the target topics comes from, and of which part of it; None if `route` didn't write it. With
+    `by_any` a derived record may be of a pipeline of another name: the same one, before it was renamed.
+    """
+    headers, is_dead = headers_of(message), message.topic() == route.dead_letters
+    writer, own = (f"{ERRORS}connector.name", route.query) if is_dead else ("ce_source", route.ce_source)
+    if (is_dead or not by_any) and header_of(headers, writer) != own.encode():
         return None
-    parts = route.parts and message.topic() in route.targets
-    return Coordinate.in_event(route.source, header_of(headers, "ce_id"), parts=parts)
+    return Coordinate.in_event(route.source, header_of(headers, "ce_id"), parts=route.parts and not is_dead)
 
 
 class _Parts:
@@ -275,7 +277,9 @@ class _Tail:
             until = end if before is None else min(before.end(topic, partition), end)
             return max(until - _NEWEST * (MOST_PARTS if self._route.parts else 1), low), until
 
-        return {source.partition for source in self._sources(span, whole=False)}
+        of_route = (*self._route.targets, self._route.dead_letters)
+        # One that was renamed has a group without offsets.
+        return {source.partition for source in self._sources(of_route, span, by_any=True)}
 
     def read(self, committed: Mapping[int, TopicPartition], oldest: Mark, ends: Mapping[int, int]) -> dict[int, Taken]:
         """How far each source partition is taken, by its offset and by the records since its mark. `ends` are the source partitions'."""
@@ -287,7 +291,9 @@ class _Tail:
                 self._tell_of_gone(topic, partition, begin, low)
             return max(begin, low), end
 
-        for _, partition, offset, _ in self._sources(span):
+        # What was written to a topic that the pipeline writes no more is written all the same.
+        topics = dict.fromkeys([*self._route.targets, self._route.dead_letters, *oldest.ends])
+        for _, partition, offset, _ in self._sources(topics, span, by_any=False):
             # Anybody may write an id that looks like a coordinate: one beyond the end would hold the mark for good.
             if partition in found and committed[partition].offset <= offset < ends[partition]:
                 found[partition].add(offset)
@@ -311,19 +317,18 @@ class _Tail:
         return 0
 
     def _sources(
-        self, span: Callable[[str, int, int, int], tuple[int, int]], *, whole: bool = True
+        self, topics: Iterable[str], span: Callable[[str, int, int, int], tuple[int, int]], *, by_any: bool
     ) -> Iterator[Coordinate]:
-        """Of all that the target topics have in a span, from its first offset up to, not including, its last; `span` is given topic,
-        partition, its first offset and the one after its last. With `whole` of what has all its parts there.
+        """Of all that those of the topics that exist have in a span, from its first offset up to, not including, its last; `span` is given
+        topic, partition, its first offset and the one after its last. `by_any` as `source_of` takes it; else of what has all its parts there.
         """
         # What lay at a mark may have been purged: then all that is left is to be read.
         consumer = reader(self._kafka, self._route, {**_TO_THE_END, "auto.offset.reset": "earliest"})
         try:
             spans = []
-            topics = (*self._route.targets, self._route.dead_letters)
-            wait_for_replication(self._kafka, consumer, topics, self._pause)
-            for topic in topics:
-                partitions = partitions_of(consumer, topic, _TIMEOUT_SECONDS)
+            there = {topic: found for topic in topics if (found := partitions_of(consumer, topic, _TIMEOUT_SECONDS))}
+            wait_for_replication(self._kafka, consumer, there, self._pause)
+            for topic, partitions in there.items():
                 wait_for_open_transactions(self._kafka, topic, len(partitions), self._pause)
                 for partition in partitions:
                     low, end = watermarks(consumer, topic, partition, _TIMEOUT_SECONDS)
@@ -331,8 +336,8 @@ class _Tail:
             parts = _Parts()
             for batch in records_in(consumer, spans, silent_seconds=_TIMEOUT_SECONDS, pause=self._pause):
                 for message in batch:
-                    source = source_of(message, self._route)
-                    if source is not None and (not whole or parts.are_all_there(source, message)):
+                    source = source_of(message, self._route, by_any=by_any)
+                    if source is not None and (by_any or parts.are_all_there(source, message)):
                         yield source
         finally:
             consumer.close()

@@ -46,6 +46,8 @@ _PART_COLUMNS = ("part", "parts")
 _RANGES = "headrace.ranges"
 _TIMEOUT_SECONDS = 30.0
 _TRANSACTION_SECONDS = 60.0
+_HELD_BYTES = 8 << 20
+"""Some 30,000 rows: sent within a second."""
 DEAD_LETTERS_ALLOWED = 100
 """So many are let through, whatever their share."""
 
@@ -67,7 +69,7 @@ _consumers: dict[str, Consumer] = {}
 class Plan:
     """What every task needs to know, the same in every batch; `kafka` are librdkafka properties, secrets in clear.
 
-    An open transaction holds back every reader of committed records, so a long range is cut.
+    An open transaction holds back every reader of committed records, so a long range is cut: after so many records, or so many seconds.
     """
 
     kafka: Mapping[str, str]
@@ -286,9 +288,16 @@ class _Task:
         self.sent = self.dead_letters = self.late = self.skipped = 0
         self._plan = plan
         self._route = plan.route
-        self._good = self._bad = self._late = 0  # in the open transaction, which goes on from the offset `_start`
+        # What a filter leaves out does not come here, however long it takes: meanwhile no transaction may be open.
+        self._holds_back = plan.route.filters or OffsetNote.of(metadata).mark is not None
+        self._held: list[pa.RecordBatch] = []
+        self._rows = self._bytes = (
+            0  # since the last commit, which is at the offset `_start`: held back, or in the open transaction
+        )
         self._start = 0
-        self._began = 0.0
+        self._began = 0.0  # when the first of them came
+        self._is_open = False
+        self._good = self._bad = self._late = 0  # in the open transaction
         branches = plan.route.branches or ((None, plan.route.target),)
         self._targets = {name: (topic, constant_headers(plan.route, topic)) for name, topic in branches}
         self._oldest_ms: int | None = None
@@ -327,48 +336,67 @@ class _Task:
             close(self._producer)
 
     def _take_in(self, batches: Iterator[pa.RecordBatch], taken: int) -> None:
-        self._begin(taken)
-        last = taken - 1
+        self._start, last = taken, taken - 1
         try:
-            for batch in batches:
+            for batch in map(functools.partial(self._not_taken, taken), batches):
                 if not batch.num_rows:
                     continue
-                if batch.column("partition")[0].as_py() != self.range.partition:
-                    raise RuntimeError(f"rows of another partition in the task of {self.range}")
                 if self._route.parts and self._is_due():
                     # Not between two parts of a record: the rest of the last one goes with the others.
                     rest = bisect_right(batch.column("offset").to_pylist(), last)
                     if rest < batch.num_rows:
-                        self._send(batch.slice(0, rest), taken)
-                        self._cut(last + 1)
+                        self._take(batch.slice(0, rest))
+                        self._commit(last + 1)
                         batch = batch.slice(rest)
-                self._send(batch, taken)
+                self._take(batch)
                 last = batch.column("offset")[-1].as_py()
                 if not self._route.parts and self._is_due():
-                    self._cut(last + 1)
+                    self._commit(last + 1)
             # All rows came, or `batches` had raised. The range's end, not the last row's: markers of transactions are offsets too.
             self._commit(self.range.end)
         except BaseException:
-            abort(self._producer)
+            if self._is_open:
+                abort(self._producer)
             raise
 
-    def _send(self, batch: pa.RecordBatch, taken: int) -> None:
-        """The rows of a batch from offset `taken` on. Every microsecond here is a second per million records."""
+    def _not_taken(self, taken: int, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Its rows from offset `taken` on."""
+        if not batch.num_rows:
+            return batch
+        if batch.column("partition")[0].as_py() != self.range.partition:
+            raise RuntimeError(f"rows of another partition in the task of {self.range}")
+        if batch.column("offset")[0].as_py() >= taken:
+            return batch
+        skipped = bisect_left(batch.column("offset").to_pylist(), taken)
+        self.skipped += skipped
+        return batch.slice(skipped)
+
+    def _take(self, batch: pa.RecordBatch) -> None:
+        """Send it, or hold it back until the next commit."""
+        if not self._rows:
+            self._began = time.monotonic()
+        self._rows += batch.num_rows
+        if self._holds_back:
+            self._held.append(batch)
+            self._bytes += batch.nbytes
+        else:
+            self._send(batch)
+
+    def _send(self, batch: pa.RecordBatch) -> None:
+        """All rows of a batch. Every microsecond here is a second per million records."""
+        self._open()
         # So no `Coordinate` is made: a prefix and the rest of its text are enough.
         targets, coordinate = self._targets, f"{self.range.topic}/{self.range.partition}/"
         produce = self._producer.produce
         names = (*_COLUMNS, *_PART_COLUMNS) if self._route.parts else _COLUMNS
         columns = [batch.column(name).to_pylist() for name in names]
-        if skipped := bisect_left(columns[0], taken):
-            self.skipped += skipped
-            columns = [column[skipped:] for column in columns]
-        self._count(columns[1], batch.column("unmatched").to_pylist()[skipped:])
+        self._count(columns[1], batch.column("unmatched").to_pylist())
         if self._route.parts:
             *columns, numbers, parts = columns
             ids: Iterable[str] = [f"{offset}/{number}" for offset, number in zip(columns[0], numbers, strict=True)]
         else:
             ids, parts = map(str, columns[0]), [None] * len(columns[0])
-        branches = batch.column(BRANCH).to_pylist()[skipped:] if self._route.branches else [None] * len(columns[0])
+        branches = batch.column(BRANCH).to_pylist() if self._route.branches else [None] * len(columns[0])
         first, second, third = PASSED_ON  # a loop over them would take half a microsecond
         for offset, timestamp_ms, key, value, bad, of_first, of_second, of_third, own_id, of_parts, branch in zip(
             *columns, ids, parts, branches, strict=True
@@ -451,23 +479,23 @@ class _Task:
             )
         return taken
 
-    def _begin(self, start: int) -> None:
-        self._producer.begin_transaction()
-        self._began, self._start = time.monotonic(), start
-        self._good = self._bad = self._late = 0
-
-    def _cut(self, position: int) -> None:
-        self._commit(position)
-        self._begin(position)
-
     def _is_due(self) -> bool:
-        """Whether what is open is to be committed."""
-        open_rows = self._good + self._bad + self._late
+        """Whether what came since the last commit is to be committed."""
         is_long = time.monotonic() - self._began > self._plan.transaction_seconds
-        return open_rows >= self._plan.transaction_records or (open_rows > 0 and is_long)
+        is_much = self._rows >= self._plan.transaction_records or self._bytes >= _HELD_BYTES
+        return is_much or (self._rows > 0 and is_long)
+
+    def _open(self) -> None:
+        if not self._is_open:
+            self._producer.begin_transaction()
+            self._is_open = True
+            self._good = self._bad = self._late = 0
 
     def _commit(self, position: int) -> None:
-        """Everything since `_begin` and the position, or nothing."""
+        """Everything since the last commit and the position, or nothing."""
+        self._open()
+        for batch in self._held:
+            self._send(batch)
         # A filter takes good ones away before they come here.
         records = position - self._start if self._route.filters else self._good + self._bad
         if self._bad > max(DEAD_LETTERS_ALLOWED, self._plan.dead_letter_limit * records):
@@ -486,3 +514,6 @@ class _Task:
         self.sent += self._good
         self.dead_letters += self._bad
         self.late += self._late
+        self._is_open, self._start = False, position
+        self._rows = self._bytes = 0
+        self._held.clear()

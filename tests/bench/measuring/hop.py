@@ -22,7 +22,6 @@ from contracts.settings import S3Settings, Settings
 from deploy.local.processes.deployable import deployables
 from deploy.local.processes.process import Process
 from deploy.local.servers.stack import LocalStack
-from spark.pipelines import load
 from spark.queries.live import checkpoint_folder
 from spark.sinks.kafka.transaction import committed_offsets
 from spark.sources.checkpoint_offsets import CheckpointOffsets
@@ -167,7 +166,7 @@ def taken_in(settings: Settings, topic: str = RAW, group: str = PIPELINE) -> Cal
 
 def forget_positions(settings: Settings) -> None:
     """The next `live` begins with the first record, whatever its mode: neither its checkpoint nor its group is there."""
-    CheckpointOffsets(settings.s3, checkpoint_folder(PIPELINE, load(PIPELINE).target)).remove()
+    CheckpointOffsets(settings.s3, checkpoint_folder(PIPELINE)).remove()
     admin = AdminClient({**settings.kafka.client_config()})
     admin.delete_consumer_groups([PIPELINE])[PIPELINE].result(30)
 

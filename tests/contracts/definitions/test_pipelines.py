@@ -77,6 +77,13 @@ def test_a_branch_without_names_and_topics_is_a_problem(folder: Path, old: str, 
     assert what in str(problem)
 
 
+def test_no_pipeline_is_called_as_the_folders_of_the_lake(folder: Path) -> None:
+    (folder / "lake.py").write_text(BRANCH.replace("def dispatches_by_punctuality", "def lake"))
+    found, (problem,) = declared_pipelines(folder)
+    assert found == []
+    assert "lake is the name of the lake's folders" in str(problem)
+
+
 def test_each_topic_of_a_branch_has_only_some_of_the_records(files: ContractFiles) -> None:
     files.replace("topics/parcels.dispatched.punctual.v1.yaml", "records: some", "records: each")
     what = "dispatches_by_punctuality.py writes each record to one of 2 topics, so this one has only some of them"

@@ -27,7 +27,7 @@ Offsets = Mapping[int, int]
 LIVE = load(PIPELINE)
 """The pipeline whose hops are watched."""
 SOURCE, TARGET = LIVE.source, LIVE.target
-_LIVE_CHECKPOINTS = checkpoint_folder(PIPELINE, TARGET)
+_LIVE_CHECKPOINTS = checkpoint_folder(PIPELINE)
 
 
 class Positions:
@@ -145,7 +145,7 @@ class Positions:
 
     def state_checkpoint(self, pipeline: str) -> str:
         """The folder of an aggregate's checkpoint."""
-        return self.checkpoint(checkpoint_folder(pipeline, load(pipeline).target))
+        return self.checkpoint(f"{checkpoint_folder(pipeline)}/{load(pipeline).target}")
 
     def has_counted(self, pipeline: str, offsets: Offsets) -> bool:
         """Whether an aggregate's groups, and what it sets aside, have come as far."""

@@ -235,13 +235,12 @@ def test_a_branch_has_two_topics_by_names_of_their_own() -> None:
         )(lambda ours, theirs: ours.join(theirs))
 
 
-def test_a_branch_is_not_repaired_and_its_lease_bears_its_own_name(catalog: Catalog) -> None:
+def test_a_branch_is_not_repaired_and_a_filter_by_its_nature(catalog: Catalog) -> None:
     with pytest.raises(PipelineUnfit, match="dispatches_by_punctuality writes each record to one of .*: no repair"):
         refuse_branch(dispatches_by_punctuality)
     with pytest.raises(PipelineUnfit, match=f"writes {OVERDUE} and {PUNCTUAL}, where one topic is needed"):
         dispatches_by_punctuality.target  # noqa: B018
     of = route(dispatches_by_punctuality, catalog)
-    assert (of.place, of.targets, of.filters) == ("dispatches_by_punctuality", (OVERDUE, PUNCTUAL), True)
+    assert (of.targets, of.filters) == ((OVERDUE, PUNCTUAL), True)
     state = PipelineState("dispatches_by_punctuality", DISPATCHED, (OVERDUE, PUNCTUAL), "some")
-    assert state.place == of.place
     assert list(lines([state], asked=False))[1].endswith(f"some     {OVERDUE} or {PUNCTUAL}")

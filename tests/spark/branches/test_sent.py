@@ -19,8 +19,10 @@ from deploy import pipelines
 from deploy.local.servers.stack import LocalStack
 from spark.derivation.derivation import route
 from spark.pipeline import Pipeline
+from spark.queries.live import checkpoint_folder
 from spark.runtime.settings import SparkSettings
 from spark.sinks.kafka.transaction import committed_offsets, position_reader
+from spark.sources.checkpoint_offsets import CheckpointOffsets
 from spark.trial.trial import Trial
 from tests.sample.pipelines.dispatches_by_punctuality import dispatches_by_punctuality
 from tests.spark.examples import DISPATCHED, Topics, a_dispatch, body, framed
@@ -60,12 +62,7 @@ def test_each_record_is_in_the_topic_that_its_row_names(
 ) -> None:
     # Of a name of its own: in at-least-once mode a query goes on with the checkpoint that it finds.
     mine = dataclasses.replace(dispatches_by_punctuality, name=f"{branch.tag}_{mode.replace('-', '_')}")
-    own = {
-        name: topic.model_copy(update={"producers": (*topic.producers, mine.name)})
-        for name, topic in branch.catalog.topics.items()
-    }
-    catalog = dataclasses.replace(branch.catalog, topics=own)
-    with running(spark, settings, registry, catalog, published, mine, mode=mode) as query:
+    with running(spark, settings, registry, produced_by(branch, mine), published, mine, mode=mode) as query:
         send(branch, 30, 15)
         send(branch, 30, weight_grams=0)
         branch.send(b"junk", partition=1)
@@ -90,6 +87,34 @@ def test_exactly_once_goes_on_where_real_time_mode_has_written_to_both_topics(
         query.processAllAvailable()
     assert made(branch, OVERDUE) == Counter(["0/0", "1/1", "0/2"])
     assert made(branch, PUNCTUAL) == Counter(["1/0", "0/1", "1/2"])
+
+
+def test_a_pipeline_that_becomes_a_branch_goes_on_with_its_checkpoint(
+    spark: SparkSession, settings: SparkSettings, registry: Registry, published: Dimensions, branch: Topics
+) -> None:
+    both = dataclasses.replace(dispatches_by_punctuality, name=f"{branch.tag}_mine")
+    catalog = produced_by(branch, both)
+    one = dataclasses.replace(both, writes=PUNCTUAL, function=lambda dispatches: dispatches.where("late_minutes <= 15"))
+    with running(spark, settings, registry, catalog, published, one, mode="at-least-once") as query:
+        send(branch, 0, 30, 0)
+        query.processAllAvailable()
+    with running(spark, settings, registry, catalog, published, both, mode="at-least-once") as query:
+        send(branch, 0, 30)
+        query.processAllAvailable()
+    assert made(branch, PUNCTUAL) == Counter(["0/0", "0/1", "0/2"])
+    assert made(branch, OVERDUE) == Counter(["1/1"])
+    # A name that begins alike is another's.
+    assert CheckpointOffsets(settings.s3, checkpoint_folder(both.name)).folders()
+    assert CheckpointOffsets(settings.s3, checkpoint_folder(both.name.removesuffix("_mine"))).folders() == []
+
+
+def produced_by(topics: Topics, pipeline: Pipeline) -> Catalog:
+    """With a pipeline among the producers of each topic."""
+    own = {
+        name: topic.model_copy(update={"producers": (*topic.producers, pipeline.name)})
+        for name, topic in topics.catalog.topics.items()
+    }
+    return dataclasses.replace(topics.catalog, topics=own)
 
 
 def test_a_trial_tells_of_each_topic_which_records_would_go_elsewhere(

@@ -108,6 +108,8 @@ def test_the_same_in_real_time_mode(
 def test_a_pipeline_that_is_not_there_or_fails_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(PipelineUnfit, match=f"there is no pipeline mine; there are: {', '.join(pipeline_files())}"):
         pipelines.load("mine")
+    with pytest.raises(PipelineUnfit, match="lake is the name of the lake's folders"):
+        pipelines.load("lake")
     monkeypatch.setattr("spark.pipelines.pipeline_files", lambda: {"mine": Path("spark/pipelines/mine.py")})
     with pytest.raises(PipelineUnfit, match=r"spark/pipelines/mine\.py: ModuleNotFoundError"):
         pipelines.load("mine")

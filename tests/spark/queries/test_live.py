@@ -144,7 +144,7 @@ def test_dimensions_that_are_removed_while_it_runs_stop_nothing(
 def test_what_is_left_of_a_checkpoint_that_was_wiped_while_it_ran_stops_no_start(
     spark: SparkSession, settings: SparkSettings, registry: Registry, topics: Topics, dimensions: Dimensions
 ) -> None:
-    left = f"{checkpoint_folder(dispatches_enriched.name, topics.enriched.name)}/0/commits/7"
+    left = f"{checkpoint_folder(dispatches_enriched.name)}/0/commits/7"
     s3_client(settings.s3).put_object(Bucket=settings.s3.bucket, Key=left, Body=b'v1\n{"nextBatchWatermarkMs":0}')
     topics.send_dispatches("a")
     with running(spark, settings, registry, topics.catalog, dimensions, mode="exactly-once") as query:

@@ -161,3 +161,18 @@ def test_a_lease_says_whether_its_last_holder_gave_it_back(
         assert forced.was_forced
     with Lease(s3, prefix, SECONDS) as given:
         assert not given.was_forced
+
+
+def test_a_lease_that_was_one_for_each_target_is_one_and_counts_on(s3: S3Settings, prefix: str) -> None:
+    with Lease(s3, f"{prefix}/target", SECONDS, holder="before") as before:
+        with pytest.raises(TakenOver, match="before holds .* and is alive"):
+            Lease(s3, prefix, SECONDS, holder="now").acquire()
+        before.check()
+    with Lease(s3, prefix, SECONDS, holder="now") as now:
+        assert (now.epoch, now.was_forced) == (2, False)
+        now.check()
+        with pytest.raises(TakenOver):
+            before.check()
+    # Neither is one whose name begins alike.
+    with Lease(s3, f"{prefix}_b", SECONDS) as another:
+        assert another.epoch == 1

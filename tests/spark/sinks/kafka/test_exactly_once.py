@@ -8,14 +8,17 @@ import time
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 from structlog.testing import capture_logs
 
+from contracts.servers.brokers import watermarks
 from contracts.servers.ranges import OffsetRange
 from spark.runtime.errors import PositionsDisagree, SinkRefused
 from spark.runtime.lease import Lease
@@ -89,6 +92,58 @@ def test_no_transaction_is_cut_between_two_parts_of_a_record(hop: Hop) -> None:
         str(f"{hop.route.source}/0/{offset}/{part}".encode()) for offset in range(1, 1501) for part in range(2)
     ]
     assert {each["ce_parts"] for each in headers} == {b"2"}
+
+
+def test_no_transaction_is_open_while_a_filter_leaves_records_out(hop: Hop) -> None:
+    passed, left_out, pause_ms = 5_500, 1_000, 12
+    hop.topics.send_many(passed + left_out)
+    hop.route = replace(hop.route, filters=True)
+    hop.write(0, 1)  # coordinators of a new group take their time
+    waited = F.expr(f"reflect('java.lang.Thread', 'sleep', {pause_ms}L)")
+    raw = hop.raw({PARTITION: (1, passed + left_out)}).where((F.col("offset") < passed) | (waited == "let through"))
+    rows = sending(hop.to_rows(raw), Plan(hop.settings.kafka.client_config(), hop.route, 0, 0.2))
+
+    def write() -> None:
+        with given(hop.spark.sparkContext, [OffsetRange(hop.route.source, PARTITION, 1, passed + left_out)], {}):
+            rows.collect()
+
+    with closing(OpenTransactions(hop)) as opened, ThreadPoolExecutor(1) as pool:
+        began = time.monotonic()
+        writing = pool.submit(write)
+        while not writing.done():
+            opened.look()
+            time.sleep(0.05)
+        writing.result()
+        took = time.monotonic() - began
+    assert took > left_out * pause_ms / 1000
+    assert opened.longest_seconds < 5, f"of {took:.1f}"
+    assert (hop.written(), hop.position()) == (list(range(passed)), passed + left_out)
+
+
+class OpenTransactions:
+    """How long a hop's target topic has had records that are not committed, as far as `look` saw."""
+
+    def __init__(self, hop: Hop) -> None:
+        kafka, self._topic = hop.settings.kafka.client_config(), hop.route.target
+        self._readers = [
+            Consumer(kafka | {"group.id": "tests", "isolation.level": level})
+            for level in ("read_committed", "read_uncommitted")
+        ]
+        self._since: float | None = None
+        self.longest_seconds = 0.0
+
+    def look(self) -> None:
+        # The end of what is committed first: it may move meanwhile.
+        committed, all_records = ([watermarks(each, self._topic, p, 30)[1] for p in (0, 1)] for each in self._readers)
+        if committed == all_records:
+            self._since = None
+            return
+        self._since = self._since or time.monotonic()
+        self.longest_seconds = max(self.longest_seconds, time.monotonic() - self._since)
+
+    def close(self) -> None:
+        for each in self._readers:
+            each.close()
 
 
 def test_a_gap_stops_the_query_and_writes_nothing(hop: Hop) -> None:

@@ -36,6 +36,12 @@ def test_what_is_not_ours_says_nothing(metadata: str | None) -> None:
 
 
 def test_the_oldest_mark_reads_a_partition_that_some_lack_from_its_first_record() -> None:
-    oldest = Mark.oldest([Mark({"t": (5, 9), "t.dlq": (3,)}), Mark({"t": (7, 8, 4), "t.dlq": (2,)})])
+    marks = [Mark({"t": (5, 9), "t.dlq": (3,)}), Mark({"t": (7, 8, 4), "t.dlq": (2,)})]
+    oldest = Mark.oldest(marks, ["t", "t.dlq"])
     assert oldest == Mark({"t": (5, 8, 0), "t.dlq": (2,)})
     assert (oldest.end("t", 1), oldest.end("t", 3), oldest.end("another", 0)) == (8, 0, 0)
+
+
+def test_the_oldest_mark_reads_a_topic_that_came_in_whole_and_one_that_went_from_where_marks_name_it() -> None:
+    oldest = Mark.oldest([Mark({"t": (5,), "went": (7, 2)}), Mark({"t": (6,), "came": (9,)})], ["t", "came"])
+    assert oldest == Mark({"t": (5,), "went": (7, 2), "came": (0,)})

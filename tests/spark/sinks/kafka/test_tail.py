@@ -70,11 +70,13 @@ class Takeover:
     def write(self, *offsets: int, topic: str | None = None, writer: str | None = None, partition: int = 0) -> None:
         """As a real-time query does: a record for each of these raw ones, in no transaction."""
         producer = Producer(self._settings.kafka.client_config())
-        name = [("__connect.errors.connector.name", writer or self.route.query)] if topic else []
+        is_dead = topic == self.route.dead_letters
+        by = writer or self.route.query
+        name = ("__connect.errors.connector.name", by) if is_dead else ("ce_source", f"/spark/{by}")
         for offset in offsets:
             headers: list[tuple[str, str | bytes | None]] = [
                 ("ce_id", f"{self.route.source}/{partition}/{offset}"),
-                *name,
+                name,
             ]
             producer.produce(topic or self.route.target, b"written", partition=offset % 2, headers=headers)
         assert producer.flush(30) == 0
@@ -99,7 +101,8 @@ class Takeover:
     def write_id(self, event_id: str, *headers: tuple[str, bytes]) -> None:
         """A record of the target topic with this id."""
         producer = Producer(self._settings.kafka.client_config())
-        producer.produce(self.route.target, b"written", headers=[("ce_id", event_id.encode()), *headers])
+        own = [("ce_id", event_id.encode()), ("ce_source", self.route.ce_source.encode())]
+        producer.produce(self.route.target, b"written", headers=[*own, *headers])
         assert producer.flush(30) == 0
 
     def take_over(self, end: int, epoch: int = 0) -> ExactlyOnceSink:
@@ -167,6 +170,36 @@ def test_what_is_written_counts_up_to_the_first_gap_and_beyond(takeover: Takeove
     assert taken.mark is not None
     takeover.write(2, topic=takeover.route.dead_letters)
     assert takeover.taken() == Taken(5)
+
+
+def test_a_topic_that_the_pipeline_writes_no_more_is_looked_at_from_the_mark_on(
+    takeover: Takeover, topics: Topics, settings: SparkSettings
+) -> None:
+    topics.send_dispatches(*"abcdef")
+    takeover.commit(0)
+    takeover.write(0, 1, 3)
+    went, takeover.route = takeover.route, replace(takeover.route, target=topics.enriched.dead_letter_topic)
+    assert takeover.taken() == Taken(2, frozenset({3}), takeover.taken().mark)
+    takeover.take_over(6)
+    assert takeover.written() == [2, 4, 5]
+    # One that is gone, too, tells nothing.
+    takeover.commit(6)
+    first = takeover.real_time()
+    first.find(threading.Event())
+    first.commit({0: 6}, Mark({went.target: (0, 0), f"{went.target}-gone": (4, 0)}))
+    assert takeover.taken() == Taken(6)
+
+
+def test_what_another_pipeline_wrote_to_a_topic_that_comes_in_is_not_ours(takeover: Takeover, topics: Topics) -> None:
+    topics.send_dispatches(*"abcd")
+    takeover.commit(0)
+    takeover.write(0, 1)
+    other = topics.enriched.dead_letter_topic
+    takeover.write(2, 3, topic=other, writer="another")
+    takeover.route = replace(takeover.route, target="", branches=(("a", takeover.route.target), ("b", other)))
+    assert takeover.taken() == Taken(2)
+    takeover.write(2, topic=other)
+    assert takeover.taken() == Taken(3)
 
 
 def test_markers_of_transactions_are_no_gap(takeover: Takeover, topics: Topics, settings: SparkSettings) -> None:
