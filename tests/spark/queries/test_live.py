@@ -155,7 +155,8 @@ def test_what_is_left_of_a_checkpoint_that_was_wiped_while_it_ran_stops_no_start
 def test_at_least_once_goes_on_behind_its_last_batch_in_a_checkpoint_of_its_own(
     spark: SparkSession, settings: SparkSettings, registry: Registry, topics: Topics, dimensions: Dimensions
 ) -> None:
-    checkpoints = CheckpointOffsets(settings.s3, checkpoint_folder(dispatches_enriched.name, topics.enriched.name))
+    checkpoints = CheckpointOffsets(settings.s3, checkpoint_folder(dispatches_enriched.name))
+    checkpoints.remove()
     seen = list[list[str]]()
     for parcel in ("a", "b", "c"):
         topics.send_dispatches(parcel)
