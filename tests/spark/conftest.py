@@ -14,6 +14,7 @@ from contracts.servers.registry import Registry
 from contracts.settings import read_settings
 from deploy.local.downloads.spark_env import spark_env
 from deploy.local.servers.stack import LocalStack
+from spark.runtime import session
 from spark.runtime.session import start_session
 from spark.runtime.settings import Cluster, SparkSettings
 from tests import sample
@@ -26,9 +27,12 @@ def spark() -> Iterator[SparkSession]:
     env = spark_env()
     os.environ["JAVA_HOME"] = env["JAVA_HOME"]
     cluster = Cluster(jars=env["HEADRACE_SPARK__JARS"])
-    session = start_session(SparkSettings(spark=cluster), "tests", delta=True)
-    yield session
-    session.stop()
+    with pytest.MonkeyPatch.context() as patch:
+        # Each test is new code to the JVM, which C2 optimises for nothing: a quarter of its processor time.
+        patch.setattr(session, "_COMPILER", "-XX:TieredStopAtLevel=1")
+        started = start_session(SparkSettings(spark=cluster), "tests", delta=True)
+    yield started
+    started.stop()
 
 
 @pytest.fixture(scope="session")
