@@ -59,8 +59,9 @@ def test_real_time_mode_finds_all_that_ever_comes_from_the_one_before_it(
     brokers: TwoBrokers, caplog: pytest.LogCaptureFixture
 ) -> None:
     source, target, dead_letters = brokers.topic(1), brokers.topic(PARTITIONS), brokers.topic(1)
-    headers = [{"ce_id": f"{source}/0/{offset}"} for offset in range(1, PARTITIONS + 1)]
     route = Route(f"q-{source}", source, target, dead_letters)
+    own = {"ce_source": route.ce_source}
+    headers = [{"ce_id": f"{source}/0/{offset}"} | own for offset in range(1, PARTITIONS + 1)]
     before = OffsetNote(1, Mark({target: (0,) * PARTITIONS, dead_letters: (0,)})).as_metadata()
     with closing(Producer(brokers.settings.client_config())) as producer:
         for _ in range(PARTITIONS + 1):
