@@ -69,8 +69,7 @@ class Live:
         """
         if not self._dimensions.wait(self._lifecycle.stopping):
             return None
-        folder = self._folder
-        checkpoints = CheckpointOffsets(self._settings.s3, folder)
+        checkpoints = CheckpointOffsets(self._settings.s3, self._folder)
         starting_offsets = self._sink.starting_offsets(checkpoints, self._lifecycle.stopping)
         self._lifecycle.check_lease()
         if self._sink.keeps_checkpoint:
@@ -78,7 +77,7 @@ class Live:
         else:
             checkpoints.remove()
         # Of this process alone: one that was frozen, and wakes, would write its next batch into that of its successor.
-        checkpoint = f"{folder}/{self._lifecycle.epoch}.{uuid.uuid4().hex[:8]}"
+        checkpoint = f"{self._folder}/{self._lifecycle.epoch}.{uuid.uuid4().hex[:8]}"
         raw = read_topic(
             self._spark,
             self._settings.kafka,

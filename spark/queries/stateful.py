@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 
 import structlog
@@ -252,8 +252,7 @@ class Stateful:
     def _make_sure_of_the_plan(self, batch_id: int, ranges: Sequence[OffsetRange]) -> None:
         """A predecessor that wakes may write its own over it, which S3A does not refuse. Raises QueryFailed."""
         (query,) = self._session.streams.active
-        reads = {OffsetRange(*each) for each in scanned(query)}
-        if {each for each in ranges if each.start < each.end} != {each for each in reads if each.start < each.end}:
+        if _with_records(ranges) != _with_records(OffsetRange(*each) for each in scanned(query)):
             raise QueryFailed(
                 f"batch {batch_id} of {self._name} reads other records than its checkpoint tells: a process that was taken over from has woken, "
                 "and written its plan over this one's; nothing of the batch is written, start again"
@@ -270,3 +269,7 @@ class Stateful:
         raw = settled(read_ranges(self._session, self._settings.kafka, ranges, fail_on_data_loss=True))
         rows = self._derivation.aside(source.name, source.decoded_by, watermark_ms)
         count_rows(self._name, source.aside.write(raw, rows, offset_ranges(raw)))
+
+
+def _with_records(ranges: Iterable[OffsetRange]) -> set[OffsetRange]:
+    return {each for each in ranges if each.start < each.end}

@@ -16,7 +16,7 @@ from services.alerting.rules.condition import Condition
 from services.audit.declared.aggregates import Aggregate, Gap
 from services.audit.declared.filters import wanted
 from services.audit.values.digest import Digests, digests, mix, salt
-from services.audit.values.place import concatenated
+from services.audit.values.place import together
 
 Instants = npt.NDArray[np.int64]
 """Microseconds since 1970; NEVER where there is none."""
@@ -77,12 +77,7 @@ class Members:
     @classmethod
     def joined(cls, parts: Sequence[Members]) -> Self:
         """All of them, in this order."""
-        return cls(
-            concatenated([part.by for part in parts], np.uint64),
-            concatenated([part.of for part in parts], np.int64),
-            concatenated([part.left_out for part in parts], np.bool_),
-            concatenated([part.until for part in parts], np.int64),
-        )
+        return cls(**together(parts, {"by": np.uint64, "of": np.int64, "left_out": np.bool_, "until": np.int64}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +156,9 @@ class Groups:
             "has_own_id": np.bool_,
             "has_own_key": np.bool_,
         }
-        arrays = {name: concatenated([getattr(part, name) for part in parts], kind) for name, kind in kinds.items()}
-        return cls(**arrays, keys={digest: text for part in parts for digest, text in part.keys.items()})
+        return cls(
+            **together(parts, kinds), keys={digest: text for part in parts for digest, text in part.keys.items()}
+        )
 
 
 def grouped_by(aggregate: Aggregate, columns: Mapping[str, pa.Array], rows: int) -> Digests:

@@ -15,7 +15,7 @@ from services.audit.declared.filters import wanted
 from services.audit.declared.joins import Join
 from services.audit.records.groups import NEVER, Instants, instants
 from services.audit.values.digest import NULL, Digests, digests, mix, salt
-from services.audit.values.place import Codes, concatenated, parsed
+from services.audit.values.place import Codes, parsed, together
 from services.audit.values.shape import row_digests
 
 ALONE = -2
@@ -50,7 +50,7 @@ class Halves:
         says, left_out = np.zeros(count, np.uint64), np.zeros(count, np.bool_)
         by[good], of[good] = _equal(join, side, columns, rows), instants(columns[occurred_at])
         carried = join.halves[side].by_joined
-        says[good] = row_digests({joined: digests(columns[raw]) for joined, raw in carried.items()}, rows)
+        says[good] = row_digests({name: digests(columns[raw]) for name, raw in carried.items()}, rows)
         if condition is not None:
             left_out[good] = ~wanted(condition, columns, rows)
         return cls(by, of, says, left_out)
@@ -58,12 +58,7 @@ class Halves:
     @classmethod
     def joined(cls, parts: Sequence[Halves]) -> Self:
         """All of them, in this order."""
-        return cls(
-            concatenated([part.by for part in parts], np.uint64),
-            concatenated([part.of for part in parts], np.int64),
-            concatenated([part.says for part in parts], np.uint64),
-            concatenated([part.left_out for part in parts], np.bool_),
-        )
+        return cls(**together(parts, {"by": np.uint64, "of": np.int64, "says": np.uint64, "left_out": np.bool_}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,13 +104,8 @@ class Pairs:
     @classmethod
     def joined(cls, parts: Sequence[Pairs]) -> Self:
         """All of them, in this order."""
-        return cls(
-            concatenated([part.first for part in parts], np.int64),
-            concatenated([part.second for part in parts], np.int64),
-            concatenated([part.says_first for part in parts], np.uint64),
-            concatenated([part.says_second for part in parts], np.uint64),
-            concatenated([part.has_own_key for part in parts], np.bool_),
-        )
+        kinds = {"first": np.int64, "second": np.int64, "says_first": np.uint64, "says_second": np.uint64}
+        return cls(**together(parts, kinds | {"has_own_key": np.bool_}))
 
 
 def nothing_said(join: Join) -> np.uint64:

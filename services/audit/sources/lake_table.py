@@ -19,7 +19,7 @@ from services.audit.errors import CouldNotAudit
 from services.audit.sources.progress import advance
 from services.audit.sources.s3 import file_system
 from services.audit.values.digest import Digests, digests
-from services.audit.values.place import NOWHERE, Codes, Parts, codes, concatenated, parsed_parts
+from services.audit.values.place import NOWHERE, Codes, Parts, codes, parsed_parts, together
 from services.audit.values.shape import Shape, row_digests
 
 _BATCH_ROWS = 32_768
@@ -136,13 +136,8 @@ def read_files(reading: TableReading) -> Rows:
                     advance(len(parts[-1]))
         except OSError as error:
             raise CouldNotAudit(f"{file.key} can't be read: {error}") from error
-    return Rows(
-        concatenated([part.at for part in parts], np.int64),
-        concatenated([part.source for part in parts], np.int64),
-        concatenated([part.part for part in parts], np.int64),
-        concatenated([part.revision for part in parts], np.int64),
-        concatenated([part.row for part in parts], np.uint64),
-    )
+    places = dict.fromkeys(("at", "source", "part", "revision"), np.int64)
+    return Rows(**together(parts, places | {"row": np.uint64}))
 
 
 def _batches(content: Any, shape: Shape, file: File) -> Iterator[dict[str, pa.Array]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -89,3 +89,8 @@ def _numbers(topic: str, coordinates: pa.Array, *, parts: bool) -> tuple[list[Co
 def concatenated(parts: Sequence[npt.NDArray[Any]], kind: Any) -> npt.NDArray[Any]:
     """One array of all; empty of no parts."""
     return np.concatenate(parts) if parts else np.zeros(0, kind)
+
+
+def together(parts: Sequence[Any], kinds: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]]:
+    """By name the arrays that all parts have under it, each as one, in this order; `kinds` are their types."""
+    return {name: concatenated([getattr(part, name) for part in parts], kind) for name, kind in kinds.items()}

@@ -291,10 +291,8 @@ class _Task:
         # What a filter leaves out does not come here, however long it takes: meanwhile no transaction may be open.
         self._holds_back = plan.route.filters or OffsetNote.of(metadata).mark is not None
         self._held: list[pa.RecordBatch] = []
-        self._rows = self._bytes = (
-            0  # since the last commit, which is at the offset `_start`: held back, or in the open transaction
-        )
-        self._start = 0
+        # Since the last commit, which is at the offset `_start`: held back, or in the open transaction.
+        self._rows = self._bytes = self._start = 0
         self._began = 0.0  # when the first of them came
         self._is_open = False
         self._good = self._bad = self._late = 0  # in the open transaction

@@ -94,7 +94,8 @@ def fault_of(
                 run,
                 f"state partition {partition} has written batch {note.batch} of the run {run}, but its checkpoint {of}",
             )
-    if at.planned is not None and not all(note.fits(at.planned, Reads.of(at.ranges)) for note in notes.values()):
+    reads = Reads.of(at.ranges)
+    if at.planned is not None and not all(note.fits(at.planned, reads) for note in notes.values()):
         return Fault(
             run,
             f"batch {at.planned} of the run {run} reads other records by its checkpoint than by the positions of its state: a process that had "
