@@ -89,19 +89,10 @@ def test_whatever_happened_to_the_pipeline_it_is_clean(query: Trips, auditor: Au
     assert position.taken == {query.names[topic]: offsets for topic, offsets in taken.items()}
     assert position.watermark_ms == (TEN + timedelta(hours=48)).timestamp() * 1000
 
-    query.remove([max(query.files("/commits/"), key=lambda key: int(key.rpartition("/")[2]))])
+    query.forget_commit()
     query.take_in()
     assert auditor().findings == []
-    sent = list[str]()
-
-    def send() -> None:
-        # Others each time: two of a name would pair crosswise.
-        names = [f"M{len(sent) + number}" for number in range(60)]
-        sent.extend(names)
-        query.dispatch(*[(name, 49) for name in names])
-        query.deliver(*[(name, 50) for name in names], partition=1)
-
-    query.cut_off_while(send)
+    sent = query.cut_off_between_partitions(49, 50)
     with pytest.raises(CouldNotAudit, match="parcel_trips has not reached the cut"):
         auditor()
     query.take_in()

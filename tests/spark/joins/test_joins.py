@@ -155,16 +155,7 @@ def test_a_batch_that_was_cut_off_between_two_partitions_is_finished(query: Trip
     query.dispatch(("A", 1))
     query.deliver(("A", 2))
     query.take_in()
-    sent = list[str]()
-
-    def send() -> None:
-        # Others each time: two of a name would pair crosswise.
-        names = [f"M{len(sent) + number}" for number in range(60)]
-        sent.extend(names)
-        query.dispatch(*[(name, 1) for name in names])
-        query.deliver(*[(name, 2) for name in names], partition=1)
-
-    query.cut_off_while(send)
+    sent = query.cut_off_between_partitions(1, 2)
     cut_off = query.ids()
     query.take_in()
     assert query.trips() == Counter([trip("A", 1, 2), *[trip(name, 1, 2) for name in sent]])

@@ -64,6 +64,20 @@ class Trips(Query):
             *[framed(self.topics.schema_ids[topic], value) for value in values], partition=partition, topic=topic
         )
 
+    def cut_off_between_partitions(self, dispatched: int, delivered: int) -> list[str]:
+        """As `cut_off_while` does; the parcels that were sent meanwhile, each of which has its delivery."""
+        sent = list[str]()
+
+        def send() -> None:
+            # Others each time: two of a name would pair crosswise.
+            names = [f"M{len(sent) + number}" for number in range(60)]
+            sent.extend(names)
+            self.dispatch(*[(name, dispatched) for name in names])
+            self.deliver(*[(name, delivered) for name in names], partition=1)
+
+        self.cut_off_while(send)
+        return sent
+
     def trips(self) -> Counter[tuple[str, datetime, datetime | None]]:
         """Parcel, when it was dispatched and when it was delivered, of each record that was made."""
         return Counter((event["parcel_id"], event["dispatched_at"], event["delivered_at"]) for event in self.written())
