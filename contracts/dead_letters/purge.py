@@ -65,7 +65,7 @@ def purge(topic: DeadLetterTopic, plan: PurgePlan) -> int:
     ends = {partition: found.upto for partition, found in plan.partitions.items() if found.letters}
     with topic.settling() as settling:
         ledger = topic.ledger(complete=True)
-        for letter in topic.letters():
+        for letter in settling.over(topic.letters()):
             if letter.offset < ends.get(letter.partition, 0) and not ledger.is_purged(letter):
                 settling.purge(letter)
     _delete(topic, ends)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 
 from contracts.dead_letters.ledger import Ledger, settled
@@ -26,14 +26,15 @@ def redrive(
     those along that failed once more after a redrive. Raises SettlementError, ConsumeError or RegistryError.
     """
     if dry_run:
-        ledger = topic.ledger(complete=False)
-        return _go(topic, ledger, selection, again, on_letter, _pretend)
+        return _go(topic, topic.letters(), topic.ledger(complete=False), selection, again, on_letter, _pretend)
     with topic.settling() as settling:
-        return _go(topic, topic.ledger(complete=True), selection, again, on_letter, settling.redrive)
+        ledger, letters = topic.ledger(complete=True), settling.over(topic.letters())
+        return _go(topic, letters, ledger, selection, again, on_letter, settling.redrive)
 
 
 def _go(
     topic: DeadLetterTopic,
+    letters: Iterable[DeadLetter],
     ledger: Ledger,
     selection: Selection,
     again: bool,
@@ -42,7 +43,7 @@ def _go(
 ) -> Counter[Verdict]:
     homes = topic.homes()
     verdicts: Counter[Verdict] = Counter()
-    for letter in filter(selection.takes, topic.letters()):
+    for letter in filter(selection.takes, letters):
         verdict = judge(letter, ledger, homes, again=again)
         if verdict is Verdict.REDRIVE:
             ledger.add(send(letter))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
@@ -21,6 +21,8 @@ from contracts.servers.producer_config import PRODUCER_CONFIG
 from contracts.settings import KafkaSettings
 
 TRANSACTION_LETTERS = 500
+OPEN_SECONDS = 5.0
+"""Readers of committed records wait behind an open transaction, and the brokers end one after a minute."""
 _TIMEOUT_SECONDS = 60.0
 _REPORT_SECONDS = 0.5
 """How long after a refusal to wait for the report that says which record it was."""
@@ -38,8 +40,8 @@ class Settling:
     """The one that may settle dead letters from its `with` on, of any topic: one record may have some on several. Whoever did so
     before is fenced, and what it had not committed is aborted.
 
-    Every `TRANSACTION_LETTERS` calls it commits, and at the end of the `with`, unless that ends by an error. Raises
-    SettlementError when somebody else took over, or when the brokers refuse.
+    It commits every `TRANSACTION_LETTERS` calls, after `OPEN_SECONDS` while letters go by (`over`), and at the end of the `with`,
+    unless that ends by an error. Raises SettlementError when somebody else took over, or when the brokers refuse.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class Settling:
         self._topic = dead_letter_topic
         self._now = now
         self._open = 0
+        self._opened = 0.0
         self._refused: dict[int, str] = {}  # by size: of a batch that is refused, the largest record is to blame
         self.committed = 0
         """Calls of `redrive` and `purge` that are in force."""
@@ -73,6 +76,13 @@ class Settling:
                 self._abort()
         finally:
             self._producer.close()
+
+    def over(self, letters: Iterable[DeadLetter]) -> Iterator[DeadLetter]:
+        """These letters. Where most of them are not settled, no transaction is open for long."""
+        for letter in letters:
+            if self._open and time.monotonic() - self._opened > OPEN_SECONDS:
+                self.commit()
+            yield letter
 
     def redrive(self, letter: DeadLetter) -> DeadLetterSettled:
         """Send the letter's record back as it was, to the partition that it came from; the entry that says so."""
@@ -111,6 +121,7 @@ class Settling:
             self.commit()
         if not self._open:
             self._run(self._producer.begin_transaction)
+            self._opened = time.monotonic()
         self._open += 1
 
     def _settle(self, letter: DeadLetter, entry: DeadLetterSettled) -> None:

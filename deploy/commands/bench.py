@@ -10,6 +10,11 @@ import typer
 
 from spark.runtime.mode import Mode
 
+_Beside = Annotated[
+    str | None, typer.Option(metavar="COMMIT", help="Compare with this commit: runs of both in turn, and medians.")
+]
+_Rounds = Annotated[int, typer.Option(min=1, help="With --beside: runs of each.")]
+
 bench_app = typer.Typer(no_args_is_help=True, help="Measure Headrace on this machine.")
 
 
@@ -36,10 +41,8 @@ def bench_audit(
 @bench_app.command("enrich")
 def bench_enrich(
     events: Annotated[int, typer.Option(min=1000, help="How many records the backlog holds.")] = 1_000_000,
-    beside: Annotated[
-        str | None, typer.Option(metavar="COMMIT", help="Compare with this commit: runs of both in turn, and medians.")
-    ] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="With --beside: runs of each.")] = 5,
+    beside: _Beside = None,
+    rounds: _Rounds = 5,
 ) -> None:
     """Backlog throughput of raw → enriched and of enriched → Delta, on a stack of its own; about three minutes."""
     from tests.bench import beside as comparison
@@ -112,11 +115,20 @@ def bench_latency(
     ] = None,
     seconds: Annotated[float, typer.Option(min=30, help="How long each load lasts; 20 s of it are left out.")] = 600.0,
     interval: Annotated[float, typer.Option(min=5, help="The real-time mode's interval in seconds.")] = 120.0,
+    beside: _Beside = None,
+    rounds: _Rounds = 5,
 ) -> None:
     """Raw → enriched and raw → alert as a polling consumer sees them, under evenly paced load, in each mode; as long as the loads take."""
-    from tests.bench.latency import MODES, RATES, report, run
+    from tests.bench.latency import MODES, RATES, report, report_beside, run, run_beside
 
-    report(run(mode or MODES, rate or RATES, seconds, interval, typer.echo), typer.echo)
+    if beside is None:
+        report(run(mode or MODES, rate or RATES, seconds, interval, typer.echo), typer.echo)
+        return
+    try:
+        found = run_beside(beside, mode or MODES, rate or RATES, seconds, interval, rounds, typer.echo)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--beside") from error
+    report_beside(found, typer.echo)
 
 
 @bench_app.command("soak")

@@ -206,7 +206,7 @@ class Stateful:
         self._replayed = None
         for number, source in enumerate(self._sources):
             folder = f"{self._prefix}/{self._run}/decoding{f'.{number}' if number else ''}"
-            log = DecodingLog(self._settings.s3, folder)
+            log = DecodingLog(self._settings.s3, folder, self._lifecycle.epoch)
             before = log.of(coming, source.schemas.current) if is_begun else None
             source.decoded_by = before or source.schemas.current
             if before is None:

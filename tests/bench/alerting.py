@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -28,6 +27,7 @@ from contracts import topics
 from contracts.servers.provision import set_config
 from contracts.settings import Settings
 from deploy.errors import ProcessFailed
+from deploy.local.processes.deployable import ROOT
 from deploy.local.processes.process import Process
 from deploy.local.servers.stack import LocalStack
 from tests.bench.load import pace
@@ -38,6 +38,7 @@ from tests.bench.measuring.delays import COLUMNS, Delays, as_text, stamp_of, und
 from tests.bench.measuring.listen import listen
 from tests.bench.measuring.meter import SELDOM_SECONDS, Meter, Usage
 from tests.bench.measuring.results import as_line, conditions, save, save_samples
+from tests.bench.trees import program
 
 RULES = Path(__file__).with_suffix(".yaml")
 
@@ -125,10 +126,10 @@ def report(throughput: Throughput, delay: Delay, say: Callable[[str], None]) -> 
     save("alerting", {"conditions": found, "throughput": asdict(throughput), "delay": kept}, say)
 
 
-def alerting_process(stack: LocalStack, env: Mapping[str, str], rules: Path = RULES) -> Process:
-    """The service, to be started and stopped; with the ten rules unless told otherwise."""
-    command = [sys.executable, "-m", "services.alerting"]
-    ours = {**env, "HEADRACE_RULES_FILE": str(rules)}
+def alerting_process(stack: LocalStack, env: Mapping[str, str], rules: Path = RULES, *, tree: Path = ROOT) -> Process:
+    """A tree's service, to be started and stopped; with the ten rules unless told otherwise."""
+    command, own = program(tree, ["services.alerting"])
+    ours = {**env, "HEADRACE_RULES_FILE": str(rules), **own}
     return Process("alerting", command, directory=stack.directory, env=ours)
 
 

@@ -1,18 +1,10 @@
-"""`headrace bench enrich --beside COMMIT`: the code as it is and that of a commit, over the same backlog, in turn.
-
-On a shared machine one run differs from the next by a tenth. So what is compared are the medians of runs that take turns, on one stack.
-"""
+"""`headrace bench enrich --beside COMMIT`: the code as it is and that of a commit, over the same backlog on one stack, in turn."""
 
 from __future__ import annotations
 
-import random
 import statistics
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from contracts.servers.s3 import keys, s3_client
 from contracts.settings import S3Settings
@@ -23,41 +15,38 @@ from tests.bench.enrich import LAKE_ALONE
 from tests.bench.load.filled import filled_stack
 from tests.bench.load.records import PIPELINE, TABLE
 from tests.bench.measuring.hop import Hop, forget_positions, measure_process, table_size, taken_in
-
-_SEED = 1
-
-# A program of another tree: what `-m` finds lies in the working directory first.
-_ELSEWHERE = "import os, runpy, sys; os.chdir(sys.argv.pop(1)); runpy.run_module(sys.argv.pop(1), run_name='__main__')"
+from tests.bench.trees import in_turn, program, trees
 
 
 def run(commit: str, events: int, rounds: int, say: Callable[[str], None]) -> list[Hop]:
     """The hops of `rounds` runs of each of both over so many events. Raises ValueError if there is no such commit."""
-    with _tree_of(commit) as other, filled_stack(events, say) as (stack, env, settings):
-        trees = {"now": ROOT, commit: other}
+    with trees(commit) as both, filled_stack(events, say) as (stack, env, settings):
         # A group without an offset begins anew, though records of it are there.
         env |= {"HEADRACE_LIVE__RESUME_FROM": "group"}
 
-        def enrich(name: str, tree: Path) -> Hop:
-            process = _process("live", tree, stack, env)
-            hop = measure_process(f"raw → enriched, {name}", process, stack, events, taken_in(settings), say)
-            forget_positions(settings)
-            return hop
+        hops: list[Hop] = []
 
-        def land(name: str, tree: Path) -> Hop:
+        def enrich(name: str, tree: Path) -> None:
+            process = _process("live", tree, stack, env)
+            told(measure_process(f"raw → enriched, {name}", process, stack, events, taken_in(settings), say))
+            forget_positions(settings)
+
+        def land(name: str, tree: Path) -> None:
             process = _process("lake", tree, stack, env | LAKE_ALONE)
             rows = table_size(settings.s3, TABLE)
-            hop = measure_process(f"enriched → Delta, {name}", process, stack, events, rows, say)
+            told(measure_process(f"enriched → Delta, {name}", process, stack, events, rows, say))
             _remove(settings.s3, f"lake/{TABLE}/", f"checkpoints/lake/{TABLE}/", f"leases/lake/{TABLE}")
-            return hop
+
+        def told(hop: Hop) -> None:
+            hops.append(hop)
+            for line in medians([hop]):
+                say(line)
 
         # Fills the enriched topic, and is no part of the comparison.
         enrich("before", ROOT)
-        hops = []
+        hops.clear()
         for measure in (land, enrich):
-            for hop in _in_turn(measure, trees, rounds):
-                hops.append(hop)
-                for line in medians([hop]):
-                    say(line)
+            in_turn(measure, both, rounds)
         return hops
 
 
@@ -75,19 +64,11 @@ def medians(hops: Sequence[Hop]) -> Iterator[str]:
         )
 
 
-def _in_turn(measure: Callable[[str, Path], Hop], trees: dict[str, Path], rounds: int) -> Iterator[Hop]:
-    chance = random.Random(_SEED)
-    for _ in range(rounds):
-        # Whoever is always the second one would have what the first one left in the caches.
-        for name in chance.sample(list(trees), len(trees)):
-            yield measure(name, trees[name])
-
-
 def _process(deployable: str, tree: Path, stack: LocalStack, env: dict[str, str]) -> Process:
     found = deployables()
     words = (found.live([PIPELINE]) if deployable == "live" else found.named(deployable)).command
-    argv = [sys.executable, "-c", _ELSEWHERE, str(tree), *words]
-    return Process(deployable, argv, directory=stack.directory, env=env | {"PYTHONPATH": str(tree)})
+    argv, own = program(tree, words)
+    return Process(deployable, argv, directory=stack.directory, env=env | own)
 
 
 def _remove(s3: S3Settings, *prefixes: str) -> None:
@@ -95,16 +76,3 @@ def _remove(s3: S3Settings, *prefixes: str) -> None:
     for prefix in prefixes:
         for key in keys(client, s3.bucket, prefix):
             client.delete_object(Bucket=s3.bucket, Key=key)
-
-
-@contextmanager
-def _tree_of(commit: str) -> Iterator[Path]:
-    with TemporaryDirectory(prefix="headrace-beside-") as folder:
-        for words in (
-            ["clone", "--quiet", "--shared", str(ROOT), folder],
-            ["-C", folder, "checkout", "--quiet", commit],
-        ):
-            done = subprocess.run(["git", *words], capture_output=True, text=True, check=False)
-            if done.returncode:
-                raise ValueError(f"git has no {commit} here: {done.stderr.strip()}")
-        yield Path(folder)

@@ -9,10 +9,10 @@ interval apart is the pause at the interval's end, for there is one end in each.
 from __future__ import annotations
 
 import statistics
-import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer
@@ -32,6 +32,7 @@ from tests.bench.measuring.listen import listen
 from tests.bench.measuring.meter import SELDOM_SECONDS, Meter, Usage
 from tests.bench.measuring.plot import delays_svg
 from tests.bench.measuring.results import as_line, conditions, save, save_samples, save_text
+from tests.bench.trees import in_turn, program, trees
 
 MODES: tuple[Mode, ...] = (Mode.EXACTLY_ONCE, Mode.REAL_TIME)
 RATES = (1_000, 10_000)
@@ -75,20 +76,24 @@ class Latency:
 
 
 def run(
-    modes: Sequence[Mode], rates: Sequence[int], seconds: float, interval_seconds: float, say: Callable[[str], None]
+    modes: Sequence[Mode],
+    rates: Sequence[int],
+    seconds: float,
+    interval_seconds: float,
+    say: Callable[[str], None],
+    tree: Path = ROOT,
 ) -> list[Latency]:
-    """Measure each mode at each rate, one after the other; each mode on a new stack."""
+    """Measure each mode of a tree's programs at each rate, one after the other; each mode on a new stack."""
     found = []
     for mode in modes:
         with filled_stack(FIRST, say) as (stack, env, settings):
             ours = env | {
                 "HEADRACE_LIVE__MODE": mode,
                 "HEADRACE_LIVE__INTERVAL_SECONDS": str(interval_seconds),
-                "PYTHONPATH": str(ROOT),
             }
-            command = [sys.executable, "-m", *deployables().named("live").command]
-            live = Process("live", command, directory=stack.directory, env=ours)
-            alerting = alerting_process(stack, env)
+            command, own = program(tree, deployables().named("live").command)
+            live = Process("live", command, directory=stack.directory, env=ours | own)
+            alerting = alerting_process(stack, env, tree=tree)
             live.start()
             alerting.start()
             try:
@@ -104,6 +109,60 @@ def run(
                 live.stop(grace_seconds=60)
                 alerting.stop(grace_seconds=30)
     return found
+
+
+def run_beside(
+    commit: str,
+    modes: Sequence[Mode],
+    rates: Sequence[int],
+    seconds: float,
+    interval_seconds: float,
+    rounds: int,
+    say: Callable[[str], None],
+) -> dict[str, list[Latency]]:
+    """Measure this tree and a commit's in turn, `rounds` times each; by name. Raises ValueError if there is no such commit."""
+    found: dict[str, list[Latency]] = {}
+
+    def measure_tree(name: str, tree: Path) -> None:
+        measured = run(modes, rates, seconds, interval_seconds, say, tree)
+        for line in medians({name: measured}):
+            say(line)
+        found.setdefault(name, []).extend(measured)
+
+    with trees(commit) as both:
+        in_turn(measure_tree, both, rounds)
+    return found
+
+
+def medians(found: Mapping[str, Sequence[Latency]]) -> Iterator[str]:
+    """A line for each mode, rate and tree: the medians of its runs, and the range of their p50, which tells how much runs of one tree differ."""
+    for mode, rate in dict.fromkeys((each.mode, each.rate) for runs in found.values() for each in runs):
+        for name, runs in found.items():
+            own = [each for each in runs if (each.mode, each.rate) == (mode, rate)]
+            figures = [each.figures() for each in own]
+            middle = {what: statistics.median(run[what] for run in figures) for what in figures[0]}
+            p50s = [run["p50"] for run in figures]
+            cores = statistics.median(each.usage["live"].cpu_seconds / each.seconds for each in own)
+            rss = max(each.usage["live"].peak_rss_mib for each in own)
+            yield (
+                f"{name}, {mode} at {rate:,} events/s, raw → enriched in ms, median of {len(own)}: {as_text(middle)}; "
+                f"p50 from {min(p50s):.1f} to {max(p50s):.1f}; live: {cores:.2f} cores, largest peak RSS {rss:.0f} MiB; "
+                f"lost {sum(each.lost for each in own)}, repeated {sum(each.repeated for each in own)}"
+            )
+
+
+def report_beside(found: Mapping[str, Sequence[Latency]], say: Callable[[str], None]) -> None:
+    """Print the medians, and write each run's figures to a file."""
+    kept = conditions("pyspark", "confluent-kafka")
+    say(as_line(kept))
+    for line in medians(found):
+        say(line)
+    runs = [
+        {"of": name, "mode": each.mode, "rate": each.rate, "figures": each.figures(), "seconds": each.seconds}
+        for name, measured in found.items()
+        for each in measured
+    ]
+    save("latency-beside", {"conditions": kept, "results": runs}, say)
 
 
 def report(latencies: Sequence[Latency], say: Callable[[str], None]) -> None:

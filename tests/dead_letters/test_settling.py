@@ -156,6 +156,18 @@ def test_a_long_redrive_is_cut_into_transactions(place: Place, monkeypatch: pyte
     assert len(place.entries()) == 5
 
 
+def test_no_transaction_stays_open_while_other_letters_go_by(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transaction, "OPEN_SECONDS", 0.0)
+    place.send_letters(b"a", b"b", b"c")
+    with place.letters.settling() as settling:
+        letters = settling.over(place.letters.letters())
+        settling.redrive(next(letters))
+        next(letters)
+        assert [record.value() for record in place.records()] == [b"a"]
+    place.redrive()
+    assert [record.offset() for record in place.records()] == [0, 2, 4]
+
+
 def test_a_purge_writes_the_ledger_deletes_a_beginning_and_says_what_stays(place: Place) -> None:
     place.send_letters(*[b"v"] * 4)
     place.redrive(coordinate=f"{place.topic}/1/0")
