@@ -23,6 +23,11 @@ from spark.runtime.settings import LiveSettings
 
 def chosen_pipelines(text: str | None, live: LiveSettings) -> tuple[str, ...]:
     """By names with commas between, or `all`; those that run by default of None. Raises DeployError."""
+    if live.ends:
+        raise DeployError(
+            "HEADRACE_LIVE__TRIGGER=available-now ends a pipeline when it has taken what is there, and `up` keeps it running: leave the "
+            "setting out, and set it for `python -m spark run NAME` alone."
+        )
     known = tuple(pipeline_files())
     if text is None:
         return deployables().pipelines

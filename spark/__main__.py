@@ -82,6 +82,8 @@ def _parser() -> argparse.ArgumentParser:
 def _in_mode(parser: argparse.ArgumentParser, settings: SparkSettings, options: argparse.Namespace) -> SparkSettings:
     if options.mode is not None:
         settings = settings.model_copy(update={"live": settings.live.model_copy(update={"mode": Mode(options.mode)})})
+    if fault := settings.live.fault():
+        parser.error(fault)
     if len(set(options.names)) > 1 and (fault := settings.live.fault_of_several()):
         parser.error(f"{fault}: start a process for each")
     return settings

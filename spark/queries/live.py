@@ -88,7 +88,7 @@ class Live:
         return (
             raw.writeStream.queryName(self._name)
             .option("checkpointLocation", f"s3a://{self._settings.s3.bucket}/{checkpoint}")
-            .trigger(processingTime=f"{round(self._settings.live.trigger_seconds * 1000)} milliseconds")
+            .trigger(**self._settings.live.spark_trigger())
             .foreachBatch(self._lifecycle.until_stopped(self.write))
             .start()
         )

@@ -122,7 +122,8 @@ class _Run:
                 sink = self._sink(settings)
                 live = Live(spark, self.pipeline, settings, self._catalog, registry, sink, self._lifecycle)
                 query = live.start()
-                self._lifecycle.run([query] if query is not None else [])
+                if query is not None:
+                    self._lifecycle.run([query], ends=settings.live.ends)
 
     def _sink(self, settings: SparkSettings) -> Sink:
         kafka, live = settings.kafka, settings.live

@@ -133,13 +133,15 @@ class Stateful:
         while not self._lifecycle.stopping.is_set():
             query = self.start()
             try:
-                self._lifecycle.run([query])
+                self._lifecycle.run([query], ends=self._settings.live.ends)
             except QueryFailed:
                 if not self._begins_anew:
                     raise
                 if (unknown := self._unknown) is not None:
                     schemas = next(each.schemas for each in self._sources if each.schemas.subject == unknown.subject)
                     schemas.look_up(unknown.schema_id, self._lifecycle.stopping)
+            else:
+                return
 
     @property
     def _sinks(self) -> Sequence[StatefulSink | ExactlyOnceSink]:
@@ -176,7 +178,7 @@ class Stateful:
             .writeStream.queryName(self._name)
             .outputMode(self._output)
             .option("checkpointLocation", f"s3a://{self._settings.s3.bucket}/{self._prefix}/{begun.run}")
-            .trigger(processingTime=f"{round(self._settings.live.trigger_seconds * 1000)} milliseconds")
+            .trigger(**self._settings.live.spark_trigger())
             .foreachBatch(self._lifecycle.until_stopped(self.write))
             .start()
         )

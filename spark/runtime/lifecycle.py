@@ -99,9 +99,10 @@ class Lifecycle:
                 "object store in trouble: nobody knows whether another process has taken over", error=str(error)
             )
 
-    def run(self, queries: Sequence[StreamingQuery]) -> None:
-        """Return when asked to stop and no batch is half done. Raises QueryFailed when a query ends by itself, TakenOver when
-        the lease is lost.
+    def run(self, queries: Sequence[StreamingQuery], *, ends: bool = False) -> None:
+        """Return when asked to stop and no batch is half done, and, where it `ends`, when each query has taken what was there.
+
+        Raises QueryFailed when a query ends otherwise, TakenOver when the lease is lost.
         """
         _log.info("started", queries=[query.name for query in queries])
         check_at = look_at = time.monotonic()
@@ -110,15 +111,19 @@ class Lifecycle:
             if now >= check_at:
                 self.check_lease()
                 check_at = now + _LEASE_SECONDS
-            for query in queries:
+            ended = [query for query in queries if not query.isActive]
+            for query in ended:
                 # Asked to stop meanwhile, a query ends by what its function raises.
-                if not query.isActive and not self.stopping.is_set():
+                if not self.stopping.is_set() and (not ends or query.exception() is not None):
                     raise QueryFailed(_cause(query))
+            if ends and len(ended) == len(queries):
+                break
             if now >= look_at:
                 for query in queries:
                     self.progress.look(query)
                 look_at = now + _PROGRESS_SECONDS
-        _log.info("stopping", queries=[query.name for query in queries])
+        was_asked = self.stopping.is_set()
+        _log.info("stopping" if was_asked else "all that was there is taken", queries=[query.name for query in queries])
         deadline = time.monotonic() + _GRACE_SECONDS
         for query in queries:
             _stop_between_batches(query, deadline)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -11,6 +11,7 @@ from spark.runtime.mode import Mode
 
 ResumeFrom = Literal["both", "group", "checkpoint"]
 OnDataLoss = Literal["stop", "continue"]
+Trigger = Literal["interval", "available-now"]
 
 
 class _Part(BaseModel):
@@ -37,7 +38,7 @@ class Cluster(_Part):
 
 class LiveSettings(_Part):
     """The live enrichment: how long a batch lasts at least (seconds; 0: the next one begins when there are records), and how
-    many records it takes at once.
+    many records it takes at once. With the `trigger` `available-now` it takes the records that are there when it starts, and ends.
 
     `mode`: see `spark.runtime.mode`. In real-time mode records are not taken in batches, and `interval_seconds` is the time from one
     commit of positions to the next, each of which is a pause. `dead_letter_limit` is the share of bad records in a
@@ -48,6 +49,9 @@ class LiveSettings(_Part):
     `keep_broadcasts`, `encode_once`, `plan_once` and `read_once` make a pipeline fast. Without them it writes the same, by Spark's public ways alone.
     """
 
+    trigger: Trigger = Field(
+        default="interval", description="available-now: take the records that are there, and end, as a cron job does"
+    )
     trigger_seconds: float = Field(default=0.0, ge=0, description="how long a batch lasts at least")
     max_offsets_per_trigger: int = Field(default=1_048_576, gt=0, description="records in a batch at most")
     mode: Mode = Field(default=Mode.EXACTLY_ONCE, description="which guarantee, which delay")
@@ -82,6 +86,23 @@ class LiveSettings(_Part):
         default=True,
         description="an aggregate's records are read again for those set aside only where there are some; false: always",
     )
+
+    @property
+    def ends(self) -> bool:
+        """Whether a pipeline ends by itself."""
+        return self.trigger == "available-now"
+
+    def spark_trigger(self) -> dict[str, Any]:
+        """For `DataStreamWriter.trigger`."""
+        if self.ends:
+            return {"availableNow": True}
+        return {"processingTime": f"{round(self.trigger_seconds * 1000)} milliseconds"}
+
+    def fault(self) -> str | None:
+        """Why these settings contradict each other; None if they don't."""
+        if self.ends and self.mode == Mode.REAL_TIME:
+            return "HEADRACE_LIVE__TRIGGER=available-now takes batches, and real-time mode has none: leave one of the two out"
+        return None
 
     def fault_of_several(self) -> str | None:
         """Why a process can't run several pipelines with these settings; None if it can."""

@@ -68,6 +68,11 @@ def test_several_pipelines_in_real_time_mode_are_refused_at_once(tmp_path: Path)
     _refused(["up", "--pipelines", "all"], 1, said, tmp_path, HEADRACE_LIVE__MODE="real-time")
 
 
+def test_a_trigger_that_ends_pipelines_is_refused_at_once(tmp_path: Path) -> None:
+    said = "set it for `python -m spark run NAME` alone"
+    _refused(["up"], 1, said, tmp_path, HEADRACE_LIVE__TRIGGER="available-now")
+
+
 def test_a_setting_that_is_json_without_end_is_refused(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -100,11 +100,12 @@ class Query:
             query.stop()
 
     @contextmanager
-    def whole(self) -> Iterator[threading.Thread]:
+    def whole(self, **live: object) -> Iterator[threading.Thread]:
         """As a process runs it, which starts the query anew by itself."""
         spark, settings, registry = self._made
+        chosen = settings.model_copy(update={"live": settings.live.model_copy(update=live)})
         lifecycle = Lifecycle()
-        stateful = Stateful(spark, self.pipeline, settings, self.topics.catalog, registry, lifecycle)
+        stateful = Stateful(spark, self.pipeline, chosen, self.topics.catalog, registry, lifecycle)
         thread = threading.Thread(target=stateful.run)
         thread.start()
         try:
@@ -263,6 +264,15 @@ def test_each_window_holds_what_its_events_say(query: Query) -> None:
     query.take_in()
     assert query.newest() == _oracle([*FIRST, *SECOND, *SECOND])
     assert len(set(query.ids())) == len(query.ids())
+
+
+def test_with_the_trigger_available_now_it_takes_what_is_there_and_ends(query: Query) -> None:
+    for dispatches in (FIRST, SECOND):
+        query.send(*dispatches)
+        with query.whole(trigger="available-now") as thread:
+            thread.join(120)
+            assert not thread.is_alive()
+    assert query.newest() == _oracle([*FIRST, *SECOND])
 
 
 def test_a_select_counts_what_the_function_counts(

@@ -66,3 +66,12 @@ def test_one_that_can_not_go_on_ends_the_process(place: Place, both: Topics, set
     group.close()
     process = place.start(BOTH)
     assert "1000" in process.last_words()
+
+
+def test_with_the_trigger_available_now_they_take_what_is_there_and_end(place: Place, both: Topics) -> None:
+    _send(both, *range(1990, 2010))
+    several_batches = {"HEADRACE_LIVE__TRIGGER": "available-now", "HEADRACE_LIVE__MAX_OFFSETS_PER_TRIGGER": "7"}
+    process = place.start(BOTH, **several_batches)
+    assert process.process.wait(240) == 0, process.lines()
+    assert _parcels(both, ENRICHED) == [*range(1990, 2010)]
+    assert _parcels(both, HEAVY) == [*range(2000, 2010)]
