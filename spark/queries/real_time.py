@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import structlog
@@ -47,6 +47,7 @@ from spark.runtime.lifecycle import Lifecycle
 from spark.runtime.metrics import RESTARTS, sources_of
 from spark.runtime.settings import SparkSettings
 from spark.sinks.kafka.at_least_once import kafka_records, observed, written
+from spark.sinks.kafka.follower import Follower
 from spark.sinks.kafka.offset_note import Mark
 from spark.sinks.kafka.tail import Taken, not_taken
 from spark.sources.checkpoint_offsets import CheckpointOffsets
@@ -59,7 +60,7 @@ _VERSIONS_SECONDS = 5.0
 _REHEARSE_SECONDS = (1.0, 60.0)
 """From one rehearsal to the next, at least and at most; in between, a sixth of the process's age."""
 _PAUSES_SECONDS = (0.0, 1.0, 2.0, 5.0, 10.0)
-"""Before each restart after a failure; with so many in a row and no interval finished, the process ends."""
+"""Before each restart after a failure; with so many in a row that came no further, the process ends."""
 
 _REASON_CHARACTERS = 500
 _OUTAGES = (KafkaException, BotoCoreError, ClientError)
@@ -100,8 +101,11 @@ class RealTime:
             lifecycle.epoch,
             lifecycle.notice_seconds,
         )
+        # A record that is left out would be a gap for good, and parts tell only together.
+        self._follows = not (self._route.filters or self._route.parts)
         self._began = time.monotonic()
         self._failures = 0
+        self._started_at: dict[int, int] = {}
 
     def run(self) -> None:
         """Return when asked to stop.
@@ -141,19 +145,24 @@ class RealTime:
         versions = self._versions(dimensions)
         drain(self._spark)
         taken = self._positions.find(self._lifecycle.stopping)
-        positions = {partition: each.position for partition, each in taken.items()}
+        self._started_at = positions = {partition: each.position for partition, each in taken.items()}
         check_slots(self._spark, self._route.source, len(positions))
-        with Meter(self._settings.kafka, self._route, positions, self._settings.live.dead_letter_limit) as meter:
+        with ExitStack() as ending:
+            kafka = self._settings.kafka
+            meter = ending.enter_context(Meter(kafka, self._route, positions, self._settings.live.dead_letter_limit))
+            follower = None
+            if self._follows:
+                follower = ending.enter_context(Follower(kafka, self._route, taken, meter.ends))
             query = start(
                 self._records(taken, dimensions),
-                self._settings.kafka,
+                kafka,
                 name=self._route.query,
                 checkpoint=checkpoint,
                 interval_seconds=self._settings.live.interval_seconds,
             )
             _log.info("started", query=query.name, positions=positions, **versions)
             try:
-                return self._watch(query, meter, versions)
+                return self._watch(query, meter, follower, versions)
             finally:
                 query.stop()
                 self._lifecycle.progress.forget(query)
@@ -175,14 +184,19 @@ class RealTime:
             "dimensions": {name: dimensions[name].version for name in self._held},
         }
 
-    def _watch(self, query: StreamingQuery, meter: Meter, versions: Mapping[str, object]) -> str | None:
+    def _watch(
+        self, query: StreamingQuery, meter: Meter, follower: Follower | None, versions: Mapping[str, object]
+    ) -> str | None:
         interval, before = -1, meter.ends
         look_at = versions_at = time.monotonic()
+        commit_at = look_at + self._settings.live.commit_seconds
         rehearse_at = self._next_rehearsal()
         while not self._lifecycle.stopping.wait(_WATCH_SECONDS):
             if not query.isActive:
                 return failure_of(query)
             meter.check_dead_letters()
+            if follower is not None:
+                follower.read()
             if time.monotonic() >= rehearse_at:
                 rehearse(query)
                 rehearse_at = self._next_rehearsal()
@@ -193,8 +207,11 @@ class RealTime:
             self._lifecycle.progress.look(query)
             try:
                 ends = meter.look()
-                interval = self._commit_interval(query, meter, interval, before)
+                interval = self._commit_interval(query, meter, follower, interval, before)
                 before = ends
+                if follower is not None and time.monotonic() >= commit_at:
+                    commit_at = time.monotonic() + self._settings.live.commit_seconds
+                    self._commit(follower)
                 if time.monotonic() < versions_at:
                     continue
                 versions_at = time.monotonic() + _VERSIONS_SECONDS
@@ -216,7 +233,9 @@ class RealTime:
         least, most = _REHEARSE_SECONDS
         return now + min(max((now - self._began) / 6, least), most)
 
-    def _commit_interval(self, query: StreamingQuery, meter: Meter, interval: int, before: Mark) -> int:
+    def _commit_interval(
+        self, query: StreamingQuery, meter: Meter, follower: Follower | None, interval: int, before: Mark
+    ) -> int:
         """Commit the last interval that has ended; `before` is of a look when it hadn't. Its number."""
         progress = query.lastProgress
         if progress is None or progress.batchId == interval:
@@ -224,10 +243,21 @@ class RealTime:
         (source,) = sources_of(progress)
         positions = {int(partition): at for partition, at in source["endOffset"][self._route.source].items()}
         meter.reached(positions)
-        self._positions.commit(positions, before)
+        if follower is None:
+            self._positions.commit_interval(positions, before)
+        else:
+            # It may know of more than the interval that has ended.
+            follower.reached(positions)
+            self._commit(follower)
         count_rows(self._route.query, written(progress.observedMetrics[self._route.query].asDict(), self._lookups))
         self._failures = 0
         return progress.batchId
+
+    def _commit(self, follower: Follower) -> None:
+        found = follower.found()
+        self._positions.commit(found)
+        if any(each.position > self._started_at.get(partition, 0) for partition, each in found.items()):
+            self._failures = 0
 
     def _recover(self, failure: str) -> None:
         """Wait until it is worth trying again. Raises QueryFailed when it isn't any more."""

@@ -78,15 +78,22 @@ class RealTimePositions:
             self._alone = True
         return result
 
-    def commit(self, positions: Mapping[int, int], before: Mark) -> None:
+    def commit_interval(self, positions: Mapping[int, int], before: Mark) -> None:
         """Commit the end of an interval; `before` is of a moment when the interval hadn't ended yet.
 
-        The mark by which records were found that had been written ahead stays until the position is beyond them.
+        The mark by which records were found that had been written ahead stays until the position is beyond them. Raises as `commit`.
+        """
+        found = {p: self._taken[p].mark_at(at) if p in self._taken else None for p, at in positions.items()}
+        self.commit({partition: Taken(at, mark=found[partition] or before) for partition, at in positions.items()})
+
+    def commit(self, taken: Mapping[int, Taken]) -> None:
+        """Commit positions with their marks.
+
         Raises TakenOver if another process has taken over: its offsets are not ours to move; PositionsTooLong.
         """
-        self._check_epoch(list(positions))
-        marks = {p: self._taken[p].mark_at(at) if p in self._taken else None for p, at in positions.items()}
-        self._commit(positions, self._notes({partition: each or before for partition, each in marks.items()}))
+        self._check_epoch(list(taken))
+        positions = {partition: each.position for partition, each in taken.items()}
+        self._commit(positions, self._notes({partition: each.mark for partition, each in taken.items()}))
 
     def _check_epoch(self, partitions: Sequence[int]) -> None:
         check_epoch(committed_positions(self._reader, self._route.source, partitions), self._route, self._epoch)
@@ -105,7 +112,7 @@ class RealTimePositions:
             own = {p: replace(note, epoch=self._epoch, mark=note.mark or before) for p, note in notes.items()}
             self._commit({partition: at.offset for partition, at in committed.items()}, own)
 
-    def _notes(self, marks: Mapping[int, Mark]) -> dict[int, OffsetNote]:
+    def _notes(self, marks: Mapping[int, Mark | None]) -> dict[int, OffsetNote]:
         return {partition: OffsetNote(self._epoch, each, self._topic_id) for partition, each in marks.items()}
 
     def _commit(self, positions: Mapping[int, int], notes: Mapping[int, OffsetNote]) -> None:

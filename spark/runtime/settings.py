@@ -40,8 +40,8 @@ class LiveSettings(_Part):
     """The live enrichment: how long a batch lasts at least (seconds; 0: the next one begins when there are records), and how
     many records it takes at once. With the `trigger` `available-now` it takes the records that are there when it starts, and ends.
 
-    `mode`: see `spark.runtime.mode`. In real-time mode records are not taken in batches, and `interval_seconds` is the time from one
-    commit of positions to the next, each of which is a pause. `dead_letter_limit` is the share of bad records in a
+    `mode`: see `spark.runtime.mode`. In real-time mode records are not taken in batches. Positions are committed every `commit_seconds`, and
+    those of a pipeline that leaves records out, or makes several of one, every `interval_seconds`, each of which ends with a pause. `dead_letter_limit` is the share of bad records in a
     transaction, or in the last seconds in real-time mode, that stops the query in place of sending them to the dead letters; 1 never
     does. `resume_from` chooses when checkpoint and consumer group contradict each other, `on_data_loss` when records are
     gone from the topic unread, `on_state_loss` when the state of an aggregate is gone.
@@ -56,7 +56,15 @@ class LiveSettings(_Part):
     max_offsets_per_trigger: int = Field(default=1_048_576, gt=0, description="records in a batch at most")
     mode: Mode = Field(default=Mode.EXACTLY_ONCE, description="which guarantee, which delay")
     interval_seconds: float = Field(
-        default=120.0, ge=5, le=3600, description="real-time mode: between two commits of positions"
+        default=120.0,
+        ge=5,
+        le=3600,
+        description="real-time mode: how long one of Spark's intervals lasts; a pause ends each",
+    )
+    commit_seconds: float = Field(
+        default=5.0,
+        ge=1,
+        description="real-time mode: between two commits of positions, where one record comes of each",
     )
     dead_letter_limit: float = Field(
         default=0.2, ge=0, le=1, description="the share of bad records that stops a pipeline; 1 never does"

@@ -100,7 +100,11 @@ def main() -> int:
         signal.signal(number, signal.default_int_handler)
     enter_own_namespace(["-m", "tests.faults", *sys.argv[1:]])
     seeds = range(arguments.seed, arguments.seed + arguments.seeds)
-    return run(arguments.names, seeds, arguments.strikes, Mode(arguments.mode))
+    try:
+        return run(arguments.names, seeds, arguments.strikes, Mode(arguments.mode))
+    except KeyboardInterrupt:
+        _say(f"interrupted: the faults that were finished are in {RESULTS}")
+        return 128 + signal.SIGINT
 
 
 def _say(text: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -80,7 +79,7 @@ def live(
 def test_records_come_out_while_their_interval_lasts_and_bad_ones_as_dead_letters(
     spark: SparkSession, settings: SparkSettings, registry: Registry, topics: Topics, published: Dimensions
 ) -> None:
-    with running(spark, settings, registry, topics, published, interval_seconds=3600.0):
+    with running(spark, settings, registry, topics, published, interval_seconds=3600.0, commit_seconds=1.0):
         topics.send_dispatches("first")
         topics.send(b"\x01junk", partition=1, headers=[("ce_id", b"own")])
         wait_for("the first record", lambda: parcels(topics) == ["first"])
@@ -88,7 +87,8 @@ def test_records_come_out_while_their_interval_lasts_and_bad_ones_as_dead_letter
         topics.send_dispatches("second")
         # Had the first one come out with a batch, this one would be of the next.
         wait_for("the second record", lambda: parcels(topics) == ["first", "second"])
-        assert positions(settings, topics) == {0: 0, 1: 0}, "an interval has ended"
+        # Far from the interval's end.
+        wait_for("the positions", lambda: positions(settings, topics) == {0: 2, 1: 1})
     ((_, headers, record), *_) = events(topics)
     assert headers["ce_id"] == f"{topics.dispatched.name}/0/0".encode()
     assert record.key() == b"key"
@@ -101,12 +101,8 @@ def test_a_new_schema_version_is_taken_in_and_an_id_of_nobody_becomes_a_dead_let
     wait_for("the first record", lambda: parcels(topics) == ["old"])
     newer = schema_with({"name": "gate", "type": "string", "default": "?"})
     schema_id = registry.register(topics.dispatched.subject, newer)
-    began = time.monotonic()
     topics.send(framed(schema_id, body(a_dispatch(parcel_id="new", gate="C70"), newer)))
     wait_for("the record of a schema that is new", lambda: parcels(topics) == ["old", "new"])
-    seconds = time.monotonic() - began
-    print(f"the record of a new schema was there after {seconds:.1f} s")
-    assert seconds < 10, seconds
     topics.send(framed(999_999, b"whatever"))
     topics.send_dispatches("after")
     wait_for("the record after it", lambda: parcels(topics) == ["old", "new", "after"])

@@ -186,7 +186,7 @@ def test_a_topic_that_the_pipeline_writes_no_more_is_looked_at_from_the_mark_on(
     takeover.commit(6)
     first = takeover.real_time()
     first.find(threading.Event())
-    first.commit({0: 6}, Mark({went.target: (0, 0), f"{went.target}-gone": (4, 0)}))
+    first.commit_interval({0: 6}, Mark({went.target: (0, 0), f"{went.target}-gone": (4, 0)}))
     assert takeover.taken() == Taken(6)
 
 
@@ -382,11 +382,11 @@ def test_an_intervals_commit_keeps_the_mark_of_what_was_written_ahead(takeover: 
     first = takeover.real_time()
     assert first.find(threading.Event())[0].beyond == {4}
     takeover.write(2)
-    first.commit({0: 3}, takeover.ends())
+    first.commit_interval({0: 3}, takeover.ends())
     second = takeover.real_time(epoch=2)
     assert second.find(threading.Event())[0] == Taken(3, frozenset({4}), second.find(threading.Event())[0].mark)
     takeover.write(3, 5)
-    second.commit({0: 6}, takeover.ends())
+    second.commit_interval({0: 6}, takeover.ends())
     assert takeover.taken() == Taken(6)
 
 
@@ -444,7 +444,7 @@ def test_a_target_that_ends_before_a_mark_was_made_anew(takeover: Takeover, topi
     takeover.commit(0)
     takeover.write(0)
     first = takeover.real_time()
-    first.commit({0: 0}, Mark({takeover.route.target: (5, 0), takeover.route.dead_letters: (0, 0)}))
+    first.commit_interval({0: 0}, Mark({takeover.route.target: (5, 0), takeover.route.dead_letters: (0, 0)}))
     with pytest.raises(PositionsDisagree, match=r"/0 ends at 1, before the mark .* 5: .*ON_DATA_LOSS=continue"):
         takeover.real_time().find(threading.Event())
     assert takeover.real_time(on_data_loss="continue").find(threading.Event())[0].position == 1
@@ -506,7 +506,7 @@ def test_marks_that_the_brokers_do_not_take_are_no_outage(takeover: Takeover, to
     positions = takeover.real_time()
     positions.find(threading.Event())
     with pytest.raises(PositionsTooLong, match=r"[45]\d{3} bytes.*offset\.metadata\.max\.bytes"):
-        positions.commit({0: 0}, many)
+        positions.commit_interval({0: 0}, many)
 
 
 def made_anew(topics: Topics, settings: SparkSettings, name: str) -> None:
@@ -537,7 +537,7 @@ def test_a_topic_that_was_made_anew_is_not_taken_for_the_old_one(
     ):
         source.check()
     # The brokers drop a group's offsets with the topic; this interval ends before it is known that there is another.
-    running.commit({0: 2, 1: 0}, takeover.ends())
+    running.commit_interval({0: 2, 1: 0}, takeover.ends())
     starts: list[Callable[[], object]] = [
         partial(takeover.real_time().find, threading.Event()),
         takeover.sink,
@@ -588,7 +588,7 @@ def test_one_that_was_cut_off_from_the_store_moves_no_position_of_its_successor(
     with pytest.raises(
         TakenOver, match=r"has taken .* over \(epoch 2 of the lease, by the offsets of its group; this one has 1"
     ):
-        first.commit({0: 2}, takeover.ends())
+        first.commit_interval({0: 2}, takeover.ends())
     with pytest.raises(TakenOver):
         first.find(threading.Event())
     assert takeover.position() == before

@@ -1,0 +1,184 @@
+"""How far a query in real-time mode has come, by what it writes: `Follower`.
+
+It reads the target topics as they grow. Each record there names its raw record, so it is known at every moment up to where each source
+partition is taken without a gap. With that position goes a mark: behind it the target topics tell of all that was written beyond the
+position (`spark.sinks.kafka.tail`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+from confluent_kafka import Message, TopicPartition
+
+from contracts.servers.brokers import partitions_of, watermarks
+from contracts.settings import KafkaSettings
+from spark.sinks.kafka.offset_note import Mark
+from spark.sinks.kafka.sink import Route
+from spark.sinks.kafka.tail import Taken, reader, source_of
+
+_TIMEOUT_SECONDS = 10.0
+_GAP_SECONDS = 0.5
+_FETCH = {
+    # What is written must not wait for the brokers' answers to this reader, one for each record otherwise.
+    "fetch.min.bytes": 1 << 20,
+    "fetch.wait.max.ms": 500,
+    "queued.max.messages.kbytes": 4_096,
+}
+_BATCH = 1_000
+_MOST_BATCHES = 50
+"""In one call of `read`: whoever calls it has other things to do, too."""
+
+
+@dataclass(slots=True)
+class _Source:
+    """One source partition: all below `position` is taken, and of what follows `ahead`; `mark` is the one by which that was found at the start."""
+
+    position: int = 0
+    ahead: set[int] = field(default_factory=set)
+    mark: Mark | None = None
+    stood_at: int = -1
+
+    @property
+    def highest(self) -> int:
+        """The last record that is taken."""
+        return max(self.ahead, default=self.position - 1)
+
+    def take(self, offset: int) -> None:
+        """Note that a record is taken."""
+        if offset == self.position:
+            self.move(offset + 1)
+        elif offset > self.position:
+            self.ahead.add(offset)
+
+    def move(self, position: int) -> None:
+        """Note that all below is taken."""
+        if position <= self.position:
+            return
+        if position > self.position + 1:
+            self.ahead = {each for each in self.ahead if each >= position}
+        self.position = position
+        while self.position in self.ahead:
+            self.ahead.remove(self.position)
+            self.position += 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    """Up to where the target topics had been read, and the last record of each source partition seen by then."""
+
+    mark: Mark
+    highest: Mapping[int, int]
+
+
+class Follower:
+    """Of a pipeline that makes one record, or one dead letter, from each: a record that is left out would be a gap for good."""
+
+    def __init__(self, kafka: KafkaSettings, route: Route, taken: Mapping[int, Taken], ends: Mark) -> None:
+        """`taken` is where the query starts, and `ends` are the target topics' then."""
+        self._route = route
+        self._written = reader(kafka, route, {**_FETCH, "auto.offset.reset": "earliest"})
+        self._raw = reader(kafka, route, {"auto.offset.reset": "error"})
+        self._sources = {p: _Source(each.position, set(each.beyond), each.mark) for p, each in taken.items()}
+        self._next = {(topic, p): end for topic, found in ends.ends.items() for p, end in enumerate(found)}
+        self._written.assign([TopicPartition(*place, end) for place, end in self._next.items()])
+        self._moments = [self._moment()]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._written.close()
+        self._raw.close()
+
+    def read(self) -> None:
+        """Take in what has been written since; waits for nothing."""
+        for _ in range(_MOST_BATCHES):
+            messages = self._written.consume(_BATCH, 0)
+            if not messages:
+                return
+            for message in messages:
+                self._take(message)
+
+    def reached(self, positions: Mapping[int, int]) -> None:
+        """Take in how far Spark says that it has come, at an interval's end."""
+        for partition, position in positions.items():
+            self._sources.setdefault(partition, _Source()).move(position)
+
+    def found(self) -> dict[int, Taken]:
+        """What can be committed now: each source partition's position and its mark. Raises KafkaException."""
+        there = {}
+        for partition in partitions_of(self._raw, self._route.source, _TIMEOUT_SECONDS):
+            if (source := self._sources.get(partition)) is not None:
+                self._settle(partition, source)
+                there[partition] = source
+        self._moments.append(self._moment())
+        fitting = {partition: self._fitting(partition, source) for partition, source in there.items()}
+        found = {
+            partition: Taken(
+                there[partition].position, mark=there[partition].mark if at is None else self._moments[at].mark
+            )
+            for partition, at in fitting.items()
+        }
+        del self._moments[: min((at or 0 for at in fitting.values()), default=0)]
+        self._follow_added()
+        return found
+
+    def _take(self, message: Message) -> None:
+        topic, partition, offset = message.topic(), message.partition(), message.offset()
+        if message.error() is not None or topic is None or partition is None or offset is None:
+            return
+        self._next[topic, partition] = offset + 1
+        coordinate = source_of(message, self._route)
+        if coordinate is not None:
+            self._sources.setdefault(coordinate.partition, _Source()).take(coordinate.offset)
+
+    def _settle(self, partition: int, source: _Source) -> None:
+        """Of what seems to be missing: an id that was made up is dropped, and offsets that are no records are passed over."""
+        if source.ahead:
+            _, end = watermarks(self._raw, self._route.source, partition, _TIMEOUT_SECONDS)
+            source.ahead = {each for each in source.ahead if each < end}
+        if source.ahead and source.position == source.stood_at:
+            source.move(self._next_record(partition, source.position))
+        source.stood_at = source.position
+
+    def _next_record(self, partition: int, position: int) -> int:
+        """The offset of the first record from there on: the markers of transactions are offsets, too. `position` itself if nothing is told in time."""
+        self._raw.assign([TopicPartition(self._route.source, partition, position)])
+        until = time.monotonic() + _GAP_SECONDS
+        found = position
+        while found == position and time.monotonic() < until:
+            message = self._raw.poll(_GAP_SECONDS / 10)
+            if message is not None and message.error() is None:
+                found = message.offset() or position
+                break
+        self._raw.unassign()
+        return found
+
+    def _moment(self) -> _Moment:
+        ends: dict[str, list[int]] = {}
+        for topic, partition in sorted(self._next):
+            ends.setdefault(topic, []).append(self._next[topic, partition])
+        mark = Mark({topic: tuple(found) for topic, found in ends.items()})
+        return _Moment(mark, {partition: source.highest for partition, source in self._sources.items()})
+
+    def _fitting(self, partition: int, source: _Source) -> int | None:
+        """The newest moment when nothing beyond the position had been seen; None: what was found at the start is still beyond it."""
+        for at in reversed(range(len(self._moments))):
+            if self._moments[at].highest.get(partition, -1) < source.position:
+                return at
+        return None
+
+    def _follow_added(self) -> None:
+        """Of a target topic that got partitions. A mark without them reads them from their beginning."""
+        for topic in (*self._route.targets, self._route.dead_letters):
+            for partition in partitions_of(self._written, topic, _TIMEOUT_SECONDS):
+                if (topic, partition) not in self._next:
+                    self._next[topic, partition] = 0
+                    self._written.incremental_assign([TopicPartition(topic, partition, 0)])

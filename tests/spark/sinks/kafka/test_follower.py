@@ -1,0 +1,158 @@
+"""What a query in real-time mode commits by what it has written, and what its successor makes of it, on a real broker."""
+
+from __future__ import annotations
+
+import random
+import threading
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions
+from pyspark.sql import SparkSession
+
+from spark.runtime.settings import SparkSettings
+from spark.sinks.kafka.follower import Follower
+from spark.sinks.kafka.sink import Route
+from spark.sinks.kafka.tail import Taken
+from spark.sinks.kafka.transaction import position_reader
+from tests.spark.examples import Topics
+from tests.spark.live_query import wait_for
+from tests.spark.sinks.kafka.test_tail import Takeover
+
+_RECORDS = 60
+_PARTITIONS = (0, 1)
+
+
+class Writing:
+    """A query that writes its records nearly in their order, each partition's by itself, some of them as dead letters."""
+
+    def __init__(self, chance: random.Random, takeover: Takeover) -> None:
+        self._chance, self._takeover = chance, takeover
+        self._left = {p: sorted(range(_RECORDS), key=lambda at: at + chance.uniform(0, 6)) for p in _PARTITIONS}
+        self.written: dict[int, set[int]] = {p: set() for p in _PARTITIONS}
+
+    def go_on(self) -> None:
+        """By up to eight records of each partition."""
+        for partition, left in self._left.items():
+            for _ in range(self._chance.randrange(9)):
+                if left:
+                    topic = self._takeover.route.dead_letters if self._chance.random() < 0.2 else None
+                    self._takeover.write(left[0], topic=topic, partition=partition)
+                    self.written[partition].add(left.pop(0))
+
+    def truth(self) -> dict[int, tuple[int, set[int]]]:
+        """Of each partition the first record that is missing, and those beyond it."""
+        first = {p: next(at for at in range(_RECORDS + 1) if at not in there) for p, there in self.written.items()}
+        return {p: (first[p], {at for at in there if at > first[p]}) for p, there in self.written.items()}
+
+
+@pytest.fixture
+def takeover(spark: SparkSession, settings: SparkSettings, topics: Topics) -> Takeover:
+    return Takeover(spark, settings, topics)
+
+
+@pytest.fixture
+def follower(takeover: Takeover, settings: SparkSettings, topics: Topics) -> Iterator[Follower]:
+    with Follower(settings.kafka, takeover.route, {p: Taken(0) for p in _PARTITIONS}, takeover.ends()) as follower:
+        yield follower
+
+
+def _known(takeover: Takeover, settings: SparkSettings) -> dict[int, tuple[int, set[int]]]:
+    with closing(position_reader(settings.kafka.client_config(), takeover.route)) as reader:
+        known = takeover.known(reader, _PARTITIONS, threading.Event())
+    return {partition: (each.position, set(each.beyond)) for partition, each in known.taken.items()}
+
+
+def _positions(follower: Follower) -> dict[int, int]:
+    follower.read()
+    return {partition: each.position for partition, each in follower.found().items()}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_at_any_moment_what_is_committed_leads_to_all_that_was_written(
+    takeover: Takeover, topics: Topics, settings: SparkSettings, seed: int
+) -> None:
+    chance = random.Random(seed)
+    for partition in _PARTITIONS:
+        topics.send_dispatches(*map(str, range(_RECORDS)), partition=partition)
+    writing = Writing(chance, takeover)
+    positions = takeover.real_time()
+    for _ in range(3):
+        # As each start of a query: what is known from what was committed before.
+        taken = positions.find(threading.Event())
+        assert {p: (each.position, set(each.beyond)) for p, each in taken.items()} == writing.truth()
+        with Follower(settings.kafka, takeover.route, taken, takeover.ends()) as follower:
+            for _ in range(4):
+                writing.go_on()
+                if chance.random() < 0.7:
+                    follower.read()
+                if chance.random() < 0.5:
+                    positions.commit(follower.found())
+            wait_for("the follower to have seen all", lambda: _positions(follower) == _first(writing.truth()))
+            positions.commit(follower.found())
+            # Killed here, with more written than it has committed.
+            writing.go_on()
+        assert _known(takeover, settings) == writing.truth()
+    positions.close()
+
+
+def _first(truth: Mapping[int, tuple[int, set[int]]]) -> dict[int, int]:
+    return {partition: position for partition, (position, _) in truth.items()}
+
+
+def test_a_mark_does_not_stay_behind(takeover: Takeover, topics: Topics, follower: Follower) -> None:
+    topics.send_dispatches(*"abcdef")
+    takeover.write(0, 2, 3)
+    wait_for("the first", lambda: _positions(follower)[0] == 1)
+    before = follower.found()[0].mark
+    takeover.write(1, 4)
+    wait_for("all", lambda: _positions(follower)[0] == 5)
+    after = follower.found()[0].mark
+    assert before is not None
+    assert sum(before.ends[takeover.route.target]) == 0
+    assert after == takeover.ends()
+
+
+def test_markers_of_transactions_and_ids_that_were_made_up_hold_nothing_up(
+    takeover: Takeover, topics: Topics, settings: SparkSettings, follower: Follower
+) -> None:
+    producer = Producer(settings.kafka.client_config() | {"transactional.id": f"t-{uuid.uuid4()}"})
+    producer.init_transactions(30)
+    for _ in range(3):
+        producer.begin_transaction()
+        producer.produce(topics.dispatched.name, b"in a transaction", partition=0)
+        producer.commit_transaction(30)
+    takeover.write(0, 2, 1_000_000)
+    takeover.write(3, partition=77)
+    wait_for("the gap to be passed", lambda: _positions(follower) == {0: 3, 1: 0})
+    takeover.write(4)
+    wait_for("the next one to be passed", lambda: _positions(follower) == {0: 5, 1: 0})
+    assert follower.found()[0].mark == takeover.ends()
+
+
+def test_partitions_that_topics_get_are_followed(
+    takeover: Takeover, topics: Topics, settings: SparkSettings, follower: Follower
+) -> None:
+    admin = AdminClient({**settings.kafka.client_config()})
+    route: Route = takeover.route
+    topics.send_dispatches(*"abc")
+    grown = [NewPartitions(route.target, 3), NewPartitions(route.source, 3)]
+    for future in admin.create_partitions(grown).values():
+        future.result(30)
+    wait_for("them to be there", lambda: len(takeover.ends().ends[route.target]) == 3)
+    producer = Producer(settings.kafka.client_config())
+    for raw in (0, 2):
+        producer.produce(route.source, b"raw", partition=2)
+        headers: list[tuple[str, str | bytes | None]] = [
+            ("ce_id", f"{route.source}/{raw}/0"),
+            ("ce_source", route.ce_source),
+        ]
+        producer.produce(route.target, b"written", partition=2, headers=headers)
+    assert producer.flush(30) == 0
+    wait_for("both", lambda: _positions(follower) == {0: 1, 1: 0, 2: 1})
+    follower.reached({0: 3, 1: 0, 2: 1})
+    assert _positions(follower) == {0: 3, 1: 0, 2: 1}
