@@ -63,6 +63,12 @@ def _counted(ours: DataFrame, deliveries: DataFrame) -> DataFrame:
     return _joined("inner", _AFTER, _SOON)(ours, deliveries).dropDuplicates(["parcel_id"])
 
 
+def _at_midnight(ours: DataFrame, deliveries: DataFrame) -> DataFrame:
+    by_day = "delivered_at = date_trunc('DAY', dispatched_at)"
+    bounds = "delivered_at <= dispatched_at", "delivered_at >= dispatched_at - INTERVAL 24 HOURS"
+    return _joined("left_outer", by_day, *bounds)(ours, deliveries)
+
+
 def _of_the_moment(ours: DataFrame, deliveries: DataFrame) -> DataFrame:
     return _joined("inner", _AFTER, _SOON)(ours, deliveries).where("dispatched_at < current_timestamp()")
 
@@ -100,6 +106,10 @@ def _one_frame(ours: DataFrame, deliveries: DataFrame) -> DataFrame:
         (_counted, "has a step Deduplicate, which a join can't have beside it"),
         (_of_the_moment, "is another value each time"),
         (_of_pythons_chance, "parcel_trips makes something else each time that it is called"),
+        (
+            _at_midnight,
+            r"by the time of an event, dispatched_at or delivered_at, .* F.date_trunc\(.HOUR., .dispatched_at",
+        ),
         (_times_twice, "has the time of the events of parcels.dispatched.v1, dispatched_at, 2 times before the join"),
     ],
 )
