@@ -120,6 +120,11 @@ def test_a_function_whose_state_would_not_end_or_that_cannot_be_run_again_is_ref
         Joining(spark, dataclasses.replace(parcel_trips, function=function), catalog, 300)
 
 
+def test_the_times_of_both_events_may_be_equal(spark: SparkSession, catalog: Catalog) -> None:
+    at_once = _joined("inner", "delivered_at = dispatched_at", _AFTER, _SOON)
+    Joining(spark, dataclasses.replace(parcel_trips, function=at_once), catalog, 300)
+
+
 def test_a_lookup_is_refused(spark: SparkSession, catalog: Catalog) -> None:
     lookup = Lookup("couriers", dimension="couriers", by="courier", fields={"courier_name": "name"})
     with pytest.raises(PipelineUnfit, match="has lookups and joins: look up in another pipeline, which reads what"):
