@@ -13,6 +13,7 @@ from contracts.events.flights_departed_finaldelays import FlightDepartedFinalDel
 from contracts.events.flights_departed_legs import FlightLeg
 from contracts.events.flights_departed_longhaul import LongHaulFlightDeparted
 from contracts.events.flights_departed_rotations import FlightDepartedRotations
+from contracts.events.flights_departed_weather import DepartureWeather
 from contracts.events.replay_started import ReplayStarted
 from contracts.events.rules_activated import RulesActivated
 from contracts.events.weather_observed import WeatherObserved
@@ -21,6 +22,7 @@ __all__ = [
     "AirportServed",
     "AlertRaised",
     "DeadLetterSettled",
+    "DepartureWeather",
     "FlightArrived",
     "FlightArrivedEnriched",
     "FlightCancelled",

@@ -43,6 +43,10 @@ FLIGHTS_DEPARTED_ROTATIONS: Final[Topic[events.FlightDepartedRotations]] = Topic
     "flights.departed.rotations.v1", events.FlightDepartedRotations
 )
 """Rotations of each aircraft, departures from New York's airports that follow each other closely, and how their delay went on, each once, when it is over."""
+FLIGHTS_DEPARTED_WEATHER: Final[Topic[events.DepartureWeather]] = Topic(
+    "flights.departed.weather.v1", events.DepartureWeather
+)
+"""Every flight that left its gate, with the weather at its origin in the hour in which it left; without, if nobody observed that hour."""
 REPLAY_STARTED: Final[Topic[events.ReplayStarted]] = Topic("replay.started.v1", events.ReplayStarted)
 """The replay clock that the replaying services share; the newest record is in force."""
 RULES_ACTIVATED: Final[Topic[events.RulesActivated]] = Topic("rules.activated.v1", events.RulesActivated)

@@ -175,6 +175,12 @@ def _check_state(spark: SparkSession, pipeline: Pipeline, catalog: Catalog, foun
         raise PipelineUnfit(
             f"{pipeline.name} joins by no field that is equal on both sides, so each record would be compared with all: add one to the condition"
         )
+    if found.is_forgotten_by_key():
+        raise PipelineUnfit(
+            f"{pipeline.name} joins by the time of an event, {left} or {right}, that is equal to something else, and Spark would forget events "
+            "that have pairs to come: compute something of either, and beside it keep the bounds, such as "
+            f'F.date_trunc("HOUR", "{left}") == F.date_trunc("HOUR", "{right}")'
+        )
     for side, name, time in zip(found.sides, pipeline.sources, (left, right), strict=True):
         if len(side.times) != 1:
             raise PipelineUnfit(

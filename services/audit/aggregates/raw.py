@@ -10,16 +10,13 @@ import numpy.typing as npt
 from services.audit.aggregates.letters import FOREVER, Known, Letters
 from services.audit.aggregates.windows import Mask
 from services.audit.hops.derived import CLOCKS_DIFFER_MS
-from services.audit.records.groups import NEVER, Instants, Members
+from services.audit.records.groups import MINUTE, NEVER, Instants, Members
 from services.audit.records.records import Records
 from services.audit.records.window import Where, Window
 from services.audit.values.place import concatenated, partition_of
 
 _MOST_AHEAD_MINUTES = 60
 """An event further ahead of its record is a dead letter: by its time all others would be late. Or half of the lateness, if that is less."""
-
-MINUTE = 60_000_000
-"""In microseconds."""
 
 
 def most_ahead(late_after_minutes: int) -> int:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from services.audit.aggregates.letters import FOREVER, Letters
-from services.audit.aggregates.raw import MINUTE, RawRecords
+from services.audit.aggregates.raw import RawRecords
 from services.audit.aggregates.sheet import Sheet
-from services.audit.records.groups import NEVER
+from services.audit.records.groups import MINUTE, NEVER
 from services.audit.records.window import Where
 from services.audit.values.finding import Finding
 from services.audit.values.place import coordinate, named_in_vain, partition_of

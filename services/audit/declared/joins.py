@@ -48,11 +48,14 @@ class Half(_Part):
 
 
 class Join(_Part):
-    """Of one topic. `equal`: fields of the first topic with those of the second that have the same value."""
+    """Of one topic. `equal`: fields of the first topic with those of the second that have the same value. `slot_minutes`: both times lie in the same
+    slot of so many minutes, the first of which begins with 1970 in UTC: 60 are the hours of the clock.
+    """
 
     how: Literal["inner", "left_outer"]
     equal: dict[str, str] = Field(min_length=1)
     apart: Apart
+    slot_minutes: int | None = Field(default=None, gt=0)
     first: Half
     second: Half
 

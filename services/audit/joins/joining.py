@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 
 from services.audit.aggregates.letters import FOREVER, Letters
-from services.audit.aggregates.raw import MINUTE
 from services.audit.declared.joins import Join
 from services.audit.hops.derived import CLOCKS_DIFFER_MS
 from services.audit.joins.made import MadePairs
@@ -17,7 +16,7 @@ from services.audit.joins.partners import Partners, Rows, picked
 from services.audit.joins.set_aside import SetAside
 from services.audit.joins.sheet import Sheet
 from services.audit.joins.side import Given, Mask, Side, first_offsets, watermark_at_most
-from services.audit.records.groups import NEVER
+from services.audit.records.groups import MINUTE, NEVER
 from services.audit.records.pairs import nothing_said
 from services.audit.records.records import Records
 from services.audit.records.window import Window

@@ -84,7 +84,7 @@ class Named:
         both = self.has_first & self.has_second
         by, other = picked(first.by, self.first), picked(second.by, self.second)
         yield from self._leave(
-            both & ((by != other) | (by == NULL)), "phantom", "its two records are not equal in their keys"
+            both & ((by != other) | (by == NULL)), "phantom", "its two records differ in what is to be equal"
         )
         apart = picked(second.of, self.second) - picked(first.of, self.first)
         beyond = both & ((apart < self._apart[0]) | (apart > self._apart[1]))

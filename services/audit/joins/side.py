@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from services.audit.aggregates.letters import FOREVER, Known, Letters
-from services.audit.aggregates.raw import MINUTE, most_ahead
+from services.audit.aggregates.raw import most_ahead
 from services.audit.hops.derived import CLOCKS_DIFFER_MS
-from services.audit.records.groups import NEVER
+from services.audit.records.groups import MINUTE, NEVER
 from services.audit.records.pairs import Halves
 from services.audit.records.records import Records
 from services.audit.records.window import Where, Window

@@ -26,7 +26,8 @@ FINAL = "is_final"
 """The platform's field of an aggregate: whether nothing can change it any more."""
 
 NO_BATCH = -1
-_MINUTE = 60_000_000
+MINUTE = 60_000_000
+"""In microseconds."""
 _BATCH = re.compile(rb"0|[1-9][0-9]{0,15}")
 
 
@@ -175,7 +176,7 @@ def _until(gap: Gap, of: Instants, columns: Mapping[str, pa.Array]) -> Instants:
         found = pc.index_in(columns[gap.by], pa.array(list(gap.of), pa.string()))
         known = pc.is_valid(found).to_numpy(zero_copy_only=False)
         minutes[known] = np.array(list(gap.of.values()))[pc.fill_null(found, 0).to_numpy()[known]]
-    return np.where(of == NEVER, NEVER, of + minutes * _MINUTE)
+    return np.where(of == NEVER, NEVER, of + minutes * MINUTE)
 
 
 def instants(column: pa.Array) -> Instants:

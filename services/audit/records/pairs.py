@@ -13,7 +13,7 @@ import pyarrow as pa
 from services.alerting.rules.condition import Condition
 from services.audit.declared.filters import wanted
 from services.audit.declared.joins import Join
-from services.audit.records.groups import NEVER, Instants, instants
+from services.audit.records.groups import MINUTE, NEVER, Instants, instants
 from services.audit.values.digest import NULL, Digests, digests, mix, salt
 from services.audit.values.place import Codes, parsed, together
 from services.audit.values.shape import row_digests
@@ -24,8 +24,8 @@ ALONE = -2
 
 @dataclass(frozen=True, slots=True)
 class Halves:
-    """One entry of each array for each raw record, 25 bytes: the digest of what is to be equal, `by`, NULL if a field of it is null, so that
-    nothing is equal to it; the time `of` its event, NEVER if it can't be read; the digest of what it `says` in a joined record; whether a
+    """One entry of each array for each raw record, 25 bytes: the digest of what is to be equal, `by`, the slot of its time as well if the join
+    has slots, NULL if a field of it is null, so that nothing is equal to it; the time `of` its event, NEVER if it can't be read; the digest of what it `says` in a joined record; whether a
     filter leaves it out.
     """
 
@@ -48,7 +48,8 @@ class Halves:
         rows, count = int(good.sum()), len(good)
         by, of = np.zeros(count, np.uint64), np.full(count, NEVER)
         says, left_out = np.zeros(count, np.uint64), np.zeros(count, np.bool_)
-        by[good], of[good] = _equal(join, side, columns, rows), instants(columns[occurred_at])
+        of[good] = instants(columns[occurred_at])
+        by[good] = _equal(join, side, columns, of[good])
         carried = join.halves[side].by_joined
         says[good] = row_digests({name: digests(columns[raw]) for name, raw in carried.items()}, rows)
         if condition is not None:
@@ -114,9 +115,11 @@ def nothing_said(join: Join) -> np.uint64:
     return np.uint64(row_digests(none, 1)[0])
 
 
-def _equal(join: Join, side: int, columns: Mapping[str, pa.Array], rows: int) -> Digests:
-    """One digest for each row, the same on both sides where all fields are equal."""
-    total, has_null = np.zeros(rows, np.uint64), np.zeros(rows, np.bool_)
+def _equal(join: Join, side: int, columns: Mapping[str, pa.Array], of: Instants) -> Digests:
+    """One digest for each row, the same on both sides where all fields are equal, and, if there are slots, the times in the same one."""
+    total, has_null = np.zeros(len(of), np.uint64), np.zeros(len(of), np.bool_)
+    if join.slot_minutes is not None:
+        total += mix(digests(pa.array(of // (join.slot_minutes * MINUTE))) ^ salt("slot_minutes"))
     for name, field in zip(join.equal, join.equal_of(side), strict=True):
         column = columns[field]
         total += mix(digests(column) ^ salt(name))

@@ -87,6 +87,21 @@ class OptimisedJoin:
 
     def is_equal_in_keys(self) -> bool:
         """Whether a column of the one side must be equal to one of the other."""
+        return any(True for _ in self._keys())
+
+    def is_forgotten_by_key(self) -> bool:
+        """Whether a column with a watermark must be equal to what is no such column. Spark takes the watermark for that of both then, and its state
+        forgets a row by the key, before the other side's rows of that key are late.
+        """
+        times = {each.exprId().id() for side in self.sides for each in side.times}
+        for parts in self._keys():
+            of_time = [kind_of(part) == "AttributeReference" and part.exprId().id() in times for part in parts]
+            if any(of_time) and not all(of_time):
+                return True
+        return False
+
+    def _keys(self) -> Iterator[tuple[Any, Any]]:
+        """The two parts of each equality between the sides."""
         ids = [{each.exprId().id() for each in side.output} for side in self.sides]
         for each in _conjuncts(self.node.condition()):
             if kind_of(each) in ("EqualTo", "EqualNullSafe"):
@@ -95,8 +110,7 @@ class OptimisedJoin:
                     for part in (each.left(), each.right())
                 ]
                 if left and right and any(left <= one and right <= other for one, other in (ids, ids[::-1])):
-                    return True
-        return False
+                    yield each.left(), each.right()
 
     def is_bounded(self, spark: SparkSession) -> tuple[bool, bool]:
         """Of each side, whether the watermark tells when one of its rows can find no other any more, so that the state forgets it."""

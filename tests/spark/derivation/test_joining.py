@@ -63,6 +63,12 @@ def _counted(ours: DataFrame, deliveries: DataFrame) -> DataFrame:
     return _joined("inner", _AFTER, _SOON)(ours, deliveries).dropDuplicates(["parcel_id"])
 
 
+def _at_midnight(ours: DataFrame, deliveries: DataFrame) -> DataFrame:
+    by_day = "delivered_at = date_trunc('DAY', dispatched_at)"
+    bounds = "delivered_at <= dispatched_at", "delivered_at >= dispatched_at - INTERVAL 24 HOURS"
+    return _joined("left_outer", by_day, *bounds)(ours, deliveries)
+
+
 def _of_the_moment(ours: DataFrame, deliveries: DataFrame) -> DataFrame:
     return _joined("inner", _AFTER, _SOON)(ours, deliveries).where("dispatched_at < current_timestamp()")
 
@@ -100,6 +106,10 @@ def _one_frame(ours: DataFrame, deliveries: DataFrame) -> DataFrame:
         (_counted, "has a step Deduplicate, which a join can't have beside it"),
         (_of_the_moment, "is another value each time"),
         (_of_pythons_chance, "parcel_trips makes something else each time that it is called"),
+        (
+            _at_midnight,
+            r"by the time of an event, dispatched_at or delivered_at, .* F.date_trunc\(.HOUR., .dispatched_at",
+        ),
         (_times_twice, "has the time of the events of parcels.dispatched.v1, dispatched_at, 2 times before the join"),
     ],
 )
@@ -108,6 +118,11 @@ def test_a_function_whose_state_would_not_end_or_that_cannot_be_run_again_is_ref
 ) -> None:
     with pytest.raises(PipelineUnfit, match=told):
         Joining(spark, dataclasses.replace(parcel_trips, function=function), catalog, 300)
+
+
+def test_the_times_of_both_events_may_be_equal(spark: SparkSession, catalog: Catalog) -> None:
+    at_once = _joined("inner", "delivered_at = dispatched_at", _AFTER, _SOON)
+    Joining(spark, dataclasses.replace(parcel_trips, function=at_once), catalog, 300)
 
 
 def test_a_lookup_is_refused(spark: SparkSession, catalog: Catalog) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from contracts.definitions.catalog import Catalog
 from contracts.records.codec import Codec
@@ -30,7 +33,7 @@ from tests import sample
 from tests.sample.pipelines.parcel_trips import parcel_trips
 from tests.spark.auditor import PLATFORM, Auditor, noted
 from tests.spark.examples import DELIVERED, DISPATCHED, Topics
-from tests.spark.joins.trips import TEN, TRIPS, Trips
+from tests.spark.joins.trips import TEN, TRIPS, Trips, trip
 from tests.spark.live_query import events
 
 _A_CENTURY = 100 * 365 * 24
@@ -60,6 +63,18 @@ def lossy(dispatches: DataFrame, deliveries: DataFrame) -> DataFrame:
     """The pipeline, but it loses what becomes of these parcels."""
     trips: DataFrame = parcel_trips.function(dispatches, deliveries)
     return trips.where("parcel_id NOT IN ('LOST', 'ALONE', 'OTHER')")
+
+
+def by_day(dispatches: DataFrame, deliveries: DataFrame) -> DataFrame:
+    """The deliveries of the day on which a parcel was dispatched, before and behind that."""
+    theirs = deliveries.select(F.col("parcel_id").alias("of"), "delivered_at", "delivered_late_minutes")
+    is_of_its_day = (
+        (F.col("parcel_id") == F.col("of"))
+        & (F.date_trunc("DAY", "dispatched_at") == F.date_trunc("DAY", "delivered_at"))
+        & (F.col("delivered_at") >= F.col("dispatched_at") - F.expr("INTERVAL 24 HOURS"))
+        & (F.col("delivered_at") <= F.col("dispatched_at") + F.expr("INTERVAL 24 HOURS"))
+    )
+    return dispatches.join(theirs, is_of_its_day, how="left_outer")
 
 
 def test_whatever_happened_to_the_pipeline_it_is_clean(query: Trips, auditor: Auditor) -> None:
@@ -258,3 +273,38 @@ def test_what_is_planted_is_found(query: Trips, auditor: Auditor, registry: Regi
 
 def _at(message: Any) -> str:
     return f"{message.topic()}/{message.partition()}/{message.offset()}"
+
+
+def test_pairs_are_of_one_slot_and_a_slot_is_not_forgotten_when_it_has_begun(
+    query: Trips, settings: SparkSettings, topics: Topics, tmp_path: Path
+) -> None:
+    query.with_function(by_day)
+    with query.running() as running:
+        # Midnight is at 14 hours.
+        query.deliver(("A", 14), ("B", 13), ("X", 19))
+        query.dispatch(("X", 19), ("B", 15))
+        running.processAllAvailable()
+        query.deliver(("Y", 20))
+        query.dispatch(("Y", 20))
+        running.processAllAvailable()
+        # The watermark is 18 hours, and A was delivered before.
+        query.dispatch(("A", 20))
+        running.processAllAvailable()
+        query.deliver(("Z", 90))
+        query.dispatch(("Z", 90))
+        running.processAllAvailable()
+    pairs = [trip("A", 20, 14), trip("X", 19, 19), trip("Y", 20, 20), trip("Z", 90, 90)]
+    assert query.trips() == Counter([*pairs, trip("B", 15, None)])
+
+    def audited(name: str, **told: int) -> Report:
+        (entry,) = yaml.safe_load(sample.JOINS.read_text()).values()
+        path = tmp_path / name
+        apart = {"least_minutes": -1440, "most_minutes": 1440}
+        path.write_text(yaml.safe_dump({parcel_trips.target: entry | {"apart": apart} | told}))
+        return Auditor(settings, topics, tmp_path, Hop.JOINS, joins_file=path)()
+
+    clean = audited("by-day.yaml", slot_minutes=1440)
+    assert clean.findings == []
+    assert [noted(clean, text) for text in (_PAIRED, _ALONE)] == [4, 1]
+    # B was dispatched two hours after its delivery, on the next day.
+    assert {each.kind for each in audited("by-hours.yaml").findings} == {"lost", "phantom"}

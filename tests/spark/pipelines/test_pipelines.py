@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -64,6 +65,22 @@ def an_arrival(**overrides: Any) -> dict[str, Any]:
         "arrived_at": datetime(2013, 1, 1, 14, 30, tzinfo=UTC),
         "arrival_delay_minutes": 11,
         "air_time_minutes": 227,
+    } | overrides
+
+
+def a_reading(**overrides: Any) -> dict[str, Any]:
+    return {
+        "station": "EWR",
+        "observed_at": datetime(2013, 1, 1, 10, 0, tzinfo=UTC),
+        "temperature_fahrenheit": 39.02,
+        "dew_point_fahrenheit": 28.04,
+        "relative_humidity_percent": 64.43,
+        "wind_direction_degrees": None,
+        "wind_speed_mph": 12.66,
+        "wind_gust_mph": None,
+        "precipitation_inches": Decimal("0.13"),
+        "pressure_millibars": 1011.9,
+        "visibility_miles": 10.0,
     } | overrides
 
 
@@ -182,7 +199,7 @@ def topics_of(pipeline: Pipeline, settings: SparkSettings, catalog: Catalog, reg
 
 
 def test_there_is_an_oracle_of_each() -> None:
-    elsewhere = {"aircraft_rotations", "delays_by_origin", "final_delays_by_origin", "flight_legs"}
+    elsewhere = {"aircraft_rotations", "delays_by_origin", "departure_weather", "final_delays_by_origin", "flight_legs"}
     assert ORACLES.keys() | elsewhere == pipeline_files().keys()
 
 
