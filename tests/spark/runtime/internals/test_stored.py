@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType
 
-from spark.runtime.internals.plans import NotRowByRow
+from spark.runtime.internals.plans import NotRowByRow, items, type_of
 from spark.runtime.internals.stored import of_groups
 
 PARTS = "name STRING, count LONG, sum DOUBLE, of LONG, least INT"
@@ -39,3 +42,48 @@ def test_parts_of_other_values_are_refused(spark: SparkSession) -> None:
         match="the state has name string, count bigint, sum bigint, .*, and the function keeps .* sum double",
     ):
         of_groups(grouped(spark), stored)
+
+
+def windowed(given: DataFrame) -> DataFrame:
+    """With values of every kind that a pipeline may keep, in windows that overlap."""
+    values = {
+        "different": F.approx_count_distinct("amount"),
+        "sum": F.sum("price"),
+        "mean": F.avg("price"),
+        "bits": F.bit_xor("amount"),
+        "median": F.percentile("amount", 0.5),
+        "newest": F.max(F.struct("at", "amount"))["amount"],
+    }
+    groups = given.groupBy(F.window("at", "10 minutes", "5 minutes"), "name")
+    return groups.agg(*[value.alias(name) for name, value in values.items()])
+
+
+def test_parts_as_sparks_own_first_step_gives_them_make_the_same_values(spark: SparkSession) -> None:
+    columns = "at TIMESTAMP, name STRING, amount INT, price DECIMAL(10, 2)"
+    rows = [("00:01", "a", 1, "1.5"), ("00:02", "a", 3, "2.5"), ("00:07", "b", 8, None)]
+    texts = spark.createDataFrame(
+        [(f"2026-01-01 {at}", *of) for at, *of in rows], "at STRING, n STRING, a INT, p STRING"
+    )
+    given = texts.select(
+        F.col("at").cast("timestamp"),
+        F.col("n").alias("name"),
+        F.col("a").alias("amount"),
+        F.col("p").cast("decimal(10, 2)").alias("price"),
+    ).repartition(1)
+    whole = windowed(given)
+    found = of_groups(windowed(spark.createDataFrame(spark.sparkContext.emptyRDD(), columns)), parts_of(whole))
+    assert sorted(map(str, found.collect())) == sorted(map(str, whole.collect()))
+    assert found.count() == 4
+
+
+def parts_of(made: DataFrame) -> DataFrame:
+    """What the first step of a grouping over one partition gives."""
+    spark: Any = made.sparkSession
+    last = made._jdf.queryExecution().sparkPlan()
+    while not last.nodeName().endswith("Aggregate"):
+        (last,) = items(last.children())
+    (first,) = items(last.children())
+    kinds = [type_of(each) for each in items(first.output())]
+    schema = StructType([StructField(f"part_{number}", kind) for number, kind in enumerate(kinds)])
+    of_java = spark.sparkContext._jvm.org.apache.spark.sql.types.DataType.fromJson(schema.json())
+    return DataFrame(spark._jsparkSession.internalCreateDataFrame(first.execute(), of_java, False), spark)
