@@ -20,6 +20,7 @@ from deploy.commands.records import send, tail, trace
 from deploy.commands.repair import repair
 from deploy.commands.rules import rules_app
 from deploy.commands.stack import down, status, up
+from deploy.commands.state import state
 from deploy.commands.testing import test
 from deploy.errors import DeployError
 from deploy.new.commands import new_app
@@ -35,6 +36,7 @@ app.command("pipelines")(list_pipelines)
 app.command("plan")(plan)
 app.command("tail")(tail)
 app.command("trace")(trace)
+app.command("state")(state)
 app.command("send")(send)
 app.command("test")(test)
 app.add_typer(bench_app, name="bench")

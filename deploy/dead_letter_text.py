@@ -34,8 +34,12 @@ def readable(data: bytes | None) -> str:
 
 def count_lines(counts: Sequence[Count]) -> Iterator[str]:
     """A table, one line for each topic and reason."""
-    rows = [_COUNT_HEADS, *(_cells(count) for count in counts)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_COUNT_HEADS))]
+    return aligned([_COUNT_HEADS, *(_cells(count) for count in counts)])
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Rows of as many cells each, as lines with the cells below each other."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
 
@@ -44,10 +48,10 @@ def letter_lines(letter: DeadLetter, state: State, decoded: Decoded) -> Iterator
     """Two or three lines about one letter, cut to a bearable length."""
     origin = "never was a record" if letter.origin is None else f"record {letter.origin}"
     failed = f" (sent back before, from {letter.redriven_from})" if letter.redriven_from is not None else ""
-    yield _cut(f"{letter.coordinate}  {instant(letter.timestamp)}  {state}{failed}  by {letter.by}, {origin}")
-    yield _cut(f"    {letter.reason}: {letter.error}")
+    yield cut(f"{letter.coordinate}  {instant(letter.timestamp)}  {state}{failed}  by {letter.by}, {origin}")
+    yield cut(f"    {letter.reason}: {letter.error}")
     content = decoded_text(decoded) or hex_text(letter.value)
-    yield _cut(f"    {content if letter.stump_bytes is None else stump_text(letter)}")
+    yield cut(f"    {content if letter.stump_bytes is None else stump_text(letter)}")
 
 
 def page_lines(letter: DeadLetter, state: State, decoded: Decoded) -> Iterator[str]:
@@ -152,7 +156,7 @@ def hex_text(value: bytes | None) -> str:
 
 def _cells(count: Count) -> tuple[str, ...]:
     states = [str(count.states.get(state, 0)) for state in ("open", "failed again", "redriven")]
-    texts = (count.topic, _cut(count.reason, 60), str(count.letters), *states)
+    texts = (count.topic, cut(count.reason, 60), str(count.letters), *states)
     return (*texts, instant(count.oldest), instant(count.newest))
 
 
@@ -165,6 +169,7 @@ def _json_instant(at: datetime | None) -> str | None:
     return None if at is None else instant(at)
 
 
-def _cut(text: str, characters: int = _LINE_CHARACTERS) -> str:
+def cut(text: str, characters: int = _LINE_CHARACTERS) -> str:
+    """`printable`, and no longer than that."""
     safe = printable(text)
     return safe if len(safe) <= characters else f"{safe[: characters - 2]} …"

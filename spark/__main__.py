@@ -1,4 +1,4 @@
-"""`python -m spark run|lake|repair|trial`: Headrace's Spark deployables."""
+"""`python -m spark run|lake|repair|state|trial`: Headrace's Spark deployables."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ from spark.queries.lake import run_lake
 from spark.queries.run import run_pipelines
 from spark.runtime.mode import GUARANTEES, Mode
 from spark.runtime.settings import SparkSettings
+from spark.state import command as state_command
 from spark.trial import command as trial_command
 
 _log = structlog.get_logger(__name__)
 
-_SERVICES = {"run": "live", "lake": "lake", "repair": "repair", "trial": "trial"}
+_SERVICES = {"run": "live", "lake": "lake", "repair": "repair", "state": "state", "trial": "trial"}
 """What each command calls itself in its log."""
 
 
 def main() -> int:
-    """Run one deployable until SIGTERM, or a repair or trial until it is done. Status 0: stopped as asked, or all done; 1: failed; 2: wrong
+    """Run one deployable until SIGTERM, or what ends by itself until it is done. Status 0: stopped as asked, or all done; 1: failed; 2: wrong
     settings.
     """
     parser = _parser()
@@ -46,6 +47,8 @@ def main() -> int:
     try:
         if command == "repair":
             repair_command.run(load(options.name), settings, options)
+        elif command == "state":
+            state_command.run(load(options.name), settings, options)
         elif command == "trial":
             trial_command.run(list(dict.fromkeys(options.names)), settings, options)
         elif command == "lake":
@@ -72,6 +75,10 @@ def _parser() -> argparse.ArgumentParser:
     repair = commands.add_parser("repair", help=what, description=f"{what.capitalize()}.")
     repair.add_argument("name", choices=names, metavar="NAME", help=which)
     repair_command.add_options(repair)
+    what = "print what the state of an aggregate or a join holds, from its checkpoint, as JSON; writes nothing"
+    state = commands.add_parser("state", help=what, description=f"{what.capitalize()}.")
+    state.add_argument("name", choices=names, metavar="NAME", help=which)
+    state_command.add_options(state)
     what = "say what pipelines would make of the records that are there, beside what was made of them; writes nothing"
     trial = commands.add_parser("trial", help=what, description=f"{what.capitalize()}.")
     trial.add_argument("names", nargs="+", choices=names, metavar="NAME", help=which)

@@ -12,6 +12,7 @@ from contracts.settings import S3Settings
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
+    from mypy_boto3_s3.type_defs import ObjectTypeDef
 
 
 def s3_client(s3: S3Settings) -> S3Client:
@@ -40,8 +41,13 @@ def s3_client(s3: S3Settings) -> S3Client:
 
 def keys(client: S3Client, bucket: str, prefix: str) -> list[str]:
     """Of all objects whose key begins with the prefix."""
+    return [each["Key"] for each in objects(client, bucket, prefix)]
+
+
+def objects(client: S3Client, bucket: str, prefix: str) -> list[ObjectTypeDef]:
+    """All whose key begins with the prefix: `Key`, `Size`, `LastModified`."""
     pages = client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
-    return [each["Key"] for page in pages for each in page.get("Contents", [])]
+    return [each for page in pages for each in page.get("Contents", [])]
 
 
 def _demand_an_end(parsed: dict[str, Any], **_: object) -> None:

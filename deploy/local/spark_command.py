@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from deploy.errors import DeployError
@@ -27,13 +27,19 @@ def run(name: str, options: Sequence[str], directory: Path) -> int:
                 continue
 
 
-def output(name: str, options: Sequence[str], directory: Path) -> str:
-    """What the same command prints. Raises DeployError too if it fails: it has said why by then, on stderr."""
+def lines(name: str, options: Sequence[str], directory: Path) -> Iterator[str]:
+    """The lines that the same command prints, as they come. Raises DeployError too if it fails: it has said why by then, on stderr."""
     env = _environment(client_environment(directory))
-    done = subprocess.run(_command(name, options), env=env, stdout=subprocess.PIPE, text=True, check=False)
-    if done.returncode:
-        raise DeployError(f"python -m spark {name} failed (status {done.returncode}): why stands above")
-    return done.stdout
+    with subprocess.Popen(_command(name, options), env=env, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield from process.stdout
+    if process.returncode:
+        raise DeployError(f"python -m spark {name} failed (status {process.returncode}): why stands above")
+
+
+def output(name: str, options: Sequence[str], directory: Path) -> str:
+    """All of them."""
+    return "".join(lines(name, options, directory))
 
 
 def _command(name: str, options: Sequence[str]) -> list[str]:

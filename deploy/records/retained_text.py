@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from contracts.checks.retained import Outcome, Retained
-from deploy.dead_letter_text import printable
+from deploy.dead_letter_text import cut, printable
 
 _VALUE_CHARACTERS = 60
 _ERROR_CHARACTERS = 200
@@ -63,11 +63,11 @@ def _looked_at(found: Retained) -> str:
 
 def _detail(outcome: Outcome, shown: Callable[[str], str]) -> str:
     """What records hold is `shown` as it is, or as code, which Markdown takes for no link, no mention and no markup."""
-    place = f"in {shown(_cut(outcome.coordinate, _ERROR_CHARACTERS))}" if outcome.coordinate else ""
+    place = f"in {shown(cut(outcome.coordinate, _ERROR_CHARACTERS))}" if outcome.coordinate else ""
     if outcome.what == "field":
         return f"{shown(_value(outcome.before))} → {shown(_value(outcome.after))} {place}"
     if outcome.what in ("dead letter", "still a dead letter"):
-        return f"{printable(outcome.name)}: {shown(_cut(str(outcome.after), _ERROR_CHARACTERS))} {place}"
+        return f"{printable(outcome.name)}: {shown(cut(str(outcome.after), _ERROR_CHARACTERS))} {place}"
     return "" if outcome.what == "same" else place
 
 
@@ -78,9 +78,4 @@ def _code(text: str) -> str:
 
 
 def _value(value: Any) -> str:
-    return _cut(json.dumps(value, ensure_ascii=False), _VALUE_CHARACTERS)
-
-
-def _cut(text: str, characters: int) -> str:
-    safe = printable(text)
-    return safe if len(safe) <= characters else f"{safe[: characters - 2]} …"
+    return cut(json.dumps(value, ensure_ascii=False), _VALUE_CHARACTERS)

@@ -31,7 +31,7 @@ from spark.runtime.internals.joins import (
 from spark.runtime.internals.plans import FILTER, PASSING_ON, NotRowByRow, expressions, items, unchanged
 from spark.sinks.kafka.sink import LATE, ToRows, outgoing
 
-_PLACES = ("__place", "__place_joined")
+PLACES = ("__place", "__place_joined")
 """The columns with partition and offset of the raw records that a row is made of, `2/17`; the second is null where none was found."""
 _KINDS = ("Inner", "LeftOuter")
 
@@ -73,7 +73,7 @@ class Joining:
     def stream(self, reads: Sequence[Read]) -> DataFrame:
         """Streams of raw records of both topics to one of what the function makes, with their places."""
         frames = []
-        for source, read, names, place in zip(self._sources, reads, self._names, _PLACES, strict=True):
+        for source, read, names, place in zip(self._sources, reads, self._names, PLACES, strict=True):
             record = F.col("__record")
             of = F.concat(record["partition"].cast("string"), F.lit("/"), record["offset"].cast("string"))
             good = self._decoded(source, read).where(F.col(REASON).isNull()).select(*names, of.alias(place))
@@ -89,7 +89,7 @@ class Joining:
         """Pairs to rows of `stateful_rows`. The id is the coordinate of the first topic's record, and behind a + that of the other, if there is one."""
         first, second = [
             F.concat(F.lit(f"{topic.name}/"), F.col(place))
-            for topic, place in zip(self._sources.values(), _PLACES, strict=True)
+            for topic, place in zip(self._sources.values(), PLACES, strict=True)
         ]
         both = F.concat(first, F.coalesce(F.concat(F.lit("+"), second), F.lit("")))
         key = F.lit(None).cast("string") if self._target.key is None else F.col(self._target.key)

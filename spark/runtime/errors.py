@@ -67,5 +67,9 @@ class TrialFailed(HeadraceError):
     """What a pipeline would make of the records that are there can't be found out now."""
 
 
+class StateUnreadable(HeadraceError):
+    """What a pipeline's state holds can't be told now; the text says why, and what to do."""
+
+
 class DimensionUnreadable(HeadraceError):
     """A dimension's table is not there, or its files are missing or damaged."""

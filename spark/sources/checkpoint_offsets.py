@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import shutil
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
 
 from contracts.servers.ranges import OffsetRange
-from contracts.servers.s3 import keys, s3_client
+from contracts.servers.s3 import keys, objects, s3_client
 from contracts.settings import S3Settings
 from spark.runtime.errors import PositionsDisagree
 
@@ -18,6 +23,8 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger(__name__)
 
+_COPIES = 8
+"""At the same time."""
 _STORES_OF_A_JOIN = ("left-", "right-")
 """How the folders are called that hold a partition's state of a join; others hold parts of one store."""
 
@@ -103,7 +110,7 @@ class CheckpointOffsets:
         folder = f"{self._prefix}/{run}"
         file, before = f"{folder}/offsets/{batch}", f"{folder}/offsets/{batch - 1}"
         now, then = self._lines(file), self._lines(before) if batch else []
-        watermark_ms = int(json.loads(then[1])["batchWatermarkMs"]) if batch else 0
+        watermark_ms = _watermark_ms(then) if batch else 0
         ranges = []
         for source, topic in enumerate(topics):
             ends, starts = _offsets_in(now, file, topic), _offsets_in(then, before, topic) if batch else {}
@@ -115,6 +122,35 @@ class CheckpointOffsets:
                 OffsetRange(topic, partition, starts.get(partition, 0), end) for partition, end in sorted(ends.items())
             ]
         return ranges, watermark_ms
+
+    def watermark_ms(self, run: str, batch: int) -> int:
+        """By which a batch's operators forget what is over: milliseconds since 1970, 0 before there is one. Raises PositionsDisagree if the
+        checkpoint does not tell.
+        """
+        return _watermark_ms(self._lines(f"{self._prefix}/{run}/offsets/{batch}"))
+
+    def objects(self) -> Mapping[tuple[str, str], tuple[int, datetime]]:
+        """Of everything in the checkpoints below the prefix, by the name of the checkpoint and the path in it: how many bytes, and when it was written."""
+        found = objects(self._s3, self._bucket, f"{self._prefix}/")
+        paths = [each["Key"].removeprefix(f"{self._prefix}/").partition("/") for each in found]
+        return {
+            (run, path): (each["Size"], each["LastModified"]) for (run, _, path), each in zip(paths, found, strict=True)
+        }
+
+    def copy(self, run: str, folder: Path) -> None:
+        """Copy what is in the checkpoint of this name to a folder on this machine; not what is removed meanwhile."""
+
+        def copy(path: str) -> None:
+            target = folder / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with suppress(self._s3.exceptions.NoSuchKey):
+                body = self._s3.get_object(Bucket=self._bucket, Key=f"{self._prefix}/{run}/{path}")["Body"]
+                with closing(body), target.open("wb") as file:
+                    shutil.copyfileobj(body, file)
+
+        # Each is a request, and most are small.
+        with ThreadPoolExecutor(_COPIES) as pool:
+            list(pool.map(copy, [path for of, path in self.objects() if of == run and not path.endswith("/")]))
 
     def began(self, topic: str) -> dict[int, int]:
         """The offsets at which the query began to read; empty if it never did."""
@@ -149,6 +185,10 @@ class CheckpointOffsets:
 
     def _keys(self, folder: str) -> list[str]:
         return keys(self._s3, self._bucket, f"{folder}/")
+
+
+def _watermark_ms(lines: list[bytes]) -> int:
+    return int(json.loads(lines[1])["batchWatermarkMs"])
 
 
 def _offsets_in(lines: list[bytes], file: str, topic: str) -> dict[int, int]:

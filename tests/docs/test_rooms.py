@@ -33,6 +33,7 @@ ROOMS = {
     "spark": (
         "spark",
         "spark.trial",
+        "spark.state",
         "spark.pipelines",
         "spark.sql_pipeline",
         "spark.queries",

@@ -47,6 +47,10 @@ PRIVATE: Mapping[str, Sequence[tuple[str, str, int]]] = {
         ("sql.execution.datasources.v2.DataSourceRDDPartition", "inputPartitions", 0),
         ("sql.kafka010.KafkaBatchInputPartition", "offsetRange", 0),
     ],
+    "state": [
+        ("sql.execution.ProjectExec", "", 2),
+        ("sql.execution.SparkPlan", "execute", 0),
+    ],
     "real-time": [
         ("sql.streaming.Trigger", "RealTime", 1),
         ("sql.kafka010.producer.InternalKafkaProducerPool$", "reset", 0),
@@ -54,7 +58,7 @@ PRIVATE: Mapping[str, Sequence[tuple[str, str, int]]] = {
     ],
 }
 """What this package uses of Spark's private classes: class, member and its number of parameters; without a member a constructor. By the
-setting that leaves it out, or the mode that needs it; under no name, every pipeline needs it.
+setting that leaves it out, or the mode or command that needs it; under no name, every pipeline needs it.
 """
 
 

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[3]
 DEPLOYABLES = [
     ["contracts"],
     ["spark", "lake"],
-    *(["spark", name, *deployables().pipelines] for name in ("run", "repair", "trial")),
+    *(["spark", name, *deployables().pipelines] for name in ("run", "repair", "state", "trial")),
 ]
 DEPLOYABLES += [[f"services.{main.parent.name}"] for main in sorted(ROOT.glob("services/*/__main__.py"))]
 
@@ -38,6 +38,9 @@ DEPLOYABLES += [[f"services.{main.parent.name}"] for main in sorted(ROOT.glob("s
         ),
         (["audit"], 2, "no verdict: no stack runs in"),
         (["repair"], 2, "Missing argument 'PIPELINE'"),
+        (["state"], 2, "Missing argument 'PIPELINE'"),
+        (["state", "any", "--where", "matched =="], 2, "Invalid value for --where: matched ==: "),
+        (["state", "any"], 1, "headrace: no stack runs in"),
         (["plan", "--most", "7"], 2, "--most: it is of the records: say --records"),
         (["plan", "--records"], 1, "headrace: no stack runs in"),
         (["dlq", "show", "17"], 2, "a coordinate is TOPIC/PARTITION/OFFSET, such as alerts.raised.v1/0/17"),

@@ -61,7 +61,7 @@ def auditor(settings: SparkSettings, topics: Topics, tmp_path: Path) -> Auditor:
     return Auditor(settings, topics, tmp_path, Hop.AGGREGATES, aggregates_file=sample.AGGREGATES)
 
 
-def _send(query: Query, *parcels: Parcel, partition: int = 0) -> None:
+def send_parcels(query: Query, *parcels: Parcel, partition: int = 0) -> None:
     values = [
         a_dispatch(van_id=van, origin=origin, dispatched_at=_TEN + timedelta(minutes=minute), late_minutes=delay)
         for van, origin, minute, delay in parcels
@@ -177,7 +177,7 @@ def test_whatever_comes_when_sessions_and_late_records_are_those_of_the_oracle(q
     dropped, rows = [], []
     with query.running() as running:
         for batch in _arranged(4):
-            _send(query, *batch)
+            send_parcels(query, *batch)
             sent += len(batch)
             running.processAllAvailable()
             late = oracle.take(batch)
@@ -207,11 +207,13 @@ def test_whatever_comes_when_sessions_and_late_records_are_those_of_the_oracle(q
 
 
 def test_what_is_planted_among_sessions_is_found(query: Query, auditor: Auditor, registry: Registry) -> None:
-    _send(query, ("A", "EST", 0, 1), ("A", "EST", 20, 2), ("B", "STH", 0, 1), ("B", "EST", 60, 9), ("C", "EST", 0, 5))
+    send_parcels(
+        query, ("A", "EST", 0, 1), ("A", "EST", 20, 2), ("B", "STH", 0, 1), ("B", "EST", 60, 9), ("C", "EST", 0, 5)
+    )
     query.take_in()
-    _send(query, ("A", "EST", 400, 1))
+    send_parcels(query, ("A", "EST", 400, 1))
     query.take_in()
-    _send(query, ("A", "EST", 700, 1), ("B", "EST", 1, 1))
+    send_parcels(query, ("A", "EST", 700, 1), ("B", "EST", 1, 1))
     query.take_in()
     assert auditor().findings == []
     contract = query.topics.catalog.topic(ROUNDS)

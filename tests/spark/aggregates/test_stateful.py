@@ -231,7 +231,8 @@ def _dispatch(of: Dispatch) -> dict[str, Any]:
     return a_dispatch(origin=origin, dispatched_at=_TEN + timedelta(minutes=minutes), late_minutes=delay)
 
 
-def _oracle(dispatches: Sequence[Dispatch]) -> dict[str, dict[str, Any]]:
+def groups_of(dispatches: Sequence[Dispatch]) -> dict[str, dict[str, Any]]:
+    """What `update` writes of each, by its key."""
     groups = defaultdict(list)
     for origin, minutes, delay in dispatches:
         begins_at = _TEN + timedelta(minutes=minutes // 15 * 15)
@@ -259,10 +260,10 @@ def test_each_window_holds_what_its_events_say(query: Query) -> None:
     query.send(*FIRST)
     query.send(*SECOND, partition=1)
     query.take_in()
-    assert query.newest() == _oracle([*FIRST, *SECOND])
+    assert query.newest() == groups_of([*FIRST, *SECOND])
     query.send(*SECOND, partition=1)
     query.take_in()
-    assert query.newest() == _oracle([*FIRST, *SECOND, *SECOND])
+    assert query.newest() == groups_of([*FIRST, *SECOND, *SECOND])
     assert len(set(query.ids())) == len(query.ids())
 
 
@@ -272,7 +273,7 @@ def test_with_the_trigger_available_now_it_takes_what_is_there_and_ends(query: Q
         with query.whole(trigger="available-now") as thread:
             thread.join(120)
             assert not thread.is_alive()
-    assert query.newest() == _oracle([*FIRST, *SECOND])
+    assert query.newest() == groups_of([*FIRST, *SECOND])
 
 
 def test_a_select_counts_what_the_function_counts(
@@ -284,7 +285,7 @@ def test_a_select_counts_what_the_function_counts(
     query.take_in()
     query.send(*SECOND, partition=1)
     query.take_in()
-    assert query.newest() == _oracle([*FIRST, *SECOND])
+    assert query.newest() == groups_of([*FIRST, *SECOND])
 
 
 def test_a_bad_record_and_a_late_one_are_set_aside_and_the_others_counted(query: Query) -> None:
@@ -297,7 +298,7 @@ def test_a_bad_record_and_a_late_one_are_set_aside_and_the_others_counted(query:
     # The newest is of 15:00, so windows that end by 13:00 are over.
     query.send(("NTH", 3, 9), ("NTH", 179, 9), ("NTH", 180, 9), partition=1)
     query.take_in()
-    assert query.newest() == _oracle([*FIRST, *later, ("NTH", 180, 9)])
+    assert query.newest() == groups_of([*FIRST, *later, ("NTH", 180, 9)])
     raw = query.topics.dispatched.name
     assert [headers["ce_id"] for headers in query.late()] == [f"{raw}/1/{offset}".encode() for offset in (1, 2)]
     assert [message.value() for message in query.topics.read(query.topics.dispatched.dead_letter_topic)] == [b"junk"]
@@ -310,7 +311,7 @@ def test_an_event_from_the_future_is_a_dead_letter_and_makes_no_other_one_late(q
     query.take_in()
     query.send(*SECOND)
     query.take_in()
-    assert query.newest() == _oracle([*FIRST, *SECOND])
+    assert query.newest() == groups_of([*FIRST, *SECOND])
     (letter,) = query.topics.read(query.topics.dispatched.dead_letter_topic)
     told = dict(headers_of(letter))
     assert told["__connect.errors.exception.class.name"] == b"FromTheFuture"
@@ -357,7 +358,7 @@ def test_a_batch_whose_commit_is_gone_runs_again_and_writes_nothing(query: Query
     assert query.ids() == before
     query.send(*SECOND)
     query.take_in()
-    assert query.newest() == _oracle([*FIRST, *SECOND])
+    assert query.newest() == groups_of([*FIRST, *SECOND])
 
 
 def test_a_batch_that_was_cut_off_between_two_partitions_is_finished(query: Query) -> None:
@@ -368,7 +369,7 @@ def test_a_batch_that_was_cut_off_between_two_partitions_is_finished(query: Quer
     times = query.cut_off_while(lambda: query.send(*many))
     cut_off = query.ids()
     query.take_in()
-    assert query.newest() == _oracle([*first, *many * times])
+    assert query.newest() == groups_of([*first, *many * times])
     assert len(set(query.ids())) == len(query.ids()) > len(cut_off)
 
 
@@ -394,7 +395,7 @@ def test_what_a_predecessor_commits_during_a_takeover_is_not_stamped_over(
         monkeypatch.setattr(sink, "fault_of", meanwhile)
         query.take_in()
     assert [error.args[0].fatal() for error in refused] == [True]
-    assert query.newest() == _oracle([*FIRST, *SECOND])
+    assert query.newest() == groups_of([*FIRST, *SECOND])
     assert len(set(query.ids())) == len(query.ids())
 
 
@@ -410,7 +411,7 @@ def test_a_plan_that_a_predecessor_wrote_over_its_successors_is_refused(query: Q
     query.plan_otherwise(planned, query.topics.dispatched.name, more)
     query.forget_commit()
     query.take_in(on_state_loss=query.told("reads other records by its checkpoint", "rebuild"))
-    assert query.newest() == _oracle([*FIRST, *SECOND, *SECOND, *FIRST])
+    assert query.newest() == groups_of([*FIRST, *SECOND, *SECOND, *FIRST])
 
 
 def test_a_batch_whose_plan_is_written_over_before_it_is_written_sends_nothing(
@@ -433,7 +434,7 @@ def test_a_batch_whose_plan_is_written_over_before_it_is_written_sends_nothing(
     monkeypatch.undo()
     assert query.ids() == before
     query.take_in()
-    assert query.newest() == _oracle([*FIRST, *SECOND])
+    assert query.newest() == groups_of([*FIRST, *SECOND])
     assert len(set(query.ids())) == len(query.ids())
 
 
@@ -443,11 +444,11 @@ def test_without_its_state_it_does_not_start_until_told_how(query: Query) -> Non
     query.remove(query.files())
     query.send(*SECOND)
     query.take_in(on_state_loss=query.told("is gone", "rebuild"))
-    assert query.newest() == _oracle([*FIRST, *SECOND])
+    assert query.newest() == groups_of([*FIRST, *SECOND])
     query.remove(query.files())
     query.send(*SECOND)
     query.take_in(on_state_loss=query.told("is gone", "begin-anew"))
-    assert query.newest() == _oracle([*FIRST, *SECOND]) | _oracle(SECOND)
+    assert query.newest() == groups_of([*FIRST, *SECOND]) | groups_of(SECOND)
 
 
 def test_a_rebuild_that_takes_several_batches_goes_on_after_a_restart(query: Query) -> None:
@@ -461,7 +462,7 @@ def test_a_rebuild_that_takes_several_batches_goes_on_after_a_restart(query: Que
         running.stop()
     assert query.taken_in() == {0: len(FIRST) + len(SECOND)}
     query.take_in(on_state_loss=said)
-    assert query.newest() == _oracle([*FIRST, *SECOND])
+    assert query.newest() == groups_of([*FIRST, *SECOND])
     query.take_in()
 
 
@@ -480,7 +481,7 @@ def test_of_raw_records_that_are_gone_unread_no_checkpoint_is_offered(query: Que
         pass
     assert "keep:" not in str(error.value)
     query.take_in(on_data_loss="continue", on_state_loss=said)
-    assert query.newest() == _oracle(FIRST) | _oracle(SECOND[1:])
+    assert query.newest() == groups_of(FIRST) | groups_of(SECOND[1:])
     query.take_in()
 
 
@@ -491,7 +492,7 @@ def test_what_was_said_of_one_loss_does_not_count_for_the_next(query: Query) -> 
     said = query.told("is gone", "rebuild")
     query.take_in(on_state_loss=said)
     query.take_in(on_state_loss=said)
-    assert len(query.ids()) == 2 * len(_oracle(FIRST))
+    assert len(query.ids()) == 2 * len(groups_of(FIRST))
     query.remove(query.files())
     assert query.told("is gone", "rebuild", on_state_loss=said) != said
 
@@ -503,7 +504,7 @@ def test_positions_that_the_brokers_forgot_can_be_taken_from_the_checkpoint(quer
     query.send(*SECOND)
     said = query.told("the brokers have no positions of its state, but there is the checkpoint", "keep")
     query.take_in(on_state_loss=said)
-    assert query.newest() == _oracle([*FIRST, *SECOND])
+    assert query.newest() == groups_of([*FIRST, *SECOND])
     assert len(set(query.ids())) == len(query.ids())
     assert query.taken_in() == {0: len(FIRST) + len(SECOND)}
     query.take_in()
@@ -519,7 +520,7 @@ def test_a_start_that_was_cut_off_between_two_positions_is_made_good(query: Quer
     with closing(position_reader(kafka, state)) as reader, fenced_states(kafka, state, [0]) as producers:
         commit_note(producers[0], reader, state, 0, note)
     query.take_in()
-    assert query.newest() == _oracle(FIRST)
+    assert query.newest() == groups_of(FIRST)
     assert {each.split(b"/")[-2] for each in query.ids()} > {b"0123abcd"}
 
 
@@ -536,7 +537,7 @@ def test_more_partitions_than_the_contract_says_do_no_harm(query: Query) -> None
         (int(headers["ce_id"].rpartition(b"/")[2]), event) for event, headers, _ in events(query.topics, DELAYS)
     ]
     newest = {event["window_id"]: event for _, event in sorted(of_batch, key=itemgetter(0))}
-    assert newest == _oracle([*FIRST, *SECOND, *SECOND])
+    assert newest == groups_of([*FIRST, *SECOND, *SECOND])
 
 
 def test_partitions_that_its_source_gets_are_counted_from_their_first_record(query: Query) -> None:
@@ -546,12 +547,12 @@ def test_partitions_that_its_source_gets_are_counted_from_their_first_record(que
         query.topics.add_partitions(3)
         query.send(*SECOND, partition=2)
         running.processAllAvailable()
-    assert query.newest() == _oracle([*FIRST, *SECOND])
+    assert query.newest() == groups_of([*FIRST, *SECOND])
     # One that is added while nobody reads.
     query.topics.add_partitions(4)
     query.send(*SECOND, partition=3)
     query.take_in()
-    assert query.newest() == _oracle([*FIRST, *SECOND, *SECOND])
+    assert query.newest() == groups_of([*FIRST, *SECOND, *SECOND])
     assert len(set(query.ids())) == len(query.ids())
 
 
@@ -586,7 +587,7 @@ def test_a_group_that_cannot_be_a_record_is_left_out_named_and_counted(
     query.send(*FIRST)
     with capture_logs() as logs:
         query.take_in()
-    assert query.newest() == _oracle([each for each in FIRST if each[0] != "STH"])
+    assert query.newest() == groups_of([each for each in FIRST if each[0] != "STH"])
     assert counted() - before == 1
     (line,) = [line for line in logs if line["log_level"] == "error"]
     assert line["records"] == 1
@@ -620,18 +621,18 @@ def test_another_grouping_does_not_go_on_with_the_state_and_another_selection_do
     query.pipeline = dataclasses.replace(delays_by_origin, function=without_few)
     query.send(("NTH", 2, 9), ("STH", 61, 1))
     query.take_in()
-    assert query.newest() == _oracle(FIRST) | _oracle([*FIRST[:2], ("NTH", 2, 9)])
+    assert query.newest() == groups_of(FIRST) | groups_of([*FIRST[:2], ("NTH", 2, 9)])
 
 
 def test_a_version_that_is_registered_while_it_runs_is_read(query: Query, registry: Registry) -> None:
     newer = schema_with({"name": "gate", "type": ["null", "string"], "default": None, "doc": "Gate."})
     with query.whole() as thread:
         query.send(*FIRST)
-        wait_for("the first windows", lambda: query.newest() == _oracle(FIRST))
+        wait_for("the first windows", lambda: query.newest() == groups_of(FIRST))
         number = registry.register(query.topics.dispatched.subject, newer)
         values = [framed(number, body(_dispatch(each) | {"gate": "B1"}, newer)) for each in SECOND]
         query.topics.send(*values)
-        wait_for("the windows of the new version", lambda: query.newest() == _oracle([*FIRST, *SECOND]))
+        wait_for("the windows of the new version", lambda: query.newest() == groups_of([*FIRST, *SECOND]))
         assert thread.is_alive()
     assert query.topics.read(query.topics.dispatched.dead_letter_topic) == []
 
@@ -642,7 +643,7 @@ def test_ids_that_nobody_knows_make_dead_letters_and_hold_nothing_up(query: Quer
         query.send(*FIRST)
         letters = query.topics.dispatched.dead_letter_topic
         wait_for("the dead letters", lambda: len(query.topics.read(letters)) == 30)
-        assert query.newest() == _oracle(FIRST)
+        assert query.newest() == groups_of(FIRST)
         assert thread.is_alive()
     # One for the id that is waited for, and one for all others.
     assert [log["event"] for log in logs].count("the query begins anew") <= 3
@@ -661,7 +662,7 @@ def test_a_window_that_is_over_is_written_once_and_is_final(
     spark: SparkSession, settings: SparkSettings, registry: Registry, topics: Topics
 ) -> None:
     query = Query(spark, settings, registry, topics, final_delays_by_origin)
-    over = {name: window | {"is_final": True} for name, window in _oracle([*FIRST, *SECOND]).items()}
+    over = {name: window | {"is_final": True} for name, window in groups_of([*FIRST, *SECOND]).items()}
     query.send(*FIRST)
     query.take_in()
     assert query.written() == []

@@ -61,7 +61,7 @@ def test_a_query_that_is_planned_each_time_says_the_same(spark: SparkSession) ->
 
 def test_what_this_spark_has_is_used(spark: SparkSession) -> None:
     assert usable(spark, LiveSettings()) == LiveSettings()
-    assert PRIVATE.keys() <= {"", *SHORTCUTS, *Mode}
+    assert PRIVATE.keys() <= {"", "state", *SHORTCUTS, *Mode}
     assert [each for members in PRIVATE.values() for each in moved(spark, members)] == []
 
 

@@ -1,0 +1,237 @@
+"""What the state of a pipeline holds, as rows with the pipeline's own names: `State`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from py4j.protocol import Py4JJavaError
+from pyspark import StorageLevel
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType, StructField, TimestampType
+
+from contracts.definitions.catalog import Catalog
+from spark.derivation.aggregation import Aggregation
+from spark.derivation.fitness import event_type
+from spark.derivation.joining import PLACES, Joining
+from spark.pipeline import Pipeline
+from spark.runtime.errors import PipelineUnfit, StateUnreadable
+from spark.runtime.internals.joins import WATERMARK
+from spark.runtime.internals.plans import NotRowByRow
+from spark.runtime.internals.stored import of_groups
+from spark.runtime.lifecycle import in_a_line
+from spark.state.checkpoint import StateCheckpoint, StoredState
+from spark.state.summary import StatePartition, StateSummary, StateTable
+
+_SESSION = "sessionWindowStateStoreSaveExec"
+"""Spark's operator that keeps sessions."""
+_SIDES = ("left-keyWithIndexToValue", "right-keyWithIndexToValue")
+"""Spark's stores with the rows of a join."""
+_MATCHED = "matched"
+"""Spark's column in those: whether the row was part of a pair."""
+
+
+class _Table(NamedTuple):
+    name: str
+    rows: DataFrame
+    order: list[Column]
+
+
+class State:
+    """What is stored, by a copy of its checkpoint: Spark makes folders where it finds none, and would do so in a checkpoint that is removed meanwhile."""
+
+    def __init__(
+        self, spark: SparkSession, pipeline: Pipeline, catalog: Catalog, stored: StoredState, folder: Path
+    ) -> None:
+        """`folder` has the copy. Raises StateUnreadable."""
+        self._spark = spark.newSession()
+        # That one is for S3 alone.
+        self._spark.conf.unset("spark.sql.streaming.checkpointFileManagerClass")
+        # Whoever loads a state reports to what the first use of this starts (SPARK-58973).
+        _ = self._spark.streams
+        self._pipeline, self._catalog, self._stored, self._location = pipeline, catalog, stored, folder.as_uri()
+        self._target = catalog.topic(pipeline.target)
+        self._unfit = self._other_plan()
+        self._rows = Counter[int]()
+        try:
+            metadata = self._spark.read.format("state-metadata").load(self._location).collect()
+            stores = {each["stateStoreName"]: each["operatorName"] for each in metadata}
+            # A partition that is not there, Spark takes for none.
+            there = {int(each.name) for each in folder.glob("state/0/*") if each.name.isdigit()}
+            if lacking := {*range(max((each["numPartitions"] for each in metadata), default=0))} - there:
+                raise StateUnreadable(
+                    f"the state of {pipeline.name} lacks the files of the partitions {sorted(lacking)}"
+                )
+            self._tables = self._of_join(stores) if self._target.is_join else [self._of_groups(stores)]
+        except (PySparkException, Py4JJavaError) as failure:
+            raise StateUnreadable(
+                f"the state of {pipeline.name} behind batch {stored.behind.batch} can't be read: {in_a_line(failure)}. Its files are kept for "
+                "some batches only: ask for a newer one"
+            ) from failure
+
+    def summary(self) -> StateSummary:
+        """What is to be said before the rows."""
+        stored, behind = self._stored, self._stored.behind
+        sizes = behind.stored_bytes
+        at = datetime.fromtimestamp(stored.watermark_ms / 1000, UTC) if stored.watermark_ms else None
+        return StateSummary(
+            pipeline=self._pipeline.name,
+            topic=self._target.name,
+            run=behind.run,
+            batch=behind.batch,
+            committed_at=behind.committed_at,
+            coming=behind.coming,
+            watermark=at,
+            unfit=self._unfit,
+            partitions=tuple(
+                StatePartition(number=each, rows=self._rows[each], stored_bytes=sizes.get(each, 0))
+                for each in sorted({*sizes, *self._rows})
+            ),
+            tables=tuple(
+                StateTable(
+                    name=name,
+                    rows=rows.count(),
+                    columns=tuple(rows.columns),
+                    instants=tuple(each.name for each in rows.schema if isinstance(each.dataType, TimestampType)),
+                )
+                for name, rows, _ in self._tables
+            ),
+        )
+
+    def rows(self, most: int | None) -> Iterator[tuple[int, str]]:
+        """The first so many rows of each table, in the order of their times: its number, and the row as JSON."""
+        for number, (_, rows, order) in enumerate(self._tables):
+            ordered = rows.orderBy(*order)
+            limited = ordered if most is None else ordered.limit(most)
+            for (text,) in limited.select(F.to_json(F.struct("*"), {"ignoreNullFields": "false"})).toLocalIterator():
+                yield number, text
+
+    def _other_plan(self) -> str | None:
+        """Why the pipeline can't go on with the state; None if it can."""
+        name, run, note = self._pipeline.name, self._stored.behind.run, self._stored.note
+        kind = Joining if self._target.is_join else Aggregation
+        try:
+            plan = kind(self._spark, self._pipeline, self._catalog, 0).plan
+        except PipelineUnfit as error:
+            return str(error)
+        if note is None:
+            return f"the run {run} has lost its note of how it groups or joins"
+        return None if note.plan == plan else f"{name} groups or joins otherwise than the run {run} did"
+
+    def _of_join(self, stores: dict[str, str]) -> list[_Table]:
+        found = []
+        for source, store, place in zip(self._pipeline.sources, _SIDES, PLACES, strict=True):
+            topic = self._catalog.topic(source).name
+            value = self._read(store, stores).select("value.*")
+            fields = [each for each in value.columns if each not in (place, _MATCHED)]
+            coordinate = F.concat(F.lit(f"{topic}/"), F.col(place)).alias("coordinate")
+            times = [F.col(each.name) for each in value.schema if WATERMARK in each.metadata]
+            found.append(_Table(topic, value.select(coordinate, _MATCHED, *fields), [*times, F.col("coordinate")]))
+        return found
+
+    def _of_groups(self, stores: dict[str, str]) -> _Table:
+        stored = self._read("default", stores)
+        # A session's key is part of its value.
+        is_session = stores["default"] == _SESSION
+        found = stored.select("value.*") if is_session else stored.select("key.*", "value.*")
+        # Two averages have a `sum` each.
+        parts = found.toDF(*_apart(found.columns))
+        name = "open sessions" if is_session else "open groups"
+        if self._unfit is None:
+            try:
+                return self._made(name, parts)
+            except NotRowByRow as error:
+                self._unfit = str(error)
+        return _Table(name, parts.select(*map(_shown, parts.schema)), [_column(parts.columns[0])])
+
+    def _made(self, name: str, parts: DataFrame) -> _Table:
+        """What the function makes of the groups now."""
+        pipeline, target = self._pipeline, self._target
+        kind = event_type(self._spark, self._catalog.schema(pipeline.source))
+        made = of_groups(pipeline(self._spark.createDataFrame(self._spark.sparkContext.emptyRDD(), kind)), parts)
+        wanted = event_type(self._spark, self._catalog.schema(pipeline.target)).fieldNames()
+        rows = made.select([each for each in wanted if each in made.columns])
+        return _Table(name, rows, [F.col(target.occurred_at), F.col(str(target.key))])
+
+    def _read(self, store: str, stores: dict[str, str]) -> DataFrame:
+        """What a store holds, kept on this machine's disk."""
+        if store not in stores:
+            raise StateUnreadable(
+                f"the state of {self._pipeline.name} has {', '.join(sorted(stores)) or 'no metadata'}, and not the store {store}: files of it were "
+                "removed, or another version wrote it. Ask again, or with the version that wrote it"
+            )
+        found = (
+            self._spark.read.format("statestore")
+            .option("path", self._location)
+            .option("batchId", self._stored.behind.batch)
+            .option("storeName", store)
+            .load()
+            .persist(StorageLevel.DISK_ONLY)
+        )
+        for partition, count in found.groupBy("partition_id").count().collect():
+            self._rows[partition] += count
+        return found
+
+
+def read(
+    spark: SparkSession,
+    pipeline: Pipeline,
+    catalog: Catalog,
+    checkpoint: StateCheckpoint,
+    batch: int | None,
+    folder: Path,
+    tell: Callable[[str], None],
+) -> State:
+    """The state behind this batch, or behind the last. If that can't be read, and another is the last by now, behind that one.
+
+    `folder` is where copies of checkpoints go. Raises StateUnreadable.
+    """
+    stored = checkpoint.at(batch)
+    try:
+        return _copied(spark, pipeline, catalog, checkpoint, stored, folder / "first")
+    except StateUnreadable as failure:
+        newest = checkpoint.at(None)
+        if batch is not None or (newest.behind.run, newest.behind.batch) == (stored.behind.run, stored.behind.batch):
+            raise
+        tell(f"{failure}. The pipeline has gone on: reading batch {newest.behind.batch} of the run {newest.behind.run}")
+        return _copied(spark, pipeline, catalog, checkpoint, newest, folder / "second")
+
+
+def _copied(
+    spark: SparkSession,
+    pipeline: Pipeline,
+    catalog: Catalog,
+    checkpoint: StateCheckpoint,
+    stored: StoredState,
+    folder: Path,
+) -> State:
+    folder.mkdir()
+    checkpoint.copy(stored, folder)
+    return State(spark, pipeline, catalog, stored, folder)
+
+
+def _apart(names: Sequence[str]) -> list[str]:
+    """The same, with numbers behind those that were there before."""
+    seen = Counter[str]()
+    found = []
+    for name in names:
+        seen[name] += 1
+        found.append(name if seen[name] == 1 else f"{name}_{seen[name]}")
+    return found
+
+
+def _shown(field: StructField) -> Column:
+    """A part of a value that only Spark can read is told by its size."""
+    column = _column(field.name)
+    is_binary = isinstance(field.dataType, BinaryType)
+    return F.concat(F.octet_length(column), F.lit(" bytes")).alias(field.name) if is_binary else column
+
+
+def _column(name: str) -> Column:
+    """Spark calls a part `MS[0]`, too."""
+    return F.col(f"`{name}`")
