@@ -22,6 +22,7 @@ from tests.system.verify import verify
 
 UNTIL = datetime(2013, 1, 2, 5, tzinfo=UTC)
 """The end of the replay (event time): a day and a night, on which 800 flights depart."""
+_LOOK_SECONDS = 2.0
 
 
 class Up:
@@ -57,6 +58,8 @@ class Up:
             if status["running"] and condition(status):
                 return status
             assert time.monotonic() < deadline, f"waited {seconds} s for {what}:\n{status}\n{self.log.read_text()}"
+            # Asking takes a process of its own, and so from what is waited for.
+            time.sleep(_LOOK_SECONDS)
 
     def end(self, number: signal.Signals) -> int:
         assert self._process is not None

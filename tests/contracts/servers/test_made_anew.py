@@ -53,7 +53,8 @@ def test_a_publisher_whose_schema_has_another_id_refuses_every_record(
     producer.flush(30)
     lost.make_anew((f"{subject}-other", OTHER), (subject, schema))
     deadline = time.monotonic() + 120
-    with pytest.raises(RegistryMadeAnew, match=f"says id 2 for the schema of {subject} .* it was 1"):
+    # It may be asked before it has the schema again.
+    with pytest.raises(RegistryMadeAnew, match=f"says (id 2|no id) for the schema of {subject} .* it was 1"):
         while time.monotonic() < deadline:
             producer.flush(30)
             time.sleep(0.05)
