@@ -8,8 +8,10 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from spark.runtime.internals.java import java_class
 from spark.runtime.internals.plans import frame_of, items
 
+_ADAPTIVE = "org.apache.spark.sql.execution.adaptive"
 _BROADCAST = "org.apache.spark.sql.execution.exchange.BroadcastExchangeExec"
 
 
@@ -26,9 +28,10 @@ def kept(side: DataFrame, keys: Sequence[str]) -> DataFrame:
     planned = spark.range(1).select(probes).join(F.broadcast(side), matches, "left")
     broadcast = _find(planned._jdf.queryExecution().executedPlan())
     jvm: Any = spark.sparkContext._jvm
-    adaptive = jvm.org.apache.spark.sql.execution.adaptive
-    stage = adaptive.BroadcastQueryStageExec(0, broadcast, broadcast.canonicalized())
-    return frame_of(spark, adaptive.LogicalQueryStage(side._jdf.queryExecution().optimizedPlan(), stage))
+    stage = java_class(jvm, f"{_ADAPTIVE}.BroadcastQueryStageExec")(0, broadcast, broadcast.canonicalized())
+    return frame_of(
+        spark, java_class(jvm, f"{_ADAPTIVE}.LogicalQueryStage")(side._jdf.queryExecution().optimizedPlan(), stage)
+    )
 
 
 def _find(plan: Any) -> Any:

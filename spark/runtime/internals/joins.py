@@ -8,10 +8,12 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from spark.runtime.internals.java import java_class
 from spark.runtime.internals.plans import (
     FILTER,
     NotRowByRow,
     analyzed,
+    catalyst,
     column_id,
     frame_of,
     items,
@@ -29,6 +31,7 @@ OCCURRED_AT = "__occurred_at"
 WATERMARK = "spark.watermarkDelayMs"
 """In a column's metadata: it has a watermark, behind its greatest value by so many milliseconds."""
 
+_STATEFUL_JOIN = "org.apache.spark.sql.execution.streaming.operators.stateful.join"
 _PROJECT = "Project"
 _FAR_MS = 10**13
 """Any instant would do."""
@@ -55,22 +58,23 @@ class Side:
         """
         spark = frame.sparkSession
         jvm: Any = spark.sparkContext._jvm
-        catalyst = jvm.org.apache.spark.sql.catalyst
         there = {each.name(): each for each in items(analyzed(frame).output())}
         own = [named_as(jvm, there[each.name()], each.name(), each.exprId()) for each in self.given]
         names = {each.name() for each in self.given}
         beside = [each for name, each in there.items() if name not in names]
-        plan = catalyst.plans.logical.Project(seq(jvm, [*own, *beside]), analyzed(frame))
-        is_kept = catalyst.expressions.IsNotNull(there[unfiltered])
+        plan = catalyst(jvm, "plans.logical.Project")(seq(jvm, [*own, *beside]), analyzed(frame))
+        is_kept = catalyst(jvm, "expressions.IsNotNull")(there[unfiltered])
         for step in reversed(self.steps):
             if step.nodeName() == _PROJECT:
-                plan = catalyst.plans.logical.Project(seq(jvm, [*items(step.projectList()), *beside]), plan)
+                plan = catalyst(jvm, "plans.logical.Project")(seq(jvm, [*items(step.projectList()), *beside]), plan)
             else:
-                plan = catalyst.plans.logical.Filter(catalyst.expressions.Or(is_kept, step.condition()), plan)
+                plan = catalyst(jvm, "plans.logical.Filter")(
+                    catalyst(jvm, "expressions.Or")(is_kept, step.condition()), plan
+                )
         (time,) = self.times
         number = items(analyzed(spark.range(0)).output())[0].exprId()
         columns = [*beside, named_as(jvm, time, OCCURRED_AT, number)]
-        return frame_of(spark, catalyst.plans.logical.Project(seq(jvm, columns), plan))
+        return frame_of(spark, catalyst(jvm, "plans.logical.Project")(seq(jvm, columns), plan))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +119,10 @@ class OptimisedJoin:
     def is_bounded(self, spark: SparkSession) -> tuple[bool, bool]:
         """Of each side, whether the watermark tells when one of its rows can find no other any more, so that the state forgets it."""
         jvm: Any = spark.sparkContext._jvm
-        streaming = jvm.org.apache.spark.sql.execution.streaming.operators.stateful.join
+        helper = java_class(jvm, f"{_STATEFUL_JOIN}.StreamingSymmetricHashJoinHelper")
         sides = [seq(jvm, side.output) for side in self.sides]
-        watermark = jvm.scala.Option.apply(_FAR_MS)
-        found = streaming.StreamingSymmetricHashJoinHelper.getStateWatermark(
-            *sides, seq(jvm, []), seq(jvm, []), self.node.condition(), watermark, True
-        )
+        watermark = java_class(jvm, "scala.Option").apply(_FAR_MS)
+        found = helper.getStateWatermark(*sides, seq(jvm, []), seq(jvm, []), self.node.condition(), watermark, True)
         return found._1().isDefined(), found._2().isDefined()
 
     def told(self) -> list[Any]:
@@ -170,7 +172,7 @@ def grafted(made: DataFrame, frames: Sequence[tuple[DataFrame, DataFrame]]) -> D
     """
     spark = made.sparkSession
     jvm: Any = spark.sparkContext._jvm
-    project = jvm.org.apache.spark.sql.catalyst.plans.logical.Project
+    project = catalyst(jvm, "plans.logical.Project")
     wholes = []
     for given, whole in frames:
         own = {each.exprId().id() for each in items(analyzed(given).output())}

@@ -9,6 +9,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, _parse_datatype_json_string
 
+from spark.runtime.internals.java import java_class
+
 PASSING_ON = ("Project", "SubqueryAlias")
 """Steps that give one row for each that they get."""
 FILTER = "Filter"
@@ -34,7 +36,7 @@ class NotRowByRow(Exception):
 def frame_of(spark: SparkSession, plan: Any) -> DataFrame:
     """What a plan of the JVM's gives. Spark's Python API has no way to say it."""
     jvm: Any = spark.sparkContext._jvm
-    return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan), spark)
+    return DataFrame(java_class(jvm, "org.apache.spark.sql.classic.Dataset").ofRows(spark._jsparkSession, plan), spark)
 
 
 def settled(frame: DataFrame) -> DataFrame:
@@ -252,7 +254,6 @@ def carrying(
     attributes = [each for each in items(analyzed(whole).output()) if each.exprId().id() not in given]
     spark, plan = made.sparkSession, analyzed(whole)
     jvm: Any = spark.sparkContext._jvm
-    catalyst = jvm.org.apache.spark.sql.catalyst
     kept = [each for each in attributes if each.name() == unfiltered]
     for node in reversed(nodes):
         if node.nodeName() == EXPLODE and exploded is not None:
@@ -261,13 +262,15 @@ def carrying(
             attributes = [each for each in items(plan.output()) if each.name() in names or each.name().startswith("__")]
         elif node.nodeName() == "Project":
             columns = seq(jvm, [*items(node.projectList()), *attributes])
-            plan = catalyst.plans.logical.Project(columns, plan)
+            plan = catalyst(jvm, "plans.logical.Project")(columns, plan)
         elif node.nodeName() == EXPAND:
             plan, copy = _expanded(spark, node, plan, attributes)
             attributes = [*attributes, copy]
         elif node.nodeName() == FILTER and kept:  # below an explode: above, it is refused
-            condition = catalyst.expressions.Or(catalyst.expressions.IsNotNull(kept[0]), node.condition())
-            plan = catalyst.plans.logical.Filter(condition, plan)
+            condition = catalyst(jvm, "expressions.Or")(
+                catalyst(jvm, "expressions.IsNotNull")(kept[0]), node.condition()
+            )
+            plan = catalyst(jvm, "plans.logical.Filter")(condition, plan)
         else:
             plan = node.withNewChildren(seq(jvm, [plan]))
     return frame_of(spark, plan)
@@ -276,7 +279,6 @@ def carrying(
 def _expanded(spark: SparkSession, node: Any, plan: Any, attributes: Sequence[Any]) -> tuple[Any, Any]:
     """A plan in place of the `EXPAND` node over `plan`, with these attributes too, and that of `COPY`."""
     jvm: Any = spark.sparkContext._jvm
-    catalyst = jvm.org.apache.spark.sql.catalyst
     given = items(node.projections())
     numbers = analyzed(spark.range(0).select(*[F.lit(number).alias(COPY) for number in range(len(given))]))
     copy, *_ = items(numbers.output())
@@ -285,7 +287,7 @@ def _expanded(spark: SparkSession, node: Any, plan: Any, attributes: Sequence[An
         seq(jvm, [*items(each), *attributes, literal]) for each, literal in zip(given, literals, strict=True)
     ]
     output = seq(jvm, [*items(node.output()), *attributes, copy])
-    return catalyst.plans.logical.Expand(seq(jvm, projections), output, plan), copy
+    return catalyst(jvm, "plans.logical.Expand")(seq(jvm, projections), output, plan), copy
 
 
 def _exploded(spark: SparkSession, node: Any, plan: Any, exploded: Callable[[DataFrame], DataFrame]) -> Any:
@@ -293,7 +295,7 @@ def _exploded(spark: SparkSession, node: Any, plan: Any, exploded: Callable[[Dat
     jvm: Any = spark.sparkContext._jvm
     new_id = items(analyzed(spark.range(0)).output())[0].exprId()
     array = named_as(jvm, node.generator().child(), ARRAY, new_id)
-    before = jvm.org.apache.spark.sql.catalyst.plans.logical.Project(seq(jvm, [*items(plan.output()), array]), plan)
+    before = catalyst(jvm, "plans.logical.Project")(seq(jvm, [*items(plan.output()), array]), plan)
     after = exploded(frame_of(spark, before))
     element = F.col(ELEMENT)
     fields = [element]
@@ -306,12 +308,12 @@ def _exploded(spark: SparkSession, node: Any, plan: Any, exploded: Callable[[Dat
     given = zip(found, items(node.generatorOutput()), strict=True)
     own = [named_as(jvm, value, each.name(), each.exprId()) for value, each in given]
     kept = [each for each in kept if each.name() != ELEMENT]
-    return jvm.org.apache.spark.sql.catalyst.plans.logical.Project(seq(jvm, [*kept, *own]), analyzed(after))
+    return catalyst(jvm, "plans.logical.Project")(seq(jvm, [*kept, *own]), analyzed(after))
 
 
 def named_as(jvm: Any, expression: Any, name: str, number: Any) -> Any:
-    nothing = jvm.scala.Option.apply(None)
-    make = jvm.org.apache.spark.sql.catalyst.expressions.Alias
+    nothing = java_class(jvm, "scala.Option").apply(None)
+    make = catalyst(jvm, "expressions.Alias")
     return make(expression, name, number, seq(jvm, []), nothing, seq(jvm, []))
 
 
@@ -323,8 +325,13 @@ def _ids(frame: DataFrame) -> dict[str, int]:
     return {each.name(): each.exprId().id() for each in items(analyzed(frame).output())}
 
 
+def catalyst(jvm: Any, name: str) -> Any:
+    """A class of Spark's planner, by its name in there."""
+    return java_class(jvm, f"org.apache.spark.sql.catalyst.{name}")
+
+
 def seq(jvm: Any, values: Sequence[Any]) -> Any:
-    found = jvm.java.util.ArrayList()
+    found = java_class(jvm, "java.util.ArrayList")()
     for value in values:
         found.add(value)
-    return jvm.org.apache.spark.api.python.PythonUtils.toSeq(found)
+    return java_class(jvm, "org.apache.spark.api.python.PythonUtils").toSeq(found)

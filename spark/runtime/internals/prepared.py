@@ -7,6 +7,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from spark.runtime.internals.java import java_class
+
 _STEP = "org.apache.spark.rdd.MapPartitionsRDD"
 
 
@@ -52,7 +54,8 @@ class Unprepared:
 def _steps(batch: DataFrame, rows: Any) -> list[Callable[[Any], Any]]:
     """What makes `rows` of the batch's records, first step first: each an RDD of the one before."""
     jvm: Any = batch.sparkSession.sparkContext._jvm
-    make, any_class = jvm.org.apache.spark.rdd.MapPartitionsRDD, jvm.scala.reflect.ClassTag.Any()
+    make = java_class(jvm, _STEP)
+    any_class = java_class(jvm, "scala.reflect.ClassTag").Any()
     records = _records(batch)
     steps: list[Callable[[Any], Any]] = []
     while rows.id() != records.id():

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
+from spark.runtime.internals.java import java_class
+
 _SPARK = "org.apache.spark"
 _JOINS = "sql.execution.streaming.operators.stateful.join"
 
@@ -73,11 +75,11 @@ def _has(spark: SparkSession, name: str, member: str, count: int) -> bool:
     jvm = spark.sparkContext._jvm
     assert jvm is not None
     try:
-        found = jvm.java.lang.Class.forName(f"{_SPARK}.{name}")
+        found = java_class(jvm, "java.lang.Class").forName(f"{_SPARK}.{name}")
     except Py4JJavaError:
         return False
     # One text of all: a class has hundreds of methods, and each question is a call into the JVM.
-    text = jvm.org.apache.commons.lang3.ArrayUtils.toString
+    text = java_class(jvm, "org.apache.commons.lang3.ArrayUtils").toString
     if not member:
         return count in _parameters(text(found.getConstructors()), name)
     is_field = re.search(rf"\.{re.escape(member)}[,}}]", text(found.getDeclaredFields())) is not None

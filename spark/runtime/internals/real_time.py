@@ -9,12 +9,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from spark.runtime.internals.java import java_class
 from spark.runtime.internals.plans import frame_of, items, tree
 
 
 def in_real_time(writer: DataStreamWriter, interval_seconds: float) -> None:
     """Give a query its trigger: Spark 4.1 has it, but its Python API doesn't."""
-    trigger = _jvm().org.apache.spark.sql.streaming.Trigger
+    trigger = java_class(_jvm(), "org.apache.spark.sql.streaming.Trigger")
     writer._jwrite.trigger(trigger.RealTime(round(interval_seconds * 1000)))
 
 
@@ -37,8 +38,8 @@ def running_tasks(spark: SparkSession) -> int:
 
 def close_producers(spark: SparkSession) -> None:
     """Close each producer of Spark's Kafka sink in this process: it first sends what it has, or gives it up after its delivery timeout."""
-    producer = _jvm(spark).org.apache.spark.sql.kafka010.producer
-    getattr(producer, "InternalKafkaProducerPool$").__getattr__("MODULE$").reset()
+    pool = java_class(_jvm(spark), "org.apache.spark.sql.kafka010.producer.InternalKafkaProducerPool$")
+    pool.__getattr__("MODULE$").reset()
 
 
 def rehearse(query: StreamingQuery) -> None:
@@ -50,7 +51,7 @@ def rehearse(query: StreamingQuery) -> None:
     if execution is None:
         return
     # Planned anew for the text, as for the event that Spark sends when it begins an interval.
-    execution.explainString(_jvm().org.apache.spark.sql.execution.ExplainMode.fromString("simple"))
+    execution.explainString(java_class(_jvm(), "org.apache.spark.sql.execution.ExplainMode").fromString("simple"))
     for stage in tree(execution.executedPlan()):
         if stage.nodeName().startswith("WholeStageCodegen"):  # a part that code is generated for
             stage.doCodeGen()

@@ -9,7 +9,8 @@ from typing import Any
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
-from spark.runtime.internals.plans import expressions, frame_of, items, kind_of
+from spark.runtime.internals.java import java_class
+from spark.runtime.internals.plans import catalyst, expressions, frame_of, items, kind_of, seq
 
 _STEPS = {
     "Project": "SELECT",
@@ -57,7 +58,7 @@ def selected(spark: SparkSession, text: str, tables: Mapping[str, DataFrame]) ->
     jvm: Any = spark.sparkContext._jvm
     plans = {name.lower(): frame._jdf.queryExecution().analyzed() for name, frame in tables.items()}
     try:
-        parsed = jvm.org.apache.spark.sql.catalyst.parser.CatalystSqlParser().parsePlan(text)
+        parsed = catalyst(jvm, "parser.CatalystSqlParser")().parsePlan(text)
         return frame_of(spark, _Statement(jvm, plans).over_tables(parsed))
     except AnalysisException as error:
         # Also what the parser says.
@@ -71,9 +72,10 @@ class _Statement:
 
     def __init__(self, jvm: Any, tables: Mapping[str, Any]) -> None:
         self._jvm, self._tables = jvm, tables
-        self._catalyst = jvm.org.apache.spark.sql.catalyst
-        self._functions = self._catalyst.analysis.FunctionRegistry.builtin()
-        self._subquery = jvm.java.lang.Class.forName("org.apache.spark.sql.catalyst.expressions.SubqueryExpression")
+        self._functions = catalyst(jvm, "analysis.FunctionRegistry").builtin()
+        self._subquery = java_class(jvm, "java.lang.Class").forName(
+            "org.apache.spark.sql.catalyst.expressions.SubqueryExpression"
+        )
 
     def over_tables(self, node: Any) -> Any:
         """The same plan with the tables' plans in place of their names."""
@@ -89,7 +91,7 @@ class _Statement:
         for each in expressions(node):
             self._check(each)
         children = [self.over_tables(child) for child in items(node.children())]
-        return node.withNewChildren(self._jvm.org.apache.spark.api.python.PythonUtils.toSeq(children))
+        return node.withNewChildren(seq(self._jvm, children))
 
     def _with(self, node: Any) -> Any:
         if node.allowRecursion():
@@ -109,7 +111,7 @@ class _Statement:
             raise NotASelect(_line(node), f"the header names no table {name}", f"read one that is there: {known}")
         if node.isStreaming() or not node.options().isEmpty():
             raise NotASelect(_line(node), f"STREAM or options at {name}", "write its name alone")
-        return self._catalyst.plans.logical.SubqueryAlias(self._catalyst.AliasIdentifier(name), plan)
+        return catalyst(self._jvm, "plans.logical.SubqueryAlias")(catalyst(self._jvm, "AliasIdentifier")(name), plan)
 
     def _check(self, each: Any) -> None:
         kind = kind_of(each)
@@ -123,7 +125,7 @@ class _Statement:
                 raise NotASelect(_line(each), f"the function {name} is not Spark's own, or does more than that", cure)
 
     def _is_allowed(self, name: str) -> bool:
-        identifier = self._catalyst.FunctionIdentifier(name.lower())
+        identifier = catalyst(self._jvm, "FunctionIdentifier")(name.lower())
         found = self._functions.lookupFunction(identifier)
         return bool(found.isDefined()) and (str(found.get().getGroup()) in _GROUPS or name.lower() in _MORE)
 

@@ -7,6 +7,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql.types import DataType
 
+from spark.runtime.internals.java import java_class
 from spark.runtime.internals.plans import FILTER, NotRowByRow, items, named_as, seq, type_of
 from spark.runtime.internals.private import PRIVATE, moved
 
@@ -24,7 +25,7 @@ def of_groups(made: DataFrame, stored: DataFrame) -> DataFrame:
     if gone := moved(spark, PRIVATE["state"]):
         raise NotRowByRow(f"Spark {spark.version} has no {', '.join(gone)}")
     jvm: Any = spark.sparkContext._jvm
-    project = jvm.org.apache.spark.sql.execution.ProjectExec
+    project = java_class(jvm, "org.apache.spark.sql.execution.ProjectExec")
     parts = stored._jdf.queryExecution().executedPlan()
 
     def over(node: Any) -> Any:
