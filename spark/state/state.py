@@ -59,7 +59,7 @@ class State:
         self._unfit = self._other_plan()
         self._rows = Counter[int]()
         try:
-            metadata = self._spark.read.format("state-metadata").load(self._location).collect()
+            metadata = self._spark.read.format("state-metadata").load(self._location).toArrow().to_pylist()
             stores = {each["stateStoreName"]: each["operatorName"] for each in metadata}
             # A partition that is not there, Spark takes for none.
             there = {int(each.name) for each in folder.glob("state/0/*") if each.name.isdigit()}
@@ -108,7 +108,8 @@ class State:
         for number, (_, rows, order) in enumerate(self._tables):
             ordered = rows.orderBy(*order)
             limited = ordered if most is None else ordered.limit(most)
-            for (text,) in limited.select(F.to_json(F.struct("*"), {"ignoreNullFields": "false"})).toLocalIterator():
+            made = limited.select(F.to_json(F.struct("*"), {"ignoreNullFields": "false"})).toArrow()
+            for text in made.column(0).to_pylist():
                 yield number, text
 
     def _other_plan(self) -> str | None:
@@ -173,8 +174,8 @@ class State:
             .load()
             .persist(StorageLevel.DISK_ONLY)
         )
-        for partition, count in found.groupBy("partition_id").count().collect():
-            self._rows[partition] += count
+        for each in found.groupBy("partition_id").count().toArrow().to_pylist():
+            self._rows[each["partition_id"]] += each["count"]
         return found
 
 
