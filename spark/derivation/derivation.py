@@ -31,6 +31,11 @@ _MOST_PARTS_BYTES = 64 << 20
 """Of one record, which lie in one transaction; counted as if each part were as long as the raw record."""
 
 
+def is_stateful(pipeline: Pipeline, catalog: Catalog) -> bool:
+    """Whether it keeps a state. Of a branch nothing does: one that would by its contracts is refused before it starts."""
+    return not pipeline.branches and catalog.topic(pipeline.target).is_stateful
+
+
 def route(pipeline: Pipeline, catalog: Catalog, of: str | None = None) -> Route:
     """From which topic, the first that it reads or `of` that one, to which."""
     source, target = catalog.topic(of or pipeline.source), catalog.topic(pipeline.targets[0])

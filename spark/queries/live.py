@@ -20,15 +20,10 @@ from spark.records.topic_schemas import TopicSchemas
 from spark.runtime.lifecycle import Lifecycle
 from spark.runtime.settings import SparkSettings
 from spark.sinks.kafka.sink import Sink, ToRows, Written
-from spark.sources.checkpoint_offsets import CheckpointOffsets
+from spark.sources.checkpoint_offsets import CheckpointOffsets, checkpoint_folder
 from spark.sources.kafka import read_topic
 from spark.sources.offsets import offset_ranges
 from spark.sources.source_topic import SourceTopic
-
-
-def checkpoint_folder(pipeline: str) -> str:
-    """Where in the bucket the modes that take batches keep their checkpoints, whatever topics they write."""
-    return f"checkpoints/{pipeline}"
 
 
 class Live:

@@ -27,7 +27,6 @@ from spark.lookups.broadcasts import sides_of
 from spark.lookups.dimensions import Dimension, Dimensions
 from spark.pipeline import Pipeline
 from spark.queries.counts import count_rows
-from spark.queries.live import checkpoint_folder
 from spark.queries.real_time_meter import Meter
 from spark.queries.real_time_positions import RealTimePositions
 from spark.queries.real_time_query import (
@@ -50,7 +49,7 @@ from spark.sinks.kafka.at_least_once import kafka_records, observed, written
 from spark.sinks.kafka.follower import Follower
 from spark.sinks.kafka.offset_note import Mark
 from spark.sinks.kafka.tail import Taken, not_taken
-from spark.sources.checkpoint_offsets import CheckpointOffsets
+from spark.sources.checkpoint_offsets import CheckpointOffsets, checkpoint_folder
 from spark.sources.source_topic import SourceTopic
 
 _WATCH_SECONDS = 0.1

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from contracts.definitions.catalog import Catalog
 from contracts.servers.provision import check_limits
 from contracts.servers.registry import Registry
-from spark.derivation.derivation import route
+from spark.derivation.derivation import is_stateful, route
 from spark.pipeline import Pipeline
 from spark.queries.live import Live
 from spark.queries.real_time import RealTime
@@ -40,7 +40,7 @@ def run_pipelines(pipelines: Sequence[Pipeline], settings: SparkSettings, catalo
     PipelineUnfit, SparkMoved and others.
     """
     if settings.live.mode != Mode.EXACTLY_ONCE and (
-        unfit := [each.name for each in pipelines if _is_stateful(each, catalog)]
+        unfit := [each.name for each in pipelines if is_stateful(each, catalog)]
     ):
         raise PipelineUnfit(
             f"{', '.join(unfit)} aggregates or joins, which is done in exactly-once mode only: leave HEADRACE_LIVE__MODE out"
@@ -73,11 +73,6 @@ def run_pipelines(pipelines: Sequence[Pipeline], settings: SparkSettings, catalo
             _wait(running, lifecycle)
 
 
-def _is_stateful(pipeline: Pipeline, catalog: Catalog) -> bool:
-    # Of a branch nothing is: one that is by its contracts is refused before it starts.
-    return not pipeline.branches and catalog.topic(pipeline.target).is_stateful
-
-
 def _wait(running: Mapping[Future[None], str], lifecycle: Lifecycle) -> None:
     """Until all have ended, which the first failure asks of them; that is raised, and those behind it are logged."""
     done, others = wait(running, return_when=FIRST_EXCEPTION)
@@ -98,7 +93,7 @@ class _Run:
         # Whoever starts fences the one before: the lease only says which of two may run.
         prefix = f"leases/{pipeline.name}"
         self.lease = Lease(settings.s3, prefix, settings.live.lease_seconds, resumes=True)
-        self.is_stateful = _is_stateful(pipeline, catalog)
+        self.is_stateful = is_stateful(pipeline, catalog)
         self._catalog = catalog
         self._lifecycle = of_process.holding(self.lease)
 

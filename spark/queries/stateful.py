@@ -33,7 +33,7 @@ from spark.runtime.settings import SparkSettings
 from spark.sinks.kafka.exactly_once import ExactlyOnceSink
 from spark.sinks.stateful.sink import StatefulSink
 from spark.sinks.stateful.state_note import Begins
-from spark.sources.checkpoint_offsets import CheckpointOffsets
+from spark.sources.checkpoint_offsets import CheckpointOffsets, checkpoint_folder
 from spark.sources.kafka import read_ranges, read_topic, starting_offsets
 from spark.sources.offsets import offset_ranges
 from spark.sources.source_topic import SourceTopic
@@ -114,7 +114,7 @@ class Stateful:
             lifecycle.epoch,
             settings.live.on_state_loss,
         )
-        self._prefix = f"checkpoints/{pipeline.name}/{target.name}"
+        self._prefix = checkpoint_folder(pipeline.name, target.name)
         self._checkpoints = CheckpointOffsets(settings.s3, self._prefix)
         self._run = ""
         self._replayed: int | None = None

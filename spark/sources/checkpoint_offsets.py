@@ -29,6 +29,11 @@ _STORES_OF_A_JOIN = ("left-", "right-")
 """How the folders are called that hold a partition's state of a join; others hold parts of one store."""
 
 
+def checkpoint_folder(pipeline: str, target: str = "") -> str:
+    """Where in the bucket the modes that take batches keep a pipeline's checkpoints, whatever topics it writes; of one with state, those of its `target`."""
+    return f"checkpoints/{pipeline}/{target}" if target else f"checkpoints/{pipeline}"
+
+
 class CheckpointOffsets:
     """The offsets in a Spark query's checkpoints, read without Spark."""
 

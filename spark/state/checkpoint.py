@@ -15,7 +15,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from contracts.settings import S3Settings
 from spark.runtime.errors import PositionsDisagree, StateUnreadable
 from spark.sinks.stateful.state_note import StateNote
-from spark.sources.checkpoint_offsets import CheckpointOffsets
+from spark.sources.checkpoint_offsets import CheckpointOffsets, checkpoint_folder
 
 Objects = Mapping[tuple[str, str], tuple[int, datetime]]
 """Bytes, and when it was written, of what lies in the checkpoints of runs, by run and path."""
@@ -46,7 +46,7 @@ class StateCheckpoint:
 
     def __init__(self, s3: S3Settings, pipeline: str, topic: str) -> None:
         self._pipeline, self._endpoint = pipeline, s3.endpoint or "AWS"
-        prefix = f"checkpoints/{pipeline}/{topic}"
+        prefix = checkpoint_folder(pipeline, topic)
         self._root = f"{s3.bucket}/{prefix}"
         self._offsets = CheckpointOffsets(s3, prefix)
 

@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 
 from contracts.definitions.catalog import Catalog, load_catalog
 from contracts.definitions.pipelines import declared_pipelines
+from spark.derivation.derivation import is_stateful
 from spark.pipeline import Pipeline
 from spark.runtime.errors import StateUnreadable
 from spark.runtime.session import start_session, stop_session, while_java_lives
@@ -52,7 +53,7 @@ def run(pipeline: Pipeline, settings: SparkSettings, options: argparse.Namespace
 
 def check_is_stateful(pipeline: Pipeline, catalog: Catalog) -> None:
     """Raises StateUnreadable if the pipeline keeps no state."""
-    if pipeline.branches or not catalog.topic(pipeline.target).is_stateful:
+    if not is_stateful(pipeline, catalog):
         declared, _ = declared_pipelines()
         stateful = [
             each.name

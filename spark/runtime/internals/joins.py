@@ -62,11 +62,12 @@ class Side:
         own = [named_as(jvm, there[each.name()], each.name(), each.exprId()) for each in self.given]
         names = {each.name() for each in self.given}
         beside = [each for name, each in there.items() if name not in names]
-        plan = catalyst(jvm, "plans.logical.Project")(seq(jvm, [*own, *beside]), analyzed(frame))
+        project = catalyst(jvm, "plans.logical.Project")
+        plan = project(seq(jvm, [*own, *beside]), analyzed(frame))
         is_kept = catalyst(jvm, "expressions.IsNotNull")(there[unfiltered])
         for step in reversed(self.steps):
             if step.nodeName() == _PROJECT:
-                plan = catalyst(jvm, "plans.logical.Project")(seq(jvm, [*items(step.projectList()), *beside]), plan)
+                plan = project(seq(jvm, [*items(step.projectList()), *beside]), plan)
             else:
                 plan = catalyst(jvm, "plans.logical.Filter")(
                     catalyst(jvm, "expressions.Or")(is_kept, step.condition()), plan
@@ -74,7 +75,7 @@ class Side:
         (time,) = self.times
         number = items(analyzed(spark.range(0)).output())[0].exprId()
         columns = [*beside, named_as(jvm, time, OCCURRED_AT, number)]
-        return frame_of(spark, catalyst(jvm, "plans.logical.Project")(seq(jvm, columns), plan))
+        return frame_of(spark, project(seq(jvm, columns), plan))
 
 
 @dataclass(frozen=True, slots=True)

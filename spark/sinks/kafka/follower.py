@@ -7,7 +7,6 @@ position (`spark.sinks.kafka.tail`).
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -19,7 +18,7 @@ from contracts.servers.brokers import partitions_of, watermarks
 from contracts.settings import KafkaSettings
 from spark.sinks.kafka.offset_note import Mark
 from spark.sinks.kafka.sink import Route
-from spark.sinks.kafka.tail import Taken, reader, source_of
+from spark.sinks.kafka.tail import Taken, next_record, raw_reader, reader, source_of
 
 _TIMEOUT_SECONDS = 10.0
 _GAP_SECONDS = 0.5
@@ -82,7 +81,7 @@ class Follower:
         """`taken` is where the query starts, and `ends` are the target topics' then."""
         self._route = route
         self._written = reader(kafka, route, {**_FETCH, "auto.offset.reset": "earliest"})
-        self._raw = reader(kafka, route, {"auto.offset.reset": "error"})
+        self._raw = raw_reader(kafka, route)
         self._sources = {p: _Source(each.position, set(each.beyond), each.mark) for p, each in taken.items()}
         self._next = {(topic, p): end for topic, found in ends.ends.items() for p, end in enumerate(found)}
         self._written.assign([TopicPartition(*place, end) for place, end in self._next.items()])
@@ -145,21 +144,10 @@ class Follower:
             _, end = watermarks(self._raw, self._route.source, partition, _TIMEOUT_SECONDS)
             source.ahead = {each for each in source.ahead if each < end}
         if source.ahead and source.position == source.stood_at:
-            source.move(self._next_record(partition, source.position))
+            # The markers of transactions are offsets, too.
+            at = TopicPartition(self._route.source, partition, source.position)
+            source.move(next_record(self._raw, at, _GAP_SECONDS) or 0)
         source.stood_at = source.position
-
-    def _next_record(self, partition: int, position: int) -> int:
-        """The offset of the first record from there on: the markers of transactions are offsets, too. `position` itself if nothing is told in time."""
-        self._raw.assign([TopicPartition(self._route.source, partition, position)])
-        until = time.monotonic() + _GAP_SECONDS
-        found = position
-        while found == position and time.monotonic() < until:
-            message = self._raw.poll(_GAP_SECONDS / 10)
-            if message is not None and message.error() is None:
-                found = message.offset() or position
-                break
-        self._raw.unassign()
-        return found
 
     def _moment(self) -> _Moment:
         ends: dict[str, list[int]] = {}

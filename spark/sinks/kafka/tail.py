@@ -11,6 +11,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Self
@@ -238,15 +239,29 @@ def _first_missing(there: set[int], start: int) -> int:
 
 
 def _next_record(kafka: KafkaSettings, route: Route, at: TopicPartition) -> int:
+    """See `next_record`. Raises ConsumeError if nothing is told."""
+    with closing(raw_reader(kafka, route)) as consumer:
+        if (found := next_record(consumer, at, _TIMEOUT_SECONDS)) is not None:
+            return found
+    raise ConsumeError(
+        f"{at.topic}/{at.partition}: nothing to read at {at.offset} in {_TIMEOUT_SECONDS:.0f} s: start again"
+    )
+
+
+def raw_reader(kafka: KafkaSettings, route: Route) -> Consumer:
+    """The one that `next_record` takes."""
+    return reader(kafka, route, {**_TO_THE_END, "auto.offset.reset": "error"})
+
+
+def next_record(consumer: Consumer, at: TopicPartition, seconds: float) -> int | None:
     """The offset of the first record from `at` on, or the partition's end. `at` itself, too, if the topic has nothing there any
-    more: whether that is a loss is for others to say.
+    more: whether that is a loss is for others to say. None if nothing is told in so many seconds. Raises KafkaException.
     """
-    consumer = reader(kafka, route, {**_TO_THE_END, "auto.offset.reset": "error"})
-    deadline = time.monotonic() + _TIMEOUT_SECONDS
+    deadline = time.monotonic() + seconds
+    consumer.assign([at])
     try:
-        consumer.assign([at])
         while time.monotonic() < deadline:
-            message = consumer.poll(_POLL_SECONDS)
+            message = consumer.poll(min(_POLL_SECONDS, seconds))
             if message is None:
                 continue
             error, offset = message.error(), message.offset()
@@ -257,11 +272,9 @@ def _next_record(kafka: KafkaSettings, route: Route, at: TopicPartition) -> int:
                     raise KafkaException(error)
             elif offset is not None:
                 return offset
-        raise ConsumeError(
-            f"{at.topic}/{at.partition}: nothing to read at {at.offset} in {_TIMEOUT_SECONDS:.0f} s: start again"
-        )
+        return None
     finally:
-        consumer.close()
+        consumer.unassign()
 
 
 class _Tail:

@@ -22,9 +22,8 @@ from contracts.settings import S3Settings, Settings
 from deploy.local.processes.deployable import deployables
 from deploy.local.processes.process import Process
 from deploy.local.servers.stack import LocalStack
-from spark.queries.live import checkpoint_folder
 from spark.sinks.kafka.transaction import committed_offsets
-from spark.sources.checkpoint_offsets import CheckpointOffsets
+from spark.sources.checkpoint_offsets import CheckpointOffsets, checkpoint_folder
 from tests.bench.load.records import PIPELINE, RAW
 from tests.bench.measuring.meter import Meter, Usage
 from tests.bench.measuring.results import as_line, conditions, save

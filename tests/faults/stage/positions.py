@@ -18,9 +18,8 @@ from services.audit.sources.broker import Broker
 from services.audit.sources.lake_table import LakeTable
 from services.audit.sources.state_position import state_position
 from spark.pipelines import load
-from spark.queries.live import checkpoint_folder
 from spark.sinks.kafka.transaction import committed_offsets
-from spark.sources.checkpoint_offsets import CheckpointOffsets
+from spark.sources.checkpoint_offsets import CheckpointOffsets, checkpoint_folder
 from tests.faults.stage.load import PIPELINE, TABLE
 
 Offsets = Mapping[int, int]
@@ -145,7 +144,7 @@ class Positions:
 
     def state_checkpoint(self, pipeline: str) -> str:
         """The folder of an aggregate's checkpoint."""
-        return self.checkpoint(f"{checkpoint_folder(pipeline)}/{load(pipeline).target}")
+        return self.checkpoint(checkpoint_folder(pipeline, load(pipeline).target))
 
     def has_counted(self, pipeline: str, offsets: Offsets) -> bool:
         """Whether an aggregate's groups, and what it sets aside, have come as far."""

@@ -19,10 +19,9 @@ from deploy import pipelines
 from deploy.local.servers.stack import LocalStack
 from spark.derivation.derivation import route
 from spark.pipeline import Pipeline
-from spark.queries.live import checkpoint_folder
 from spark.runtime.settings import SparkSettings
 from spark.sinks.kafka.transaction import committed_offsets, position_reader
-from spark.sources.checkpoint_offsets import CheckpointOffsets
+from spark.sources.checkpoint_offsets import CheckpointOffsets, checkpoint_folder
 from spark.trial.trial import Trial
 from tests.sample.pipelines.dispatches_by_punctuality import dispatches_by_punctuality
 from tests.spark.examples import DISPATCHED, Topics, a_dispatch, body, framed

@@ -14,9 +14,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from contracts.definitions.catalog import load_catalog
+from contracts.definitions.pipelines import pipeline_files
 from contracts.servers.registry import Registry
 from contracts.servers.s3 import s3_client
 from deploy.local.servers.stack import LocalStack
+from spark.derivation.derivation import is_stateful
+from spark.pipelines import load
 from spark.pipelines.delays_by_origin import delays_by_origin
 from spark.runtime.settings import SparkSettings
 from tests.spark.aggregates.test_stateful import Query
@@ -48,7 +51,9 @@ def test_a_state_is_shown_and_what_can_not_be_shown_is_told(
     said = _called(stack, "departures_enriched")
     assert said.returncode == 1
     assert "departures_enriched keeps no state" in said.stderr
-    assert "Those that keep one: aircraft_rotations, delays_by_origin, " in said.stderr
+    stateful = [name for name in pipeline_files() if is_stateful(load(name), load_catalog())]
+    assert {"delays_by_origin", "flight_legs"} <= {*stateful}
+    assert f"Those that keep one: {', '.join(stateful)}" in said.stderr
     said = _called(stack, "nobodys")
     assert said.returncode == 1
     assert "choose from" in said.stderr

@@ -17,11 +17,11 @@ from contracts.records.limits import record_size
 from contracts.servers.registry import Registry
 from contracts.servers.s3 import s3_client
 from spark.derivation.derivation import route
-from spark.queries.live import Live, checkpoint_folder
+from spark.queries.live import Live
 from spark.runtime.lifecycle import Lifecycle
 from spark.runtime.settings import SparkSettings
 from spark.sinks.kafka.at_least_once import AtLeastOnceSink
-from spark.sources.checkpoint_offsets import CheckpointOffsets
+from spark.sources.checkpoint_offsets import CheckpointOffsets, checkpoint_folder
 from tests.raw_records import send_raw
 from tests.sample.pipelines.dispatches_enriched import dispatches_enriched
 from tests.spark.examples import DISPATCHED, ENRICHED, Topics, a_dispatch, body, framed

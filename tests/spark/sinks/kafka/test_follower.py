@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import threading
-import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 
@@ -120,12 +119,7 @@ def test_a_mark_does_not_stay_behind(takeover: Takeover, topics: Topics, followe
 def test_markers_of_transactions_and_ids_that_were_made_up_hold_nothing_up(
     takeover: Takeover, topics: Topics, settings: SparkSettings, follower: Follower
 ) -> None:
-    producer = Producer(settings.kafka.client_config() | {"transactional.id": f"t-{uuid.uuid4()}"})
-    producer.init_transactions(30)
-    for _ in range(3):
-        producer.begin_transaction()
-        producer.produce(topics.dispatched.name, b"in a transaction", partition=0)
-        producer.commit_transaction(30)
+    takeover.send_in_transactions(3)
     takeover.write(0, 2, 1_000_000)
     takeover.write(3, partition=77)
     wait_for("the gap to be passed", lambda: _positions(follower) == {0: 3, 1: 0})

@@ -98,6 +98,16 @@ class Takeover:
         with closing(position_reader(self._settings.kafka.client_config(), self.route)) as reader:
             return mark(reader, self.route)
 
+    def send_in_transactions(self, count: int) -> None:
+        """Raw records to partition 0, each in a transaction of its own, whose marker is an offset, too."""
+        producer = Producer(self._settings.kafka.client_config() | {"transactional.id": f"t-{uuid.uuid4()}"})
+        producer.init_transactions(30)
+        for _ in range(count):
+            producer.begin_transaction()
+            producer.produce(self.route.source, b"in a transaction", partition=0)
+            producer.commit_transaction(30)
+        producer.close()
+
     def write_id(self, event_id: str, *headers: tuple[str, bytes]) -> None:
         """A record of the target topic with this id."""
         producer = Producer(self._settings.kafka.client_config())
@@ -204,13 +214,7 @@ def test_what_another_pipeline_wrote_to_a_topic_that_comes_in_is_not_ours(takeov
 
 def test_markers_of_transactions_are_no_gap(takeover: Takeover, topics: Topics, settings: SparkSettings) -> None:
     topics.send_dispatches("a")
-    producer = Producer(settings.kafka.client_config() | {"transactional.id": f"t-{uuid.uuid4()}"})
-    producer.init_transactions(30)
-    for _ in range(2):
-        producer.begin_transaction()
-        producer.produce(topics.dispatched.name, b"in a transaction", partition=0)
-        producer.commit_transaction(30)
-    producer.close()
+    takeover.send_in_transactions(2)
     takeover.commit(0)
     takeover.write(0, 1, 3)
     assert takeover.taken() == Taken(4)
