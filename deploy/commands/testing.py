@@ -9,6 +9,12 @@ import typer
 
 def test(
     unit: Annotated[bool, typer.Option("--unit", help="Only the quick part, without the stack.")] = False,
+    long: Annotated[
+        bool,
+        typer.Option(
+            "--long", help="Only the long part, which CI leaves out: rarer cases, whole forks, a year of flights."
+        ),
+    ] = False,
     images: Annotated[bool, typer.Option("--images", help="Only the container images: build and run them.")] = False,
     expression: Annotated[str | None, typer.Option("-k", help="Only tests whose names match, as in pytest.")] = None,
     faults: Annotated[
@@ -26,15 +32,17 @@ def test(
     arguments: Annotated[list[str] | None, typer.Argument(help="For pytest, after `--`; or names of faults.")] = None,
 ) -> None:
     """Run the tests: the quick ones, then those on a real stack of their own."""
-    from deploy.local.checks import need_clone, run_faults, run_short_faults, run_tests
+    from deploy.local.checks import Part, need_clone, run_faults, run_short_faults, run_tests
 
     need_clone()
     of_faults = {"--short": short, "--seed": seed is not None, "--seeds": seeds is not None, "--mode": mode is not None}
-    of_tests = {"--unit": unit, "--images": images, "-k": expression is not None}
+    of_tests = {"--unit": unit, "--long": long, "--images": images, "-k": expression is not None}
     for option, is_given in (of_tests if faults else of_faults).items():
         if is_given:
             why = "leave it or --faults out" if faults else "it is of the fault campaign: say --faults"
             raise typer.BadParameter(why, param_hint=option)
+    if unit + long + images > 1:
+        raise typer.BadParameter("each is a part of its own: give one", param_hint="--unit, --long, --images")
     rest = arguments or []
     is_named = bool(rest) and not rest[0].startswith("-")
     if short and (sum(of_faults.values()) > 1 or is_named):
@@ -44,4 +52,5 @@ def test(
         raise typer.Exit(run_short_faults(rest))
     if faults:
         raise typer.Exit(run_faults(rest, seed, seeds, mode))
-    raise typer.Exit(run_tests(unit=unit, images=images, expression=expression, arguments=rest))
+    part: Part | None = "unit" if unit else "long" if long else "images" if images else None
+    raise typer.Exit(run_tests(part, expression=expression, arguments=rest))

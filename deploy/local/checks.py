@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -18,8 +19,15 @@ ROOT = Path(__file__).parent.parent.parent
 _BY_FILE = ("--dist", "loadfile", "--no-loadscope-reorder")
 _SIDE_BY_SIDE = ("-n", "2", *_BY_FILE)
 """Two files at a time, each half with a stack of its own: one leaves half of two cores idle, waiting for Kafka and Spark."""
-_ON_THE_STACK = ("-n", "3", *_BY_FILE)
+_THREE = ("-n", "3", *_BY_FILE)
 """Of tests on the stack, which wait most, two leave a third of two cores idle."""
+
+Part = Literal["unit", "long", "images"]
+_QUICK: dict[str, Sequence[str]] = {"not system and not campaign and not long": _SIDE_BY_SIDE}
+_ON_THE_STACK: dict[str, Sequence[str]] = {"system and not campaign and not long": _THREE}
+_LONG: dict[str, Sequence[str]] = {"long": _SIDE_BY_SIDE}
+_IMAGES: dict[str, Sequence[str]] = {"images": ()}
+"""Each by pytest's marks, with how many files at a time."""
 
 
 def need_clone() -> None:
@@ -31,20 +39,17 @@ def need_clone() -> None:
         )
 
 
-def run_tests(*, unit: bool, images: bool, expression: str | None, arguments: Sequence[str]) -> int:
-    """Run the tests without processes, then, unless `unit`, those on the local stack; with `images` only those of the
-    container images. Returns the worse exit code.
+def run_tests(part: Part | None, *, expression: str | None, arguments: Sequence[str]) -> int:
+    """Run one part of the tests, or those that CI runs: the ones without processes, then the ones on the local stack. Returns the
+    worse exit code.
 
     `expression` is pytest's `-k`; `arguments` go to pytest as they are (`-n 0`: one test after another).
     """
     worst = 0
     nothing = 0
-    quick, on_the_stack = (f"{which} and not campaign and not long" for which in ("not system", "system"))
-    parts: dict[str, Sequence[str]] = {"images": ()} if images else {quick: _SIDE_BY_SIDE}
-    if not (images or unit):
-        parts[on_the_stack] = _ON_THE_STACK
-    for part, side_by_side in parts.items():
-        command = [sys.executable, "-m", "pytest", "-m", part, "--durations=10", "--durations-min=1"]
+    parts = {"images": _IMAGES, "long": _LONG, "unit": _QUICK}.get(part or "", {**_QUICK, **_ON_THE_STACK})
+    for marks, side_by_side in parts.items():
+        command = [sys.executable, "-m", "pytest", "-m", marks, "--durations=10", "--durations-min=1"]
         command += [*side_by_side, *arguments]
         if expression is not None:
             command += ["-k", expression]

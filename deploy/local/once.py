@@ -25,26 +25,32 @@ _COLUMNS = 120
 def status(directory: Path, *, as_json: bool) -> bool:
     """Print the state once; False, and one sentence, when no stack runs in the folder."""
     folder = Folder(directory)
-    state = folder.read_state()
-    if state is None or not running(folder.path):
+    snapshot = look(folder)
+    if snapshot is None:
         print(
             json.dumps({"running": False}) if as_json else f"no stack runs in {folder.path}: ./headrace up starts one"
         )
-        return False
+    elif as_json:
+        print(json.dumps({"running": True, **snapshot.json()}, indent=2))
+    else:
+        _print(snapshot, folder)
+    return snapshot is not None
+
+
+def look(folder: Folder) -> Snapshot | None:
+    """The state of the stack in the folder, which takes a second; None if none runs there."""
+    state = folder.read_state()
+    if state is None or not running(folder.path):
+        return None
     ports, known = state
     stack = LocalStack(folder.path, ports)
     gauges = Gauges(stack.settings(), ports, load_catalog())
     try:
         gauges.snapshot()
         time.sleep(1)  # events per second need two looks
-        snapshot = replace(gauges.snapshot(), processes=_processes(folder, [ProcessState(**each) for each in known]))
+        return replace(gauges.snapshot(), processes=_processes(folder, [ProcessState(**each) for each in known]))
     finally:
         gauges.close()
-    if as_json:
-        print(json.dumps({"running": True, **snapshot.json()}, indent=2))
-    else:
-        _print(snapshot, folder)
-    return True
 
 
 def down(directory: Path) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
@@ -34,6 +35,7 @@ def edited(path: Path, *, add: Mapping[str, Any] | None = None, **kinds: Any) ->
     path.write_text(json.dumps(schema))
 
 
+@pytest.mark.long
 def test_what_a_change_makes_of_the_records_that_are_there(clone: Clone, stack: LocalStack, tmp_path: Path) -> None:
     domain = f"g{uuid.uuid4().hex[:8]}"
     raw, derived, pipeline = f"{domain}.assigned.v1", f"{domain}.assigned.rated.v1", f"{domain}_rated"

@@ -219,7 +219,9 @@ def send_foreign_record(airport: Airport, topic: str) -> None:
     producer.flush(30)
 
 
-@pytest.mark.parametrize("service", ["departures", "arrivals", "weather"])
+@pytest.mark.parametrize(
+    "service", ["departures", *(pytest.param(each, marks=pytest.mark.long) for each in ("arrivals", "weather"))]
+)
 def test_a_killed_service_goes_on_without_loss_or_double(airport: Airport, service: str) -> None:
     streams = timeline(service).streams
     # Some twenty thousand records, so that a kill finds the service at work.

@@ -16,6 +16,8 @@ import pytest
 
 from contracts.definitions.catalog import CONTRACTS
 from contracts.settings import Settings
+from deploy.local.folder import Folder
+from deploy.local.once import look
 from deploy.local.servers.ports import Ports
 from tests.system.oracle import enriched_flights
 from tests.system.verify import verify
@@ -42,23 +44,25 @@ class Up:
             )
 
     def status(self) -> dict[str, Any]:
+        """What `headrace status --json` prints."""
         done = subprocess.run(
             [*_HEADRACE, "status", "--json", "--dir", str(self.directory)], capture_output=True, check=False
         )
-        answer = json.loads(done.stdout or '{"running": false}')
+        answer = json.loads(done.stdout)
         assert isinstance(answer, dict)
         return answer
 
-    def wait(self, what: str, condition: Callable[[dict[str, Any]], bool], seconds: float = 180) -> dict[str, Any]:
+    def wait(self, what: str, condition: Callable[[dict[str, Any]], bool], seconds: float = 600) -> dict[str, Any]:
+        """Until the state is so; the command would take a process of its own for each look, and so from what is waited for."""
         deadline = time.monotonic() + seconds
         while True:
             assert self._process is not None
             assert self._process.poll() is None, f"up ended while waiting for {what}:\n{self.log.read_text()}"
-            status = self.status()
-            if status["running"] and condition(status):
+            snapshot = look(Folder(self.directory))
+            status = {} if snapshot is None else snapshot.json()
+            if status and condition(status):
                 return status
             assert time.monotonic() < deadline, f"waited {seconds} s for {what}:\n{status}\n{self.log.read_text()}"
-            # Asking takes a process of its own, and so from what is waited for.
             time.sleep(_LOOK_SECONDS)
 
     def end(self, number: signal.Signals) -> int:
@@ -127,7 +131,7 @@ def _finished(status: dict[str, Any]) -> bool:
 
 
 @pytest.mark.system
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_every_flight_is_enriched_landed_and_watched_once_across_a_stop_and_a_kill(up: Up) -> None:
     up.start()
     up.wait("the first hundred enriched flights", lambda now: _events(now, "flights.departed.enriched.v1") > 100)
@@ -146,6 +150,7 @@ def test_every_flight_is_enriched_landed_and_watched_once_across_a_stop_and_a_ki
     assert up.audit()["since"] == flowing["cut_at"]
     assert up.audit("--full")["since"] is None
     assert all(each["restarts"] == 0 for each in status["processes"])
+    assert _finished(up.status())
     _look_with_the_tools(up)
     assert up.end(signal.SIGINT) == 0
 

@@ -127,6 +127,7 @@ def test_up_runs_the_replay_restarts_what_dies_and_stops_in_order(up: Up) -> Non
     assert up.command("status").returncode == 1
 
 
+@pytest.mark.long
 def test_a_full_disk_does_not_end_it(up: Up) -> None:
     up.directory.mkdir()
     # Of all that it writes while it runs, this is what it writes by itself.

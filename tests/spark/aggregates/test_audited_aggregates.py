@@ -109,6 +109,7 @@ def test_windows_that_are_over_are_counted_again_beside_those_that_are_not(
     assert noted(report, "late") == 2
 
 
+@pytest.mark.long
 def test_overlapping_windows_are_counted_again(query: Query, auditor: Auditor) -> None:
     query.pipeline = dataclasses.replace(delays_by_origin, function=overlapping)
     query.send(("NTH", 300, 1))

@@ -206,6 +206,7 @@ def test_whatever_comes_when_sessions_and_late_records_are_those_of_the_oracle(q
     assert noted(report, "whose windows may not be over yet") == 1
 
 
+@pytest.mark.long
 def test_what_is_planted_among_sessions_is_found(query: Query, auditor: Auditor, registry: Registry) -> None:
     send_parcels(
         query, ("A", "EST", 0, 1), ("A", "EST", 20, 2), ("B", "STH", 0, 1), ("B", "EST", 60, 9), ("C", "EST", 0, 5)

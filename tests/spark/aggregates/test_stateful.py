@@ -399,7 +399,7 @@ def test_what_a_predecessor_commits_during_a_takeover_is_not_stamped_over(
     assert len(set(query.ids())) == len(query.ids())
 
 
-@pytest.mark.parametrize("more", [-2, 2])
+@pytest.mark.parametrize("more", [pytest.param(-2, marks=pytest.mark.long), 2])
 def test_a_plan_that_a_predecessor_wrote_over_its_successors_is_refused(query: Query, more: int) -> None:
     query.send(*FIRST)
     query.take_in()

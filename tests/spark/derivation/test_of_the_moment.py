@@ -119,6 +119,7 @@ def test_spark_makes_what_the_rule_says_of_a_time_of_day(texts: DataFrame) -> No
     assert epoch.year == 1970
 
 
+@pytest.mark.long
 def test_each_of_sparks_functions_that_gives_another_value_for_its_examples_is_found(spark: SparkSession) -> None:
     one = spark.range(1)
     plans = {each: found for each in _examples(spark) if (found := _analyzed(one, each)) is not None}

@@ -126,6 +126,7 @@ def test_whatever_happened_to_the_pipeline_it_is_clean(query: Trips, auditor: Au
     assert noted(again, "of late records, which a rebuild may have found in time") > 0
 
 
+@pytest.mark.long
 def test_pairs_may_be_ahead_of_the_cut(query: Trips, auditor: Auditor, monkeypatch: pytest.MonkeyPatch) -> None:
     query.dispatch(("A", 0), ("B", 0), ("C", 30))
     query.deliver(("A", 1))

@@ -74,7 +74,7 @@ def test_a_parcel_has_its_delivery_and_one_that_never_came_is_told_once(query: T
     assert query.trips().total() == 4
 
 
-@pytest.mark.parametrize(("kind", "seed"), [("left_outer", 1), ("inner", 2)])
+@pytest.mark.parametrize(("kind", "seed"), [("left_outer", 1), pytest.param("inner", 2, marks=pytest.mark.long)])
 def test_whatever_comes_in_whatever_order_the_pairs_are_those_of_the_records(
     query: Trips, kind: str, seed: int
 ) -> None:
@@ -151,6 +151,7 @@ def test_bad_and_late_records_of_each_topic_are_set_aside_once(query: Trips) -> 
     assert [len(query.set_aside(name)) for name in letters] == [1, 1]
 
 
+@pytest.mark.long
 def test_a_batch_that_was_cut_off_between_two_partitions_is_finished(query: Trips) -> None:
     query.dispatch(("A", 1))
     query.deliver(("A", 2))
@@ -162,6 +163,7 @@ def test_a_batch_that_was_cut_off_between_two_partitions_is_finished(query: Trip
     assert len(set(query.ids())) == len(query.ids()) > len(cut_off)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("more", [-3, 3])
 def test_a_plan_that_a_predecessor_wrote_over_its_successors_is_refused(query: Trips, more: int) -> None:
     names = [f"M{number}" for number in range(6)]
@@ -179,6 +181,7 @@ def test_a_plan_that_a_predecessor_wrote_over_its_successors_is_refused(query: T
     assert set(query.trips()) == {trip(name, 1, 2) for name in names}
 
 
+@pytest.mark.long
 def test_without_its_state_it_does_not_start_until_told_how(query: Trips) -> None:
     query.dispatch(("A", 0))
     query.take_in()
@@ -188,6 +191,7 @@ def test_without_its_state_it_does_not_start_until_told_how(query: Trips) -> Non
     assert query.trips() == Counter([trip("A", 0, 1)])
 
 
+@pytest.mark.long
 def test_an_id_that_nobody_knows_is_looked_up_for_the_topic_of_its_record(
     query: Trips, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,6 +212,7 @@ def test_an_id_that_nobody_knows_is_looked_up_for_the_topic_of_its_record(
     assert len(query.set_aside(deliveries.dead_letter_topic)) == 1
 
 
+@pytest.mark.long
 def test_a_version_that_is_registered_while_it_runs_is_read(query: Trips, registry: Registry) -> None:
     schema = query.topics.catalog.schema(DELIVERED)
     newer = schema_with({"name": "gate", "type": ["null", "string"], "default": None, "doc": "Gate."}, base=schema)

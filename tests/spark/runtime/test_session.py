@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from pyspark.sql import SparkSession
 
 from deploy.local.downloads.spark_env import spark_env
@@ -52,6 +53,7 @@ else:
 """
 
 
+@pytest.mark.long
 def test_a_later_start_takes_the_classes_from_the_archive_of_one_that_worked(tmp_path: Path) -> None:
     archives = tmp_path / "class archives"
     _run(archives, "idle")
