@@ -42,7 +42,7 @@ def test(
             why = "leave it or --faults out" if faults else "it is of the fault campaign: say --faults"
             raise typer.BadParameter(why, param_hint=option)
     if unit + long + images > 1:
-        raise typer.BadParameter("each is a part of its own: give one", param_hint="--unit, --long, --images")
+        raise typer.BadParameter("give one of these", param_hint="--unit, --long, --images")
     rest = arguments or []
     is_named = bool(rest) and not rest[0].startswith("-")
     if short and (sum(of_faults.values()) > 1 or is_named):

@@ -50,7 +50,7 @@ DEPLOYABLES += [[f"services.{main.parent.name}"] for main in sorted(ROOT.glob("s
         (["test", "--short"], 2, "--short: it is of the fault campaign: say --faults"),
         (["test", "--seed", "2"], 2, "--seed: it is of the fault campaign: say --faults"),
         (["test", "--mode", "real-time"], 2, "--mode: it is of the fault campaign: say --faults"),
-        (["test", "--unit", "--long"], 2, "each is a part of its own: give one"),
+        (["test", "--unit", "--long"], 2, "give one of these"),
         (["test", "--faults", "--unit"], 2, "--unit: leave it or --faults out"),
         (["test", "--faults", "-k", "live"], 2, "-k: leave it or --faults out"),
         (["test", "--faults", "--short", "--seed", "2"], 2, "leave --seed, --seeds, --mode and NAME out"),

@@ -152,6 +152,7 @@ def test_a_disk_that_is_full_from_the_beginning_is_a_sentence(up: Up) -> None:
     assert running(up.directory) == {}
 
 
+@pytest.mark.long
 def test_a_closed_terminal_stops_everything(up: Up) -> None:
     """The view is on a pseudo-terminal whose other end is closed."""
     master, terminal = pty.openpty()

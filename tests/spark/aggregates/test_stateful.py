@@ -451,6 +451,7 @@ def test_without_its_state_it_does_not_start_until_told_how(query: Query) -> Non
     assert query.newest() == groups_of([*FIRST, *SECOND]) | groups_of(SECOND)
 
 
+@pytest.mark.long
 def test_a_rebuild_that_takes_several_batches_goes_on_after_a_restart(query: Query) -> None:
     query.send(*FIRST)
     query.send(*SECOND)
@@ -466,6 +467,7 @@ def test_a_rebuild_that_takes_several_batches_goes_on_after_a_restart(query: Que
     query.take_in()
 
 
+@pytest.mark.long
 def test_of_raw_records_that_are_gone_unread_no_checkpoint_is_offered(query: Query, settings: SparkSettings) -> None:
     query.send(*FIRST)
     query.take_in()
@@ -485,6 +487,7 @@ def test_of_raw_records_that_are_gone_unread_no_checkpoint_is_offered(query: Que
     query.take_in()
 
 
+@pytest.mark.long
 def test_what_was_said_of_one_loss_does_not_count_for_the_next(query: Query) -> None:
     query.send(*FIRST)
     query.take_in()
@@ -497,6 +500,7 @@ def test_what_was_said_of_one_loss_does_not_count_for_the_next(query: Query) -> 
     assert query.told("is gone", "rebuild", on_state_loss=said) != said
 
 
+@pytest.mark.long
 def test_positions_that_the_brokers_forgot_can_be_taken_from_the_checkpoint(query: Query) -> None:
     query.send(*FIRST)
     query.take_in()
@@ -524,6 +528,7 @@ def test_a_start_that_was_cut_off_between_two_positions_is_made_good(query: Quer
     assert {each.split(b"/")[-2] for each in query.ids()} > {b"0123abcd"}
 
 
+@pytest.mark.long
 def test_more_partitions_than_the_contract_says_do_no_harm(query: Query) -> None:
     query.send(*FIRST)
     query.take_in()
@@ -692,6 +697,7 @@ def overlapping(dispatches: DataFrame) -> DataFrame:
     )
 
 
+@pytest.mark.long
 def test_of_overlapping_windows_an_event_is_late_for_those_that_are_over(query: Query) -> None:
     query.pipeline = dataclasses.replace(delays_by_origin, function=overlapping)
     query.send(("NTH", 300, 1))

@@ -42,6 +42,7 @@ def _called(stack: LocalStack, *arguments: str) -> subprocess.CompletedProcess[s
     return subprocess.run([HEADRACE, "state", *arguments], env=env, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.long
 def test_a_state_is_shown_and_what_can_not_be_shown_is_told(
     stack: LocalStack, spark: SparkSession, settings: SparkSettings, registry: Registry, topics: Topics
 ) -> None:
