@@ -12,7 +12,7 @@ def test(
     long: Annotated[
         bool,
         typer.Option(
-            "--long", help="Only the long part, which CI leaves out: rarer cases, whole forks, a year of flights."
+            "--long", help="Only the long part, which CI leaves out: rarer cases, a whole fork, a year of events."
         ),
     ] = False,
     images: Annotated[bool, typer.Option("--images", help="Only the container images: build and run them.")] = False,
