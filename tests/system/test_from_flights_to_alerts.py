@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -119,6 +120,10 @@ def _pids(status: dict[str, Any]) -> set[int]:
     return {pids.get(name) or 0 for name in ("kafka", "live", "lake", "alerting")}
 
 
+def _process(status: dict[str, Any], name: str) -> dict[str, Any]:
+    return next(each for each in status["processes"] if each["name"] == name)
+
+
 def _finished(status: dict[str, Any]) -> bool:
     states = {each["name"]: each["state"] for each in status["processes"]}
     flights = _events(status, "flights.departed.v1")
@@ -132,7 +137,7 @@ def _finished(status: dict[str, Any]) -> bool:
 
 @pytest.mark.system
 @pytest.mark.timeout(1800)
-def test_every_flight_is_enriched_landed_and_watched_once_across_a_stop_and_a_kill(up: Up) -> None:
+def test_every_flight_is_enriched_landed_and_watched_once_across_a_stop_and_kills(up: Up) -> None:
     up.start()
     up.wait("the first hundred enriched flights", lambda now: _events(now, "flights.departed.enriched.v1") > 100)
     assert up.end(signal.SIGINT) == 0
@@ -145,11 +150,14 @@ def test_every_flight_is_enriched_landed_and_watched_once_across_a_stop_and_a_ki
     up.start()  # stops what the killed one left
     up.wait("others in the place of all that were killed", lambda now: _pids(now).isdisjoint({0, *killed}))
     flowing = up.audit("--wait", "180")
+    os.kill(_process(up.status(), "alerting")["pid"], signal.SIGKILL)
+    up.wait("alerting to be started again", lambda now: _process(now, "alerting")["restarts"] == 1)
+    assert "alerting died with signal SIGKILL" in up.log.read_text()
     status = up.wait("the end of the replay", _finished)
     assert verify(up.settings(), UNTIL)["enriched"] == len(enriched_flights(UNTIL))
     assert up.audit()["since"] == flowing["cut_at"]
     assert up.audit("--full")["since"] is None
-    assert all(each["restarts"] == 0 for each in status["processes"])
+    assert {each["name"] for each in status["processes"] if each["restarts"]} == {"alerting"}
     assert _finished(up.status())
     _look_with_the_tools(up)
     assert up.end(signal.SIGINT) == 0

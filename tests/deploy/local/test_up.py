@@ -86,6 +86,7 @@ def up(tmp_path: Path) -> Iterator[Up]:
     started.command("down")
 
 
+@pytest.mark.long
 def test_up_runs_the_replay_restarts_what_dies_and_stops_in_order(up: Up) -> None:
     up.start("--limit", "20", "--speed", "20000")
     wait_until(lambda: all(up.state(name)["state"] == "finished" for name in PRODUCERS), "the producers' end")
