@@ -8,7 +8,7 @@ position (`spark.sinks.kafka.tail`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
@@ -18,7 +18,8 @@ from contracts.servers.brokers import partitions_of, watermarks
 from contracts.settings import KafkaSettings
 from spark.sinks.kafka.offset_note import Mark
 from spark.sinks.kafka.sink import Route
-from spark.sinks.kafka.tail import Taken, next_record, raw_reader, reader, source_of
+from spark.sinks.kafka.source_partition import SourcePartition, pass_gaps
+from spark.sinks.kafka.tail import Taken, raw_reader, reader, source_of
 
 _TIMEOUT_SECONDS = 10.0
 _GAP_SECONDS = 0.5
@@ -33,45 +34,12 @@ _MOST_BATCHES = 50
 """In one call of `read`: whoever calls it has other things to do, too."""
 
 
-@dataclass(slots=True)
-class _Source:
-    """One source partition: all below `position` is taken, and of what follows `ahead`; `mark` is the one by which that was found at the start."""
-
-    position: int = 0
-    ahead: set[int] = field(default_factory=set)
-    mark: Mark | None = None
-    stood_at: int = -1
-
-    @property
-    def highest(self) -> int:
-        """The last record that is taken."""
-        return max(self.ahead, default=self.position - 1)
-
-    def take(self, offset: int) -> None:
-        """Note that a record is taken."""
-        if offset == self.position:
-            self.move(offset + 1)
-        elif offset > self.position:
-            self.ahead.add(offset)
-
-    def move(self, position: int) -> None:
-        """Note that all below is taken."""
-        if position <= self.position:
-            return
-        if position > self.position + 1:
-            self.ahead = {each for each in self.ahead if each >= position}
-        self.position = position
-        while self.position in self.ahead:
-            self.ahead.remove(self.position)
-            self.position += 1
-
-
 @dataclass(frozen=True, slots=True)
 class _Moment:
-    """Up to where the target topics had been read, and the last record of each source partition seen by then."""
+    """Up to where the target topics had been read, and the end of what was seen of each source partition by then."""
 
     mark: Mark
-    highest: Mapping[int, int]
+    ends: Mapping[int, int]
 
 
 class Follower:
@@ -82,7 +50,9 @@ class Follower:
         self._route = route
         self._written = reader(kafka, route, {**_FETCH, "auto.offset.reset": "earliest"})
         self._raw = raw_reader(kafka, route)
-        self._sources = {p: _Source(each.position, set(each.beyond), each.mark) for p, each in taken.items()}
+        self._sources = {p: SourcePartition(each.position, each.beyond) for p, each in taken.items()}
+        # By which that was found.
+        self._marks = {p: each.mark for p, each in taken.items()}
         self._next = {(topic, p): end for topic, found in ends.ends.items() for p, end in enumerate(found)}
         self._written.assign([TopicPartition(*place, end) for place, end in self._next.items()])
         self._moments = [self._moment()]
@@ -105,23 +75,29 @@ class Follower:
             for message in messages:
                 self._take(message)
 
+    def behind(self, ends: Mark) -> int:
+        """How many offsets of the target topics it hasn't read yet, up to these ends."""
+        places = ((topic, p, end) for topic, found in ends.ends.items() for p, end in enumerate(found))
+        return sum(max(end - self._next.get((topic, p), 0), 0) for topic, p, end in places)
+
     def reached(self, positions: Mapping[int, int]) -> None:
         """Take in how far Spark says that it has come, at an interval's end."""
         for partition, position in positions.items():
-            self._sources.setdefault(partition, _Source()).move(position)
+            self._sources.setdefault(partition, SourcePartition(0)).move(position)
 
     def found(self) -> dict[int, Taken]:
         """What can be committed now: each source partition's position and its mark. Raises KafkaException."""
-        there = {}
-        for partition in partitions_of(self._raw, self._route.source, _TIMEOUT_SECONDS):
-            if (source := self._sources.get(partition)) is not None:
-                self._settle(partition, source)
-                there[partition] = source
+        there = {
+            p: self._sources[p]
+            for p in partitions_of(self._raw, self._route.source, _TIMEOUT_SECONDS)
+            if p in self._sources
+        }
+        self._settle(there)
         self._moments.append(self._moment())
         fitting = {partition: self._fitting(partition, source) for partition, source in there.items()}
         found = {
             partition: Taken(
-                there[partition].position, mark=there[partition].mark if at is None else self._moments[at].mark
+                there[partition].position, mark=self._marks.get(partition) if at is None else self._moments[at].mark
             )
             for partition, at in fitting.items()
         }
@@ -136,30 +112,29 @@ class Follower:
         self._next[topic, partition] = offset + 1
         coordinate = source_of(message, self._route)
         if coordinate is not None:
-            self._sources.setdefault(coordinate.partition, _Source()).take(coordinate.offset)
+            self._sources.setdefault(coordinate.partition, SourcePartition(0)).take(coordinate.offset)
 
-    def _settle(self, partition: int, source: _Source) -> None:
+    def _settle(self, sources: Mapping[int, SourcePartition]) -> None:
         """Of what seems to be missing: an id that was made up is dropped, and offsets that are no records are passed over."""
-        if source.ahead:
-            _, end = watermarks(self._raw, self._route.source, partition, _TIMEOUT_SECONDS)
-            source.ahead = {each for each in source.ahead if each < end}
-        if source.ahead and source.position == source.stood_at:
-            # The markers of transactions are offsets, too.
-            at = TopicPartition(self._route.source, partition, source.position)
-            source.move(next_record(self._raw, at, _GAP_SECONDS) or 0)
-        source.stood_at = source.position
+        for partition, source in sources.items():
+            if source.has_gap:
+                _, end = watermarks(self._raw, self._route.source, partition, _TIMEOUT_SECONDS)
+                source.cut(end)
+        gaps = {p: source for p, source in sources.items() if source.has_gap}
+        if gaps:
+            pass_gaps(self._raw, self._route.source, gaps, _GAP_SECONDS)
 
     def _moment(self) -> _Moment:
         ends: dict[str, list[int]] = {}
         for topic, partition in sorted(self._next):
             ends.setdefault(topic, []).append(self._next[topic, partition])
         mark = Mark({topic: tuple(found) for topic, found in ends.items()})
-        return _Moment(mark, {partition: source.highest for partition, source in self._sources.items()})
+        return _Moment(mark, {partition: source.end for partition, source in self._sources.items()})
 
-    def _fitting(self, partition: int, source: _Source) -> int | None:
+    def _fitting(self, partition: int, source: SourcePartition) -> int | None:
         """The newest moment when nothing beyond the position had been seen; None: what was found at the start is still beyond it."""
         for at in reversed(range(len(self._moments))):
-            if self._moments[at].highest.get(partition, -1) < source.position:
+            if self._moments[at].ends.get(partition, 0) <= source.position:
                 return at
         return None
 

@@ -71,6 +71,14 @@ def _positions(follower: Follower) -> dict[int, int]:
     return {partition: each.position for partition, each in follower.found().items()}
 
 
+def _read_all(takeover: Takeover, follower: Follower) -> None:
+    def is_read() -> bool:
+        follower.read()
+        return follower.behind(takeover.ends()) == 0
+
+    wait_for("all to be read", is_read)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_at_any_moment_what_is_committed_leads_to_all_that_was_written(
     takeover: Takeover, topics: Topics, settings: SparkSettings, seed: int
@@ -126,6 +134,15 @@ def test_markers_of_transactions_and_ids_that_were_made_up_hold_nothing_up(
     takeover.write(4)
     wait_for("the next one to be passed", lambda: _positions(follower) == {0: 5, 1: 0})
     assert follower.found()[0].mark == takeover.ends()
+
+
+def test_the_markers_of_many_transactions_are_passed_at_once(takeover: Takeover, follower: Follower) -> None:
+    for partition in _PARTITIONS:
+        takeover.send_in_transactions(30, partition)
+        takeover.write(*range(0, 60, 2), partition=partition)
+    _read_all(takeover, follower)
+    follower.found()
+    assert all(each.position >= 59 for each in follower.found().values())
 
 
 def test_partitions_that_topics_get_are_followed(

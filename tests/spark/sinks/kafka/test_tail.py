@@ -98,13 +98,13 @@ class Takeover:
         with closing(position_reader(self._settings.kafka.client_config(), self.route)) as reader:
             return mark(reader, self.route)
 
-    def send_in_transactions(self, count: int) -> None:
-        """Raw records to partition 0, each in a transaction of its own, whose marker is an offset, too."""
+    def send_in_transactions(self, count: int, partition: int = 0) -> None:
+        """Raw records, each in a transaction of its own, whose marker is an offset, too."""
         producer = Producer(self._settings.kafka.client_config() | {"transactional.id": f"t-{uuid.uuid4()}"})
         producer.init_transactions(30)
         for _ in range(count):
             producer.begin_transaction()
-            producer.produce(self.route.source, b"in a transaction", partition=0)
+            producer.produce(self.route.source, b"in a transaction", partition=partition)
             producer.commit_transaction(30)
         producer.close()
 
