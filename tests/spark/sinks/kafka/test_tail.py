@@ -24,6 +24,7 @@ from pyspark.sql import functions as F
 from contracts.errors import ConsumeError
 from contracts.servers.brokers import watermarks
 from contracts.servers.ranges import OffsetRange
+from spark.queries import real_time_positions
 from spark.queries.real_time_meter import Meter
 from spark.queries.real_time_positions import RealTimePositions
 from spark.records.decode import events
@@ -289,6 +290,30 @@ def test_one_that_slept_while_it_began_moves_no_position_of_its_successor(
     with pytest.raises(TakenOver, match="another process has begun to run"):
         takeover.sink(epoch=1)
     assert (takeover.written(), takeover.position()) == ([0, 1, 2, 3], 4)
+
+
+@pytest.mark.parametrize("has_run", [False, True])
+def test_one_that_slept_while_it_read_the_tail_moves_no_position_of_its_successor(
+    takeover: Takeover, topics: Topics, monkeypatch: pytest.MonkeyPatch, has_run: bool
+) -> None:
+    topics.send_dispatches(*"abcdef")
+    takeover.commit(0)
+    first, successor, asked = takeover.real_time(epoch=1), takeover.real_time(epoch=2), threading.Event()
+    if has_run:
+        first.find(asked)
+
+    def slow(*of: Any) -> Known:
+        known = read_known(*of)
+        monkeypatch.undo()
+        successor.find(asked)
+        takeover.write(0, 1)
+        successor.commit_interval({0: 2}, takeover.ends())
+        return known
+
+    monkeypatch.setattr(real_time_positions, "read_known", slow)
+    with pytest.raises(TakenOver):
+        first.find(asked)
+    assert takeover.position() == 2
 
 
 def test_exactly_once_takes_over_without_loss_or_repeat(takeover: Takeover, topics: Topics) -> None:
