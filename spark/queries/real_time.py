@@ -246,7 +246,7 @@ class RealTime:
             self._positions.commit_interval(positions, before)
         else:
             # It may know of more than the interval that has ended.
-            follower.reached(positions)
+            follower.reached(positions, before)
             self._commit(follower, meter)
         count_rows(self._route.query, written(progress.observedMetrics[self._route.query].asDict(), self._lookups))
         self._failures.forget()

@@ -23,6 +23,11 @@ BEHIND = Gauge(
     "Records of the target topics that were not read yet for the positions in real-time mode.",
     ["query"],
 )
+FOLLOWER_ERRORS = Counter(
+    "headrace_follower_errors",
+    "Errors while the target topics were read for the positions in real-time mode.",
+    ["query", "error"],
+)
 LATENCY = Gauge(
     "headrace_end_to_end_latency_seconds",
     "From a raw record's timestamp until its batch was written, in the last batch.",

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from contracts.servers.brokers import passes
+
 _POLL_SECONDS = 0.2
 _MOST_READ = 1_000
 """Taken records that are read, and not leapt over, on the way to the next gap: a leap costs a fetch."""
@@ -20,7 +22,7 @@ class SourcePartition:
 
     def __init__(self, position: int, beyond: Iterable[int] = ()) -> None:
         self.position = position
-        # The first offset of a run, the one after its last, the first of the next run, and so on. Outside a run an even number is at or below.
+        # The first offset of a run, the one after its last, the first of the next run, and so on: an odd number is at or below an offset in a run.
         self._bounds: list[int] = []
         for offset in sorted(beyond):
             self.take(offset)
@@ -76,30 +78,31 @@ class SourcePartition:
 
 
 def pass_gaps(consumer: Consumer, topic: str, sources: Mapping[int, SourcePartition], seconds: float) -> set[int]:
-    """Move each to its first record that is not taken, or else to the partition's end. `consumer` tells of ends, and of offsets out of range.
+    """Move each to its first record that is not taken, or else to the partition's end; `consumer` is a `raw_reader`. Where the topic has nothing at a
+    position any more, it stays: whether that is a loss is for others to say.
 
-    Where the topic has nothing at a position any more, it stays: whether that is a loss is for others to say. The partitions that are not told of in so
-    many seconds. Raises KafkaException.
+    Returns the partitions of which nothing was told in so many seconds, or not all. Raises KafkaException.
     """
     deadline = time.monotonic() + seconds
     left = set(sources)
     consumer.assign([TopicPartition(topic, partition, source.position) for partition, source in sources.items()])
     try:
         while left and time.monotonic() < deadline:
-            message = consumer.poll(min(_POLL_SECONDS, seconds))
-            if message is None or (error := message.error()) is not None and error.retriable():
+            message = consumer.poll(_POLL_SECONDS)
+            if message is None:
                 continue
-            partition, offset = message.partition(), message.offset()
-            if error is not None and error.code() not in (KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET):
+            partition, offset, error = message.partition(), message.offset(), message.error()
+            if partition not in left or offset is None or (error is not None and passes(error)):
+                continue
+            code = None if error is None else error.code()
+            if code not in (None, KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET):
                 raise KafkaException(error)
-            if partition not in left or offset is None:
-                continue
             source = sources[partition]
-            if error is None or error.code() == KafkaError._PARTITION_EOF:
+            if code != KafkaError._AUTO_OFFSET_RESET:
                 source.move(offset)
-            if error is not None or source.position == offset:
+            if code is not None or source.position == offset:
                 left.remove(partition)
-                consumer.pause([TopicPartition(topic, partition)])
+                consumer.incremental_unassign([TopicPartition(topic, partition)])
             elif source.position - offset > _MOST_READ:
                 consumer.seek(TopicPartition(topic, partition, source.position))
         return left

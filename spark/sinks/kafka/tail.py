@@ -44,7 +44,7 @@ _MOST_RUNS = 100
 _TO_THE_END = {"enable.partition.eof": True}
 _TAIL_GONE = prometheus_client.Counter(
     "headrace_tail_records_gone",
-    "Records behind a mark that a target topic has no more, so that nobody knows what they came from.",
+    "Records that were to be read, and that a target topic has no more, so that nobody knows what they came from.",
     ["query", "topic"],
 )
 _log = structlog.get_logger(__name__)
@@ -227,6 +227,18 @@ def raw_reader(kafka: KafkaSettings, route: Route) -> Consumer:
     return reader(kafka, route, {**_TO_THE_END, "auto.offset.reset": "error", **few})
 
 
+def tell_of_gone(route: Route, topic: str, partition: int, first: int, last: int) -> None:
+    """Of records that were to be read, from `first` up to `last`, that a target topic has no more."""
+    _TAIL_GONE.labels(route.query, topic).inc(max(last - first, 0))
+    _log.error(
+        "records that would tell what was written are gone: what they came from may be written again",
+        topic=topic,
+        partition=partition,
+        first=first,
+        up_to=last,
+    )
+
+
 class _Tail:
     """The target topics' newest records."""
 
@@ -246,21 +258,21 @@ class _Tail:
 
     def read(self, committed: Mapping[int, TopicPartition], oldest: Mark, ends: Mapping[int, int]) -> dict[int, Taken]:
         """How far each source partition is taken, by its offset and by the records since its mark. `ends` are the source partitions'."""
-        sources = {p: SourcePartition(at.offset) for p, at in committed.items()}
-        by_mark = {p for p, at in committed.items() if note_of(at).mark is not None}
+        found: dict[int, set[int]] = {p: set() for p, at in committed.items() if note_of(at).mark is not None}
 
         def span(topic: str, partition: int, low: int, end: int) -> tuple[int, int]:
             begin = self._begin(topic, partition, oldest.end(topic, partition), end)
             if begin < low:
-                self._tell_of_gone(topic, partition, begin, low)
+                tell_of_gone(self._route, topic, partition, begin, low)
             return max(begin, low), end
 
         # What was written to a topic that the pipeline writes no more is written all the same.
         topics = dict.fromkeys([*self._route.targets, self._route.dead_letters, *oldest.ends])
         for _, partition, offset, _ in self._sources(topics, span, by_any=False):
             # Anybody may write an id that looks like a coordinate: one beyond the end would hold the mark for good.
-            if partition in by_mark and offset < ends[partition]:
-                sources[partition].take(offset)
+            if partition in found and committed[partition].offset <= offset < ends[partition]:
+                found[partition].add(offset)
+        sources = {p: SourcePartition(at.offset, found.get(p, ())) for p, at in committed.items()}
         self._pass_gaps({p: source for p, source in sources.items() if source.has_gap})
         taken = {
             p: Taken(source.position, source.beyond(), note_of(committed[p]).mark if source.has_gap else None)
@@ -273,8 +285,6 @@ class _Tail:
         return taken
 
     def _pass_gaps(self, sources: Mapping[int, SourcePartition]) -> None:
-        if not sources:
-            return
         with closing(raw_reader(self._kafka, self._route)) as consumer:
             while sources:
                 before = {p: source.position for p, source in sources.items()}
@@ -322,17 +332,6 @@ class _Tail:
                         yield source
         finally:
             consumer.close()
-
-    def _tell_of_gone(self, topic: str, partition: int, first: int, last: int) -> None:
-        """Of records behind a mark, from `first` up to `last`, that the topic has no more."""
-        _TAIL_GONE.labels(self._route.query, topic).inc(last - first)
-        _log.error(
-            "records that would tell what was written are gone: what they came from may be written again",
-            topic=topic,
-            partition=partition,
-            first=first,
-            up_to=last,
-        )
 
     def _pause(self, seconds: float) -> None:
         if self._stopping.wait(seconds):

@@ -99,13 +99,14 @@ class Takeover:
         with closing(position_reader(self._settings.kafka.client_config(), self.route)) as reader:
             return mark(reader, self.route)
 
-    def send_in_transactions(self, count: int, partition: int = 0) -> None:
-        """Raw records, each in a transaction of its own, whose marker is an offset, too."""
+    def send_in_transactions(self, count: int, partition: int = 0, size: int = 1) -> None:
+        """Raw records, `size` in each transaction, whose marker is an offset, too."""
         producer = Producer(self._settings.kafka.client_config() | {"transactional.id": f"t-{uuid.uuid4()}"})
         producer.init_transactions(30)
         for _ in range(count):
             producer.begin_transaction()
-            producer.produce(self.route.source, b"in a transaction", partition=partition)
+            for _ in range(size):
+                producer.produce(self.route.source, b"in a transaction", partition=partition)
             producer.commit_transaction(30)
         producer.close()
 
@@ -218,7 +219,7 @@ def test_markers_of_transactions_are_no_gap(takeover: Takeover, topics: Topics, 
     takeover.send_in_transactions(2)
     takeover.commit(0)
     takeover.write(0, 1, 3)
-    assert takeover.taken() == Taken(4)
+    assert takeover.taken() == Taken(5)
 
 
 def delete(settings: SparkSettings, topic: str, before: int) -> None:
