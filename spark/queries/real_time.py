@@ -27,6 +27,7 @@ from spark.lookups.broadcasts import sides_of
 from spark.lookups.dimensions import Dimension, Dimensions
 from spark.pipeline import Pipeline
 from spark.queries.counts import count_rows
+from spark.queries.failures import Failures
 from spark.queries.real_time_meter import Meter
 from spark.queries.real_time_positions import RealTimePositions
 from spark.queries.real_time_query import (
@@ -40,10 +41,10 @@ from spark.queries.real_time_query import (
 )
 from spark.records.decode import unknown_id
 from spark.records.topic_schemas import TopicSchemas
-from spark.runtime.errors import QueryFailed, StopRequested
+from spark.runtime.errors import StopRequested
 from spark.runtime.internals.real_time import rehearse
 from spark.runtime.lifecycle import Lifecycle
-from spark.runtime.metrics import RESTARTS, sources_of
+from spark.runtime.metrics import BEHIND, RESTARTS, sources_of
 from spark.runtime.settings import SparkSettings
 from spark.sinks.kafka.at_least_once import kafka_records, observed, written
 from spark.sinks.kafka.follower import Follower
@@ -58,9 +59,6 @@ _VERSIONS_SECONDS = 5.0
 """Between two looks at what changes seldom: the subject's versions, the dimensions'. A record of a new version doesn't wait for it."""
 _REHEARSE_SECONDS = (1.0, 60.0)
 """From one rehearsal to the next, at least and at most; in between, a sixth of the process's age."""
-_PAUSES_SECONDS = (0.0, 1.0, 2.0, 5.0, 10.0)
-"""Before each restart after a failure; with so many in a row that came no further, the process ends."""
-
 _REASON_CHARACTERS = 500
 _OUTAGES = (KafkaException, BotoCoreError, ClientError)
 """Of the brokers, or of the object store."""
@@ -103,8 +101,7 @@ class RealTime:
         # A record that is left out would be a gap for good, and parts tell only together.
         self._follows = not (self._route.filters or self._route.parts)
         self._began = time.monotonic()
-        self._failures = 0
-        self._started_at: dict[int, int] = {}
+        self._failures = Failures(self._route.query)
 
     def run(self) -> None:
         """Return when asked to stop.
@@ -144,7 +141,8 @@ class RealTime:
         versions = self._versions(dimensions)
         drain(self._spark)
         taken = self._positions.find(self._lifecycle.stopping)
-        self._started_at = positions = {partition: each.position for partition, each in taken.items()}
+        positions = {partition: each.position for partition, each in taken.items()}
+        self._failures.started(positions)
         check_slots(self._spark, self._route.source, len(positions))
         with ExitStack() as ending:
             kafka = self._settings.kafka
@@ -206,11 +204,13 @@ class RealTime:
             self._lifecycle.progress.look(query)
             try:
                 ends = meter.look()
+                if follower is not None:
+                    BEHIND.labels(self._route.query).set(follower.behind(ends))
                 interval = self._commit_interval(query, meter, follower, interval, before)
                 before = ends
                 if follower is not None and time.monotonic() >= commit_at:
                     commit_at = time.monotonic() + self._settings.live.commit_seconds
-                    self._commit(follower)
+                    self._commit(follower, meter)
                 if time.monotonic() < versions_at:
                     continue
                 versions_at = time.monotonic() + _VERSIONS_SECONDS
@@ -246,17 +246,16 @@ class RealTime:
             self._positions.commit_interval(positions, before)
         else:
             # It may know of more than the interval that has ended.
-            follower.reached(positions)
-            self._commit(follower)
+            follower.reached(positions, before)
+            self._commit(follower, meter)
         count_rows(self._route.query, written(progress.observedMetrics[self._route.query].asDict(), self._lookups))
-        self._failures = 0
+        self._failures.forget()
         return progress.batchId
 
-    def _commit(self, follower: Follower) -> None:
+    def _commit(self, follower: Follower, meter: Meter) -> None:
         found = follower.found()
         self._positions.commit(found)
-        if any(each.position > self._started_at.get(partition, 0) for partition, each in found.items()):
-            self._failures = 0
+        self._failures.reached({p: each.position for p, each in found.items()}, meter.source_ends)
 
     def _recover(self, failure: str) -> None:
         """Wait until it is worth trying again. Raises QueryFailed when it isn't any more."""
@@ -267,9 +266,6 @@ class RealTime:
                 self._schemas.look_up(unknown.schema_id, self._lifecycle.stopping, one_by_one=True)
             return
         reason = failure.strip().splitlines()[0][:_REASON_CHARACTERS]
-        if self._failures == len(_PAUSES_SECONDS):
-            raise QueryFailed(f"query {self._route.query} failed {self._failures + 1} times in a row: {reason}")
-        pause = _PAUSES_SECONDS[self._failures]
-        self._failures += 1
+        pause = self._failures.pause_seconds(reason)
         _log.error("query failed, and is started again", query=self._route.query, reason=reason, pause_seconds=pause)
         self._lifecycle.stopping.wait(pause)

@@ -30,7 +30,9 @@ _SAMPLE_SECONDS = 0.3
 
 
 class Meter:
-    """Looks when it is told to; each look costs the brokers a few records. `ends` are the target topics' at the last one."""
+    """Looks when it is told to; each look costs the brokers a few records. `ends` are the target topics' at the last one, and `source_ends`
+    the source partitions'.
+    """
 
     def __init__(
         self, kafka: KafkaSettings, route: Route, positions: Mapping[int, int], dead_letter_limit: float
@@ -42,6 +44,7 @@ class Meter:
         self._sampler = reader(kafka, route, {"fetch.wait.max.ms": 100})
         self._letters = reader(kafka, route)
         self.ends = mark(self._sampler, route)
+        self.source_ends: dict[int, int] = {}
         self._letters.assign(
             [TopicPartition(route.dead_letters, p, end) for p, end in enumerate(self.ends.ends[route.dead_letters])]
         )
@@ -143,6 +146,7 @@ class Meter:
             LATENCY.labels(query, "mean").set(sum(delays) / len(delays))
         for partition, position in self._positions.items():
             _, end = watermarks(self._sampler, source, partition, _TIMEOUT_SECONDS)
+            self.source_ends[partition] = end
             # Anybody may write an id that looks like a coordinate.
             if partition in newest and newest[partition][0] < end:
                 position = self._positions[partition] = max(position, newest[partition][0] + 1)

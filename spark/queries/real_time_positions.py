@@ -71,7 +71,8 @@ class RealTimePositions:
         self._topic_id = known.topic_id
         positions = resume(evidence, topic, live.resume_from, live.on_data_loss)
         result = known.taken_at(positions)
-        self._commit(positions, self._notes({partition: each.mark or before for partition, each in result.items()}))
+        # Another process may have taken over while the tail was read.
+        self.commit({partition: replace(each, mark=each.mark or before) for partition, each in result.items()})
         self._taken = result
         if not self._alone:
             self._checkpoint.remove()

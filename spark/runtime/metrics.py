@@ -18,6 +18,16 @@ PROCESSING_RATE = Gauge("headrace_processed_rows_per_second", "Records that the 
 BATCH_DURATION = Gauge("headrace_batch_duration_seconds", "How long the last batch took.", ["query"])
 ROWS = Counter("headrace_rows", "Records taken in.", ["query"])
 LAG = Gauge("headrace_lag_records", "Offsets between what is read and the end.", ["query", "topic", "partition"])
+BEHIND = Gauge(
+    "headrace_follower_behind_records",
+    "Records of the target topics that were not read yet for the positions in real-time mode.",
+    ["query"],
+)
+FOLLOWER_ERRORS = Counter(
+    "headrace_follower_errors",
+    "Errors while the target topics were read for the positions in real-time mode.",
+    ["query", "error"],
+)
 LATENCY = Gauge(
     "headrace_end_to_end_latency_seconds",
     "From a raw record's timestamp until its batch was written, in the last batch.",

@@ -8,17 +8,20 @@ position (`spark.sinks.kafka.tail`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from confluent_kafka import Message, TopicPartition
+import structlog
+from confluent_kafka import KafkaError, Message, TopicPartition
 
 from contracts.servers.brokers import partitions_of, watermarks
 from contracts.settings import KafkaSettings
+from spark.runtime.metrics import FOLLOWER_ERRORS
 from spark.sinks.kafka.offset_note import Mark
 from spark.sinks.kafka.sink import Route
-from spark.sinks.kafka.tail import Taken, next_record, raw_reader, reader, source_of
+from spark.sinks.kafka.source_partition import SourcePartition, pass_gaps
+from spark.sinks.kafka.tail import Taken, raw_reader, reader, source_of, tell_of_gone
 
 _TIMEOUT_SECONDS = 10.0
 _GAP_SECONDS = 0.5
@@ -27,51 +30,21 @@ _FETCH = {
     "fetch.min.bytes": 1 << 20,
     "fetch.wait.max.ms": 500,
     "queued.max.messages.kbytes": 4_096,
+    # So long it asks for nothing once so much waits: with the default of a second it can't follow 6 MB/s.
+    "fetch.queue.backoff.ms": 10,
 }
 _BATCH = 1_000
 _MOST_BATCHES = 50
 """In one call of `read`: whoever calls it has other things to do, too."""
-
-
-@dataclass(slots=True)
-class _Source:
-    """One source partition: all below `position` is taken, and of what follows `ahead`; `mark` is the one by which that was found at the start."""
-
-    position: int = 0
-    ahead: set[int] = field(default_factory=set)
-    mark: Mark | None = None
-    stood_at: int = -1
-
-    @property
-    def highest(self) -> int:
-        """The last record that is taken."""
-        return max(self.ahead, default=self.position - 1)
-
-    def take(self, offset: int) -> None:
-        """Note that a record is taken."""
-        if offset == self.position:
-            self.move(offset + 1)
-        elif offset > self.position:
-            self.ahead.add(offset)
-
-    def move(self, position: int) -> None:
-        """Note that all below is taken."""
-        if position <= self.position:
-            return
-        if position > self.position + 1:
-            self.ahead = {each for each in self.ahead if each >= position}
-        self.position = position
-        while self.position in self.ahead:
-            self.ahead.remove(self.position)
-            self.position += 1
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class _Moment:
-    """Up to where the target topics had been read, and the last record of each source partition seen by then."""
+    """Up to where the target topics had been read, and the end of what was seen of each source partition by then."""
 
     mark: Mark
-    highest: Mapping[int, int]
+    ends: Mapping[int, int]
 
 
 class Follower:
@@ -80,11 +53,20 @@ class Follower:
     def __init__(self, kafka: KafkaSettings, route: Route, taken: Mapping[int, Taken], ends: Mark) -> None:
         """`taken` is where the query starts, and `ends` are the target topics' then."""
         self._route = route
-        self._written = reader(kafka, route, {**_FETCH, "auto.offset.reset": "earliest"})
+        self._written = reader(kafka, route, {**_FETCH, "auto.offset.reset": "error", "error_cb": self._tell})
+        # It asks for partitions and ends, too: a broker would answer the other one when its fetch ends, half a second later.
         self._raw = raw_reader(kafka, route)
-        self._sources = {p: _Source(each.position, set(each.beyond), each.mark) for p, each in taken.items()}
+        self._sources = {p: SourcePartition(each.position, each.beyond) for p, each in taken.items()}
+        # By these that was found.
+        self._marks = {p: each.mark for p, each in taken.items()}
+        # The source topic reaches as far at least.
+        self._ends = {p: each.position for p, each in taken.items()}
+        self._stood_at: dict[int, int] = {}
         self._next = {(topic, p): end for topic, found in ends.ends.items() for p, end in enumerate(found)}
         self._written.assign([TopicPartition(*place, end) for place, end in self._next.items()])
+        # Of the target topics, where the next record is gone.
+        self._gone: set[tuple[str, int]] = set()
+        self._told: set[str] = set()  # errors, by name
         self._moments = [self._moment()]
 
     def __enter__(self) -> Self:
@@ -105,68 +87,108 @@ class Follower:
             for message in messages:
                 self._take(message)
 
-    def reached(self, positions: Mapping[int, int]) -> None:
-        """Take in how far Spark says that it has come, at an interval's end."""
+    def behind(self, ends: Mark) -> int:
+        """How many offsets of the target topics it hasn't read yet, up to these ends."""
+        places = ((topic, p, end) for topic, found in ends.ends.items() for p, end in enumerate(found))
+        return sum(max(end - self._next.get((topic, p), 0), 0) for topic, p, end in places)
+
+    def reached(self, positions: Mapping[int, int], before: Mark) -> None:
+        """Take in how far Spark says that it has come, at an interval's end; `before` is of a moment when the interval hadn't ended yet.
+
+        What lies before it is of records below these positions, so it need not be read any more.
+        """
         for partition, position in positions.items():
-            self._sources.setdefault(partition, _Source()).move(position)
+            self._sources.setdefault(partition, SourcePartition(0)).move(position)
+            self._ends[partition] = max(position, self._ends.get(partition, 0))
+        for place, at in list(self._next.items()):
+            if at < (end := before.end(*place)):
+                self._leap(place, end)
 
     def found(self) -> dict[int, Taken]:
         """What can be committed now: each source partition's position and its mark. Raises KafkaException."""
-        there = {}
         for partition in partitions_of(self._raw, self._route.source, _TIMEOUT_SECONDS):
-            if (source := self._sources.get(partition)) is not None:
-                self._settle(partition, source)
-                there[partition] = source
+            self._ends.setdefault(partition, 0)
+        # Anybody may write an id that looks like a coordinate.
+        self._sources = {p: source for p, source in self._sources.items() if p in self._ends}
+        self._settle()
         self._moments.append(self._moment())
-        fitting = {partition: self._fitting(partition, source) for partition, source in there.items()}
+        fitting = {partition: self._fitting(partition, source) for partition, source in self._sources.items()}
         found = {
             partition: Taken(
-                there[partition].position, mark=there[partition].mark if at is None else self._moments[at].mark
+                self._sources[partition].position,
+                mark=self._marks.get(partition) if at is None else self._moments[at].mark,
             )
             for partition, at in fitting.items()
         }
         del self._moments[: min((at or 0 for at in fitting.values()), default=0)]
         self._follow_added()
+        self._leave_gone()
         return found
 
     def _take(self, message: Message) -> None:
-        topic, partition, offset = message.topic(), message.partition(), message.offset()
-        if message.error() is not None or topic is None or partition is None or offset is None:
+        error, topic, partition, offset = message.error(), message.topic(), message.partition(), message.offset()
+        if error is not None and error.code() != KafkaError._AUTO_OFFSET_RESET:
+            self._tell(error)
+        elif topic is None or partition is None or offset is None:
             return
-        self._next[topic, partition] = offset + 1
-        coordinate = source_of(message, self._route)
-        if coordinate is not None:
-            self._sources.setdefault(coordinate.partition, _Source()).take(coordinate.offset)
+        elif error is not None:
+            self._gone.add((topic, partition))
+        else:
+            self._next[topic, partition] = offset + 1
+            coordinate = source_of(message, self._route)
+            if coordinate is not None:
+                self._sources.setdefault(coordinate.partition, SourcePartition(0)).take(coordinate.offset)
 
-    def _settle(self, partition: int, source: _Source) -> None:
+    def _settle(self) -> None:
         """Of what seems to be missing: an id that was made up is dropped, and offsets that are no records are passed over."""
-        if source.ahead:
-            _, end = watermarks(self._raw, self._route.source, partition, _TIMEOUT_SECONDS)
-            source.ahead = {each for each in source.ahead if each < end}
-        if source.ahead and source.position == source.stood_at:
-            # The markers of transactions are offsets, too.
-            at = TopicPartition(self._route.source, partition, source.position)
-            source.move(next_record(self._raw, at, _GAP_SECONDS) or 0)
-        source.stood_at = source.position
+        for partition, source in self._sources.items():
+            if source.end > self._ends[partition]:
+                _, end = watermarks(self._raw, self._route.source, partition, _TIMEOUT_SECONDS)
+                self._ends[partition] = max(end, self._ends[partition])
+                source.cut(self._ends[partition])
+        # One that stands still may stand before a marker with no record behind it.
+        asked = {p: each for p, each in self._sources.items() if each.has_gap or each.position == self._stood_at.get(p)}
+        if asked:
+            pass_gaps(self._raw, self._route.source, asked, _GAP_SECONDS)
+        self._stood_at = {p: each.position for p, each in self._sources.items()}
 
     def _moment(self) -> _Moment:
         ends: dict[str, list[int]] = {}
         for topic, partition in sorted(self._next):
             ends.setdefault(topic, []).append(self._next[topic, partition])
         mark = Mark({topic: tuple(found) for topic, found in ends.items()})
-        return _Moment(mark, {partition: source.highest for partition, source in self._sources.items()})
+        return _Moment(mark, {partition: source.end for partition, source in self._sources.items()})
 
-    def _fitting(self, partition: int, source: _Source) -> int | None:
+    def _fitting(self, partition: int, source: SourcePartition) -> int | None:
         """The newest moment when nothing beyond the position had been seen; None: what was found at the start is still beyond it."""
         for at in reversed(range(len(self._moments))):
-            if self._moments[at].highest.get(partition, -1) < source.position:
+            if self._moments[at].ends.get(partition, 0) <= source.position:
                 return at
         return None
 
     def _follow_added(self) -> None:
         """Of a target topic that got partitions. A mark without them reads them from their beginning."""
         for topic in (*self._route.targets, self._route.dead_letters):
-            for partition in partitions_of(self._written, topic, _TIMEOUT_SECONDS):
+            for partition in partitions_of(self._raw, topic, _TIMEOUT_SECONDS):
                 if (topic, partition) not in self._next:
                     self._next[topic, partition] = 0
                     self._written.incremental_assign([TopicPartition(topic, partition, 0)])
+
+    def _leave_gone(self) -> None:
+        for topic, partition in list(self._gone):
+            low, _ = watermarks(self._raw, topic, partition, _TIMEOUT_SECONDS)
+            tell_of_gone(self._route, topic, partition, self._next[topic, partition], low)
+            self._leap((topic, partition), low)
+
+    def _leap(self, place: tuple[str, int], offset: int) -> None:
+        self._next[place] = offset
+        self._gone.discard(place)
+        at = [TopicPartition(*place, offset)]
+        self._written.incremental_unassign(at)
+        self._written.incremental_assign(at)
+
+    def _tell(self, error: KafkaError) -> None:
+        FOLLOWER_ERRORS.labels(self._route.query, error.name()).inc()
+        if error.name() not in self._told:
+            self._told.add(error.name())
+            _log.warning("can't follow what is written", query=self._route.query, error=str(error))

@@ -7,9 +7,7 @@ stands in the metadata of the group's offsets: `spark.sinks.kafka.offset_note`.
 
 from __future__ import annotations
 
-import itertools
 import threading
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -18,7 +16,7 @@ from typing import Any, Self
 
 import prometheus_client
 import structlog
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, Message, TopicPartition
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -36,17 +34,17 @@ from spark.runtime.settings import OnDataLoss
 from spark.sinks.kafka.offset_note import Mark, OffsetNote
 from spark.sinks.kafka.resume import Evidence
 from spark.sinks.kafka.sink import MOST_PARTS, Route
+from spark.sinks.kafka.source_partition import SourcePartition, pass_gaps
 from spark.sinks.kafka.transaction import committed_positions, note_of
 from spark.sources.source_topic import topic_id
 
 _TIMEOUT_SECONDS = 30.0
-_POLL_SECONDS = 0.2
 _NEWEST = 1_000
 _MOST_RUNS = 100
 _TO_THE_END = {"enable.partition.eof": True}
 _TAIL_GONE = prometheus_client.Counter(
     "headrace_tail_records_gone",
-    "Records behind a mark that a target topic has no more, so that nobody knows what they came from.",
+    "Records that were to be read, and that a target topic has no more, so that nobody knows what they came from.",
     ["query", "topic"],
 )
 _log = structlog.get_logger(__name__)
@@ -222,59 +220,23 @@ class _Parts:
         return True
 
 
-def _taken(kafka: KafkaSettings, route: Route, at: TopicPartition, there: set[int]) -> Taken:
-    position = _first_missing(there, at.offset)
-    while there and position < max(there):
-        # Markers of transactions are offsets, but no records.
-        record = _next_record(kafka, route, TopicPartition(route.source, at.partition, position))
-        if record == position:
-            break
-        position = _first_missing(there, record)
-    beyond = frozenset(offset for offset in there if offset > position)
-    return Taken(position, beyond, note_of(at).mark if beyond else None)
-
-
-def _first_missing(there: set[int], start: int) -> int:
-    return next(offset for offset in itertools.count(start) if offset not in there)
-
-
-def _next_record(kafka: KafkaSettings, route: Route, at: TopicPartition) -> int:
-    """See `next_record`. Raises ConsumeError if nothing is told."""
-    with closing(raw_reader(kafka, route)) as consumer:
-        if (found := next_record(consumer, at, _TIMEOUT_SECONDS)) is not None:
-            return found
-    raise ConsumeError(
-        f"{at.topic}/{at.partition}: nothing to read at {at.offset} in {_TIMEOUT_SECONDS:.0f} s: start again"
-    )
-
-
 def raw_reader(kafka: KafkaSettings, route: Route) -> Consumer:
-    """The one that `next_record` takes."""
-    return reader(kafka, route, {**_TO_THE_END, "auto.offset.reset": "error"})
+    """The one that `pass_gaps` takes."""
+    # A look at the next record must not wait for what was asked before, nor fetch much more than that record.
+    few = {"fetch.wait.max.ms": 10, "fetch.message.max.bytes": 1 << 16}
+    return reader(kafka, route, {**_TO_THE_END, "auto.offset.reset": "error", **few})
 
 
-def next_record(consumer: Consumer, at: TopicPartition, seconds: float) -> int | None:
-    """The offset of the first record from `at` on, or the partition's end. `at` itself, too, if the topic has nothing there any
-    more: whether that is a loss is for others to say. None if nothing is told in so many seconds. Raises KafkaException.
-    """
-    deadline = time.monotonic() + seconds
-    consumer.assign([at])
-    try:
-        while time.monotonic() < deadline:
-            message = consumer.poll(min(_POLL_SECONDS, seconds))
-            if message is None:
-                continue
-            error, offset = message.error(), message.offset()
-            if error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET:
-                return at.offset
-            if error is not None and error.code() != KafkaError._PARTITION_EOF:
-                if not error.retriable():
-                    raise KafkaException(error)
-            elif offset is not None:
-                return offset
-        return None
-    finally:
-        consumer.unassign()
+def tell_of_gone(route: Route, topic: str, partition: int, first: int, last: int) -> None:
+    """Of records that were to be read, from `first` up to `last`, that a target topic has no more."""
+    _TAIL_GONE.labels(route.query, topic).inc(max(last - first, 0))
+    _log.error(
+        "records that would tell what was written are gone: what they came from may be written again",
+        topic=topic,
+        partition=partition,
+        first=first,
+        up_to=last,
+    )
 
 
 class _Tail:
@@ -301,7 +263,7 @@ class _Tail:
         def span(topic: str, partition: int, low: int, end: int) -> tuple[int, int]:
             begin = self._begin(topic, partition, oldest.end(topic, partition), end)
             if begin < low:
-                self._tell_of_gone(topic, partition, begin, low)
+                tell_of_gone(self._route, topic, partition, begin, low)
             return max(begin, low), end
 
         # What was written to a topic that the pipeline writes no more is written all the same.
@@ -310,12 +272,28 @@ class _Tail:
             # Anybody may write an id that looks like a coordinate: one beyond the end would hold the mark for good.
             if partition in found and committed[partition].offset <= offset < ends[partition]:
                 found[partition].add(offset)
-        taken = {p: _taken(self._kafka, self._route, at, found.get(p, set())) for p, at in committed.items()}
+        sources = {p: SourcePartition(at.offset, found.get(p, ())) for p, at in committed.items()}
+        self._pass_gaps({p: source for p, source in sources.items() if source.has_gap})
+        taken = {
+            p: Taken(source.position, source.beyond(), note_of(committed[p]).mark if source.has_gap else None)
+            for p, source in sources.items()
+        }
         ahead = {partition: each.position - committed[partition].offset for partition, each in taken.items()}
         if any(ahead.values()):
             beyond_count = sum(len(each.beyond) for each in taken.values())
             _log.info("found more than was committed", query=self._route.query, ahead=ahead, beyond=beyond_count)
         return taken
+
+    def _pass_gaps(self, sources: Mapping[int, SourcePartition]) -> None:
+        with closing(raw_reader(self._kafka, self._route)) as consumer:
+            while sources:
+                before = {p: source.position for p, source in sources.items()}
+                left = pass_gaps(consumer, self._route.source, sources, _TIMEOUT_SECONDS)
+                sources = {p: sources[p] for p in left}
+                if stuck := sorted(p for p in left if sources[p].position == before[p]):
+                    raise ConsumeError(
+                        f"{self._route.source}/{stuck[0]}: nothing to read at {before[stuck[0]]} in {_TIMEOUT_SECONDS:.0f} s: start again"
+                    )
 
     def _begin(self, topic: str, partition: int, marked: int, end: int) -> int:
         if marked <= end:
@@ -354,17 +332,6 @@ class _Tail:
                         yield source
         finally:
             consumer.close()
-
-    def _tell_of_gone(self, topic: str, partition: int, first: int, last: int) -> None:
-        """Of records behind a mark, from `first` up to `last`, that the topic has no more."""
-        _TAIL_GONE.labels(self._route.query, topic).inc(last - first)
-        _log.error(
-            "records that would tell what was written are gone: what they came from may be written again",
-            topic=topic,
-            partition=partition,
-            first=first,
-            up_to=last,
-        )
 
     def _pause(self, seconds: float) -> None:
         if self._stopping.wait(seconds):

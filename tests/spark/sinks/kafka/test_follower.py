@@ -8,19 +8,23 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 
 import pytest
+import structlog
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
+from prometheus_client import REGISTRY
 from pyspark.sql import SparkSession
 
+from contracts.settings import KafkaSettings
 from spark.runtime.settings import SparkSettings
 from spark.sinks.kafka.follower import Follower
+from spark.sinks.kafka.offset_note import Mark
 from spark.sinks.kafka.sink import Route
 from spark.sinks.kafka.tail import Taken
 from spark.sinks.kafka.transaction import position_reader
 from tests.spark.examples import Topics
 from tests.spark.live_query import wait_for
-from tests.spark.sinks.kafka.test_tail import Takeover
+from tests.spark.sinks.kafka.test_tail import Takeover, delete
 
 _RECORDS = 60
 _PARTITIONS = (0, 1)
@@ -69,6 +73,14 @@ def _known(takeover: Takeover, settings: SparkSettings) -> dict[int, tuple[int, 
 def _positions(follower: Follower) -> dict[int, int]:
     follower.read()
     return {partition: each.position for partition, each in follower.found().items()}
+
+
+def _read_all(takeover: Takeover, follower: Follower) -> None:
+    def is_read() -> bool:
+        follower.read()
+        return follower.behind(takeover.ends()) == 0
+
+    wait_for("all to be read", is_read)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -122,10 +134,23 @@ def test_markers_of_transactions_and_ids_that_were_made_up_hold_nothing_up(
     takeover.send_in_transactions(3)
     takeover.write(0, 2, 1_000_000)
     takeover.write(3, partition=77)
-    wait_for("the gap to be passed", lambda: _positions(follower) == {0: 3, 1: 0})
+    wait_for("the gap to be passed", lambda: _positions(follower) == {0: 4, 1: 0})
     takeover.write(4)
-    wait_for("the next one to be passed", lambda: _positions(follower) == {0: 5, 1: 0})
+    wait_for("the topic's end", lambda: _positions(follower) == {0: 6, 1: 0})
     assert follower.found()[0].mark == takeover.ends()
+
+
+@pytest.mark.parametrize(("count", "size"), [(30, 1), (3, 2_000)])
+def test_the_markers_of_many_transactions_are_passed_at_once(
+    takeover: Takeover, follower: Follower, count: int, size: int
+) -> None:
+    end = count * (size + 1)
+    for partition in _PARTITIONS:
+        takeover.send_in_transactions(count, partition, size)
+        takeover.write(*(at for at in range(end) if (at + 1) % (size + 1)), partition=partition)
+    _read_all(takeover, follower)
+    follower.found()
+    assert {p: each.position for p, each in follower.found().items()} == dict.fromkeys(_PARTITIONS, end)
 
 
 def test_partitions_that_topics_get_are_followed(
@@ -148,5 +173,72 @@ def test_partitions_that_topics_get_are_followed(
         producer.produce(route.target, b"written", partition=2, headers=headers)
     assert producer.flush(30) == 0
     wait_for("both", lambda: _positions(follower) == {0: 1, 1: 0, 2: 1})
-    follower.reached({0: 3, 1: 0, 2: 1})
+    follower.reached({0: 3, 1: 0, 2: 1}, takeover.ends())
     assert _positions(follower) == {0: 3, 1: 0, 2: 1}
+
+
+def test_an_id_at_the_raw_topics_end_is_made_up(takeover: Takeover, topics: Topics, follower: Follower) -> None:
+    topics.send_dispatches(*"abc")
+    takeover.write(0, 1, 2, 3, 4)
+    takeover.write(0, partition=1)
+    _read_all(takeover, follower)
+    assert _positions(follower) == {0: 3, 1: 0}
+    topics.send_dispatches("d")
+    assert _positions(follower) == {0: 3, 1: 0}
+    takeover.write(3)
+    wait_for("the real one", lambda: _positions(follower) == {0: 4, 1: 0})
+    assert follower.found()[0].mark == takeover.ends()
+
+
+def test_what_lies_before_an_intervals_end_need_not_be_read(
+    takeover: Takeover, topics: Topics, settings: SparkSettings, follower: Follower
+) -> None:
+    topics.send_dispatches(*"abcdefgh")
+    positions = takeover.real_time()
+    positions.find(threading.Event())
+    takeover.write(0, 1, 2, 3)
+    before = takeover.ends()
+    takeover.write(5)
+    follower.reached({0: 4, 1: 0}, before)
+    assert follower.found()[0] == Taken(4, mark=before)
+    takeover.write(4)
+    wait_for("what came since", lambda: _positions(follower)[0] == 6)
+    positions.commit(follower.found())
+    positions.close()
+    takeover.write(7)
+    assert _known(takeover, settings)[0] == (6, {7})
+
+
+def test_what_was_purged_before_it_was_read_is_told_and_counted(
+    takeover: Takeover, topics: Topics, settings: SparkSettings
+) -> None:
+    topics.send_dispatches(*"abcdefg")
+    begun = takeover.ends()
+    takeover.write(0, 2, 4, 6)
+    delete(settings, takeover.route.target, before=3)
+    with Follower(settings.kafka, takeover.route, {p: Taken(0) for p in _PARTITIONS}, begun) as follower:
+        with structlog.testing.capture_logs() as logs:
+            wait_for("the rest", lambda: bool(_positions(follower)) and follower.behind(takeover.ends()) == 0)
+        (told,) = [line for line in logs if line["log_level"] == "error"]
+        assert (told["topic"], told["partition"], told["first"], told["up_to"]) == (takeover.route.target, 0, 0, 3)
+        takeover.write(1, 3)
+        before = takeover.ends()
+        takeover.write(5)
+        follower.reached({0: 5, 1: 0}, before)
+        wait_for("what came since", lambda: _positions(follower)[0] == 7)
+
+
+def test_errors_are_counted_and_each_kind_is_told_once() -> None:
+    route = Route("q-nowhere", "raw", "target", "raw.dlq")
+    labels = {"query": route.query, "error": "_TRANSPORT"}
+    with (
+        structlog.testing.capture_logs() as logs,
+        Follower(KafkaSettings(bootstrap_servers="127.0.0.1:1"), route, {0: Taken(0)}, Mark({})) as follower,
+    ):
+
+        def errors() -> float:
+            follower.read()
+            return REGISTRY.get_sample_value("headrace_follower_errors_total", labels) or 0
+
+        wait_for("two errors", lambda: errors() >= 2)
+    assert len([line for line in logs if "_TRANSPORT" in line["error"]]) == 1

@@ -24,6 +24,7 @@ from pyspark.sql import functions as F
 from contracts.errors import ConsumeError
 from contracts.servers.brokers import watermarks
 from contracts.servers.ranges import OffsetRange
+from spark.queries import real_time_positions
 from spark.queries.real_time_meter import Meter
 from spark.queries.real_time_positions import RealTimePositions
 from spark.records.decode import events
@@ -98,13 +99,14 @@ class Takeover:
         with closing(position_reader(self._settings.kafka.client_config(), self.route)) as reader:
             return mark(reader, self.route)
 
-    def send_in_transactions(self, count: int) -> None:
-        """Raw records to partition 0, each in a transaction of its own, whose marker is an offset, too."""
+    def send_in_transactions(self, count: int, partition: int = 0, size: int = 1) -> None:
+        """Raw records, `size` in each transaction, whose marker is an offset, too."""
         producer = Producer(self._settings.kafka.client_config() | {"transactional.id": f"t-{uuid.uuid4()}"})
         producer.init_transactions(30)
         for _ in range(count):
             producer.begin_transaction()
-            producer.produce(self.route.source, b"in a transaction", partition=0)
+            for _ in range(size):
+                producer.produce(self.route.source, b"in a transaction", partition=partition)
             producer.commit_transaction(30)
         producer.close()
 
@@ -217,7 +219,7 @@ def test_markers_of_transactions_are_no_gap(takeover: Takeover, topics: Topics, 
     takeover.send_in_transactions(2)
     takeover.commit(0)
     takeover.write(0, 1, 3)
-    assert takeover.taken() == Taken(4)
+    assert takeover.taken() == Taken(5)
 
 
 def delete(settings: SparkSettings, topic: str, before: int) -> None:
@@ -289,6 +291,30 @@ def test_one_that_slept_while_it_began_moves_no_position_of_its_successor(
     with pytest.raises(TakenOver, match="another process has begun to run"):
         takeover.sink(epoch=1)
     assert (takeover.written(), takeover.position()) == ([0, 1, 2, 3], 4)
+
+
+@pytest.mark.parametrize("has_run", [False, True])
+def test_one_that_slept_while_it_read_the_tail_moves_no_position_of_its_successor(
+    takeover: Takeover, topics: Topics, monkeypatch: pytest.MonkeyPatch, has_run: bool
+) -> None:
+    topics.send_dispatches(*"abcdef")
+    takeover.commit(0)
+    first, successor, asked = takeover.real_time(epoch=1), takeover.real_time(epoch=2), threading.Event()
+    if has_run:
+        first.find(asked)
+
+    def slow(*of: Any) -> Known:
+        known = read_known(*of)
+        monkeypatch.undo()
+        successor.find(asked)
+        takeover.write(0, 1)
+        successor.commit_interval({0: 2}, takeover.ends())
+        return known
+
+    monkeypatch.setattr(real_time_positions, "read_known", slow)
+    with pytest.raises(TakenOver):
+        first.find(asked)
+    assert takeover.position() == 2
 
 
 def test_exactly_once_takes_over_without_loss_or_repeat(takeover: Takeover, topics: Topics) -> None:

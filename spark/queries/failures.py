@@ -1,0 +1,40 @@
+"""`Failures`: how often in a row a query in real-time mode has failed without coming further."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from spark.runtime.errors import QueryFailed
+
+_PAUSES_SECONDS = (0.0, 1.0, 2.0, 5.0, 10.0)
+"""Before each restart after a failure; with so many in a row that came no further, the process ends."""
+
+
+class Failures:
+    """Of one query, over its restarts."""
+
+    def __init__(self, query: str) -> None:
+        self._query = query
+        self._count = 0
+        self._started_at: dict[int, int] = {}
+
+    def started(self, positions: Mapping[int, int]) -> None:
+        """Note where the query starts, by partition."""
+        self._started_at = dict(positions)
+
+    def reached(self, positions: Mapping[int, int], ends: Mapping[int, int]) -> None:
+        """Take in how far the query has come, and the topic's ends of a moment before: a partition that is stuck counts, whatever the others do."""
+        moved = {p for p, position in positions.items() if position > self._started_at.get(p, 0)}
+        if moved and all(p in moved or position >= ends.get(p, 0) for p, position in positions.items()):
+            self.forget()
+
+    def forget(self) -> None:
+        """An interval has ended: all of it was written."""
+        self._count = 0
+
+    def pause_seconds(self, reason: str) -> float:
+        """How long to wait before the next start. Raises QueryFailed when it isn't worth another one."""
+        if self._count == len(_PAUSES_SECONDS):
+            raise QueryFailed(f"query {self._query} failed {self._count + 1} times in a row: {reason}")
+        self._count += 1
+        return _PAUSES_SECONDS[self._count - 1]

@@ -1,0 +1,35 @@
+"""`SourcePartition`, beside one that keeps every offset."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from spark.sinks.kafka.source_partition import SourcePartition
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_runs_say_what_every_single_offset_would(seed: int) -> None:
+    chance = random.Random(seed)
+    position, beyond = 3, {5, 6, 9}
+    source = SourcePartition(position, beyond)
+    for _ in range(200):
+        at = position + chance.randrange(-2, 12)
+        match chance.randrange(12):
+            case 0:
+                source.move(at)
+                position = max(position, at)
+            case 1:
+                source.cut(at)
+                beyond = {each for each in beyond if each < at}
+                position = min(position, at)
+            case _:
+                source.take(at)
+                beyond.add(at)
+        while position in beyond:
+            position += 1
+        beyond = {each for each in beyond if each > position}
+        assert (source.position, set(source.beyond())) == (position, beyond)
+        assert source.has_gap == bool(beyond)
+        assert source.end == max(beyond, default=position - 1) + 1
