@@ -10,8 +10,10 @@ from __future__ import annotations
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import structlog
@@ -44,7 +46,7 @@ from spark.records.topic_schemas import TopicSchemas
 from spark.runtime.errors import StopRequested
 from spark.runtime.internals.real_time import rehearse
 from spark.runtime.lifecycle import Lifecycle
-from spark.runtime.metrics import BEHIND, RESTARTS, sources_of
+from spark.runtime.metrics import BEHIND, DEAD_LETTERS, RESTARTS, sources_of
 from spark.runtime.settings import SparkSettings
 from spark.sinks.kafka.at_least_once import kafka_records, observed, written
 from spark.sinks.kafka.follower import Follower
@@ -101,6 +103,7 @@ class RealTime:
         # A record that is left out would be a gap for good, and parts tell only together.
         self._follows = not (self._route.filters or self._route.parts)
         self._began = time.monotonic()
+        self._interval_seconds = settings.live.interval(follows=self._follows)
         self._failures = Failures(self._route.query)
 
     def run(self) -> None:
@@ -111,6 +114,12 @@ class RealTime:
         """
         if not self._dimensions.wait(self._lifecycle.stopping):
             return
+        if self._interval_seconds < self._settings.live.interval_seconds:
+            _log.warning(
+                "the intervals are shorter than HEADRACE_LIVE__INTERVAL_SECONDS: where not each record makes one, only their ends tell positions",
+                query=self._route.query,
+                seconds=self._interval_seconds,
+            )
         try:
             with configured(self._spark, CHECKPOINT_ON_DISK):
                 self._run_queries()
@@ -155,7 +164,7 @@ class RealTime:
                 kafka,
                 name=self._route.query,
                 checkpoint=checkpoint,
-                interval_seconds=self._settings.live.interval_seconds,
+                interval_seconds=self._interval_seconds,
             )
             _log.info("started", query=query.name, positions=positions, **versions)
             try:
@@ -193,7 +202,7 @@ class RealTime:
                 return failure_of(query)
             meter.check_dead_letters()
             if follower is not None:
-                follower.read()
+                self._take_in(follower.read())
             if time.monotonic() >= rehearse_at:
                 rehearse(query)
                 rehearse_at = self._next_rehearsal()
@@ -201,9 +210,11 @@ class RealTime:
                 continue
             look_at = time.monotonic() + _LOOK_SECONDS
             self._lifecycle.check_lease()
-            self._lifecycle.progress.look(query)
+            self._lifecycle.progress.look(query, counts=not self._follows)
             try:
                 ends = meter.look()
+                if not meter.lag:
+                    self._lifecycle.progress.hear(self._route.query)
                 if follower is not None:
                     BEHIND.labels(self._route.query).set(follower.behind(ends))
                 interval = self._commit_interval(query, meter, follower, interval, before)
@@ -211,6 +222,9 @@ class RealTime:
                 if follower is not None and time.monotonic() >= commit_at:
                     commit_at = time.monotonic() + self._settings.live.commit_seconds
                     self._commit(follower, meter)
+                    if follower.added:
+                        _log.info("renewing the query", query=query.name, partitions=len(meter.source_ends))
+                        return None
                 if time.monotonic() < versions_at:
                     continue
                 versions_at = time.monotonic() + _VERSIONS_SECONDS
@@ -248,14 +262,25 @@ class RealTime:
             # It may know of more than the interval that has ended.
             follower.reached(positions, before)
             self._commit(follower, meter)
-        count_rows(self._route.query, written(progress.observedMetrics[self._route.query].asDict(), self._lookups))
+        done = written(progress.observedMetrics[self._route.query].asDict(), self._lookups)
+        # The follower has counted its dead letters.
+        count_rows(self._route.query, replace(done, dead_letters=0) if self._follows else done)
         self._failures.forget()
         return progress.batchId
 
     def _commit(self, follower: Follower, meter: Meter) -> None:
         found = follower.found()
         self._positions.commit(found)
-        self._failures.reached({p: each.position for p, each in found.items()}, meter.source_ends)
+        positions = {partition: each.position for partition, each in found.items()}
+        meter.reached(positions)
+        self._failures.reached(positions, meter.source_ends)
+
+    def _take_in(self, records: Counter[str]) -> None:
+        """Count what the follower has found since."""
+        if rows := records.total():
+            self._lifecycle.progress.take_in(self._route.query, rows)
+            self._lifecycle.progress.hear(self._route.query)
+            DEAD_LETTERS.labels(self._route.query).inc(records[self._route.dead_letters])
 
     def _recover(self, failure: str) -> None:
         """Wait until it is worth trying again. Raises QueryFailed when it isn't any more."""

@@ -30,8 +30,8 @@ _SAMPLE_SECONDS = 0.3
 
 
 class Meter:
-    """Looks when it is told to; each look costs the brokers a few records. `ends` are the target topics' at the last one, and `source_ends`
-    the source partitions'.
+    """Looks when it is told to; each look costs the brokers a few records. `ends` are the target topics' at the last one, `source_ends`
+    the source partitions', and `lag` how many offsets of these the query has still to take in.
     """
 
     def __init__(
@@ -45,6 +45,7 @@ class Meter:
         self._letters = reader(kafka, route)
         self.ends = mark(self._sampler, route)
         self.source_ends: dict[int, int] = {}
+        self.lag = 0
         self._letters.assign(
             [TopicPartition(route.dead_letters, p, end) for p, end in enumerate(self.ends.ends[route.dead_letters])]
         )
@@ -71,7 +72,7 @@ class Meter:
         return ends
 
     def reached(self, positions: Mapping[int, int]) -> None:
-        """Take in an interval's end. The newest records alone may not tell: those of a source partition may all lie behind another's."""
+        """Take in how far the query has come by what others know. The newest records alone may not tell: those of a source partition may all lie behind another's."""
         for partition, position in positions.items():
             self._positions[partition] = max(position, self._positions.get(partition, 0))
 
@@ -144,13 +145,16 @@ class Meter:
         if delays:
             LATENCY.labels(query, "max").set(max(delays))
             LATENCY.labels(query, "mean").set(sum(delays) / len(delays))
+        self.lag = 0
         for partition, position in self._positions.items():
             _, end = watermarks(self._sampler, source, partition, _TIMEOUT_SECONDS)
             self.source_ends[partition] = end
             # Anybody may write an id that looks like a coordinate.
             if partition in newest and newest[partition][0] < end:
                 position = self._positions[partition] = max(position, newest[partition][0] + 1)
-            LAG.labels(query, source, str(partition)).set(max(0, end - position))
+            lag = max(0, end - position)
+            LAG.labels(query, source, str(partition)).set(lag)
+            self.lag += lag
 
     def _at(self, places: Iterable[TopicPartition]) -> list[Message]:
         """The records at these places; not those that are gone, or no records."""

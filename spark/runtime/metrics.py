@@ -63,20 +63,19 @@ class Progress:
         self.has_rows = False
         """Whether any query has taken any in."""
 
-    def look(self, query: StreamingQuery) -> None:
-        """Set the metrics of a query that runs."""
+    def look(self, query: StreamingQuery, *, counts: bool = True) -> None:
+        """Set the metrics of a query that runs; without `counts` all but that of its records, which `take_in` is told."""
         name, newest = query.name or str(query.id), query.lastProgress
         seen = self._seen.get(name, "")
         moved = newest is not None and newest.timestamp > seen
         if moved or not query.status["isTriggerActive"]:
-            self._heard_at[name] = time.monotonic()
+            self.hear(name)
         self._heard_at.setdefault(name, time.monotonic())
         if newest is None or not moved:
             return
         self._seen[name] = newest.timestamp
-        rows = sum(each.numInputRows for each in query.recentProgress if each.timestamp > seen)
-        self.has_rows |= rows > 0
-        ROWS.labels(name).inc(rows)
+        if counts:
+            self.take_in(name, sum(each.numInputRows for each in query.recentProgress if each.timestamp > seen))
         INPUT_RATE.labels(name).set(_number(newest.inputRowsPerSecond))
         PROCESSING_RATE.labels(name).set(_number(newest.processedRowsPerSecond))
         BATCH_DURATION.labels(name).set(newest.batchDuration / 1000)
@@ -87,6 +86,15 @@ class Progress:
             WATERMARK.labels(name).set(datetime.fromisoformat(watermark).timestamp())
         for topic, partition, lag in _lags(newest):
             LAG.labels(name, topic, partition).set(lag)
+
+    def take_in(self, query: str, rows: int) -> None:
+        """Count so many records as taken in."""
+        self.has_rows |= rows > 0
+        ROWS.labels(query).inc(rows)
+
+    def hear(self, query: str) -> None:
+        """Note that a query gets on, or has nothing to do."""
+        self._heard_at[query] = time.monotonic()
 
     def forget(self, query: StreamingQuery) -> None:
         """Of a query that ended no news is expected."""

@@ -28,9 +28,9 @@ def process(
         ending.callback(lambda: stop_session(spark, settings, has_worked=lifecycle.progress.has_rows))
         ending.enter_context(while_java_lives(spark))
         lifecycle.listen()
-        # In real-time mode Spark tells of its progress at an interval's end.
-        interval_seconds = settings.live.interval_seconds if live == Mode.REAL_TIME else 0.0
-        limit = settings.stalled_after_seconds + interval_seconds
+        # Of some pipelines in real-time mode only an interval's end tells that they get on.
+        silence = settings.live.interval(follows=False) if live == Mode.REAL_TIME else 0.0
+        limit = settings.stalled_after_seconds + silence
 
         def healthy() -> str | None:
             silent = lifecycle.progress.silent_seconds()

@@ -36,12 +36,16 @@ class Cluster(_Part):
     )
 
 
+_MOST_WITHOUT_POSITIONS = 120.0
+"""In seconds: how long an interval lasts whose end alone tells positions."""
+
+
 class LiveSettings(_Part):
     """The live enrichment: how long a batch lasts at least (seconds; 0: the next one begins when there are records), and how
     many records it takes at once. With the `trigger` `available-now` it takes the records that are there when it starts, and ends.
 
     `mode`: see `spark.runtime.mode`. In real-time mode records are not taken in batches. Positions are committed every `commit_seconds`, and
-    those of a pipeline that leaves records out, or makes several of one, every `interval_seconds`, each of which ends with a pause. `dead_letter_limit` is the share of bad records in a
+    those of a pipeline that leaves records out, or makes several of one, every `interval_seconds`, 120 at most; a pause ends each. `dead_letter_limit` is the share of bad records in a
     transaction, or in the last seconds in real-time mode, that stops the query in place of sending them to the dead letters; 1 never
     does. `resume_from` chooses when checkpoint and consumer group contradict each other, `on_data_loss` when records are
     gone from the topic unread, `on_state_loss` when the state of an aggregate is gone.
@@ -94,6 +98,10 @@ class LiveSettings(_Part):
         default=True,
         description="an aggregate's records are read again for those set aside only where there are some; false: always",
     )
+
+    def interval(self, *, follows: bool) -> float:
+        """How long an interval lasts, in seconds; one that `follows` tells its positions in between (`spark.sinks.kafka.follower`)."""
+        return self.interval_seconds if follows else min(self.interval_seconds, _MOST_WITHOUT_POSITIONS)
 
     @property
     def ends(self) -> bool:

@@ -7,6 +7,7 @@ position (`spark.sinks.kafka.tail`).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -78,14 +79,20 @@ class Follower:
         self._written.close()
         self._raw.close()
 
-    def read(self) -> None:
-        """Take in what has been written since; waits for nothing."""
+    def read(self) -> Counter[str]:
+        """Take in what has been written since, waiting for nothing: how many records, by target topic."""
+        found = Counter[str]()
         for _ in range(_MOST_BATCHES):
             messages = self._written.consume(_BATCH, 0)
             if not messages:
-                return
-            for message in messages:
-                self._take(message)
+                break
+            found.update(topic for message in messages if (topic := self._take(message)) is not None)
+        return found
+
+    @property
+    def added(self) -> bool:
+        """Whether the source topic has partitions, at the last `found`, that it had not when the query started."""
+        return self._ends.keys() > self._marks.keys()
 
     def behind(self, ends: Mark) -> int:
         """How many offsets of the target topics it hasn't read yet, up to these ends."""
@@ -125,19 +132,23 @@ class Follower:
         self._leave_gone()
         return found
 
-    def _take(self, message: Message) -> None:
+    def _take(self, message: Message) -> str | None:
+        """The topic, if it is a record that tells of one of the source's."""
         error, topic, partition, offset = message.error(), message.topic(), message.partition(), message.offset()
         if error is not None and error.code() != KafkaError._AUTO_OFFSET_RESET:
             self._tell(error)
-        elif topic is None or partition is None or offset is None:
-            return
-        elif error is not None:
+            return None
+        if topic is None or partition is None or offset is None:
+            return None
+        if error is not None:
             self._gone.add((topic, partition))
-        else:
-            self._next[topic, partition] = offset + 1
-            coordinate = source_of(message, self._route)
-            if coordinate is not None:
-                self._sources.setdefault(coordinate.partition, SourcePartition(0)).take(coordinate.offset)
+            return None
+        self._next[topic, partition] = offset + 1
+        coordinate = source_of(message, self._route)
+        if coordinate is None:
+            return None
+        self._sources.setdefault(coordinate.partition, SourcePartition(0)).take(coordinate.offset)
+        return topic
 
     def _settle(self) -> None:
         """Of what seems to be missing: an id that was made up is dropped, and offsets that are no records are passed over."""

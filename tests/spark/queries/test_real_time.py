@@ -79,6 +79,7 @@ def live(
 def test_records_come_out_while_their_interval_lasts_and_bad_ones_as_dead_letters(
     spark: SparkSession, settings: SparkSettings, registry: Registry, topics: Topics, published: Dimensions
 ) -> None:
+    before = [counted(each) for each in ("rows", "dead_letters")]
     with running(spark, settings, registry, topics, published, interval_seconds=3600.0, commit_seconds=1.0):
         topics.send_dispatches("first")
         topics.send(b"\x01junk", partition=1, headers=[("ce_id", b"own")])
@@ -89,6 +90,7 @@ def test_records_come_out_while_their_interval_lasts_and_bad_ones_as_dead_letter
         wait_for("the second record", lambda: parcels(topics) == ["first", "second"])
         # Far from the interval's end.
         wait_for("the positions", lambda: positions(settings, topics) == {0: 2, 1: 1})
+        assert [counted(each) for each in ("rows", "dead_letters")] == [before[0] + 3, before[1] + 1]
     ((_, headers, record), *_) = events(topics)
     assert headers["ce_id"] == f"{topics.dispatched.name}/0/0".encode()
     assert record.key() == b"key"
@@ -192,6 +194,28 @@ def test_positions_are_committed_and_exactly_once_goes_on_from_them(
         wait_for("the last record", lambda: sorted(parcels(topics)) == ["a", "b", "c", "d", "e", "f"])
 
 
+def test_a_partition_that_the_source_gets_is_not_left_until_the_intervals_end(
+    spark: SparkSession, settings: SparkSettings, registry: Registry, topics: Topics, published: Dimensions
+) -> None:
+    with (
+        # The tests' session has two slots.
+        pytest.raises(TooFewSlots, match="3 partitions"),
+        running(spark, settings, registry, topics, published, interval_seconds=3600.0, commit_seconds=1.0) as thread,
+    ):
+        topics.send_dispatches("first")
+        wait_for("the first record", lambda: parcels(topics) == ["first"])
+        topics.add_partitions(3)
+        thread.join(60)
+        assert not thread.is_alive()
+
+
+def test_a_query_whose_positions_only_an_intervals_end_tells_has_short_intervals(settings: SparkSettings) -> None:
+    live = settings.live.model_copy(update={"interval_seconds": 3600.0})
+    assert live.interval(follows=True) == 3600.0
+    assert live.interval(follows=False) == 120.0
+    assert settings.live.model_copy(update={"interval_seconds": 5.0}).interval(follows=False) == 5.0
+
+
 def test_too_many_dead_letters_stop_it(
     spark: SparkSession, settings: SparkSettings, registry: Registry, topics: Topics, published: Dimensions
 ) -> None:
@@ -225,6 +249,10 @@ def positions(settings: SparkSettings, topics: Topics) -> dict[int, int | None]:
         return committed_offsets(reader, there.source, [0, 1])
     finally:
         reader.close()
+
+
+def counted(what: str) -> float:
+    return gauge(f"headrace_{what}_total", query="dispatches_enriched") or 0
 
 
 def gauge(name: str, **labels: str) -> float | None:
