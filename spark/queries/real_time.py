@@ -10,7 +10,6 @@ from __future__ import annotations
 import tempfile
 import threading
 import time
-from collections import Counter
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -46,7 +45,7 @@ from spark.records.topic_schemas import TopicSchemas
 from spark.runtime.errors import StopRequested
 from spark.runtime.internals.real_time import rehearse
 from spark.runtime.lifecycle import Lifecycle
-from spark.runtime.metrics import BEHIND, DEAD_LETTERS, RESTARTS, sources_of
+from spark.runtime.metrics import BEHIND, RESTARTS, sources_of
 from spark.runtime.settings import SparkSettings
 from spark.sinks.kafka.at_least_once import kafka_records, observed, written
 from spark.sinks.kafka.follower import Follower
@@ -105,6 +104,7 @@ class RealTime:
         self._began = time.monotonic()
         self._interval_seconds = settings.live.interval(follows=self._follows)
         self._failures = Failures(self._route.query)
+        self._told: dict[int, int] = {}  # the positions up to which records are counted
 
     def run(self) -> None:
         """Return when asked to stop.
@@ -152,6 +152,7 @@ class RealTime:
         taken = self._positions.find(self._lifecycle.stopping)
         positions = {partition: each.position for partition, each in taken.items()}
         self._failures.started(positions)
+        self._told = positions
         check_slots(self._spark, self._route.source, len(positions))
         with ExitStack() as ending:
             kafka = self._settings.kafka
@@ -202,7 +203,7 @@ class RealTime:
                 return failure_of(query)
             meter.check_dead_letters()
             if follower is not None:
-                self._take_in(follower.read())
+                follower.read()
             if time.monotonic() >= rehearse_at:
                 rehearse(query)
                 rehearse_at = self._next_rehearsal()
@@ -213,8 +214,6 @@ class RealTime:
             self._lifecycle.progress.look(query, counts=not self._follows)
             try:
                 ends = meter.look()
-                if not meter.lag:
-                    self._lifecycle.progress.hear(self._route.query)
                 if follower is not None:
                     BEHIND.labels(self._route.query).set(follower.behind(ends))
                 interval = self._commit_interval(query, meter, follower, interval, before)
@@ -263,8 +262,8 @@ class RealTime:
             follower.reached(positions, before)
             self._commit(follower, meter)
         done = written(progress.observedMetrics[self._route.query].asDict(), self._lookups)
-        # The follower has counted its dead letters.
-        count_rows(self._route.query, replace(done, dead_letters=0) if self._follows else done)
+        # The meter has counted its dead letters.
+        count_rows(self._route.query, replace(done, dead_letters=0))
         self._failures.forget()
         return progress.batchId
 
@@ -274,13 +273,11 @@ class RealTime:
         positions = {partition: each.position for partition, each in found.items()}
         meter.reached(positions)
         self._failures.reached(positions, meter.source_ends)
-
-    def _take_in(self, records: Counter[str]) -> None:
-        """Count what the follower has found since."""
-        if rows := records.total():
-            self._lifecycle.progress.take_in(self._route.query, rows)
+        before, self._told = self._told, positions
+        moved = {partition: max(at - before.get(partition, 0), 0) for partition, at in positions.items()}
+        self._lifecycle.progress.take_in(self._route.query, sum(moved.values()))
+        if all(moved[p] or position >= meter.source_ends.get(p, 0) for p, position in positions.items()):
             self._lifecycle.progress.hear(self._route.query)
-            DEAD_LETTERS.labels(self._route.query).inc(records[self._route.dead_letters])
 
     def _recover(self, failure: str) -> None:
         """Wait until it is worth trying again. Raises QueryFailed when it isn't any more."""

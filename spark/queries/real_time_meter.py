@@ -17,7 +17,7 @@ from confluent_kafka import Message, TopicPartition
 from contracts.servers.brokers import watermarks
 from contracts.settings import KafkaSettings
 from spark.runtime.errors import SinkRefused
-from spark.runtime.metrics import LAG, LATENCY
+from spark.runtime.metrics import DEAD_LETTERS, LAG, LATENCY
 from spark.sinks.kafka.offset_note import Mark
 from spark.sinks.kafka.sink import Route
 from spark.sinks.kafka.tail import mark, reader, source_of
@@ -30,8 +30,8 @@ _SAMPLE_SECONDS = 0.3
 
 
 class Meter:
-    """Looks when it is told to; each look costs the brokers a few records. `ends` are the target topics' at the last one, `source_ends`
-    the source partitions', and `lag` how many offsets of these the query has still to take in.
+    """Looks when it is told to; each look costs the brokers a few records. `ends` are the target topics' at the last one, and `source_ends`
+    the source partitions'. It counts the dead letters, too.
     """
 
     def __init__(
@@ -45,7 +45,6 @@ class Meter:
         self._letters = reader(kafka, route)
         self.ends = mark(self._sampler, route)
         self.source_ends: dict[int, int] = {}
-        self.lag = 0
         self._letters.assign(
             [TopicPartition(route.dead_letters, p, end) for p, end in enumerate(self.ends.ends[route.dead_letters])]
         )
@@ -59,6 +58,7 @@ class Meter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._count_letters()
         self._sampler.close()
         self._letters.close()
 
@@ -78,8 +78,7 @@ class Meter:
 
     def check_dead_letters(self) -> None:
         """Raise SinkRefused if of the records of the last seconds more than the share that is let through are dead letters."""
-        while messages := self._letters.consume(1000, 0):
-            self._bad += sum(source_of(each, self._route) is not None for each in messages if each.error() is None)
+        self._count_letters()
         if self._bad <= DEAD_LETTERS_ALLOWED:
             return
         seen = self._seen()
@@ -89,6 +88,12 @@ class Meter:
                 "let through: mend their producer or schema, or raise HEADRACE_LIVE__DEAD_LETTER_LIMIT to send all such records "
                 f"to {self._route.dead_letters}"
             )
+
+    def _count_letters(self) -> None:
+        while messages := self._letters.consume(1000, 0):
+            bad = sum(source_of(each, self._route) is not None for each in messages if each.error() is None)
+            self._bad += bad
+            DEAD_LETTERS.labels(self._route.query).inc(bad)
 
     def _begin_window(self) -> None:
         self._window_ends_at = time.monotonic() + _WINDOW_SECONDS
@@ -145,16 +150,13 @@ class Meter:
         if delays:
             LATENCY.labels(query, "max").set(max(delays))
             LATENCY.labels(query, "mean").set(sum(delays) / len(delays))
-        self.lag = 0
         for partition, position in self._positions.items():
             _, end = watermarks(self._sampler, source, partition, _TIMEOUT_SECONDS)
             self.source_ends[partition] = end
             # Anybody may write an id that looks like a coordinate.
             if partition in newest and newest[partition][0] < end:
                 position = self._positions[partition] = max(position, newest[partition][0] + 1)
-            lag = max(0, end - position)
-            LAG.labels(query, source, str(partition)).set(lag)
-            self.lag += lag
+            LAG.labels(query, source, str(partition)).set(max(0, end - position))
 
     def _at(self, places: Iterable[TopicPartition]) -> list[Message]:
         """The records at these places; not those that are gone, or no records."""

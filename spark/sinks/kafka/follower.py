@@ -7,7 +7,6 @@ position (`spark.sinks.kafka.tail`).
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -54,7 +53,8 @@ class Follower:
     def __init__(self, kafka: KafkaSettings, route: Route, taken: Mapping[int, Taken], ends: Mark) -> None:
         """`taken` is where the query starts, and `ends` are the target topics' then."""
         self._route = route
-        self._written = reader(kafka, route, {**_FETCH, "auto.offset.reset": "error", "error_cb": self._tell})
+        ours = {"auto.offset.reset": "error", "enable.partition.eof": True, "error_cb": self._tell}
+        self._written = reader(kafka, route, {**_FETCH, **ours})
         # It asks for partitions and ends, too: a broker would answer the other one when its fetch ends, half a second later.
         self._raw = raw_reader(kafka, route)
         self._sources = {p: SourcePartition(each.position, each.beyond) for p, each in taken.items()}
@@ -62,9 +62,9 @@ class Follower:
         self._marks = {p: each.mark for p, each in taken.items()}
         # The source topic reaches as far at least.
         self._ends = {p: each.position for p, each in taken.items()}
-        self._stood_at: dict[int, int] = {}
+        self._stood_at = dict(self._ends)
         self._next = {(topic, p): end for topic, found in ends.ends.items() for p, end in enumerate(found)}
-        self._written.assign([TopicPartition(*place, end) for place, end in self._next.items()])
+        self._assign()
         # Of the target topics, where the next record is gone.
         self._gone: set[tuple[str, int]] = set()
         self._told: set[str] = set()  # errors, by name
@@ -79,15 +79,14 @@ class Follower:
         self._written.close()
         self._raw.close()
 
-    def read(self) -> Counter[str]:
-        """Take in what has been written since, waiting for nothing: how many records, by target topic."""
-        found = Counter[str]()
+    def read(self) -> None:
+        """Take in what has been written since; waits for nothing."""
         for _ in range(_MOST_BATCHES):
             messages = self._written.consume(_BATCH, 0)
             if not messages:
-                break
-            found.update(topic for message in messages if (topic := self._take(message)) is not None)
-        return found
+                return
+            for message in messages:
+                self._take(message)
 
     @property
     def added(self) -> bool:
@@ -107,9 +106,7 @@ class Follower:
         for partition, position in positions.items():
             self._sources.setdefault(partition, SourcePartition(0)).move(position)
             self._ends[partition] = max(position, self._ends.get(partition, 0))
-        for place, at in list(self._next.items()):
-            if at < (end := before.end(*place)):
-                self._leap(place, end)
+        self._leap({place: end for place, at in self._next.items() if at < (end := before.end(*place))})
 
     def found(self) -> dict[int, Taken]:
         """What can be committed now: each source partition's position and its mark. Raises KafkaException."""
@@ -132,23 +129,29 @@ class Follower:
         self._leave_gone()
         return found
 
-    def _take(self, message: Message) -> str | None:
-        """The topic, if it is a record that tells of one of the source's."""
+    def _take(self, message: Message) -> None:
         error, topic, partition, offset = message.error(), message.topic(), message.partition(), message.offset()
-        if error is not None and error.code() != KafkaError._AUTO_OFFSET_RESET:
-            self._tell(error)
-            return None
-        if topic is None or partition is None or offset is None:
-            return None
-        if error is not None:
+        code = None if error is None else error.code()
+        if (
+            topic is None
+            or partition is None
+            or code
+            not in (
+                None,
+                KafkaError._PARTITION_EOF,
+                KafkaError._AUTO_OFFSET_RESET,
+            )
+        ):
+            if error is not None:
+                self._tell(error)
+        elif code == KafkaError._AUTO_OFFSET_RESET:
             self._gone.add((topic, partition))
-            return None
-        self._next[topic, partition] = offset + 1
-        coordinate = source_of(message, self._route)
-        if coordinate is None:
-            return None
-        self._sources.setdefault(coordinate.partition, SourcePartition(0)).take(coordinate.offset)
-        return topic
+        elif offset is not None:
+            # The end may lie behind a marker.
+            self._next[topic, partition] = offset if code else offset + 1
+            coordinate = None if code else source_of(message, self._route)
+            if coordinate is not None:
+                self._sources.setdefault(coordinate.partition, SourcePartition(0)).take(coordinate.offset)
 
     def _settle(self) -> None:
         """Of what seems to be missing: an id that was made up is dropped, and offsets that are no records are passed over."""
@@ -179,24 +182,31 @@ class Follower:
 
     def _follow_added(self) -> None:
         """Of a target topic that got partitions. A mark without them reads them from their beginning."""
-        for topic in (*self._route.targets, self._route.dead_letters):
-            for partition in partitions_of(self._raw, topic, _TIMEOUT_SECONDS):
-                if (topic, partition) not in self._next:
-                    self._next[topic, partition] = 0
-                    self._written.incremental_assign([TopicPartition(topic, partition, 0)])
+        there = [
+            (topic, partition)
+            for topic in (*self._route.targets, self._route.dead_letters)
+            for partition in partitions_of(self._raw, topic, _TIMEOUT_SECONDS)
+        ]
+        self._leap({place: 0 for place in there if place not in self._next})
 
     def _leave_gone(self) -> None:
-        for topic, partition in list(self._gone):
-            low, _ = watermarks(self._raw, topic, partition, _TIMEOUT_SECONDS)
-            tell_of_gone(self._route, topic, partition, self._next[topic, partition], low)
-            self._leap((topic, partition), low)
+        first = {}
+        for topic, partition in self._gone:
+            low, high = watermarks(self._raw, topic, partition, _TIMEOUT_SECONDS)
+            at = self._next[topic, partition]
+            if not low <= at <= high:
+                tell_of_gone(self._route, topic, partition, at, low)
+            first[topic, partition] = at if low <= at <= high else low
+        self._leap(first)
+        self._gone.clear()
 
-    def _leap(self, place: tuple[str, int], offset: int) -> None:
-        self._next[place] = offset
-        self._gone.discard(place)
-        at = [TopicPartition(*place, offset)]
-        self._written.incremental_unassign(at)
-        self._written.incremental_assign(at)
+    def _leap(self, places: Mapping[tuple[str, int], int]) -> None:
+        if places:
+            self._next.update(places)
+            self._assign()
+
+    def _assign(self) -> None:
+        self._written.assign([TopicPartition(*place, at) for place, at in self._next.items()])
 
     def _tell(self, error: KafkaError) -> None:
         FOLLOWER_ERRORS.labels(self._route.query, error.name()).inc()

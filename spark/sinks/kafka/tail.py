@@ -222,9 +222,8 @@ class _Parts:
 
 def raw_reader(kafka: KafkaSettings, route: Route) -> Consumer:
     """The one that `pass_gaps` takes."""
-    # A look at the next record must not wait for what was asked before, nor fetch much more than that record.
-    few = {"fetch.wait.max.ms": 10, "fetch.message.max.bytes": 1 << 16}
-    return reader(kafka, route, {**_TO_THE_END, "auto.offset.reset": "error", **few})
+    # A look at the next record must not wait for what was asked before.
+    return reader(kafka, route, {**_TO_THE_END, "auto.offset.reset": "error", "fetch.wait.max.ms": 10})
 
 
 def tell_of_gone(route: Route, topic: str, partition: int, first: int, last: int) -> None:
