@@ -132,24 +132,20 @@ class Follower:
     def _take(self, message: Message) -> None:
         error, topic, partition, offset = message.error(), message.topic(), message.partition(), message.offset()
         code = None if error is None else error.code()
-        if (
-            topic is None
-            or partition is None
-            or code
-            not in (
-                None,
-                KafkaError._PARTITION_EOF,
-                KafkaError._AUTO_OFFSET_RESET,
-            )
-        ):
-            if error is not None:
-                self._tell(error)
+        if error is not None and code not in (KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET):
+            self._tell(error)
+        elif topic is None or partition is None:
+            return
         elif code == KafkaError._AUTO_OFFSET_RESET:
             self._gone.add((topic, partition))
-        elif offset is not None:
-            # The end may lie behind a marker.
-            self._next[topic, partition] = offset if code else offset + 1
-            coordinate = None if code else source_of(message, self._route)
+        elif offset is None:
+            return
+        elif code == KafkaError._PARTITION_EOF:
+            # Behind the markers that follow the last record.
+            self._next[topic, partition] = max(offset, self._next[topic, partition])
+        else:
+            self._next[topic, partition] = offset + 1
+            coordinate = source_of(message, self._route)
             if coordinate is not None:
                 self._sources.setdefault(coordinate.partition, SourcePartition(0)).take(coordinate.offset)
 
