@@ -66,7 +66,7 @@ def test_the_report_has_a_line_for_each_fault_and_says_what_is_wrong() -> None:
 
 
 @pytest.mark.campaign
-@pytest.mark.timeout(1500)
+@pytest.mark.timeout(3000)
 def test_nothing_is_lost_or_doubled_under_a_few_faults_and_what_is_would_be_found(tmp_path: Path) -> None:
     with Stage(tmp_path / "stack", strikes=1, say=print, pipelines=(PIPELINE, FILTER)) as stage:
         campaign = Campaign(stage, print, audits_each=False)

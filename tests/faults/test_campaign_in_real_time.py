@@ -17,7 +17,7 @@ _SEED = 1
 
 
 @pytest.mark.campaign
-@pytest.mark.timeout(1500)
+@pytest.mark.timeout(3000)
 def test_nothing_is_lost_in_real_time_mode_and_what_repeats_is_the_same(tmp_path: Path) -> None:
     with Stage(tmp_path / "stack", strikes=1, say=print, mode=Mode.REAL_TIME, pipelines=(PIPELINE, FILTER)) as stage:
         outcomes = list(Campaign(stage, print, audits_each=False).run({_SEED: SHORT_REAL_TIME}))

@@ -141,6 +141,18 @@ def test_markers_of_transactions_and_ids_that_were_made_up_hold_nothing_up(
 
 
 @pytest.mark.parametrize(("count", "size"), [(30, 1), (3, 2_000)])
+def test_a_marker_at_the_end_of_a_target_topic_is_passed_too(
+    takeover: Takeover, settings: SparkSettings, follower: Follower
+) -> None:
+    producer = Producer({**settings.kafka.client_config(), "transactional.id": takeover.route.target})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(takeover.route.target, b"of somebody else", partition=0)
+    producer.commit_transaction(30)
+    _read_all(takeover, follower)
+    assert follower.found()[0].mark == takeover.ends()
+
+
 def test_the_markers_of_many_transactions_are_passed_at_once(
     takeover: Takeover, follower: Follower, count: int, size: int
 ) -> None:
