@@ -140,7 +140,6 @@ def test_markers_of_transactions_and_ids_that_were_made_up_hold_nothing_up(
     assert follower.found()[0].mark == takeover.ends()
 
 
-@pytest.mark.parametrize(("count", "size"), [(30, 1), (3, 2_000)])
 def test_a_marker_at_the_end_of_a_target_topic_is_passed_too(
     takeover: Takeover, settings: SparkSettings, follower: Follower
 ) -> None:
@@ -153,6 +152,7 @@ def test_a_marker_at_the_end_of_a_target_topic_is_passed_too(
     assert follower.found()[0].mark == takeover.ends()
 
 
+@pytest.mark.parametrize(("count", "size"), [(30, 1), (3, 2_000)])
 def test_the_markers_of_many_transactions_are_passed_at_once(
     takeover: Takeover, follower: Follower, count: int, size: int
 ) -> None:
