@@ -147,6 +147,7 @@ def test_pairs_may_be_ahead_of_the_cut(query: Trips, auditor: Auditor, monkeypat
     assert looked_at(report, query) == 3, "and not more"
 
 
+@pytest.mark.long
 def test_an_audit_since_the_last_one_reads_what_may_have_pairs_to_come(
     query: Trips, auditor: Auditor, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
