@@ -56,12 +56,8 @@ FAULTS: tuple[Fault, ...] = (
     kills.everything_killed,
 )
 
-SHORT: tuple[Fault, ...] = (
-    kills.live_killed_between_its_commits,
-    kills.lake_killed_before_its_commit,
-    records.poison_records,
-)
+SHORT: tuple[Fault, ...] = (kills.live_killed_between_its_commits, records.poison_records)
 """Those of the short selection: a few minutes."""
 
-SHORT_REAL_TIME: tuple[Fault, ...] = (kills.live_killed_at_an_intervals_end, kills.live_frozen)
+SHORT_REAL_TIME: tuple[Fault, ...] = (kills.live_killed_at_an_intervals_end,)
 """The same in real-time mode."""
