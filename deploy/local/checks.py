@@ -65,7 +65,7 @@ def run_tests(part: Part | None, *, expression: str | None, arguments: Sequence[
 
 def run_short_faults(arguments: Sequence[str]) -> int:
     """Run the tests that put a few faults of the campaign on whole processes; returns pytest's exit code."""
-    command = [sys.executable, "-m", "pytest", "-m", "campaign", *_SIDE_BY_SIDE, *arguments]
+    command = [sys.executable, "-m", "pytest", "-m", "campaign and not long", *_SIDE_BY_SIDE, *arguments]
     return _run(command)
 
 

@@ -173,7 +173,10 @@ def test_of_several_processes_one_runs_at_a_time_and_nothing_is_lost_or_doubled(
 
 @pytest.mark.campaign
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("successor_mode", ["real-time", "exactly-once", "at-least-once"])
+@pytest.mark.parametrize(
+    "successor_mode",
+    ["real-time", *(pytest.param(each, marks=pytest.mark.long) for each in ("exactly-once", "at-least-once"))],
+)
 def test_one_that_is_cut_off_from_the_store_finds_its_successor_by_the_brokers(
     place: Place, stack: LocalStack, successor_mode: str
 ) -> None:
