@@ -23,11 +23,15 @@ _THREE = ("-n", "3", *_BY_FILE)
 """Of tests on the stack, which wait most, two leave a third of two cores idle."""
 
 Part = Literal["unit", "long", "images"]
-_QUICK: dict[str, Sequence[str]] = {"not system and not campaign and not long": _SIDE_BY_SIDE}
-_ON_THE_STACK: dict[str, Sequence[str]] = {"system and not campaign and not long": _THREE}
-_LONG: dict[str, Sequence[str]] = {"long": _SIDE_BY_SIDE}
-_IMAGES: dict[str, Sequence[str]] = {"images": ()}
-"""Each by pytest's marks, with how many files at a time."""
+_QUICK = ("not system and not campaign and not long", _SIDE_BY_SIDE)
+_ON_THE_STACK = ("system and not campaign and not long", _THREE)
+_RUNS: dict[Part | None, Sequence[tuple[str, Sequence[str]]]] = {
+    None: (_QUICK, _ON_THE_STACK),
+    "unit": (_QUICK,),
+    "long": (("long", _SIDE_BY_SIDE),),
+    "images": (("images", ()),),
+}
+"""Of each part pytest's runs, by their marks, with how many files at a time; None: what CI runs."""
 
 
 def need_clone() -> None:
@@ -47,8 +51,7 @@ def run_tests(part: Part | None, *, expression: str | None, arguments: Sequence[
     """
     worst = 0
     nothing = 0
-    parts = {"images": _IMAGES, "long": _LONG, "unit": _QUICK}.get(part or "", {**_QUICK, **_ON_THE_STACK})
-    for marks, side_by_side in parts.items():
+    for marks, side_by_side in _RUNS[part]:
         command = [sys.executable, "-m", "pytest", "-m", marks, "--durations=10", "--durations-min=1"]
         command += [*side_by_side, *arguments]
         if expression is not None:
@@ -60,7 +63,7 @@ def run_tests(part: Part | None, *, expression: str | None, arguments: Sequence[
             nothing += 1
         else:
             worst = max(worst, code)
-    return int(pytest.ExitCode.NO_TESTS_COLLECTED) if nothing == len(parts) else worst
+    return int(pytest.ExitCode.NO_TESTS_COLLECTED) if nothing == len(_RUNS[part]) else worst
 
 
 def run_short_faults(arguments: Sequence[str]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
 from spark.runtime.metrics import DEAD_LETTERS, LATE, LATENCY, UNMATCHED
 from spark.sinks.kafka.sink import Written
@@ -13,7 +14,12 @@ def count_rows(query: str, written: Written) -> None:
     DEAD_LETTERS.labels(query).inc(written.dead_letters)
     if written.late:
         LATE.labels(query).inc(written.late)
-    for name, count in written.unmatched.items():
+    count_unmatched(query, written.unmatched)
+
+
+def count_unmatched(query: str, unmatched: Mapping[str, int]) -> None:
+    """Take in how many rows found no match, by lookup."""
+    for name, count in unmatched.items():
         UNMATCHED.labels(query, name).inc(count)
 
 

@@ -1,4 +1,4 @@
-"""`Failures`: how often in a row a query in real-time mode has failed without coming further."""
+"""Whether a query in real-time mode gets on: `stuck`; and how often in a row it has failed without coming further: `Failures`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ from spark.runtime.errors import QueryFailed
 
 _PAUSES_SECONDS = (0.0, 1.0, 2.0, 5.0, 10.0)
 """Before each restart after a failure; with so many in a row that came no further, the process ends."""
+
+
+def stuck(positions: Mapping[int, int], since: Mapping[int, int], ends: Mapping[int, int]) -> set[int]:
+    """The partitions that have something to take, and have not moved; `ends` are the topic's of a moment before."""
+    return {p for p, position in positions.items() if position <= since.get(p, 0) and position < ends.get(p, 0)}
 
 
 class Failures:
@@ -24,8 +29,8 @@ class Failures:
 
     def reached(self, positions: Mapping[int, int], ends: Mapping[int, int]) -> None:
         """Take in how far the query has come, and the topic's ends of a moment before: a partition that is stuck counts, whatever the others do."""
-        moved = {p for p, position in positions.items() if position > self._started_at.get(p, 0)}
-        if moved and all(p in moved or position >= ends.get(p, 0) for p, position in positions.items()):
+        has_moved = any(position > self._started_at.get(p, 0) for p, position in positions.items())
+        if has_moved and not stuck(positions, self._started_at, ends):
             self.forget()
 
     def forget(self) -> None:

@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from pathlib import Path
 
 import structlog
@@ -27,8 +26,8 @@ from spark.derivation.derivation import Derivation, route, target_schemas
 from spark.lookups.broadcasts import sides_of
 from spark.lookups.dimensions import Dimension, Dimensions
 from spark.pipeline import Pipeline
-from spark.queries.counts import count_rows
-from spark.queries.failures import Failures
+from spark.queries.counts import count_unmatched
+from spark.queries.failures import Failures, stuck
 from spark.queries.real_time_meter import Meter
 from spark.queries.real_time_positions import RealTimePositions
 from spark.queries.real_time_query import (
@@ -261,9 +260,9 @@ class RealTime:
             # It may know of more than the interval that has ended.
             follower.reached(positions, before)
             self._commit(follower, meter)
+        # The meter has counted the dead letters.
         done = written(progress.observedMetrics[self._route.query].asDict(), self._lookups)
-        # The meter has counted its dead letters.
-        count_rows(self._route.query, replace(done, dead_letters=0))
+        count_unmatched(self._route.query, done.unmatched)
         self._failures.forget()
         return progress.batchId
 
@@ -274,9 +273,9 @@ class RealTime:
         meter.reached(positions)
         self._failures.reached(positions, meter.source_ends)
         before, self._told = self._told, positions
-        moved = {partition: max(at - before.get(partition, 0), 0) for partition, at in positions.items()}
-        self._lifecycle.progress.take_in(self._route.query, sum(moved.values()))
-        if all(moved[p] or position >= meter.source_ends.get(p, 0) for p, position in positions.items()):
+        rows = sum(max(position - before.get(partition, 0), 0) for partition, position in positions.items())
+        self._lifecycle.progress.take_in(self._route.query, rows)
+        if not stuck(positions, before, meter.source_ends):
             self._lifecycle.progress.hear(self._route.query)
 
     def _recover(self, failure: str) -> None:

@@ -192,7 +192,8 @@ class Follower:
             at = self._next[topic, partition]
             if not low <= at <= high:
                 tell_of_gone(self._route, topic, partition, at, low)
-            first[topic, partition] = at if low <= at <= high else low
+                at = low
+            first[topic, partition] = at
         self._leap(first)
         self._gone.clear()
 

@@ -91,19 +91,19 @@ def pass_gaps(consumer: Consumer, topic: str, sources: Mapping[int, SourcePartit
             message = consumer.poll(_POLL_SECONDS)
             if message is None:
                 continue
-            partition, offset, error = message.partition(), message.offset(), message.error()
+            partition, error = message.partition(), message.error()
             if partition not in left or (error is not None and passes(error)):
                 continue
             code = None if error is None else error.code()
             if code not in (None, KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET):
                 raise KafkaException(error)
-            source = sources[partition]
+            source, offset = sources[partition], message.offset() or 0
             if code != KafkaError._AUTO_OFFSET_RESET:
-                source.move(offset or 0)
+                source.move(offset)
             if code is not None or source.position == offset:
                 left.remove(partition)
                 consumer.incremental_unassign([TopicPartition(topic, partition)])
-            elif source.position - (offset or 0) > _MOST_READ:
+            elif source.position - offset > _MOST_READ:
                 consumer.seek(TopicPartition(topic, partition, source.position))
         return left
     finally:
