@@ -67,8 +67,12 @@ def run_tests(part: Part | None, *, expression: str | None, arguments: Sequence[
 
 
 def run_short_faults(arguments: Sequence[str]) -> int:
-    """Run the tests that put a few faults of the campaign on whole processes; returns pytest's exit code."""
-    command = [sys.executable, "-m", "pytest", "-m", "campaign and not long", *_SIDE_BY_SIDE, *arguments]
+    """Run the tests that put a few faults of the campaign on whole processes; returns pytest's exit code.
+
+    One after another: two whole stacks under load starve each other on two cores, and what is to recover in a minute takes five. `-s`: what happens
+    is told as it happens.
+    """
+    command = [sys.executable, "-m", "pytest", "-m", "campaign and not long", "-s", *arguments]
     return _run(command)
 
 

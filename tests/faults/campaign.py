@@ -133,6 +133,7 @@ class Campaign:
         stage.forgive()
         stage.peaks.clear()
         restarts, began, trouble = stage.restarts(), time.monotonic(), list[str]()
+        supervised = len(stage.supervised)
         shown = "not shown"
         try:
             proof = fault.act(stage, random.Random(f"{self._seed}/{fault.name}"))
@@ -145,7 +146,7 @@ class Campaign:
         try:
             found = self._witness.look(fault.seconds)
         except Exception as error:  # noqa: BLE001
-            trouble.append(f"no recovery: {type(error).__name__}: {error}")
+            trouble += [f"no recovery: {type(error).__name__}: {error}", *stage.supervised[supervised:]]
         recovered = time.monotonic()
         if full:
             found += self._witness.look_at_everything()

@@ -11,7 +11,7 @@ from spark.runtime.mode import Mode
 from tests.faults.__main__ import run
 from tests.faults.campaign import AFTERWARDS, Campaign, Kept, Outcome
 from tests.faults.fault import Shown, fault
-from tests.faults.kinds.every import FAULTS, SHORT
+from tests.faults.kinds.every import FAULTS, SHORT, SHORT_REAL_TIME
 from tests.faults.report import report
 from tests.faults.stage.load import FILTER, PIPELINE
 from tests.faults.stage.positions import TARGET
@@ -79,3 +79,11 @@ def test_nothing_is_lost_or_doubled_under_a_few_faults_and_what_is_would_be_foun
     assert planted.doubled == 1
     assert any(each.startswith("audit: doubled") for each in planted.trouble)
     assert {each.split(": ")[1] for each in odd.trouble} == {"doubled", "out of order"}, odd.trouble
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(3000)
+def test_nothing_is_lost_in_real_time_mode_and_what_repeats_is_the_same(tmp_path: Path) -> None:
+    with Stage(tmp_path / "stack", strikes=1, say=print, mode=Mode.REAL_TIME, pipelines=(PIPELINE, FILTER)) as stage:
+        outcomes = list(Campaign(stage, print, audits_each=False).run({_SEED: SHORT_REAL_TIME}))
+    assert all(outcome.passed for outcome in outcomes), "\n".join(report(_SEED, outcomes))

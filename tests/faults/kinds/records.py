@@ -42,7 +42,7 @@ def poison_records(stage: Stage, chance: random.Random) -> Shown:
     stage.burst()
     ends = stage.positions.broker.ends(_RAW)
     stage.wait("live to have taken in what is usual", lambda: stage.positions.reached(ends, PIPELINE, _RAW))
-    usual, restarts = dict(stage.peaks), stage.restarts()
+    usual, supervised = dict(stage.peaks), len(stage.supervised)
     sent = Counter[str]()
     before = _dead_letters(stage)
     kinds = _kinds(stage, chance)
@@ -53,8 +53,8 @@ def poison_records(stage: Stage, chance: random.Random) -> Shown:
     ends = stage.positions.broker.ends(_RAW)
     stage.wait("live to have taken them in", lambda: stage.positions.reached(ends, PIPELINE, _RAW), 600)
     stage.wait("a dead letter of each kind", lambda: _dead_letters(stage) >= before + len(kinds), 60)
-    if stage.restarts() > restarts:
-        raise AssertionError("a process has ended")
+    if stage.supervised[supervised:]:
+        raise AssertionError(f"a process has ended: {'; '.join(stage.supervised[supervised:])}")
     for name in ("lake", "alerting"):
         if stage.peaks[name] > MORE_MEMORY * usual[name]:
             raise AssertionError(f"{name} took {stage.peaks[name]:,} bytes, where {usual[name]:,} are usual")

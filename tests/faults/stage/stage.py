@@ -92,6 +92,8 @@ class Stage:
         self.ledger = Ledger(self.directory / "ledgers")
         self.peaks: dict[str, int] = {}
         """The most resident bytes of each process, with its children, since this was last emptied."""
+        self.supervised: list[str] = []
+        """All that the supervisor has said: each death with its last words, and each start."""
         self._supervisor = Supervisor(self._log)
         self._lock = threading.RLock()
         self._ended = threading.Event()
@@ -340,6 +342,7 @@ class Stage:
         return found[-1]
 
     def _log(self, text: str) -> None:
+        self.supervised.append(text)
         with (self.directory / "supervisor.log").open("a") as file:
             file.write(f"{time.strftime('%H:%M:%S')} {text}\n")
 
