@@ -617,6 +617,17 @@ def test_faults_between_a_topic_and_its_table_are_found(way: Way) -> None:
     }
 
 
+def test_of_a_record_in_two_partitions_either_may_have_landed_and_of_one_partition_the_first(way: Way) -> None:
+    parcels = way.dispatch(3, partition=1)
+    records = way.derive(way.enriched(parcels))
+    copies = way.derive([replace(each, partition=0, offset=-1) for each in records[:2]])
+    again = way.derive([replace(records[2], offset=-1)])
+    of_records, of_copies = way.rows(DERIVED, records), way.rows(DERIVED, copies)
+    way.land(DERIVED, [of_records[0], of_copies[1], *way.rows(DERIVED, again)], *records, *copies, *again)
+    way.land(RAW, way.rows(RAW, parcels), *parcels)
+    assert found(way.audit(Hop.LAKE)) == {("changed", way.at(1, records[2].offset, DERIVED))}
+
+
 def test_faults_between_records_and_alerts_are_found(way: Way) -> None:
     parcels = way.dispatch(6, late_minutes=61)
     parcels += way.dispatch(3, late_minutes=59)

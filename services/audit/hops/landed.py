@@ -19,7 +19,7 @@ class Landing:
     """Compares a topic's window with the rows of its table. Pure: arrays in, findings and tallies out.
 
     A row is one record: that of its place, or, in the table of a derived topic, of its raw coordinate and revision, so that a
-    repeat in the topic is no second row; it is that of the first occurrence which the lake could decode.
+    repeat in the topic is no second row; it is that of a partition's first occurrence which the lake could decode.
     """
 
     def __init__(
@@ -62,12 +62,10 @@ class Landing:
         where = self._window.where(self._records["at"])
         landed = np.isin(self._records["at"], self._rows["at"])
         wanted = np.flatnonzero((where == Where.INSIDE) & (~audited_before | (self._redriven & landed)))
-        # Of what the lake could not decode it takes a later occurrence.
-        set_aside = np.isin(self._records["at"], np.concatenate([dead, purged])) & ~landed
-        wanted = wanted[np.argsort(set_aside[wanted], kind="stable")]
         ids = self._ids(self._records)
-        _, firsts = np.unique(ids[wanted], return_index=True)
-        wanted = wanted[firsts]  # sorted by id
+        wanted = self._taken(
+            wanted, ids, landed, np.isin(self._records["at"], np.concatenate([dead, purged])) & ~landed
+        )
         row_where = self._window.where(self._rows["at"], self._latest)
         row_ids = self._ids(self._rows)
         chosen = np.flatnonzero((row_where == Where.INSIDE) | (row_where == Where.NOWHERE))
@@ -109,6 +107,27 @@ class Landing:
         nowhere = of["source"] == NOWHERE
         raw = identity(of["source"], of["part"]) + of["revision"].astype(np.uint64)
         return np.where(nowhere, ~mix(of["at"].astype(np.uint64)), raw)
+
+    def _taken(
+        self,
+        wanted: npt.NDArray[np.int64],
+        ids: Digests,
+        landed: npt.NDArray[np.bool_],
+        set_aside: npt.NDArray[np.bool_],
+    ) -> npt.NDArray[np.int64]:
+        """Of each id among `wanted` the occurrence that the lake had to take, sorted by id.
+
+        Of a partition that is the first; of what the lake could not decode it takes a later one. Which partition came first only the
+        row tells.
+        """
+        partitions = partition_of(self._records["at"])
+        wanted = wanted[np.lexsort((set_aside[wanted], partitions[wanted], ids[wanted]))]
+        begins = np.ones(len(wanted), np.bool_)
+        begins[1:] = (np.diff(ids[wanted]) != 0) | (np.diff(partitions[wanted]) != 0)
+        wanted = wanted[begins]
+        wanted = wanted[np.lexsort((~landed[wanted], set_aside[wanted], ids[wanted]))]
+        _, firsts = np.unique(ids[wanted], return_index=True)
+        return wanted[firsts]
 
     def _losses(
         self,
