@@ -18,6 +18,7 @@ from spark.runtime import session
 from spark.runtime.session import start_session
 from spark.runtime.settings import Cluster, SparkSettings
 from tests import sample
+from tests.jvm import SHORT_LIVED
 from tests.spark.examples import Topics
 from tests.spark.live_query import Dimensions
 
@@ -28,10 +29,7 @@ def spark() -> Iterator[SparkSession]:
     os.environ["JAVA_HOME"] = env["JAVA_HOME"]
     cluster = Cluster(jars=env["HEADRACE_SPARK__JARS"])
     with pytest.MonkeyPatch.context() as patch:
-        # Each test is new code to the JVM, which C2 optimises for nothing: a quarter of its processor time. C1 alone has a small code cache, and
-        # whenever that grew by 15 %, everything was collected: another fifth.
-        compiler = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:SweeperThreshold=100"
-        patch.setattr(session, "_COMPILER", compiler)
+        patch.setattr(session, "_COMPILER", SHORT_LIVED)
         started = start_session(SparkSettings(spark=cluster), "tests", delta=True)
     yield started
     started.stop()

@@ -35,6 +35,7 @@ from tests.faults.stage.ledger import Ledger
 from tests.faults.stage.load import PIPELINE
 from tests.faults.stage.positions import Positions
 from tests.faults.stage.proxy import Proxy
+from tests.jvm import SHORT_LIVED_ENV
 
 RATE = 100.0
 """Events per second of the steady load."""
@@ -42,10 +43,10 @@ RATE = 100.0
 _COMPRESSED = {
     # Whatever share of the records is bad.
     "HEADRACE_LIVE__DEAD_LETTER_LIMIT": "1",
-    "HEADRACE_LIVE__TRIGGER_SECONDS": "0.5",
+    "HEADRACE_LIVE__TRIGGER_SECONDS": "1",
     "HEADRACE_LIVE__INTERVAL_SECONDS": "5",
     # Commits come often, so that a fault finds one to strike at; leases and sessions end soon.
-    "HEADRACE_LAKE__TRIGGER_SECONDS": "3",
+    "HEADRACE_LAKE__TRIGGER_SECONDS": "5",
     "HEADRACE_LAKE__LEASE_SECONDS": "6",
     "HEADRACE_SESSION_TIMEOUT_SECONDS": "6",
     "HEADRACE_STALL_SECONDS": "20",
@@ -130,6 +131,7 @@ class Stage:
         return {
             **self.stack.settings_env(),
             **_COMPRESSED,
+            **SHORT_LIVED_ENV,
             "HEADRACE_LIVE__MODE": self.mode,
             "HEADRACE_S3__ENDPOINT": f"http://{HOST}:{self.s3.port}",
             "HEADRACE_REGISTRY__URL": self.stack.registry.url.replace(

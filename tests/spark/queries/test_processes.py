@@ -23,6 +23,7 @@ from deploy.local.servers.ports import HOST
 from deploy.local.servers.stack import LocalStack
 from spark.runtime.settings import SparkSettings
 from tests.faults.stage.proxy import Proxy
+from tests.jvm import SHORT_LIVED_ENV
 from tests.spark.examples import ENRICHED, Topics
 from tests.spark.live_query import Dimensions, events, wait_for
 
@@ -68,6 +69,7 @@ class Place:
         self._env = {
             **os.environ,
             **stack.settings_env(),
+            **SHORT_LIVED_ENV,
             "HEADRACE_LIVE__LEASE_SECONDS": str(LEASE_SECONDS),
             "HEADRACE_LAKE__LEASE_SECONDS": str(LEASE_SECONDS),
             "HEADRACE_LAKE__TRIGGER_SECONDS": "0.5",
