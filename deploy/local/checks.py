@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -25,6 +24,7 @@ _THREE = ("-n", "3", *_BY_FILE)
 Part = Literal["unit", "long", "images"]
 _QUICK = ("not system and not campaign and not long", _SIDE_BY_SIDE)
 _ON_THE_STACK = ("system and not campaign and not long", _THREE)
+_OF_A_SIGNAL = 128
 _RUNS: dict[Part | None, Sequence[tuple[str, Sequence[str]]]] = {
     None: (_QUICK, _ON_THE_STACK),
     "unit": (_QUICK,),
@@ -57,7 +57,7 @@ def run_tests(part: Part | None, *, expression: str | None, arguments: Sequence[
         if expression is not None:
             command += ["-k", expression]
         code = _run(command)
-        if code == pytest.ExitCode.INTERRUPTED:
+        if code == pytest.ExitCode.INTERRUPTED or code >= _OF_A_SIGNAL:
             return code
         if code == pytest.ExitCode.NO_TESTS_COLLECTED:
             nothing += 1
@@ -85,9 +85,17 @@ def run_faults(names: Sequence[str], seed: int | None, seeds: int | None, mode: 
 
 
 def _run(command: Sequence[str]) -> int:
-    """The exit code. Ctrl-C and SIGTERM are the command's own to take, which has a stack to stop."""
+    """The exit code; if a signal ended the command or asked this process to end, 128 and its number.
+
+    Ctrl-C and SIGTERM are the command's own to take, which has a stack to stop.
+    """
+    asked = 0
     with subprocess.Popen(command, cwd=ROOT) as process:
         signal.signal(signal.SIGTERM, lambda *_: process.terminate())
         while True:
-            with suppress(KeyboardInterrupt):
-                return process.wait()
+            try:
+                code = process.wait()
+            except KeyboardInterrupt:
+                asked = _OF_A_SIGNAL + signal.SIGINT
+            else:
+                return asked or (code if code >= 0 else _OF_A_SIGNAL - code)
