@@ -48,13 +48,14 @@ def bench_enrich(
     from tests.bench import beside as comparison
     from tests.bench import enrich
     from tests.bench.measuring.hop import report
+    from tests.bench.trees import NoSuchCommit
 
     if beside is None:
         report("enrich", enrich.run(events, typer.echo), typer.echo)
         return
     try:
         hops = comparison.run(beside, events, rounds, typer.echo)
-    except ValueError as error:
+    except NoSuchCommit as error:
         raise typer.BadParameter(str(error), param_hint="--beside") from error
     report("enrich-beside", hops, typer.echo)
     for line in comparison.medians(hops):
@@ -120,13 +121,14 @@ def bench_latency(
 ) -> None:
     """Raw → enriched and raw → alert as a polling consumer sees them, under evenly paced load, in each mode; as long as the loads take."""
     from tests.bench.latency import MODES, RATES, report, report_beside, run, run_beside
+    from tests.bench.trees import NoSuchCommit
 
     if beside is None:
         report(run(mode or MODES, rate or RATES, seconds, interval, typer.echo), typer.echo)
         return
     try:
         found = run_beside(beside, mode or MODES, rate or RATES, seconds, interval, rounds, typer.echo)
-    except ValueError as error:
+    except NoSuchCommit as error:
         raise typer.BadParameter(str(error), param_hint="--beside") from error
     report_beside(found, typer.echo)
 

@@ -120,7 +120,7 @@ def run_beside(
     rounds: int,
     say: Callable[[str], None],
 ) -> dict[str, list[Latency]]:
-    """Measure this tree and a commit's in turn, `rounds` times each; by name. Raises ValueError if there is no such commit."""
+    """Measure this tree and a commit's in turn, `rounds` times each; by name. Raises NoSuchCommit."""
     found: dict[str, list[Latency]] = {}
 
     def measure_tree(name: str, tree: Path) -> None:

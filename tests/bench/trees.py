@@ -24,9 +24,13 @@ _SEED = 1
 _ELSEWHERE = "import os, runpy, sys; os.chdir(sys.argv.pop(1)); runpy.run_module(sys.argv.pop(1), run_name='__main__')"
 
 
+class NoSuchCommit(Exception):
+    """Git has no such commit here."""
+
+
 @contextmanager
 def trees(commit: str) -> Iterator[dict[str, Path]]:
-    """Both trees by name. Raises ValueError if there is no such commit."""
+    """Both trees by name. Raises NoSuchCommit."""
     with TemporaryDirectory(prefix="headrace-beside-") as folder:
         for words in (
             ["clone", "--quiet", "--shared", str(ROOT), folder],
@@ -34,7 +38,7 @@ def trees(commit: str) -> Iterator[dict[str, Path]]:
         ):
             done = subprocess.run(["git", *words], capture_output=True, text=True, check=False)
             if done.returncode:
-                raise ValueError(f"git has no {commit} here: {done.stderr.strip()}")
+                raise NoSuchCommit(f"git has no {commit} here: {done.stderr.strip()}")
         yield {NOW: ROOT, commit: Path(folder)}
 
 
