@@ -33,6 +33,7 @@ from spark.runtime.internals.plans import (
     expressions,
     frame_of,
     items,
+    kept_aggregates,
     kind_of,
     made_as,
     made_from,
@@ -85,7 +86,7 @@ class Aggregation:
         self._names, grouping, self._slide = _check(spark, pipeline, catalog)
         plan = json.dumps([grouping, self._late_after, pipeline.output, catalog.schema(pipeline.source)])
         self.plan = hashlib.sha256(plan.encode()).hexdigest()[:16]
-        """A hash of what the state depends on: how events are read, filtered and grouped."""
+        """A hash of what the state depends on: how events are read, filtered and grouped, and which functions of the groups are needed."""
 
     def stream(self, reads: Sequence[Read]) -> DataFrame:
         """A stream of raw records to one of groups, as the function names their fields."""
@@ -174,7 +175,7 @@ def _check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> tuple[l
     check_repeated(pipeline, made, given)
     check_types(pipeline, catalog, pipeline.target, (FINAL,))
     below = frame_of(spark, node.child())
-    grouping = [said(step) for step in [node, *steps(below, given)]]
+    grouping = [kept_aggregates(made), *[said(step) for step in [node, *steps(below, given)]]]
     slide = None if _is_session(_window(node)) else _slide(spark, pipeline, occurred_at, given)
     return given.columns, grouping, slide
 

@@ -160,7 +160,8 @@ class Stateful:
                 writing.enter_context(sink.writing)
             # With the checkpoint the sink of the state compares them.
             taken = {source.topic: source.aside.positions(None, stopping) for source in self._sources}
-            begun = self._sink.begin(self._checkpoints, taken)
+            ids = {each.topic: each.aside.topic_id for each in self._sources if each.aside.topic_id is not None}
+            begun = self._sink.begin(self._checkpoints, taken, ids)
             for source in self._sources:
                 source.aside.move_to(begun.kept[source.topic])
         # A checkpoint has its own, but a run that was cut off before its first batch has none.

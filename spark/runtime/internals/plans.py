@@ -55,6 +55,22 @@ def aggregation(made: DataFrame) -> Any:
     return found[0]
 
 
+def kept_aggregates(made: DataFrame) -> list[int]:
+    """Which of the functions that the one aggregation computes are in the state, by their numbers, in the state's order: the optimizer leaves out
+    those of which nothing is made. Raises NotRowByRow as `aggregation`.
+    """
+    written = _functions(aggregation(made))
+    optimised = tree(made._jdf.queryExecution().optimizedPlan())
+    kept = [number for node in optimised if node.nodeName() == AGGREGATE for number in _functions(node)]
+    return [written.index(number) if number in written else -1 for number in kept]
+
+
+def _functions(node: Any) -> list[int]:
+    """The ids of an aggregation's functions, from left to right."""
+    parts = [part for each in items(node.aggregateExpressions()) for part in tree(each)]
+    return [part.resultId().id() for part in parts if kind_of(part) == "AggregateExpression"]
+
+
 def made_as(node: Any, number: int) -> list[Any]:
     """The expressions that the column with this id is made as, somewhere below a node that gets it."""
     for step in _line(node.child()):

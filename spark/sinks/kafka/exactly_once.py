@@ -74,7 +74,8 @@ class ExactlyOnceSink:
         self._plan = Plan(self._kafka, route, epoch, live.dead_letter_limit)
         self.writing = threading.Lock()
         """Held while tasks write: whoever takes a position over meanwhile would fence them."""
-        self._topic_id: str | None = None
+        self.topic_id: str | None = None
+        """The source topic's, since `positions`; None if it is not known."""
         self._taken: dict[int, Taken] = {}
         self._prepared = functools.lru_cache(maxsize=1)(self._prepare)
 
@@ -99,7 +100,7 @@ class ExactlyOnceSink:
                 known = read_known(self._settings, self._route, reader, partitions, self._live.on_data_loss, stopping)
                 before = {} if checkpoint is None else checkpoint.committed(topic)
                 evidence = {p: known.evidence(reader, topic, p, before.get(p)) for p in partitions}
-                self._topic_id = known.topic_id
+                self.topic_id = known.topic_id
                 positions = resume(evidence, topic, self._live.resume_from, self._live.on_data_loss)
                 self._taken = known.taken_at(positions)
                 for p, at in positions.items():
@@ -161,7 +162,7 @@ class ExactlyOnceSink:
         return Prepared(query) if self._live.plan_once else Unprepared(query)
 
     def _note(self, mark: Mark | None) -> OffsetNote:
-        return OffsetNote(self._epoch, mark, self._topic_id)
+        return OffsetNote(self._epoch, mark, self.topic_id)
 
     def _last_taken(self, partition: int) -> int:
         """The last record that real-time mode wrote ahead of its position; -1 if there is none."""

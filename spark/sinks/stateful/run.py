@@ -21,13 +21,14 @@ class Checkpoint:
     ranges: tuple[OffsetRange, ...] = ()
     note: StateNote | None = None
 
-    def is_whole(self, plan: str) -> bool:
-        """Whether its last batch was committed, by this grouping or join."""
+    def is_whole(self, plan: str, topics: Mapping[str, str]) -> bool:
+        """Whether its last batch was committed, by this grouping or join, and of these topics."""
         return (
             self.planned is not None
             and self.planned == self.committed
             and self.note is not None
             and self.note.plan == plan
+            and self.note.made_anew(topics) is None
         )
 
     @property
@@ -60,18 +61,21 @@ def fault_of(
     checkpoints: Mapping[str, Checkpoint],
     logs: Mapping[str, Mapping[int, Log]],
     plan: str,
+    topics: Mapping[str, str],
 ) -> Fault | None:
-    """None if all fits together. `checkpoints` are by run, `logs` by topic and partition."""
+    """None if all fits together. `checkpoints` are by run, `logs` by topic and partition; `topics` are the ids of those that are read, by name."""
     if not notes:
         for run, found in sorted(checkpoints.items()):
             return Fault(
                 run,
                 f"the brokers have no positions of its state, but there is the checkpoint of a run {run}",
-                len(checkpoints) == 1 and found.is_whole(plan) and _gone(found, logs) is None,
+                len(checkpoints) == 1 and found.is_whole(plan, topics) and _gone(found, logs) is None,
             )
         what = "the pipeline's group has offsets, but its state has neither positions nor a checkpoint"
         return Fault("unknown", what)
-    first = next(iter(notes.values()))
+    first = notes[min(notes)]
+    # A run that had more state partitions has left notes beside those of this one.
+    notes = {partition: note for partition, note in notes.items() if partition < first.partitions}
     run = first.run
     if {(note.run, note.partitions) for note in notes.values()} != {(run, first.partitions)}:
         return Fault(
@@ -80,10 +84,12 @@ def fault_of(
         )
     if first.plan != plan:
         return Fault(run, f"the pipeline groups or joins otherwise than the run {run}, whose state can't go on with it")
+    if (other := first.made_anew(topics)) is not None:
+        return Fault(run, f"{other}; the state of the run {run} is of the records of the one before")
     began = any(note.batch >= 0 for note in notes.values())
     at = checkpoints.get(run, Checkpoint(run, None, None))
     gone = _gone(at, logs)
-    is_whole = at.is_whole(plan) and all(note.batch == at.committed for note in notes.values()) and gone is None
+    is_whole = at.is_whole(plan, topics) and all(note.batch == at.committed for note in notes.values()) and gone is None
     if lacking := sorted({*range(first.partitions)} - notes.keys()) if began else []:
         return Fault(run, f"the positions of the state partitions {', '.join(map(str, lacking))} are gone", is_whole)
     # A partition that has written the coming batch was cut off in it, so that it was planned.

@@ -81,9 +81,11 @@ class StatefulSink:
         self.writing = threading.Lock()
         """Held while tasks write: whoever takes a position over meanwhile would fence them."""
 
-    def begin(self, checkpoints: CheckpointOffsets, taken: Mapping[str, Mapping[int, int]]) -> Begun:
+    def begin(
+        self, checkpoints: CheckpointOffsets, taken: Mapping[str, Mapping[int, int]], topics: Mapping[str, str]
+    ) -> Begun:
         """Find out which run goes on, and fence whoever else writes. `taken` are the offsets of the pipeline's group, by topic and
-        partition. Raises StateLost, TopicUnfit.
+        partition; `topics` the ids of the topics, of those of which one is known. Raises StateLost, TopicUnfit.
         """
         reader = position_reader(self._kafka, self._state)
         try:
@@ -99,12 +101,14 @@ class StatefulSink:
                 }
                 has_taken = any(log.taken > log.first for of_topic in logs.values() for log in of_topic.values())
                 is_new = not notes and not runs and not has_taken
-                fault = None if is_new else fault_of(notes, runs, logs, self._new.plan)
+                fault = None if is_new else fault_of(notes, runs, logs, self._new.plan, topics)
                 if fault is None:
-                    self._note = next(iter(notes.values()), self._new).model_copy(update={"epoch": self._epoch})
+                    self._note = notes[min(notes)] if notes else self._new
                 else:
                     self._note = self._decided(fault, runs)
                     notes = {}
+                own_to_this_start = {"epoch": self._epoch, "topics": {**self._note.topics, **topics}}
+                self._note = self._note.model_copy(update=own_to_this_start)
                 if missing := {*range(self._note.partitions)} - {*there}:
                     raise TopicUnfit(
                         f"{self._route.target} has {len(there)} partitions, and needs one for each of {self._note.partitions} state "
@@ -112,7 +116,7 @@ class StatefulSink:
                     )
                 checkpoints.keep_note(self._note.run, self._note.as_metadata())
                 stamped = {
-                    partition: notes.get(partition, self._note).model_copy(update={"epoch": self._epoch})
+                    partition: notes.get(partition, self._note).model_copy(update=own_to_this_start)
                     for partition in range(self._note.partitions)
                 }
                 for partition, note in stamped.items():
@@ -141,7 +145,7 @@ class StatefulSink:
         _log.error("state lost", query=self._route.query, lost=fault.text, then=then)
         if then == "keep":
             first = runs[run].note or self._new
-            return first.model_copy(update={"epoch": self._epoch, "batch": runs[run].committed, "reads": None})
+            return first.model_copy(update={"batch": runs[run].committed, "reads": None})
         return self._new.model_copy(update={"begins": "again" if then == "rebuild" else "group"})
 
     def write(

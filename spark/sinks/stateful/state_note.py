@@ -44,7 +44,7 @@ def _hash(offsets: Mapping[str, int]) -> str:
 class StateNote(BaseModel):
     """The `epoch` of the lease of who wrote; the `run`, which names the checkpoint with the state; the last `batch` of that run whose
     records are written, -1 before the first; what that batch `reads`, None where it is not known; how many state `partitions` there are; the
-    `plan` of the grouping, as a hash.
+    `plan` of the grouping, as a hash; the ids of the `topics` that were read, by name, of those of which one is known.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
@@ -56,6 +56,7 @@ class StateNote(BaseModel):
     begins: Begins
     plan: str
     reads: Reads | None = None
+    topics: Mapping[str, str] = {}
 
     @property
     def offset(self) -> int:
@@ -67,6 +68,13 @@ class StateNote(BaseModel):
         if self.reads is None or self.batch not in (batch - 1, batch):
             return True
         return self.reads == reads if self.batch == batch else self.reads.ends == reads.starts
+
+    def made_anew(self, topics: Mapping[str, str]) -> str | None:
+        """In words, which of the topics that were read is another one by these ids; None if none is known to be."""
+        for topic, now in topics.items():
+            if self.topics.get(topic, now) != now:
+                return f"{topic} was made anew: its id was {self.topics[topic]}, and is {now}"
+        return None
 
     def as_metadata(self) -> str:
         """As text."""

@@ -190,3 +190,29 @@ def test_decimals_whose_sum_has_room_are_taken(spark: SparkSession, catalog: Cat
         catalog,
         300,
     )
+
+
+def test_another_function_of_the_same_type_that_is_needed_is_another_state(
+    spark: SparkSession, catalog: Catalog
+) -> None:
+    """The optimizer leaves out the one that is not, and Spark would take the least values that it kept for the greatest."""
+
+    def needed(name: str, *, least: int) -> Callable[[DataFrame], DataFrame]:
+        def function(events: DataFrame) -> DataFrame:
+            both = {"most": F.max("late_minutes"), "least": F.min("late_minutes")}
+            made = _made(_grouped(events, **both)).where(F.col("dispatches") >= least)
+            return made.withColumn("delay_mean_minutes", F.col(name).cast("double")).drop(*both)
+
+        return function
+
+    of_most, of_more, of_least = (
+        Aggregation(
+            spark,
+            Pipeline("delays_by_origin", delays_by_origin.source, delays_by_origin.target, (), function),
+            catalog,
+            300,
+        ).plan
+        for function in (needed("most", least=1), needed("most", least=2), needed("least", least=1))
+    )
+    assert of_most == of_more
+    assert of_most != of_least

@@ -13,12 +13,13 @@ from spark.sinks.stateful.run import Checkpoint, Log, fault_of
 from spark.sinks.stateful.state_note import Begins, Reads, StateNote
 
 RUN, OTHER, PLAN = "0123abcd", "89abcdef", "plan"
+IDS = {"raw": "an id"}
 TAKEN = {0: 20, 1: 20}
 """Of the topic raw."""
 
 
 def a_note(batch: int, run: str = RUN, partitions: int = 2, begins: Begins = "group") -> StateNote:
-    return StateNote(epoch=1, run=run, batch=batch, partitions=partitions, begins=begins, plan=PLAN)
+    return StateNote(epoch=1, run=run, batch=batch, partitions=partitions, begins=begins, plan=PLAN, topics=IDS)
 
 
 def notes(*batches: int) -> dict[int, StateNote]:
@@ -52,7 +53,7 @@ def logs(taken: Mapping[int, int], first: int = 0, end: int = 100) -> Mapping[st
 def test_every_moment_at_which_it_may_be_cut_off_is_one_to_go_on_from(
     batches: tuple[int, ...], planned: int | None, committed: int | None, taken: Mapping[int, int]
 ) -> None:
-    assert fault_of(notes(*batches), a_checkpoint(planned, committed), logs(taken), PLAN) is None
+    assert fault_of(notes(*batches), a_checkpoint(planned, committed), logs(taken), PLAN, IDS) is None
 
 
 @pytest.mark.parametrize(
@@ -71,34 +72,50 @@ def test_every_moment_at_which_it_may_be_cut_off_is_one_to_go_on_from(
 def test_what_contradicts_itself_is_a_fault(
     batches: tuple[int, ...], planned: int | None, committed: int | None, taken: Mapping[int, int], told: str
 ) -> None:
-    found = fault_of(notes(*batches), a_checkpoint(planned, committed), logs(taken), PLAN)
+    found = fault_of(notes(*batches), a_checkpoint(planned, committed), logs(taken), PLAN, IDS)
     assert found is not None
     assert re.search(told, found.text)
     assert found.run == RUN
 
 
 def test_another_grouping_is_a_fault() -> None:
-    found = fault_of(notes(5, 5), a_checkpoint(5, 5), logs(TAKEN), "another")
+    found = fault_of(notes(5, 5), a_checkpoint(5, 5), logs(TAKEN), "another", IDS)
     assert found is not None
     assert "groups or joins otherwise than the run" in found.text
 
 
+def test_a_topic_that_was_made_anew_is_a_fault_and_no_state_of_the_other_one_is_offered() -> None:
+    anew, unknown = {"raw": "another"}, dict[str, str]()
+    of_notes = fault_of(notes(5, 5), a_checkpoint(5, 5), logs({}), PLAN, anew)
+    assert of_notes is not None
+    assert of_notes.text.startswith("raw was made anew: its id was an id, and is another; ")
+    forgotten = fault_of({}, a_checkpoint(5, 5), logs({}), PLAN, anew)
+    assert forgotten is not None
+    assert (of_notes.is_forgotten, forgotten.is_forgotten) == (False, False)
+    assert fault_of(notes(5, 5), a_checkpoint(5, 5), logs(TAKEN), PLAN, unknown) is None
+
+
+def test_a_run_with_fewer_state_partitions_goes_on_beside_what_the_one_before_has_left() -> None:
+    fewer = {0: a_note(5), 1: a_note(5), 2: a_note(9, OTHER, 4), 3: a_note(9, OTHER, 4)}
+    assert fault_of(fewer, a_checkpoint(5, 5), logs(TAKEN), PLAN, IDS) is None
+
+
 def test_positions_of_two_runs_are_a_fault() -> None:
-    found = fault_of({0: a_note(5), 1: a_note(5, OTHER)}, a_checkpoint(5, 5), logs(TAKEN), PLAN)
+    found = fault_of({0: a_note(5), 1: a_note(5, OTHER)}, a_checkpoint(5, 5), logs(TAKEN), PLAN, IDS)
     assert found is not None
     assert found.text == f"the positions of the state are of runs that do not fit together, {RUN}, {OTHER}"
 
 
 def test_the_checkpoint_counts_only_where_it_is_whole_and_the_only_one() -> None:
     whole, cut_off = (
-        fault_of({}, a_checkpoint(5, 5), logs(TAKEN), PLAN),
-        fault_of({}, a_checkpoint(5, 4), logs(TAKEN), PLAN),
+        fault_of({}, a_checkpoint(5, 5), logs(TAKEN), PLAN, IDS),
+        fault_of({}, a_checkpoint(5, 4), logs(TAKEN), PLAN, IDS),
     )
-    two = fault_of({}, {**a_checkpoint(5, 5), **a_checkpoint(5, 5, OTHER)}, logs(TAKEN), PLAN)
-    other_plan = fault_of({}, a_checkpoint(5, 5), logs(TAKEN), "another")
-    without_a_note = fault_of({}, {RUN: replace(a_checkpoint(5, 5)[RUN], note=None)}, logs(TAKEN), PLAN)
-    expired = fault_of({}, a_checkpoint(5, 5), logs({}, first=21), PLAN)
-    neither = fault_of({}, {}, logs(TAKEN), PLAN)
+    two = fault_of({}, {**a_checkpoint(5, 5), **a_checkpoint(5, 5, OTHER)}, logs(TAKEN), PLAN, IDS)
+    other_plan = fault_of({}, a_checkpoint(5, 5), logs(TAKEN), "another", IDS)
+    without_a_note = fault_of({}, {RUN: replace(a_checkpoint(5, 5)[RUN], note=None)}, logs(TAKEN), PLAN, IDS)
+    expired = fault_of({}, a_checkpoint(5, 5), logs({}, first=21), PLAN, IDS)
+    neither = fault_of({}, {}, logs(TAKEN), PLAN, IDS)
     found = (whole, cut_off, two, other_plan, without_a_note, expired, neither)
     assert [None if each is None else (each.run, each.is_forgotten) for each in found] == [
         (RUN, True),
@@ -109,10 +126,10 @@ def test_the_checkpoint_counts_only_where_it_is_whole_and_the_only_one() -> None
 
 def test_a_run_that_computes_everything_again_may_be_behind_the_group() -> None:
     behind = {partition: a_note(5, begins="again") for partition in (0, 1)}
-    assert fault_of(behind, a_checkpoint(5, 5), logs({0: 90, 1: 20}), PLAN) is None
-    assert fault_of(behind, a_checkpoint(5, 5), logs({0: 90, 1: 19}), PLAN) is not None
+    assert fault_of(behind, a_checkpoint(5, 5), logs({0: 90, 1: 20}), PLAN, IDS) is None
+    assert fault_of(behind, a_checkpoint(5, 5), logs({0: 90, 1: 19}), PLAN, IDS) is not None
     first = {partition: a_note(5, begins="first") for partition in (0, 1)}
-    assert fault_of(first, a_checkpoint(5, 5), logs({0: 90, 1: 20}), PLAN) is not None
+    assert fault_of(first, a_checkpoint(5, 5), logs({0: 90, 1: 20}), PLAN, IDS) is not None
 
 
 def reads(start: int, end: int) -> Reads:
@@ -134,7 +151,7 @@ def test_a_plan_that_is_not_the_one_by_which_the_state_was_written_is_a_fault(
 ) -> None:
     one, other = a_note(batch), a_note(4).model_copy(update={"reads": reads(0, 10)})
     written = {0: one.model_copy(update={"reads": reads(*read)}), 1: other}
-    found = fault_of(written, a_checkpoint(5, 4), logs({0: 10, 1: 10}), PLAN)
+    found = fault_of(written, a_checkpoint(5, 4), logs({0: 10, 1: 10}), PLAN, IDS)
     assert (found is None) == fits
     assert found is None or "reads other records by its checkpoint than" in found.text
 
@@ -157,7 +174,7 @@ def test_records_that_the_state_would_need_and_that_are_gone_are_a_fault_that_no
     planned: int, first: int, end: int, told: str
 ) -> None:
     found = fault_of(
-        notes(5, 5), a_checkpoint(planned, 5), logs({0: max(first, 20), 1: max(first, 20)}, first, end), PLAN
+        notes(5, 5), a_checkpoint(planned, 5), logs({0: max(first, 20), 1: max(first, 20)}, first, end), PLAN, IDS
     )
     assert found is not None
     assert re.search(told, found.text)
@@ -165,14 +182,14 @@ def test_records_that_the_state_would_need_and_that_are_gone_are_a_fault_that_no
 
 
 def test_a_topic_that_was_made_anew_with_fewer_partitions_is_a_fault() -> None:
-    found = fault_of(notes(5, 5), a_checkpoint(5, 5), {"raw": {0: Log(20, 0, 100)}}, PLAN)
+    found = fault_of(notes(5, 5), a_checkpoint(5, 5), {"raw": {0: Log(20, 0, 100)}}, PLAN, IDS)
     assert found is not None
     assert "raw/1 ends at offset 0" in found.text
 
 
 def test_of_a_partition_that_was_added_the_first_record_is_needed() -> None:
     of_raw = {**logs(TAKEN)["raw"], 2: Log(7, 7, 9)}
-    found = fault_of(notes(5, 5), a_checkpoint(5, 5), {"raw": of_raw}, PLAN)
+    found = fault_of(notes(5, 5), a_checkpoint(5, 5), {"raw": of_raw}, PLAN, IDS)
     assert found is not None
     assert "records of raw/2 from offset 0 up to 7 are gone" in found.text
 
