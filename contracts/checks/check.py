@@ -100,6 +100,16 @@ class _Topic:
         if (topic.lake is not None) != ("lake" in topic.consumers):
             cure = "name lake among the consumers just when the topic has a lake section"
             yield self._at("consumers", "consumers and lake section disagree", cure)
+        yield from self._retention()
+
+    def _retention(self) -> Iterator[Problem]:
+        """Of dead letters and late records, each of which has its record's time."""
+        topic, known = self.topic, self.catalog.topics
+        sources = [known[raw] for raw in topic.sources if raw in known] if topic.is_stateful else []
+        kept, longest = topic.dead_letters.retention_days, max(each.retention_days for each in (topic, *sources))
+        if kept < longest:
+            what = f"they are kept for {kept} days, and records for {longest}: that of an old record would be deleted at once"
+            yield self._at(("dead_letters", "retention_days"), what, f"set it to {longest}")
 
     def _derivation(self, raw: str) -> Iterator[Problem]:
         known = self.catalog.topics

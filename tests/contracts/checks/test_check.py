@@ -41,6 +41,12 @@ def test_the_contracts_keep_every_rule_and_the_check_is_fast() -> None:
             "yaml:10: not readable as YAML: key 'partitions'",
         ),
         (DISPATCHED, "description: E", "description: 'E", "not readable as YAML"),
+        (
+            DISPATCHED,
+            "retention_days: 30\nproducers",
+            "retention_days: 31\nproducers",
+            "yaml:18: they are kept for 30 days, and records for 31: that of an old record would be deleted at once: set it to 31",
+        ),
         (DISPATCHED, "owner: ", "owner: 2013-02-30 #", "yaml:3: not readable as YAML: a value that is no timestamp"),
         (DISPATCHED, "owner: ", "owner: !!int x #", "yaml:3: not readable as YAML: a value that is no int"),
         (DISPATCHED, "owner: ", "owner: !!bool x #", "yaml:3: not readable as YAML: a value that is no bool"),

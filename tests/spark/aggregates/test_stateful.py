@@ -451,6 +451,31 @@ def test_without_its_state_it_does_not_start_until_told_how(query: Query) -> Non
     assert query.newest() == groups_of([*FIRST, *SECOND]) | groups_of(SECOND)
 
 
+def test_a_source_topic_made_anew_is_not_gone_on_with_by_the_state_of_the_other_one(query: Query) -> None:
+    query.send(*FIRST)
+    query.take_in()
+    query.topics.make_anew(query.topics.dispatched.name)
+    query.send(*FIRST, *SECOND)
+    with pytest.raises(StateLost, match="was made anew: its id was") as error, query.running():
+        pass
+    assert "keep" not in str(error.value)
+    query.take_in(on_state_loss=query.told("was made anew", "rebuild"))
+    assert query.newest() == groups_of([*FIRST, *SECOND])
+
+
+def test_a_rebuild_with_fewer_state_partitions_goes_on(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    query.send(*FIRST)
+    query.take_in()
+    own = query.topics.catalog.topics
+    fewer = {DELAYS: own[DELAYS].model_copy(update={"partitions": 1})}
+    monkeypatch.setattr(query.topics, "catalog", dataclasses.replace(query.topics.catalog, topics={**own, **fewer}))
+    query.remove(query.files())
+    query.take_in(on_state_loss=query.told("is gone", "rebuild"))
+    query.send(*SECOND)
+    query.take_in()
+    assert query.newest() == groups_of([*FIRST, *SECOND])
+
+
 @pytest.mark.long
 def test_a_rebuild_that_takes_several_batches_goes_on_after_a_restart(query: Query) -> None:
     query.send(*FIRST)
