@@ -170,6 +170,7 @@ class Stateful:
         # What a successor began meanwhile is not another's to remove.
         self._make_sure_of_the_lease()
         self._checkpoints.remove_others(begun.run)
+        self._checkpoints.forget_beginning(begun.run)
         self._decode(begun.coming, is_begun=begun.is_begun)
         reads = [
             Read(self._raw(source, begun.begins, taken[source.topic]), source.decoded_by) for source in self._sources

@@ -107,6 +107,11 @@ class CheckpointOffsets:
             if other != run:
                 self._remove(f"{self._prefix}/{other}")
 
+    def forget_beginning(self, run: str) -> None:
+        """Of a checkpoint without a batch, remove where it began to read: the records there may be gone by now, and Spark would fail each time."""
+        if self.last(run)[0] is None:
+            self._remove(f"{self._prefix}/{run}/sources")
+
     def planned(self, run: str, batch: int, topics: Sequence[str]) -> tuple[list[OffsetRange], int]:
         """What a batch reads of each topic, in the order of the query's sources, and the watermark of the one before, with which its operators compare that: milliseconds since 1970, 0 of the first.
 

@@ -492,6 +492,20 @@ def test_a_rebuild_that_takes_several_batches_goes_on_after_a_restart(query: Que
     query.take_in()
 
 
+def test_one_that_had_nothing_to_read_begins_with_the_first_record_there_is(
+    query: Query, settings: SparkSettings
+) -> None:
+    with query.running() as running:
+        wait_for("it to know where it begins", lambda: query.files("/sources/0/0") != [])
+        running.stop()
+    query.send(*FIRST)
+    admin = AdminClient({**settings.kafka.client_config()})
+    for future in admin.delete_records([TopicPartition(query.topics.dispatched.name, 0, 2)]).values():
+        future.result()
+    query.take_in(on_data_loss="continue")
+    assert query.newest() == groups_of(FIRST[2:])
+
+
 @pytest.mark.long
 def test_of_raw_records_that_are_gone_unread_no_checkpoint_is_offered(query: Query, settings: SparkSettings) -> None:
     query.send(*FIRST)
