@@ -15,6 +15,8 @@ from deploy.errors import DeployError
 
 ROOT = Path(__file__).parent.parent.parent
 
+_OF_A_SIGNAL = 128
+"""A shell's exit code for a command that a signal ended, less the signal's number."""
 _BY_FILE = ("--dist", "loadfile", "--no-loadscope-reorder")
 _SIDE_BY_SIDE = ("-n", "2", *_BY_FILE)
 """Two files at a time, each half with a stack of its own: one leaves half of two cores idle, waiting for Kafka and Spark."""
@@ -24,7 +26,6 @@ _THREE = ("-n", "3", *_BY_FILE)
 Part = Literal["unit", "long", "images"]
 _QUICK = ("not system and not campaign and not long", _SIDE_BY_SIDE)
 _ON_THE_STACK = ("system and not campaign and not long", _THREE)
-_OF_A_SIGNAL = 128
 _RUNS: dict[Part | None, Sequence[tuple[str, Sequence[str]]]] = {
     None: (_QUICK, _ON_THE_STACK),
     "unit": (_QUICK,),

@@ -175,7 +175,7 @@ def _check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> tuple[l
     check_repeated(pipeline, made, given)
     check_types(pipeline, catalog, pipeline.target, (FINAL,))
     below = frame_of(spark, node.child())
-    grouping = [kept_aggregates(made), *[said(step) for step in [node, *steps(below, given)]]]
+    grouping = [kept_aggregates(made, node), *[said(step) for step in [node, *steps(below, given)]]]
     slide = None if _is_session(_window(node)) else _slide(spark, pipeline, occurred_at, given)
     return given.columns, grouping, slide
 

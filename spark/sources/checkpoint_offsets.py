@@ -109,6 +109,7 @@ class CheckpointOffsets:
 
     def forget_beginning(self, run: str) -> None:
         """Of a checkpoint without a batch, remove where it began to read: the records there may be gone by now, and Spark would fail each time."""
+        # Not by `runs`: S3A leaves a marker of an empty folder, too.
         if self.last(run)[0] is None:
             self._remove(f"{self._prefix}/{run}/sources")
 

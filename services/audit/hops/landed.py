@@ -1,4 +1,4 @@
-"""The hop from a topic to its lake table: each record exactly once, with the values of its first occurrence."""
+"""The hop from a topic to its lake table: each record exactly once, with the values of its first occurrence in a partition."""
 
 from __future__ import annotations
 
@@ -63,9 +63,8 @@ class Landing:
         landed = np.isin(self._records["at"], self._rows["at"])
         wanted = np.flatnonzero((where == Where.INSIDE) & (~audited_before | (self._redriven & landed)))
         ids = self._ids(self._records)
-        wanted = self._taken(
-            wanted, ids, landed, np.isin(self._records["at"], np.concatenate([dead, purged])) & ~landed
-        )
+        set_aside = np.isin(self._records["at"], np.concatenate([dead, purged])) & ~landed
+        wanted = self._taken(wanted, ids, landed, set_aside)
         row_where = self._window.where(self._rows["at"], self._latest)
         row_ids = self._ids(self._rows)
         chosen = np.flatnonzero((row_where == Where.INSIDE) | (row_where == Where.NOWHERE))

@@ -55,11 +55,11 @@ def aggregation(made: DataFrame) -> Any:
     return found[0]
 
 
-def kept_aggregates(made: DataFrame) -> list[int]:
-    """Which of the functions that the one aggregation computes are in the state, by their numbers, in the state's order: the optimizer leaves out
-    those of which nothing is made. Raises NotRowByRow as `aggregation`.
+def kept_aggregates(made: DataFrame, node: Any) -> list[int]:
+    """Which of the functions of `node`, the one aggregation of `made`, are in the state, by their numbers, in the state's order: the optimizer leaves
+    out those of which nothing is made. -1 is one that the optimizer has put in.
     """
-    written = _functions(aggregation(made))
+    written = _functions(node)
     optimised = tree(made._jdf.queryExecution().optimizedPlan())
     kept = [number for node in optimised if node.nodeName() == AGGREGATE for number in _functions(node)]
     return [written.index(number) if number in written else -1 for number in kept]

@@ -34,6 +34,11 @@ def _grouped(events: DataFrame, **others: Column) -> DataFrame:
     return events.groupBy(F.window(*_BY), "origin").agg(*[each.alias(name) for name, each in columns.items()])
 
 
+def _aggregation(spark: SparkSession, catalog: Catalog, function: Callable[[DataFrame], DataFrame]) -> Aggregation:
+    pipeline = Pipeline("delays_by_origin", delays_by_origin.source, delays_by_origin.target, (), function)
+    return Aggregation(spark, pipeline, catalog, 300)
+
+
 def _floating(events: DataFrame) -> DataFrame:
     return _made(_grouped(events, delay_mean_minutes=F.avg(F.col("weight_grams") / 3)))
 
@@ -154,9 +159,8 @@ def _without_a_field(events: DataFrame) -> DataFrame:
 def test_a_function_that_cannot_be_run_again_is_refused(
     spark: SparkSession, catalog: Catalog, function: Callable[[DataFrame], DataFrame], told: str
 ) -> None:
-    pipeline = Pipeline("delays_by_origin", delays_by_origin.source, delays_by_origin.target, (), function)
     with pytest.raises(PipelineUnfit, match=told):
-        Aggregation(spark, pipeline, catalog, 300)
+        _aggregation(spark, catalog, function)
 
 
 def test_a_lookup_is_refused(spark: SparkSession, catalog: Catalog) -> None:
@@ -174,22 +178,11 @@ def test_a_filter_before_and_after_the_grouping_is_taken(spark: SparkSession, ca
     def late_ones(events: DataFrame) -> DataFrame:
         return _made(_grouped(events.where(F.col("late_minutes") > 0)).where(F.col("dispatches") > 3))
 
-    Aggregation(
-        spark,
-        Pipeline("delays_by_origin", delays_by_origin.source, delays_by_origin.target, (), late_ones),
-        catalog,
-        300,
-    )
+    _aggregation(spark, catalog, late_ones)
 
 
 def test_decimals_whose_sum_has_room_are_taken(spark: SparkSession, catalog: Catalog) -> None:
-    function = _long_decimals(28)
-    Aggregation(
-        spark,
-        Pipeline("delays_by_origin", delays_by_origin.source, delays_by_origin.target, (), function),
-        catalog,
-        300,
-    )
+    _aggregation(spark, catalog, _long_decimals(28))
 
 
 def test_another_function_of_the_same_type_that_is_needed_is_another_state(
@@ -206,12 +199,7 @@ def test_another_function_of_the_same_type_that_is_needed_is_another_state(
         return function
 
     of_most, of_more, of_least = (
-        Aggregation(
-            spark,
-            Pipeline("delays_by_origin", delays_by_origin.source, delays_by_origin.target, (), function),
-            catalog,
-            300,
-        ).plan
+        _aggregation(spark, catalog, function).plan
         for function in (needed("most", least=1), needed("most", least=2), needed("least", least=1))
     )
     assert of_most == of_more
