@@ -29,6 +29,7 @@ from contracts.settings import Settings
 from contracts.subscriber import Record, Subscriber
 from deploy.local.servers.stack import LocalStack
 from tests import sample
+from tests.producers import ordered
 from tests.sample import topics
 from tests.sample.events import AlertRaised, DepotObserved
 
@@ -162,7 +163,7 @@ def publish_readings(
 
 def producer(stack: LocalStack, **config: str) -> Producer:
     """A producer of any bytes."""
-    return Producer({"bootstrap.servers": stack.kafka.bootstrap_servers, **config})
+    return ordered({"bootstrap.servers": stack.kafka.bootstrap_servers, **config})
 
 
 def alerts_of(stack: LocalStack, coordinates: Collection[str], count: int | None = None) -> list[Record[AlertRaised]]:

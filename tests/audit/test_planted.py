@@ -12,7 +12,6 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import Producer
 from deltalake import DeltaTable
 
 from contracts.definitions.topic import Lake
@@ -39,6 +38,7 @@ from tests.audit.way import (
     Way,
 )
 from tests.contracts.wire import register_protobuf
+from tests.producers import ordered
 
 VERSION_0 = {"couriers": 0, "depots": 0, "vans": 0}
 LONG_AGO = round((datetime.now(UTC) - timedelta(days=40)).timestamp() * 1000)
@@ -541,7 +541,7 @@ def test_a_partition_that_has_expired_whole_excuses_nothing_that_the_contract_ke
 def test_there_is_no_verdict_behind_a_transaction_that_hangs(way: Way, stack: LocalStack) -> None:
     parcels = way.dispatch(2)
     way.derive(way.enriched(parcels[:1]))
-    hanging = Producer({**stack.settings().kafka.client_config(), "transactional.id": f"hangs-{way.name(DERIVED)}"})
+    hanging = ordered({**stack.settings().kafka.client_config(), "transactional.id": f"hangs-{way.name(DERIVED)}"})
     hanging.init_transactions(30)
     hanging.begin_transaction()
     hanging.produce(way.name(DERIVED), b"open", partition=0)

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 import yaml
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from deltalake import CommitProperties, DeltaTable, write_deltalake
@@ -39,6 +39,7 @@ from services.audit.report import Report
 from services.audit.settings import AuditSettings
 from services.audit.values.shape import Shape
 from tests import sample
+from tests.producers import ordered
 from tests.sample import topics
 
 RAW, DERIVED, ALERTS = (
@@ -250,13 +251,11 @@ class Way:
     def send(self, topic: str, records: Iterable[Sent], *, transactional: bool = False) -> list[Sent]:
         """Append records; returns them with their offsets."""
         made: dict[int, Sent] = {}
-        config: dict[str, Any] = {**self._kafka, "enable.idempotence": True, "linger.ms": 1}
+        config: dict[str, Any] = {**self._kafka, "linger.ms": 1}
         if transactional:
             config["transactional.id"] = f"way-{uuid.uuid4().hex}"
-        producer = Producer(config)
+        producer = ordered(config)
         if transactional:
-            producer.list_topics(timeout=30)
-            producer.list_topics(timeout=30)
             producer.init_transactions(30)
             producer.begin_transaction()
         for number, record in enumerate(records):
@@ -374,7 +373,7 @@ class Way:
         `value`; the record itself had been `named` the dead letter of somebody. Or stumps, which tell of another record.
         """
         own: list[Header] = [] if named is None else [(f"{ERRORS}connector.name", named)]
-        producer = Producer({**self._kafka, "linger.ms": 1})
+        producer = ordered({**self._kafka, "linger.ms": 1})
         for parcel in parcels:
             coordinate = self.at(parcel.partition, parcel.offset, topic)
             headers = dead_letter_headers(

@@ -14,7 +14,7 @@ from typing import Any
 
 import pydantic
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
 from contracts import subscriber
@@ -34,6 +34,7 @@ from tests.alerting.worker import wait_for
 from tests.contracts.gateway import a_gateway
 from tests.contracts.project import a_project, applied, dispatched_schema, settings_of
 from tests.contracts.wire import a_dispatch
+from tests.producers import ordered
 from tests.raw_records import NO_TEXT, RawRecord, send_raw
 from tests.sample import events
 
@@ -84,7 +85,7 @@ class Room:
         headers: Sequence[tuple[str, bytes]] = (("traceparent", b"00-ab-cd-01"),),
     ) -> None:
         """Send a raw record."""
-        producer = Producer({**self.settings.kafka.client_config()})
+        producer = ordered(self.settings.kafka.client_config())
         producer.produce(self.topic.name, value, b"key", partition=partition, headers=list(headers))
         assert producer.flush(30) == 0
 
@@ -252,7 +253,7 @@ def test_a_record_larger_than_its_topics_are_is_handed_over_as_too_long(room: Ro
 
 def test_records_of_aborted_transactions_are_not_seen(room: Room) -> None:
     room.publish("a")
-    producer = Producer({**room.settings.kafka.client_config(), "transactional.id": room.group})
+    producer = ordered({**room.settings.kafka.client_config(), "transactional.id": room.group})
     producer.init_transactions(30)
     producer.begin_transaction()
     producer.produce(room.topic.name, b"never committed", partition=0)

@@ -8,7 +8,7 @@ import uuid
 from collections import Counter
 from typing import Self
 
-from confluent_kafka import Message, Producer
+from confluent_kafka import Message
 
 from contracts.dead_letters.ledger import LEDGER
 from contracts.dead_letters.redrive import redrive
@@ -17,12 +17,12 @@ from contracts.dead_letters.topic import DeadLetterTopic
 from contracts.events import DeadLetterSettled
 from contracts.records.codec import Codec
 from contracts.records.dead_letter_headers import ERRORS, dead_letter_headers
-from contracts.servers.producer_config import PRODUCER_CONFIG
 from contracts.servers.provision import create_topics
 from contracts.servers.registry import Registry
 from contracts.settings import Settings
 from tests import sample
 from tests.contracts.wire import records_of
+from tests.producers import ordered
 from tests.sample import topics
 
 DISPATCHED = topics.PARCELS_DISPATCHED.name
@@ -66,7 +66,7 @@ class Place:
         """Dead letters of the records at partition 1, `first_offset` and those that follow, of another topic if `of` names it; a stranger's with a
         `reason` of its own length.
         """
-        producer = Producer({**PRODUCER_CONFIG, **self.settings.kafka.client_config()})
+        producer = ordered(self.settings.kafka.client_config())
         for offset, value in enumerate(values, first_offset):
             coordinate = f"{of or self.topic}/1/{offset}"
             headers = dead_letter_headers(

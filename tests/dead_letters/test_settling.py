@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from hashlib import sha256
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from contracts.dead_letters import transaction
@@ -22,6 +22,7 @@ from contracts.records.codec import Codec
 from contracts.records.dead_letter_headers import REDRIVEN_FROM
 from contracts.servers.provision import set_config
 from tests.dead_letters.place import Place
+from tests.producers import ordered
 
 pytestmark = pytest.mark.system
 
@@ -120,7 +121,7 @@ def test_entries_behind_somebody_elses_open_transaction_are_waited_for(
 ) -> None:
     """Readers of committed records don't see them until it ends; a redrive that did not know that would send twice."""
     place.send_letters(b"a")
-    somebody = Producer({**place.settings.kafka.client_config(), "transactional.id": place.topic})
+    somebody = ordered({**place.settings.kafka.client_config(), "transactional.id": place.topic})
     somebody.init_transactions(30)
     somebody.begin_transaction()
     for partition in range(place.catalog.topic(LEDGER).partitions):
@@ -196,7 +197,7 @@ def test_a_purge_that_was_cut_off_before_it_deleted_is_run_again_without_a_secon
 
 
 def test_letters_are_read_beyond_aborted_ones_and_markers(place: Place) -> None:
-    producer = Producer({**place.settings.kafka.client_config(), "transactional.id": place.topic})
+    producer = ordered({**place.settings.kafka.client_config(), "transactional.id": place.topic})
     producer.init_transactions(30)
     for end in (producer.abort_transaction, producer.commit_transaction):
         producer.begin_transaction()

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from contracts.records.codec import Codec
@@ -19,6 +18,7 @@ from deploy.local.servers.stack import LocalStack
 from deploy.records.tail import Start, decoded, messages
 from services.audit.sources.broker import Broker
 from tests.deploy.clone import Clone
+from tests.producers import ordered
 
 AT = "2026-01-01T12:00:00Z"
 
@@ -58,7 +58,7 @@ def test_what_a_change_makes_of_the_records_that_are_there(clone: Clone, stack: 
     clone.headrace("send", raw, str(events), env=env)
     ends = Broker(kafka).ends(raw)
     (partition,) = (each for each, end in ends.items() if end)
-    producer = Producer({**kafka, "linger.ms": 0})
+    producer = ordered({**kafka, "linger.ms": 0})
     producer.produce(raw, key=b"one-key", value=b"junk", partition=partition)
     with Registry(settings.registry) as registry:
         codec, schema_id = Codec(registry.by_id), registry.latest(f"{derived}-value").id

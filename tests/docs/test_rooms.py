@@ -127,6 +127,19 @@ def test_only_one_room_knows_what_is_private_to_spark() -> None:
     assert elsewhere == []
 
 
+def test_tests_append_in_order() -> None:
+    """By `tests.producers.ordered`, or by a configuration that tells how it is acknowledged."""
+    bare = [
+        f"{file.relative_to(ROOT)}:{node.lineno}"
+        for file in sorted((ROOT / "tests").rglob("*.py"))
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "Producer"
+        if not {"enable.idempotence", "acks"}
+        & {each.value for each in ast.walk(node) if isinstance(each, ast.Constant)}
+    ]
+    assert bare == []
+
+
 def _modules(package: str) -> Iterator[tuple[str, Path]]:
     for file in sorted((ROOT / package.replace(".", "/")).rglob("*.py")):
         if file.name != "__init__.py" or file.parent.name in _GENERATED:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import KafkaError, Message
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
 from contracts.dead_letters.purge import plan_purge, purge
@@ -18,6 +18,7 @@ from services.replay.tails import Tails
 from services.replay.timeline import Entry
 from services.replay.unfit import Unfit
 from tests.dead_letters.place import Place
+from tests.producers import ordered
 from tests.sample import topics
 
 pytestmark = pytest.mark.system
@@ -71,7 +72,7 @@ def send_events(place: Place, *positions: Position) -> None:
 def send(
     place: Place, topic: str, records: list[tuple[int, list[tuple[str, str | bytes | None]]]], value: bytes
 ) -> None:
-    producer = Producer(place.settings.kafka.client_config())
+    producer = ordered(place.settings.kafka.client_config())
     for partition, headers in records:
         producer.produce(topic, value, partition=partition, headers=list(headers), on_delivery=arrived)
     assert producer.flush(30) == 0

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
 from contracts import topics
@@ -38,6 +38,7 @@ from services.replay.clock import ReplayClock
 from services.replay.timeline import Timeline
 from services.weather.event import event_id as weather_id
 from services.weather.event import event_of as weather_of
+from tests.producers import ordered
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 ROOT = Path(__file__).parent.parent.parent
@@ -207,7 +208,7 @@ def in_order(sent: Sequence[Sent]) -> bool:
 
 
 def send_foreign_record(airport: Airport, topic: str) -> None:
-    producer = Producer(airport.kafka)
+    producer = ordered(airport.kafka)
     headers: list[tuple[str, str | bytes | None]] = [
         ("ce_id", b"theirs"),
         ("ce_source", b"/services/another-team"),

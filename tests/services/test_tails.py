@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from confluent_kafka import Producer
 
 from contracts.servers.registry import Registry
 from deploy.local.servers.stack import LocalStack
 from services.replay.position import HEADER, START, Position
 from services.replay.tails import Tails
 from tests.dead_letters.place import Place
+from tests.producers import ordered
 from tests.raw_records import NO_TEXT, RawRecord, send_raw
 
 pytestmark = pytest.mark.system
@@ -20,7 +20,7 @@ def test_a_redriven_record_and_the_marker_behind_it_do_not_take_a_producer_back(
     positions = [Position(1, 0), Position(2, 0), Position(3, 0)]
     with Registry(settings.registry) as registry:
         place = Place(settings, registry).created()
-        producer = Producer(settings.kafka.client_config())
+        producer = ordered(settings.kafka.client_config())
         for each in positions:
             producer.produce(place.topic, b"v", partition=1, headers=list(_headers(each)))
         assert producer.flush(30) == 0

@@ -11,7 +11,7 @@ from datetime import UTC, date, datetime
 from typing import Any, Self
 
 import fastavro
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 from pyspark.sql import DataFrame, SparkSession
@@ -23,6 +23,7 @@ from contracts.servers.brokers import retried
 from contracts.servers.registry import Registry
 from spark.runtime.settings import SparkSettings
 from tests import sample
+from tests.producers import ordered
 from tests.sample import topics
 
 DISPATCHED = topics.PARCELS_DISPATCHED.name
@@ -173,7 +174,7 @@ class Topics:
         topic: str = DISPATCHED,
     ) -> None:
         """Append records to a topic, named as in the contracts."""
-        producer = Producer({**self._kafka.client_config(), "linger.ms": 0, "message.max.bytes": LARGEST_BATCH_BYTES})
+        producer = ordered({**self._kafka.client_config(), "linger.ms": 0, "message.max.bytes": LARGEST_BATCH_BYTES})
         for value in values:
             name = self.catalog.topic(topic).name
             producer.produce(name, key=key, value=value, partition=partition, headers=list(headers))
@@ -188,7 +189,7 @@ class Topics:
 
     def send_many(self, count: int, *, partition: int = 0) -> None:
         """Append one valid dispatch many times."""
-        producer = Producer({**self._kafka.client_config(), "linger.ms": 20, "queue.buffering.max.messages": count})
+        producer = ordered({**self._kafka.client_config(), "linger.ms": 20, "queue.buffering.max.messages": count})
         value = framed(self.schema_ids[DISPATCHED], body(a_dispatch()))
         for _ in range(count):
             producer.produce(self.dispatched.name, key=b"key", value=value, partition=partition)

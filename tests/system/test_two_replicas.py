@@ -26,6 +26,7 @@ from spark.sinks.kafka.offset_note import Mark, OffsetNote
 from spark.sinks.kafka.sink import Route
 from spark.sinks.kafka.tail import read_known
 from spark.sinks.kafka.transaction import position_reader
+from tests.producers import ordered
 from tests.system.two_brokers import TwoBrokers
 
 pytestmark = pytest.mark.system
@@ -63,7 +64,7 @@ def test_real_time_mode_finds_all_that_ever_comes_from_the_one_before_it(
     own = {"ce_source": route.ce_source}
     headers = [{"ce_id": f"{source}/0/{offset}"} | own for offset in range(1, PARTITIONS + 1)]
     before = OffsetNote(1, Mark({target: (0,) * PARTITIONS, dead_letters: (0,)})).as_metadata()
-    with closing(Producer(brokers.settings.client_config())) as producer:
+    with closing(ordered(brokers.settings.client_config())) as producer:
         for _ in range(PARTITIONS + 1):
             producer.produce(source, b"raw")
         assert producer.flush(30) == 0
@@ -84,8 +85,8 @@ def test_others_that_write_without_a_pause_hold_nobody_back(brokers: TwoBrokers)
     enough = threading.Event()
 
     def write() -> None:
-        hasty = {"acks": 1, "linger.ms": 0, "batch.num.messages": 10}
-        with closing(Producer({**brokers.settings.client_config(), **hasty})) as producer:
+        hasty = {"linger.ms": 0, "batch.num.messages": 10}
+        with closing(Producer({**brokers.settings.client_config(), "acks": 1, **hasty})) as producer:
             while not enough.is_set():
                 try:
                     producer.produce(topic, b"another")

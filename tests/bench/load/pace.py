@@ -42,11 +42,11 @@ def start(topic: str, rate: int, seconds: float, env: Mapping[str, str]) -> subp
 
 def pace(settings: Settings, topic: str, records: Sequence[Record], rate: int, seconds: float) -> None:
     """Send `rate` records a second for so many seconds, and wait until the broker has them all."""
-    config = {name: PRODUCER_CONFIG[name] for name in ("acks", "partitioner", "linger.ms")}
+    config = {name: PRODUCER_CONFIG[name] for name in ("partitioner", "linger.ms")}
     config["max.in.flight.requests.per.connection"] = _UNDER_WAY
     if rate <= _ALONE:
         config["linger.ms"] = 0
-    producer = Producer(settings.kafka.client_config() | config)
+    producer = Producer(settings.kafka.client_config() | {"acks": PRODUCER_CONFIG["acks"]} | config)
     began = time.perf_counter()
     for number, (key, value, headers) in enumerate(itertools.islice(itertools.cycle(records), int(rate * seconds))):
         due = began + number / rate

@@ -36,6 +36,7 @@ from tests.faults.stage.load import PIPELINE
 from tests.faults.stage.positions import Positions
 from tests.faults.stage.proxy import Proxy
 from tests.jvm import SHORT_LIVED_ENV
+from tests.producers import ordered
 
 RATE = 100.0
 """Events per second of the steady load."""
@@ -237,7 +238,7 @@ class Stage:
 
     def producer(self) -> Producer:
         """A producer of any bytes, past every contract; the caller closes it."""
-        return Producer({"bootstrap.servers": self.stack.kafka.bootstrap_servers, "message.max.bytes": 20 << 20})
+        return ordered({"bootstrap.servers": self.stack.kafka.bootstrap_servers, "message.max.bytes": 20 << 20})
 
     def log_of(self, name: str) -> str:
         """All that a process of that name has logged."""

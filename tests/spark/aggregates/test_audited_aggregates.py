@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from contracts.definitions.catalog import Catalog
@@ -26,6 +25,7 @@ from services.audit.sources.state_position import state_position
 from services.audit.state import KEY
 from spark.runtime.settings import SparkSettings
 from tests import sample
+from tests.producers import ordered
 from tests.sample.pipelines.delays_by_origin import delays_by_origin
 from tests.sample.pipelines.final_delays_by_origin import final_delays_by_origin
 from tests.spark.aggregates.test_stateful import DELAYS, FIRST, SECOND, Query, overlapping
@@ -173,7 +173,7 @@ def test_what_is_planted_is_found(query: Query, auditor: Auditor, registry: Regi
     raw, contract = query.topics.dispatched, query.topics.catalog.topic(DELAYS)
     newest = {event["window_id"]: (event, headers, message) for event, headers, message in events(query.topics, DELAYS)}
     codec, schema_id = Codec(registry.by_id), query.topics.schema_ids[DELAYS]
-    producer = Producer(auditor.settings.kafka.client_config())
+    producer = ordered(auditor.settings.kafka.client_config())
 
     def plant(group: str, *, ce_id: str = "", key: str = "", **fields: Any) -> str:
         """One more record of a group, behind the others."""

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -28,6 +27,7 @@ from spark.pipeline import Pipeline
 from spark.runtime.errors import PipelineUnfit
 from spark.runtime.settings import SparkSettings
 from tests import sample
+from tests.producers import ordered
 from tests.sample.pipelines.rounds_of_vans import rounds_of_vans
 from tests.spark.aggregates.test_stateful import Query
 from tests.spark.auditor import PLATFORM, Auditor, noted
@@ -221,7 +221,7 @@ def test_what_is_planted_among_sessions_is_found(query: Query, auditor: Auditor,
     newest = {
         event["round_id"][:16]: (event, headers, message) for event, headers, message in events(query.topics, ROUNDS)
     }
-    codec, producer = Codec(registry.by_id), Producer(auditor.settings.kafka.client_config())
+    codec, producer = Codec(registry.by_id), ordered(auditor.settings.kafka.client_config())
 
     def plant(group: str, **fields: Any) -> str:
         event, headers, message = newest[group]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -30,6 +30,7 @@ from services.audit.sources.state_position import state_position
 from services.audit.state import KEY
 from spark.runtime.settings import SparkSettings
 from tests import sample
+from tests.producers import ordered
 from tests.sample.pipelines.parcel_trips import parcel_trips
 from tests.spark.auditor import PLATFORM, Auditor, noted
 from tests.spark.examples import DELIVERED, DISPATCHED, Topics
@@ -191,7 +192,7 @@ def planter(query: Trips, auditor: Auditor, registry: Registry) -> Callable[...,
     contract = query.topics.catalog.topic(TRIPS)
     made = {event["parcel_id"]: (event, headers, message) for event, headers, message in events(query.topics, TRIPS)}
     codec, schema_id = Codec(registry.by_id), query.topics.schema_ids[TRIPS]
-    producer = Producer(auditor.settings.kafka.client_config())
+    producer = ordered(auditor.settings.kafka.client_config())
 
     def plant(like: str, *, ce_id: str | None = None, **fields: Any) -> str:
         event, headers, message = made[like]
@@ -236,7 +237,7 @@ def test_what_is_planted_is_found(query: Trips, auditor: Auditor, registry: Regi
     nowhere = plant("A", ce_id=f"{out}/0/99+{back}/0/0")
     nothing = plant("A", ce_id="what the producer said")
     contract = query.topics.catalog.topic(TRIPS)
-    producer = Producer(auditor.settings.kafka.client_config())
+    producer = ordered(auditor.settings.kafka.client_config())
     for topic, offset in ((out, 6), (back, 4)):
         headers = dead_letter_headers(
             [("ce_id", b"1")], topic, parcel_trips.name, "VALUE", "Late", "late", f"{topic}/0/{offset}"

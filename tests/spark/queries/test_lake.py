@@ -13,7 +13,6 @@ from unittest.mock import ANY
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
@@ -33,6 +32,7 @@ from spark.runtime.lease import this_process
 from spark.runtime.lifecycle import Lifecycle
 from spark.runtime.settings import LakeSettings, SparkSettings
 from spark.sources.kafka import read_topic
+from tests.producers import ordered
 from tests.raw_records import send_raw
 from tests.spark.examples import DISPATCHED, SCHEMA, Topics, a_dispatch, body, framed, schema_with
 from tests.spark.large_records import large_records
@@ -293,7 +293,7 @@ def test_the_coordinate_of_a_record_that_does_not_exist_is_none(
     settings: SparkSettings, topics: Topics, open_table: Callable[..., LakeTable]
 ) -> None:
     raw = topics.enriched.name
-    producer = Producer(settings.kafka.client_config())
+    producer = ordered(settings.kafka.client_config())
     producer.produce(raw, b"the only one", partition=1)
     assert producer.flush(30) == 0
     beyond = [f"{raw}/1/1", f"{raw}/0/0", f"{raw}/2/0", f"{raw}/99999/0", f"{raw}/1/9999999999999"]

@@ -8,7 +8,7 @@ import sys
 import time
 from collections import Counter
 
-from confluent_kafka import IsolationLevel, Producer, TopicPartition
+from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 from pyspark.sql import SparkSession
 
@@ -17,6 +17,7 @@ from contracts.servers.registry import Registry
 from deploy.local.servers.stack import LocalStack
 from spark.runtime.settings import SparkSettings
 from tests.dead_letters.place import Place
+from tests.producers import ordered
 from tests.spark.examples import Topics, a_dispatch, body, framed, schema_with
 from tests.spark.live_query import Dimensions, events, running
 
@@ -65,7 +66,7 @@ def test_a_redrive_killed_in_the_middle_and_run_again_has_each_record_enriched_o
 
 
 def _send(settings: SparkSettings, topics: Topics, schema_id: int) -> None:
-    producer = Producer(settings.kafka.client_config())
+    producer = ordered(settings.kafka.client_config())
     value = framed(schema_id, body(a_dispatch(gate="C70"), NEWER))
     for number in range(LETTERS):
         producer.produce(topics.dispatched.name, value, partition=number % 2, headers=[("ce_id", f"id-{number}")])

@@ -7,7 +7,7 @@ import uuid
 from contextlib import closing
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from contracts.observe import serve_health
@@ -17,6 +17,7 @@ from deploy.local.watching.gauges import Gauges
 from services.alerting.consuming.loss import tell_loss
 from spark.runtime.metrics import LAG
 from tests import sample
+from tests.producers import ordered
 from tests.sample import topics
 
 
@@ -30,7 +31,7 @@ def test_the_lag_that_a_query_tells_takes_the_place_of_its_groups(stack: LocalSt
     config = settings.kafka.client_config()
     admin = AdminClient({**config})
     admin.create_topics([NewTopic(topic.name, 1)])[topic.name].result(30)
-    with Producer(config) as producer:
+    with ordered(config) as producer:
         for _ in range(3):
             producer.produce(topic.name, b"a record")
     behind = Consumer({**config, "group.id": query})

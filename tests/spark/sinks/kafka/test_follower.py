@@ -9,7 +9,6 @@ from contextlib import closing
 
 import pytest
 import structlog
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 from prometheus_client import REGISTRY
@@ -22,6 +21,7 @@ from spark.sinks.kafka.offset_note import Mark
 from spark.sinks.kafka.sink import Route
 from spark.sinks.kafka.tail import Taken
 from spark.sinks.kafka.transaction import position_reader
+from tests.producers import ordered
 from tests.spark.examples import Topics
 from tests.spark.live_query import wait_for
 from tests.spark.sinks.kafka.test_tail import Takeover, delete
@@ -143,7 +143,7 @@ def test_markers_of_transactions_and_ids_that_were_made_up_hold_nothing_up(
 def test_a_marker_at_the_end_of_a_target_topic_is_passed_too(
     takeover: Takeover, settings: SparkSettings, follower: Follower
 ) -> None:
-    producer = Producer({**settings.kafka.client_config(), "transactional.id": takeover.route.target})
+    producer = ordered({**settings.kafka.client_config(), "transactional.id": takeover.route.target})
     producer.init_transactions(30)
     producer.begin_transaction()
     producer.produce(takeover.route.target, b"of somebody else", partition=0)
@@ -175,7 +175,7 @@ def test_partitions_that_topics_get_are_followed(
     for future in admin.create_partitions(grown).values():
         future.result(30)
     wait_for("them to be there", lambda: len(takeover.ends().ends[route.target]) == 3)
-    producer = Producer(settings.kafka.client_config())
+    producer = ordered(settings.kafka.client_config())
     for raw in (0, 2):
         producer.produce(route.source, b"raw", partition=2)
         headers: list[tuple[str, str | bytes | None]] = [

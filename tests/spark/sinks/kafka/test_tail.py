@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import structlog
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from prometheus_client import REGISTRY
@@ -42,6 +42,7 @@ from spark.sinks.kafka.transaction import committed_positions, position_reader
 from spark.sources.checkpoint_offsets import CheckpointOffsets
 from spark.sources.kafka import kafka_options
 from spark.sources.source_topic import SourceTopic, topic_id
+from tests.producers import ordered
 from tests.spark.examples import DISPATCHED, SCHEMA, Topics
 from tests.spark.live_query import wait_for
 
@@ -70,7 +71,7 @@ class Takeover:
 
     def write(self, *offsets: int, topic: str | None = None, writer: str | None = None, partition: int = 0) -> None:
         """As a real-time query does: a record for each of these raw ones, in no transaction."""
-        producer = Producer(self._settings.kafka.client_config())
+        producer = ordered(self._settings.kafka.client_config())
         is_dead = topic == self.route.dead_letters
         by = writer or self.route.query
         name = ("__connect.errors.connector.name", by) if is_dead else ("ce_source", f"/spark/{by}")
@@ -101,7 +102,7 @@ class Takeover:
 
     def send_in_transactions(self, count: int, partition: int = 0, size: int = 1) -> None:
         """Raw records, `size` in each transaction, whose marker is an offset, too."""
-        producer = Producer(self._settings.kafka.client_config() | {"transactional.id": f"t-{uuid.uuid4()}"})
+        producer = ordered(self._settings.kafka.client_config() | {"transactional.id": f"t-{uuid.uuid4()}"})
         producer.init_transactions(30)
         for _ in range(count):
             producer.begin_transaction()
@@ -112,7 +113,7 @@ class Takeover:
 
     def write_id(self, event_id: str, *headers: tuple[str, bytes]) -> None:
         """A record of the target topic with this id."""
-        producer = Producer(self._settings.kafka.client_config())
+        producer = ordered(self._settings.kafka.client_config())
         own = [("ce_id", event_id.encode()), ("ce_source", self.route.ce_source.encode())]
         producer.produce(self.route.target, b"written", headers=[*own, *headers])
         assert producer.flush(30) == 0
