@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from contracts.servers.producer_config import PRODUCER_CONFIG
 
-_OWN = ("enable.idempotence", "max.in.flight.requests.per.connection")
+_SAFE = ("enable.idempotence", "max.in.flight.requests.per.connection")
 
 
 def ordered(config: Mapping[str, Any]) -> Producer:
@@ -18,8 +18,8 @@ def ordered(config: Mapping[str, Any]) -> Producer:
     It is idempotent as those of the product are: else it sends what a topic that is new has refused again behind what that one has taken
     meanwhile. Its `flush` raises KafkaException of a record that was not taken.
     """
-    own = {name: PRODUCER_CONFIG[name] for name in _OWN} | {"enable.sparse.connections": False, "on_delivery": _arrived}
-    producer = Producer({**own, **config})
+    own = {"enable.sparse.connections": False, "on_delivery": _arrived}
+    producer = Producer({name: PRODUCER_CONFIG[name] for name in _SAFE} | own | {**config})
     # With the connections up, its first record takes milliseconds; without, a timer of half a second.
     producer.list_topics(timeout=30)
     return producer

@@ -20,7 +20,9 @@ def test(
     faults: Annotated[
         bool, typer.Option("--faults", help="Only the fault campaign, or the faults named; finished ones are kept.")
     ] = False,
-    short: Annotated[bool, typer.Option("--short", help="With --faults: the few of them that CI runs.")] = False,
+    short: Annotated[
+        bool, typer.Option("--short", help="With --faults: a few of them in both modes, in under half an hour.")
+    ] = False,
     seed: Annotated[int | None, typer.Option(min=0, help="With --faults: of their chance; 1 by default.")] = None,
     seeds: Annotated[
         int | None, typer.Option(min=1, help="With --faults: how many, from --seed on; 1 by default.")
