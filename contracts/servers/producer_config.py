@@ -7,12 +7,12 @@ from typing import Any
 from contracts.records.limits import LARGEST_BATCH_BYTES
 
 PRODUCER_CONFIG: dict[str, Any] = {
-    "enable.idempotence": True,  # implies acks=all, and order within a partition over retries
+    "enable.idempotence": True,  # order within a partition over retries
     "acks": "all",
-    # The broker takes any sequence number as a producer's first in a partition. If it refuses the first request, because the partition is so
-    # new that its log does not stand, and takes the second, librdkafka reports the records of both as delivered.
+    # With more in flight, the first records in a new partition can be lost and reported as delivered (brokers before 4.5, KAFKA-15591): the broker
+    # refuses the first request, because it has not created the log yet, and accepts the second, whatever its sequence number.
     "max.in.flight.requests.per.connection": 1,
-    "partitioner": "murmur2_random",  # Java's, so that a key meets its like in Spark
+    "partitioner": "murmur2_random",  # Java's, so that a key goes to the same partition as from Spark
     "compression.type": "lz4",
     "linger.ms": 5,
     "queue.buffering.max.messages": 100_000,

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from confluent_kafka import Producer
 
+from contracts.servers.producer_config import PRODUCER_CONFIG
 from contracts.settings import Settings, read_settings
 from tests.bench.load.records import RAW, Record, raw_records
 
@@ -27,11 +28,9 @@ def publish(settings: Settings, topic: str, records: Sequence[Record], count: in
     producer = Producer(
         settings.kafka.client_config()
         | {
-            "enable.idempotence": True,
+            **PRODUCER_CONFIG,
             "linger.ms": 20,
             "batch.size": 1 << 20,
-            "compression.type": "lz4",
-            "partitioner": "murmur2_random",
             "queue.buffering.max.messages": 500_000,
         }
     )

@@ -21,6 +21,7 @@ from confluent_kafka import Producer
 
 from contracts.definitions.catalog import load_catalog
 from contracts.events import FlightDeparted
+from contracts.servers.producer_config import PRODUCER_CONFIG
 from contracts.servers.registry import Registry
 from contracts.settings import Settings
 from services.departures.event import event_of
@@ -69,10 +70,9 @@ def fill(settings: Settings, events: int, copies: int) -> Backlog:
     producer = Producer(
         settings.kafka.client_config()
         | {
-            "enable.idempotence": True,
+            **PRODUCER_CONFIG,
             "linger.ms": 20,
             "batch.size": 1 << 20,
-            "compression.type": "lz4",
             "queue.buffering.max.messages": 500_000,
         }
     )
