@@ -21,10 +21,10 @@ _BY_FILE = ("--dist", "loadfile", "--no-loadscope-reorder")
 _SIDE_BY_SIDE = ("-n", "2", *_BY_FILE)
 """Two files at a time, each half with a stack of its own: one leaves half of two cores idle, waiting for Kafka and Spark."""
 _THREE = ("-n", "3", *_BY_FILE)
-"""Two leave a quarter of two cores idle, of tests on the stack a third."""
+"""Of tests on the stack, which wait most, two leave a third of two cores idle."""
 
 Part = Literal["unit", "long", "images"]
-_QUICK = ("not system and not campaign and not long", _THREE)
+_QUICK = ("not system and not campaign and not long", _SIDE_BY_SIDE)
 _ON_THE_STACK = ("system and not campaign and not long", _THREE)
 _RUNS: dict[Part | None, Sequence[tuple[str, Sequence[str]]]] = {
     None: (_QUICK, _ON_THE_STACK),

@@ -17,7 +17,6 @@ from contracts.dead_letters.topic import DeadLetterTopic
 from contracts.events import DeadLetterSettled
 from contracts.records.codec import Codec
 from contracts.records.dead_letter_headers import ERRORS, dead_letter_headers
-from contracts.records.limits import LARGEST_BATCH_BYTES
 from contracts.servers.provision import create_topics
 from contracts.servers.registry import Registry
 from contracts.settings import Settings
@@ -67,7 +66,7 @@ class Place:
         """Dead letters of the records at partition 1, `first_offset` and those that follow, of another topic if `of` names it; a stranger's with a
         `reason` of its own length.
         """
-        producer = ordered({**self.settings.kafka.client_config(), "message.max.bytes": LARGEST_BATCH_BYTES})
+        producer = ordered(self.settings.kafka.client_config())
         for offset, value in enumerate(values, first_offset):
             coordinate = f"{of or self.topic}/1/{offset}"
             headers = dead_letter_headers(

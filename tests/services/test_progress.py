@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
-from confluent_kafka import KafkaError, Message
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
 from contracts.dead_letters.purge import plan_purge, purge
@@ -74,9 +73,5 @@ def send(
 ) -> None:
     producer = ordered(place.settings.kafka.client_config())
     for partition, headers in records:
-        producer.produce(topic, value, partition=partition, headers=list(headers), on_delivery=arrived)
+        producer.produce(topic, value, partition=partition, headers=list(headers))
     assert producer.flush(30) == 0
-
-
-def arrived(error: KafkaError | None, _: Message) -> None:
-    assert error is None, error

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from contracts.definitions.catalog import Catalog
 from contracts.definitions.topic import Derivation, TopicContract
-from contracts.records.limits import DEAD_LETTER_BYTES, LARGEST_BATCH_BYTES, batch_limit
+from contracts.records.limits import DEAD_LETTER_BYTES, batch_limit
 from contracts.servers.brokers import retried
 from contracts.servers.registry import Registry
 from spark.runtime.settings import SparkSettings
@@ -174,7 +174,7 @@ class Topics:
         topic: str = DISPATCHED,
     ) -> None:
         """Append records to a topic, named as in the contracts."""
-        producer = ordered({**self._kafka.client_config(), "linger.ms": 0, "message.max.bytes": LARGEST_BATCH_BYTES})
+        producer = ordered({**self._kafka.client_config(), "linger.ms": 0})
         for value in values:
             name = self.catalog.topic(topic).name
             producer.produce(name, key=key, value=value, partition=partition, headers=list(headers))
