@@ -9,7 +9,7 @@ from contracts.records.limits import LARGEST_BATCH_BYTES
 PRODUCER_CONFIG: dict[str, Any] = {
     "enable.idempotence": True,  # order within a partition over retries
     "acks": "all",
-    # With more in flight, the first records in a new partition can be lost and reported as delivered (brokers before 4.5, KAFKA-15591): the broker
+    # With more requests in flight, the first records in a new partition can be lost and reported as delivered (brokers before 4.5, KAFKA-15591): the broker
     # refuses the first request, because it has not created the log yet, and accepts the second, whatever its sequence number.
     "max.in.flight.requests.per.connection": 1,
     "partitioner": "murmur2_random",  # Java's, so that a key goes to the same partition as from Spark

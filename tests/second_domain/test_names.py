@@ -24,7 +24,7 @@ WORDS = (
 _NAMED = re.compile("|".join(WORDS), re.IGNORECASE)
 _THE_YEAR = re.compile(f"{_NAMED.pattern}|2013", re.IGNORECASE)
 """In a test it is a year as any other."""
-_KAFKAS = re.compile(r"max\.in\.flight|in_flight|_inflight|requests in flight", re.IGNORECASE)
+_KAFKAS = re.compile(r"max\.in\.flight|in_flight|_inflight|requests? in flight", re.IGNORECASE)
 """What was sent and is not acknowledged yet."""
 _ELSEWHERE = ("tests/second_domain/*", "tests/bench/peers/locks/*")
 """This test and the other domain's words; versions of other people's packages."""
