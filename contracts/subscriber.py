@@ -113,7 +113,7 @@ class Subscriber(Generic[E]):
                     print(record.event)
 
     At least once: a record counts as handled, and its offset is committed within a second, when the loop asks for the
-    next one; the record at hand when the loop is left comes again. Of records with the same `ce_id` and `revision` (a field
+    next one; the record at hand when the loop is left comes again, in the next loop or from the next object of the group. Of records with the same `ce_id` and `revision` (a field
     of derived events, which a repair counts up) only the first is given among the last `repeats_window` handled of a partition, as long as this object lives; `repeats` counts the
     others. Aborted and open transactions are not seen. While the registry is away the loop waits.
 
@@ -157,6 +157,8 @@ class Subscriber(Generic[E]):
         self._owns_registry = registry is None
         self._codec = Codec(self._registry.by_id, reader_schema=schema)
         self._handled: dict[int, dict[bytes, None]] = {}
+        self._forgotten: set[bytes] = set()
+        self._at_hand: Message | None = None
         self._stopping = threading.Event()
         self._active_at: float | None = None
         self._topic_id: str | None = None
@@ -191,6 +193,9 @@ class Subscriber(Generic[E]):
 
         Raises ConsumeError if the topic does not exist, this client may not read it, it was made anew, or records are gone unread.
         """
+        if self._at_hand is not None:
+            # An earlier loop was left with it.
+            self._again(self._at_hand)
         while not self._stopping.is_set() and not self._idle():
             self._look()
             message = self._consumer.poll(_POLL_SECONDS)
@@ -203,6 +208,7 @@ class Subscriber(Generic[E]):
                 else:
                     self._judge(error)
                 continue
+            self._at_hand = message
             try:
                 record = self._decoded(message)
             except RegistryUnavailable as outage:
@@ -215,14 +221,23 @@ class Subscriber(Generic[E]):
             elif self._is_repeat(record):
                 self.repeats += 1
             else:
+                self._forgotten.clear()
                 yield record
                 self._remember(record)
             self._store(message)
+            self._at_hand = None
             self._active_at = time.monotonic()  # handling may have taken any time
 
     def stop(self) -> None:
         """End the iteration after the record at hand; may be called from a signal handler or another thread."""
         self._stopping.set()
+
+    def forget(self, record: Record[E]) -> None:
+        """Let a later record with the same identity be given, for this one was set aside as a dead letter, which may be sent again. It may
+        be the record at hand, or one before.
+        """
+        self._forgotten.add(_identity(record))
+        self._handled.get(record.partition, {}).pop(_identity(record), None)
 
     def close(self) -> None:
         """Commit what was handled and leave the group."""
@@ -257,8 +272,10 @@ class Subscriber(Generic[E]):
         return _identity(record) in self._handled.get(record.partition, ())
 
     def _remember(self, record: Record[E]) -> None:
-        handled = self._handled.setdefault(record.partition, {})
-        handled[_identity(record)] = None
+        identity, handled = _identity(record), self._handled.setdefault(record.partition, {})
+        if identity in self._forgotten:
+            return
+        handled[identity] = None
         if len(handled) > self._repeats_window:
             del handled[next(iter(handled))]
 
@@ -340,6 +357,8 @@ class Subscriber(Generic[E]):
             where = ", ".join(f"{each.partition} at {each.offset}" for each in offsets)
             _log.info("%s: the group %s begins with partition %s", name, self._group, where)
         if former or is_anew:
+            # Coordinates and ids that are made of them name other records now.
+            self._handled.clear()
             _log.error("%s. Begins the new one", made_anew)
         self._topic_id, self._is_begun = found, True
 

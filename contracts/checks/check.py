@@ -24,6 +24,8 @@ from contracts.definitions.topic import COMMANDS, LAKE, TopicContract
 from contracts.records.codec import NOT_AVRO
 
 _SERVICES = CONTRACTS.parent / "services"
+_ALERTS = "ALERTS_RAISED"
+"""Alerting's dead letters lie with those of its alerts, of whatever topic the record is."""
 _PARTITION_TYPES = ("string", "enum", "uuid", "boolean", "int", "long", "date")
 """Types of which a table may be partitioned: their values have few texts, which every reader of Delta understands alike."""
 # Almost every past participle ends so: ordered, sent, taken, sold. It catches `order`, `create` and `update`.
@@ -106,6 +108,8 @@ class _Topic:
         """Of dead letters and late records, each of which has its record's time."""
         topic, known = self.topic, self.catalog.topics
         sources = [known[raw] for raw in topic.sources if raw in known] if topic.is_stateful else []
+        if topic.constant == _ALERTS:
+            sources = [each for each in known.values() if set(topic.producers).intersection(each.consumers)]
         kept, longest = topic.dead_letters.retention_days, max(each.retention_days for each in (topic, *sources))
         if kept < longest:
             what = f"they are kept for {kept} days, and records for {longest}: that of an old record would be deleted at once"

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from contracts import topics
 from contracts.dead_letters.letter import DeadLetter
 from contracts.dead_letters.log import committed_records, wait_for_open_transactions
-from contracts.errors import DecodeError, UnknownSchemaId
+from contracts.errors import DecodeError
 from contracts.events import DeadLetterSettled, Settlement
 from contracts.records.codec import Codec
 from contracts.records.coordinates import Coordinate
@@ -84,7 +84,7 @@ class Ledger:
 
 
 def _codecs(registry: Registry, schemas: Sequence[str]) -> list[Codec]:
-    """The registry's, then one for each schema: a registry that was made anew has forgotten the ids of entries."""
+    """The registry's, then one for each schema: a registry that was made anew does not know the ids of entries."""
     lookups = [registry.by_id, *(_always(schema) for schema in reversed(schemas))]
     return [Codec(lookup, reader_schema=schemas[-1]) for lookup in lookups]
 
@@ -97,11 +97,9 @@ def _entry(value: bytes, codecs: Sequence[Codec]) -> DeadLetterSettled | None:
     for codec in codecs:
         try:
             return DeadLetterSettled.model_validate(codec.decode(value))
-        except UnknownSchemaId:
-            continue
         except (DecodeError, ValidationError):
-            if codec is codecs[0]:
-                return None
+            # In a registry that was made anew its id may be unknown, or mean another schema.
+            continue
     return None
 
 

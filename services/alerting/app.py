@@ -190,6 +190,8 @@ class Alerting:
             # What is unpacked at once takes memory: 177 MiB at the peak of a backlog without these two limits, 120 with them.
             broker_max_poll_records=2_000,
             consumer_max_fetch_size=512 * 1024,
+            # How long until a topic or a partition that is new is seen; by default five minutes.
+            consumer_metadata_max_age_ms=10_000,
             datadir=folder,
             store="memory://",
             autodiscover=False,

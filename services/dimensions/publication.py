@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pyarrow as pa
+import structlog
 from botocore.exceptions import ClientError
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
@@ -16,6 +17,8 @@ from contracts.servers.s3 import s3_client
 from contracts.settings import S3Settings
 from services.dimensions.errors import Overtaken
 from services.dimensions.rejected import Rejected
+
+_log = structlog.get_logger(__name__)
 
 _FINGERPRINT = "headrace.fingerprint"
 _SHA256 = "headrace.source_sha256"
@@ -54,7 +57,7 @@ class Publications:
         etag: str,
         is_newest: Callable[[], bool],
     ) -> Published | Rejected:
-        """Make `rows`, which were read from `body`, the newest version, unless that is what the last publication was.
+        """Make `rows`, which were read from `body`, the newest version, unless that is what the last publication was, and it is whole.
 
         `source` and `etag` go into the commit. Rejected as `Shrunk` when too many rows went missing since the version
         in force. Raises Overtaken if the file `is_newest` no more, or somebody else makes a version at the same time.
@@ -73,7 +76,7 @@ class Publications:
         version = -1 if current is None else current.version()
         if current is not None:
             count = current.count()
-            if _last(current, _FINGERPRINT) == fingerprint:
+            if _last(current, _FINGERPRINT) == fingerprint and self._has_its_files(current):
                 return Published(version, count, is_new=False, sha256=sha256)
             least = count * (1 - contract.max_shrink_percent / 100)
             if rows.num_rows < least:
@@ -102,15 +105,29 @@ class Publications:
         return Published(version + 1, rows.num_rows, is_new=True, sha256=sha256)
 
     def has(self, contract: DimensionContract, published: Published) -> bool:
-        """Whether that content is still what the last publication was; one small request if nothing was."""
+        """Whether that content is still what the last publication was; two small requests if nothing happened."""
+        entries = f"{contract.location}/_delta_log"
+        if not self._is_there(f"{entries}/{published.version:020d}.json"):
+            return False
+        if not self._is_there(f"{entries}/{published.version + 1:020d}.json"):
+            return True
+        return _last(DeltaTable(self._uri(contract), storage_options=self._options), _SHA256) == published.sha256
+
+    def _has_its_files(self, table: DeltaTable) -> bool:
+        root = f"s3://{self._bucket}/"
+        missing = [uri for uri in table.file_uris() if not self._is_there(uri.removeprefix(root))]
+        if missing:
+            _log.error("a file of a table is gone, which is published again", file=missing[0])
+        return not missing
+
+    def _is_there(self, key: str) -> bool:
         try:
-            entry = f"{contract.location}/_delta_log/{published.version + 1:020d}.json"
-            self._client.head_object(Bucket=self._bucket, Key=entry)
+            self._client.head_object(Bucket=self._bucket, Key=key)
         except ClientError as error:
             if error.response["ResponseMetadata"]["HTTPStatusCode"] == 404:
-                return True
+                return False
             raise
-        return _last(DeltaTable(self._uri(contract), storage_options=self._options), _SHA256) == published.sha256
+        return True
 
     def _uri(self, contract: DimensionContract) -> str:
         return f"s3://{self._bucket}/{contract.location}"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import structlog
 from botocore.exceptions import ClientError
+from deltalake.exceptions import DeltaError
 from prometheus_client import Counter, Gauge
 
 from contracts.definitions.catalog import Catalog
@@ -41,11 +42,11 @@ class Reception:
     def look(self) -> Look:
         """Take in every file that is new since the last look, or whose table another process has gone back with.
 
-        Raises Overtaken and what S3 raises; the next look goes on there. What S3 refuses for one file stops no other one: that is
-        raised when all have had their turn.
+        Raises Overtaken and what S3 raises; the next look goes on there. What S3 refuses for one file, or a table that can't be read, stops no
+        other one: that is raised when all have had their turn.
         """
         published = rejected = 0
-        refusal: ClientError | None = None
+        refusal: ClientError | DeltaError | None = None
         for file in list(self._landing.files()):
             try:
                 if self._is_taken(file):
@@ -57,7 +58,7 @@ class Reception:
                 else:
                     self._taken[file.key] = (file.etag, outcome)
                     published += outcome.is_new
-            except ClientError as error:
+            except (ClientError, DeltaError) as error:
                 _log.warning("source file left for the next look", file=file.key, error=str(error))
                 refusal = refusal or error
         if refusal is not None:

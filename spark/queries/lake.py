@@ -114,7 +114,7 @@ class LakeTable:
         """Take the lease, create the table if there is none, and go on from where it is.
 
         Raises TakenOver if it has a writer, and PositionsDisagree if the last writer's checkpoint has taken in more
-        than the table, or if the topic was made anew since.
+        than the table, if the topic was made anew since, or if it lacks records that the table has not.
         """
         self.acquire()
         try:
@@ -140,7 +140,8 @@ class LakeTable:
         self._upkeep = Upkeep(
             self._writer, self._lake.table, self._lake.history_days * 24, files_per_commit=len(partitions)
         )
-        self.positions = self._writer.read_positions(partitions)
+        positions = self._writer.read_positions(partitions)
+        self.positions = positions.within(self._ends(partitions), self._settings.lake.on_data_loss)
         checkpoint = new_checkpoint(self._settings.s3, self._checkpoints, self._lease.epoch, self.positions)
         settings = self._settings.lake
         raw = read_topic(
@@ -255,12 +256,20 @@ class LakeTable:
         """By partition of the raw topic the offset after its last record, transactions that are open included."""
         raw = self._topic.derived_from
         partitions = [] if raw is None else partitions_of(self._admin, raw, _TIMEOUT_SECONDS)
-        if raw is None or not partitions:
-            return None
-        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        return None if raw is None or not partitions else self._offsets(raw, partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+
+    def _ends(self, partitions: Sequence[int]) -> dict[int, tuple[int, int]]:
+        """Of each partition of the topic the first offset, and the one after its last record, as `_raw_ends`."""
+        low, high = [
+            self._offsets(self._topic.name, partitions, spec)
+            for spec in (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
+        ]
+        return {each: (low[each], high[each]) for each in partitions}
+
+    def _offsets(self, topic: str, partitions: Sequence[int], spec: OffsetSpec) -> dict[int, int]:
         return retried(
             lambda: list_offsets(
-                self._admin, raw, partitions, latest, IsolationLevel.READ_UNCOMMITTED, _TIMEOUT_SECONDS
+                self._admin, topic, partitions, spec, IsolationLevel.READ_UNCOMMITTED, _TIMEOUT_SECONDS
             ),
             _TIMEOUT_SECONDS,
         )

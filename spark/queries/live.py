@@ -23,7 +23,7 @@ from spark.sinks.kafka.sink import Sink, ToRows, Written
 from spark.sources.checkpoint_offsets import CheckpointOffsets, checkpoint_folder
 from spark.sources.kafka import read_topic
 from spark.sources.offsets import offset_ranges
-from spark.sources.source_topic import SourceTopic
+from spark.sources.source_topic import SourceTopic, topic_id
 
 
 class Live:
@@ -65,14 +65,20 @@ class Live:
         if not self._dimensions.wait(self._lifecycle.stopping):
             return None
         checkpoints = CheckpointOffsets(self._settings.s3, self._folder)
+        # One that was frozen until now would fence its successor.
+        self._lifecycle.check_lease()
         starting_offsets = self._sink.starting_offsets(checkpoints, self._lifecycle.stopping)
         self._lifecycle.check_lease()
+        of = topic_id(self._settings.kafka, self._source.name)
         if self._sink.keeps_checkpoint:
-            checkpoints.remove_behind(self._source.name)
+            checkpoints.remove_behind(self._source.name, of)
         else:
             checkpoints.remove()
         # Of this process alone: one that was frozen, and wakes, would write its next batch into that of its successor.
-        checkpoint = f"{self._folder}/{self._lifecycle.epoch}.{uuid.uuid4().hex[:8]}"
+        run = f"{self._lifecycle.epoch}.{uuid.uuid4().hex[:8]}"
+        checkpoint = f"{self._folder}/{run}"
+        if of is not None:
+            checkpoints.keep_topic(run, self._source.name, of)
         raw = read_topic(
             self._spark,
             self._settings.kafka,

@@ -148,6 +148,7 @@ class RealTime:
         dimensions = self._dimensions.newest()
         versions = self._versions(dimensions)
         drain(self._spark)
+        self._lifecycle.check_lease()
         taken = self._positions.find(self._lifecycle.stopping)
         positions = {partition: each.position for partition, each in taken.items()}
         self._failures.started(positions)

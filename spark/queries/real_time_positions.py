@@ -18,6 +18,7 @@ from spark.sinks.kafka.succession import check_epoch, wait_for_predecessor
 from spark.sinks.kafka.tail import Taken, mark, read_known
 from spark.sinks.kafka.transaction import committed_positions, fence, note_of, position_reader
 from spark.sources.checkpoint_offsets import CheckpointOffsets
+from spark.sources.source_topic import topic_id
 
 _TIMEOUT_SECONDS = 30.0
 
@@ -107,7 +108,8 @@ class RealTimePositions:
             committed = committed_positions(self._reader, self._route.source, partitions)
             if all(note_of(at).epoch == self._epoch for at in committed.values()):
                 wait_for_predecessor(committed, self._notice_seconds, stopping)
-                return self._checkpoint.committed(self._route.source)
+                source = self._route.source
+                return self._checkpoint.committed(source, topic_id(self._settings.kafka, source))
             # Whoever has begun since the fence found no epoch: what it commits lies behind the mark, and the next fence ends it.
             notes = {partition: note_of(at) for partition, at in committed.items()}
             own = {p: replace(note, epoch=self._epoch, mark=note.mark or before) for p, note in notes.items()}

@@ -20,6 +20,7 @@ from pyspark.sql.types import DataType
 
 from contracts.definitions.catalog import Catalog
 from contracts.errors import ContractError
+from contracts.records.coordinates import pattern
 from contracts.servers.brokers import partitions_of, topic_ids, watermarks
 from contracts.servers.registry import Registry
 from spark.derivation.derivation import derived, target_schemas
@@ -192,6 +193,8 @@ class Repair:
             [*(name for name, kind in self._given.items() if kind is None), "coordinate", "revision", "unmatched"]
         )
         where = f"array_length(unmatched) > 0 AND coalesce(revision, 0) < {_LAST_REVISION}"
+        # A stranger's record has a row, too, and no raw record.
+        where += f" AND regexp_like(coordinate, '{pattern(self._route.source)}')"
         if since is not None:
             where += f" AND {self._target.occurred_at} >= to_timestamp('{since.astimezone(UTC).isoformat()}')"
         found = (

@@ -100,6 +100,8 @@ class _Run:
     def run(self, spark: SparkSession, registry: Registry, acquired: Future[None], settings: SparkSettings) -> None:
         """Until asked to stop; `acquired` is the lease's."""
         acquired.result()
+        # One that was frozen while Spark started would fence its successor.
+        self._lifecycle.check_lease()
         mode = settings.live.mode
         with ExitStack() as ending:
             if mode != Mode.EXACTLY_ONCE:

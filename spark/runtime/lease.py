@@ -135,7 +135,8 @@ class Lease:
         if not self.epoch or self._stopped.is_set():
             return
         self._stopped.set()
-        self._thread.join()
+        if self._thread.ident is not None:  # it was started
+            self._thread.join()
         try:
             self._put(self.epoch, released=True)
         except (BotoCoreError, ClientError) as error:

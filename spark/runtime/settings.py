@@ -133,12 +133,14 @@ class LakeSettings(_Part):
     """The lake writer: the longer between two commits (seconds), the larger the files.
 
     `topics` are those that this process lands; none named is all whose contract asks for a table. A table has one writer,
-    which holds a lease: after `lease_seconds` of silence another one may take over.
+    which holds a lease: after `lease_seconds` of silence another one may take over. `on_data_loss` chooses when records are gone from a topic
+    before its table had them.
     """
 
     topics: tuple[str, ...] = Field(default=(), description="those that this process lands; none: all with a table")
     trigger_seconds: float = Field(default=10.0, ge=0, description="between two commits")
     max_offsets_per_trigger: int = Field(default=500_000, gt=0, description="records in a batch at most")
+    on_data_loss: OnDataLoss = Field(default="stop", description="what to do where records are gone unread")
     lease_seconds: float = Field(default=12.0, gt=0, description="a successor takes over after so much silence")
 
 

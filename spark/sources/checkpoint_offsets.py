@@ -43,16 +43,33 @@ class CheckpointOffsets:
         self._bucket = s3.bucket
         self._prefix = prefix
 
-    def committed(self, topic: str) -> dict[int, int]:
-        """The end offsets of the last batch that Spark has committed, of several checkpoints the furthest; empty if there is none.
+    def committed(self, topic: str, topic_id: str | None = None) -> dict[int, int]:
+        """The end offsets of the last batch that Spark has committed, of several checkpoints the furthest; empty if there is none. With the
+        `topic_id` that the brokers tell, those that were kept of another one don't count: it was deleted.
 
         Of a damaged checkpoint, what can be read: an earlier batch, or none.
         """
         found: dict[int, int] = {}
         for folder in self.folders():
+            if self._other_topic(folder, topic, topic_id) is not None:
+                continue
             for partition, offset in self._committed(folder, topic).items():
                 found[partition] = max(found.get(partition, 0), offset)
         return found
+
+    def keep_topic(self, run: str, topic: str, topic_id: str) -> None:
+        """Store beside the checkpoint of this name which topic it is of."""
+        self.keep_note(run, f"{topic}={topic_id}")
+
+    def other_topic(self, topic: str, topic_id: str | None) -> str | None:
+        """The id of the topic of this name that the checkpoints are of, if that is another one; None if one of them is not."""
+        others = [self._other_topic(folder, topic, topic_id) for folder in self.folders()]
+        return None if None in others else next(iter(others), None)
+
+    def _other_topic(self, folder: str, topic: str, topic_id: str | None) -> str | None:
+        kept = None if topic_id is None else self.kept_note(folder.removeprefix(f"{self._prefix}/"))
+        name, _, kept_id = (kept or "").partition("=")
+        return kept_id if name == topic and kept_id != topic_id else None
 
     def folders(self) -> list[str]:
         """The folders at or below the prefix that hold a checkpoint with a batch, in the order of their numbers."""
@@ -95,9 +112,12 @@ class CheckpointOffsets:
         found = self._s3.list_objects_v2(Bucket=self._bucket, Prefix=f"{store}{version}.").get("Contents", [])
         return any(each["Key"].endswith((".changelog", ".zip")) for each in found)
 
-    def remove_behind(self, topic: str) -> None:
-        """Remove the checkpoints of all processes but the one whose last committed batch of the topic is the furthest."""
-        taken = {folder: sum(self._committed(folder, topic).values()) for folder in self.folders()}
+    def remove_behind(self, topic: str, topic_id: str | None) -> None:
+        """Remove the checkpoints of all processes but the one whose last committed batch of the topic is the furthest, as `committed` has it."""
+        taken = {
+            folder: -1 if self._other_topic(folder, topic, topic_id) else sum(self._committed(folder, topic).values())
+            for folder in self.folders()
+        }
         for folder in sorted(taken, key=lambda folder: taken[folder])[:-1]:
             self._remove(folder)
 

@@ -12,8 +12,8 @@ from typing import Any, Self
 class Endpoint:
     """Answers each POST with the next of `answers` (the last one from then on) and keeps what it got.
 
-    A status is answered at once, `hang` never, `drop` by closing the connection, `endless` with 200 and a body
-    that doesn't end; 301 to 308 redirect to `location`.
+    A status is answered at once, `hang` never, `drop` by closing the connection, `trickle` with hints that an answer comes, one after the
+    other, `endless` with 200 and a body that doesn't end; 301 to 308 redirect to `location`.
     """
 
     def __init__(self, *answers: int | str, location: str = "") -> None:
@@ -31,6 +31,10 @@ class Endpoint:
                 answer = left.pop(0) if len(left) > 1 else left[0]
                 if answer == "hang":
                     endpoint._closing.wait(30)
+                elif answer == "trickle":
+                    while not endpoint._closing.wait(0.1):
+                        self.send_response_only(103)
+                        self.end_headers()
                 elif answer == "endless":
                     self.send_response(200)
                     self.end_headers()

@@ -9,16 +9,22 @@ from typing import Any
 
 import pytest
 
+from contracts.dead_letters.redrive import redrive
+from contracts.dead_letters.selection import Selection, Verdict
+from contracts.dead_letters.topic import DeadLetterTopic
+from contracts.servers.registry import Registry
 from deploy.local.servers.stack import LocalStack
 from tests import sample
 from tests.alerting.endpoint import Endpoint
 from tests.alerting.examples import AT
 from tests.alerting.test_from_record_to_alert import a_reading, a_station
-from tests.alerting.worker import Worker, publish_readings, wait_for
+from tests.alerting.worker import Worker, publish_readings, settings_of, wait_for
+from tests.sample import topics
 
 pytestmark = pytest.mark.system
 
 TOKEN = "T0K3N"
+ALERTS = topics.ALERTS_RAISED.name
 
 
 def receivers_file(tmp_path: Path, urls: dict[str, str]) -> Path:
@@ -64,6 +70,24 @@ def test_each_receiver_is_told_whatever_the_others_do(stack: LocalStack, tmp_pat
             assert worker.health() == 200
         assert elsewhere.posts == []
         assert not any(TOKEN in line for line in worker.log)
+
+
+def test_a_refused_alert_that_is_redriven_is_posted_again(stack: LocalStack, tmp_path: Path) -> None:
+    station, settings = a_station(), settings_of(stack)
+    with Endpoint(422) as endpoint, Registry(settings.registry) as registry:
+        dead_letters = DeadLetterTopic(settings.kafka, sample.catalog(), registry, ALERTS)
+        file = receivers_file(tmp_path, {f"picky-{station.lower()}": endpoint.url})
+
+        def refused() -> list[str]:
+            return [each.coordinate for each in dead_letters.letters() if station.encode() in (each.value or b"")]
+
+        with Worker(stack, HEADRACE_RECEIVERS_FILE=file):
+            publish_readings(stack, [a_reading(station)])
+            wait_for(refused, "the dead letter")
+            (letter,) = refused()
+            verdicts = redrive(dead_letters, Selection(coordinate=letter), again=False, on_letter=lambda *_: None)
+            assert verdicts == {Verdict.REDRIVE: 1}
+            wait_for(lambda: len(told(endpoint, station)) == 2, "the alert to be posted again")
 
 
 def test_alerts_in_cooldown_are_told_as_a_number(stack: LocalStack, tmp_path: Path) -> None:

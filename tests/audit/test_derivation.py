@@ -79,6 +79,28 @@ def test_what_a_record_behind_the_cut_overtook_is_out_of_order() -> None:
     assert [(each.kind, each.coordinate) for each in derivation.findings()] == [("out of order", "raw/0/11")]
 
 
+def test_a_partition_that_was_added_since_the_cut_is_for_the_next_audit() -> None:
+    derived = Window("derived", {0: Span(0, 0, 3, 0)})
+    made = records("derived", [11, 0, 5], [11, 0, 5], [0] * 3, [0, 1, 2], [False] * 3)
+    made.source[1:] = [code(1, 0), code(1, 5)]
+    raw = Window("raw", {0: Span(11, 0, END, 0)})
+    of_derived = Made(derived, made.at, made.source)
+    derivation = Derivation(
+        raw,
+        [records("raw", [11], [11], [0], [11], [False])],
+        of_derived,
+        [made],
+        Made(Window("raw.dlq", {}), np.zeros(0, np.int64), np.zeros(0, np.int64)),
+        np.zeros(0, np.uint64),
+        np.zeros(0, np.int64),
+        {0: LATEST, 1: 3},
+        (),
+        0,
+    )
+    assert [(each.kind, each.coordinate) for each in derivation.findings()] == [("phantom", "raw/1/5")]
+    assert of_derived.resume(raw) == {0: 1}
+
+
 offsets = st.sets(st.integers(LOW, END - 1))
 
 

@@ -152,12 +152,38 @@ def test_the_record_at_hand_when_the_loop_is_left_comes_again(room: Room) -> Non
     assert room.destinations() == ["b", "c"]
 
 
+def test_it_comes_again_in_the_next_loop_over_the_same_object(room: Room) -> None:
+    room.publish(*"abc")
+    with room.subscriber() as subscriber:
+        with pytest.raises(LookupError):
+            for record in subscriber:
+                if isinstance(record, Record) and record.event.destination == "b":
+                    raise LookupError("handling b failed")
+        assert [record.event_id for record in subscriber] == ["b", "c"]
+    assert room.destinations() == []
+
+
 def test_a_repeated_id_is_dropped_and_counted(room: Room) -> None:
     room.publish("a", "b", "a", "c", "b")
     with room.subscriber() as subscriber:
         assert [record.event_id for record in subscriber] == ["a", "b", "c"]
         assert subscriber.repeats == 2
     assert room.destinations() == [], "a dropped repeat counts as handled"
+
+
+def test_a_record_that_was_set_aside_has_no_repeats(room: Room) -> None:
+    room.publish("a", "b", "a", "b", "a")
+    seen: list[Record[events.ParcelDispatched]] = []
+    with room.subscriber() as subscriber:
+        for record in subscriber:
+            assert isinstance(record, Record)
+            seen.append(record)
+            if record.offset == 1:
+                # The one before, and the one at hand.
+                subscriber.forget(seen[0])
+                subscriber.forget(record)
+        assert [record.offset for record in seen] == [0, 1, 2, 3]
+        assert subscriber.repeats == 1
 
 
 def test_a_later_revision_of_an_event_is_no_repeat(stack: LocalStack, tmp_path: Path) -> None:
@@ -457,6 +483,19 @@ def test_a_topic_made_anew_is_not_taken_for_the_one_before(
     assert "read the one before it. Begins the new one" in caplog.text
     with room.subscriber() as reader:
         assert len(list(reader)) == is_running  # the last one was at hand
+
+
+def test_of_a_topic_made_anew_no_record_is_a_repeat_of_one_before(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscriber, "_LOOK_SECONDS", 0.0)
+    value = room.value()
+    for _ in range(3):
+        room.send(value)  # without an id, so their coordinates are theirs
+    with room.subscriber(idle_seconds=30, on_data_loss="continue") as reader:
+        records = iter(reader)
+        assert [next(records).offset for _ in range(3)] == [0, 1, 2]
+        room.make_anew(value, count=5)
+        assert [record.offset for _, record in zip(range(5), records, strict=False)] == [0, 1, 2, 3, 4]
+        assert reader.repeats == 0
 
 
 UNKNOWN = KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))

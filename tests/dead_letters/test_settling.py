@@ -21,7 +21,8 @@ from contracts.events import Settlement
 from contracts.records.codec import Codec
 from contracts.records.dead_letter_headers import REDRIVEN_FROM
 from contracts.servers.provision import set_config
-from tests.dead_letters.place import Place
+from tests import sample
+from tests.dead_letters.place import DISPATCHED, Place
 from tests.producers import ordered
 
 pytestmark = pytest.mark.system
@@ -219,9 +220,11 @@ def test_what_is_no_entry_of_the_ledger_is_passed_over_by_name(place: Place, mon
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_an_entry_whose_schema_id_the_registry_has_forgotten_counts(
-    place: Place, monkeypatch: pytest.MonkeyPatch, version: int
+@pytest.mark.parametrize("is_taken", [False, True], ids=["an id of nobody", "an id of another subject"])
+def test_an_entry_counts_whose_schema_id_a_registry_made_anew_does_not_know(
+    place: Place, monkeypatch: pytest.MonkeyPatch, version: int, is_taken: bool
 ) -> None:
+    schema_id = place.registry.latest(sample.catalog().topic(DISPATCHED).subject).id if is_taken else 2**31 - 1
     entry: dict[str, object] = {
         "dead_letter": f"{place.dead_letter_topic}/0/0",
         "coordinate": f"{place.topic}/1/0",
@@ -233,8 +236,8 @@ def test_an_entry_whose_schema_id_the_registry_has_forgotten_counts(
     }
     if version == 0:
         del entry["service"]
-    forgotten = Codec(lambda _: place.catalog.schemas(LEDGER)[version])
-    place.send_letters(b"a", forgotten.encode(2**31 - 1, entry))
+    before = Codec(lambda _: place.catalog.schemas(LEDGER)[version])
+    place.send_letters(b"a", before.encode(schema_id, entry))
     monkeypatch.setattr("contracts.dead_letters.ledger.LEDGER", place.dead_letter_topic)
     assert place.redrive() == {Verdict.REDRIVEN: 1, Verdict.REDRIVE: 1}
 

@@ -145,6 +145,32 @@ def test_a_file_that_is_deleted_or_comes_again_changes_nothing(place: Place) -> 
     assert (place.table().version(), place.table().count()) == (0, 10)
 
 
+@pytest.mark.parametrize(("suffix", "is_restarted"), [("", False), ("", True), (".parquet", True)])
+def test_a_table_that_was_lost_is_published_again(place: Place, suffix: str, is_restarted: bool) -> None:
+    place.upload("vans.csv", vans(10))
+    place.reception.look()
+    folder = "dimensions/vans/"
+    for key in place.keys(folder):
+        if key.endswith(suffix):
+            place.client.delete_object(Bucket=place.s3.bucket, Key=folder + key)
+    reception = place.new_reception() if is_restarted else place.reception
+    assert reception.look() == Look(published=1, rejected=0)
+    assert place.table().to_pyarrow_table().num_rows == 10
+    assert reception.look() == Look(published=0, rejected=0)
+
+
+def test_a_table_that_can_not_be_read_blocks_no_other_one(place: Place) -> None:
+    place.client.put_object(
+        Bucket=place.s3.bucket, Key=f"dimensions/couriers/_delta_log/{0:020d}.json", Body=b"no JSON"
+    )
+    for contract in sample.catalog().dimensions.values():
+        place.upload(contract.source, (sample.TABLES / contract.source).read_bytes())
+    rounds = Rounds(place.reception, poll_seconds=1)
+    assert rounds.look() is None
+    assert rounds.trouble is not None
+    assert (place.table("depots").count(), place.table("vans").count()) == (60, 250)
+
+
 BAD = {
     "a missing column": (vans(10).replace(b"seats", b"chairs"), "MissingColumn"),
     "a wrong type": (vans(10, seats="many"), "WrongType"),

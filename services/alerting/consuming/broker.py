@@ -45,6 +45,8 @@ computing here."""
 _SHARED_SECONDS = 0.005
 """How long for all records of a fetch together: the more there were, the sooner the next fetch is worth its computing."""
 _AGAIN_SECONDS = 0.05
+_COMMIT_SECONDS = 5.0
+"""A commit that takes longer may be of a topic that is gone: it is looked at again which are there."""
 
 
 class ConsumerThread(driver.AIOKafkaConsumerThread):
@@ -74,6 +76,22 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
             metadata_max_age_ms=conf.consumer_metadata_max_age_ms,
             **driver.credentials_to_aiokafka_auth(conf.broker_credentials, conf.ssl_context),
         )
+
+    async def _commit(self, offsets: Mapping[TP, int]) -> bool:
+        """As faust has it; but aiokafka asks for ever to have an offset of a topic that is gone, and a rebalance would never end. False, too,
+        if one of the partitions is not there.
+        """
+        consumer = self._ensure_consumer()
+        while True:
+            there = {
+                tp: at for tp, at in offsets.items() if tp.partition in (consumer.partitions_for_topic(tp.topic) or ())
+            }
+            try:
+                is_done = await asyncio.wait_for(super()._commit(there), _COMMIT_SECONDS)
+            except TimeoutError:
+                await consumer._client.force_metadata_update()
+            else:
+                return bool(is_done) and len(there) == len(offsets)
 
     async def _fetch_records(
         self,
@@ -106,10 +124,15 @@ class Consumer(driver.Consumer):
         super().__init__(*args, **kwargs)
         self.assigned: dict[TP, Assigned] = {}
         self._former: set[TP] = set()
+        self._made_anew: set[str] = set()
 
     def begin_anew(self, topic: str) -> None:
         """Go on with the first records of the topic, soon: it was deleted and made anew."""
-        self._former |= {tp for tp in self.assigned if tp.topic == topic}
+        former = {tp for tp in self.assigned if tp.topic == topic}
+        self._former |= former
+        if not former:
+            # The group has left it, and its offsets are gone with it: where it comes back, `_getmany` tells.
+            self._made_anew.add(topic)
 
     def _new_consumer_thread(self) -> ConsumerThread:
         return ConsumerThread(self, loop=self.loop, beacon=self.beacon)
@@ -146,7 +169,9 @@ class Consumer(driver.Consumer):
         try:
             found: Mapping[TP, Records] = await super()._getmany(active_partitions, timeout)
         except NoOffsetForPartitionError as error:
-            await self._begin(error.args[0], None)
+            tp = error.args[0]
+            if await self._begin(tp, None) and tp.topic in self._made_anew:
+                tell_made_anew(tp.topic, tp.partition)
         except OffsetOutOfRangeError as error:
             [(tp, expected)] = error.args[0].items()
             await self._begin(tp, expected)

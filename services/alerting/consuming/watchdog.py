@@ -60,9 +60,12 @@ class Watchdog:
             await asyncio.sleep(1.0)
 
     async def _look(self) -> None:
-        before = {each: each.beats for each in self._assigned()}
+        before = {each: (each.beats, each.revoked) for each in self._assigned()}
         await asyncio.sleep(self._settings.stall_seconds)
-        still = {each for each in self._assigned() if before.get(each) == each.beats and not each.window}
+        # Those of a rebalance that does not end, too.
+        still = {
+            each for each in self._assigned() if before.get(each) == (each.beats, each.revoked) and not each.window
+        }
         if not still:
             return
         record = await asyncio.to_thread(self.unread, [(each.topic, each.partition, each.handled) for each in still])
@@ -72,7 +75,7 @@ class Watchdog:
         await asyncio.sleep(_GRACE_SECONDS)
         for each in still:
             is_of = (each.topic, each.partition) == (record.topic, record.partition)
-            if is_of and before[each] == each.beats and not each.revoked:
+            if is_of and before[each] == (each.beats, each.revoked):
                 raise Stalled(f"nothing was done for {self._settings.stall_seconds} s, and {record} waits")
 
     def unread(self, places: Iterable[tuple[str, int, int | None]]) -> Coordinate | None:

@@ -121,6 +121,10 @@ class Notifier(Thread):
             if outcome is Outcome.REFUSED:
                 error = f"receiver {self._receiver.name} calls it unacceptable"
                 self._dead_letter(notification.record, "NotificationRefused", error)
+                cooldown.refused(notification.alert)
+                if self._subscriber is not None:
+                    # Or its copy would be a repeat, if it is redriven once the receiver takes it.
+                    self._subscriber.forget(notification.record)
         return True
 
     def _dead_letter(self, record: Record[AlertRaised] | Undecodable, reason: str, error: str) -> None:

@@ -22,7 +22,7 @@ class _Part(BaseModel):
 
 
 class Receiver(_Part):
-    """One webhook. `url` and `authorization` (the header's whole value) are secrets.
+    """One webhook. `url` and `authorization` (the header's whole value) are secrets; `timeout_seconds` is how long an attempt may take.
 
     A notification is a POST of JSON; see `webhook_body`.
     """

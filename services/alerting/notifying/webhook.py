@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable
 from enum import Enum
@@ -42,19 +43,21 @@ class Webhook:
         self._url = receiver.url.get_secret_value()
         self._stop = stop
         self._chance = chance
-        self._client = httpx.Client(
-            headers=headers, timeout=receiver.timeout_seconds, follow_redirects=False, trust_env=False
-        )
+        self._timeout_seconds = receiver.timeout_seconds
+        # httpx itself limits the time of each read, and an answer may take any number of them. A task can be cancelled as a whole.
+        self._loop = asyncio.new_event_loop()
+        self._client = httpx.AsyncClient(headers=headers, timeout=None, follow_redirects=False, trust_env=False)
 
     def close(self) -> None:
         """Close the connections."""
-        self._client.close()
+        self._loop.run_until_complete(self._client.aclose())
+        self._loop.close()
 
     def post(self, body: bytes, *, idempotency_key: str) -> Outcome:
         """Post `body`, which is JSON, until the receiver takes it (2xx), calls it unacceptable (400, 413, 422), or `stop` is set."""
         attempt = 0
         while not self._stop.is_set():
-            answer = self._try(body, idempotency_key)
+            answer = self._loop.run_until_complete(self._try(body, idempotency_key))
             if answer is None:
                 metrics.NOTIFICATIONS.labels(self._name, "delivered").inc()
                 return Outcome.DELIVERED
@@ -70,15 +73,18 @@ class Webhook:
             attempt += 1
         return Outcome.STOPPED
 
-    def _try(self, body: bytes, idempotency_key: str) -> int | str | None:
+    async def _try(self, body: bytes, idempotency_key: str) -> int | str | None:
         """None when it was taken, else the status or the name of what went wrong."""
         try:
             # The answer's body is of no interest and may be endless: it is not read.
-            with self._client.stream(
-                "POST", self._url, content=body, headers={"Idempotency-Key": idempotency_key}
-            ) as response:
+            async with (
+                asyncio.timeout(self._timeout_seconds),
+                self._client.stream(
+                    "POST", self._url, content=body, headers={"Idempotency-Key": idempotency_key}
+                ) as response,
+            ):
                 return None if response.is_success else response.status_code
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, TimeoutError) as error:
             return type(error).__name__
 
 

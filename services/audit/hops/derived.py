@@ -52,15 +52,13 @@ class Made:
 
     def resume(self, raw: Window) -> dict[int, int]:
         """For each partition the first offset that the next audit must read again."""
-        ahead = self.at[raw.where(self.source, _endless(raw)) == Where.AHEAD]
+        named = np.unique(partition_of(self.source[self.source >= 0])).tolist()
+        endless = dict.fromkeys({*raw.spans, *named}, ENDLESS - 1)
+        ahead = self.at[raw.where(self.source, endless) == Where.AHEAD]
         return {
             partition: int(min([span.end, *(offset_of(ahead[partition_of(ahead) == partition]))]))
             for partition, span in self.window.spans.items()
         }
-
-
-def _endless(window: Window) -> dict[int, int]:
-    return dict.fromkeys(window.spans, ENDLESS - 1)
 
 
 class Derivation:

@@ -56,10 +56,15 @@ class Window:
     spans: Mapping[int, Span]
 
     def where(self, places: Codes, latest: Mapping[int, int] | None = None) -> npt.NDArray[np.int8]:
-        """A `Where` for each place; `latest` are the topic's ends by now (default: the cut), for what is still to come."""
+        """A `Where` for each place; `latest` are the topic's ends by now (default: the cut), for what is still to come: also those of
+        partitions that were added since the cut.
+        """
         found = np.full(len(places), Where.NOWHERE, np.int8)
+        ends = {} if latest is None else latest
+        for partition in ends.keys() - self.spans.keys():
+            found[(places >= code(partition, 0)) & (places < code(partition, ends[partition]))] = Where.AHEAD
         for partition, span in self.spans.items():
-            end = span.end if latest is None else max(span.end, latest[partition])
+            end = max(span.end, ends.get(partition, 0))
             # In this order: each one overwrites those after it that lie lower.
             for upto, where in (
                 (end, Where.AHEAD),

@@ -35,6 +35,10 @@ _HONOURED = {"appendOnly", "invariants", "timestampNtz"}
 """What version 2 has, which is how the table was made, and a type of column."""
 
 
+_EPOCH = "headrace.epoch"
+"""The property of a table with the epoch of its writer's lease."""
+
+
 def check_topics(table: DeltaTable, topic: TopicContract, topic_ids: Mapping[str, str]) -> None:
     """Raises PositionsDisagree if the `topic` of the table, or the one that it is derived from, is another one than the table's rows are of: it
     was deleted and made anew. `topic_ids` are what the brokers say.
@@ -74,7 +78,7 @@ class TableWriter:
         """Create the table if there is none, and add the columns that it lacks; `schema` is that of its rows, `topic_ids` are what
         the brokers say of the topic and of the one that it is derived from.
 
-        Raises ContractError if a column has another type or the table a feature that this can't write, PositionsDisagree if the table is of topics with other ids.
+        Raises ContractError if a column has another type, or the table another partitioning or a feature that this can't write, PositionsDisagree if the table is of topics with other ids.
         """
         assert topic.lake is not None
         self._contract, self._topic = topic, topic.name
@@ -82,13 +86,14 @@ class TableWriter:
         self._prefix = f"lake/{topic.lake.table}"
         self._statistics = list(statistics)
         self._partition_by = list(topic.lake.partition_by)
+        self._epoch = str(epoch)
         history = f"interval {topic.lake.history_days} days"
         properties = {
             "delta.dataSkippingStatsColumns": ",".join(statistics),
             "delta.checkpointInterval": str(_CHECKPOINT_COMMITS),
             "delta.logRetentionDuration": history,
             "delta.deletedFileRetentionDuration": history,
-            "headrace.epoch": str(epoch),
+            _EPOCH: self._epoch,
             **{_id_property(topic, name): topic_id for name, topic_id in topic_ids.items()},
         }
         wanted = Schema.from_json(schema.json())
@@ -103,6 +108,7 @@ class TableWriter:
             storage_options=s3.delta_options(),
         )
         self._refuse_features()
+        self._refuse_partitioning()
         self.check_topics(topic_ids)
         self._evolve(wanted)
         found = self.table.metadata().configuration
@@ -184,6 +190,12 @@ class TableWriter:
         if self._positions_of(list(positions.next_offsets)) != positions:
             raise self.taken()
 
+    def catch_up(self) -> None:
+        """Read what this writer itself may have committed before something failed. Raises TakenOver if the table has another one by now."""
+        self.table.update_incremental()
+        if self.table.metadata().configuration.get(_EPOCH) != self._epoch:
+            raise self.taken()
+
     def files(self) -> list[LiveFile]:
         """Every file of the newest version, the oldest first."""
         actions = self.table.get_add_actions()
@@ -226,6 +238,15 @@ class TableWriter:
             f"{self._prefix} away and remove checkpoints/{self._prefix}, and the table is filled anew"
         )
 
+    def _refuse_partitioning(self) -> None:
+        """deltalake would commit files whose partition values are none of the table's columns, and readers would find nulls."""
+        there = self.table.metadata().partition_columns
+        if there != self._partition_by:
+            raise ContractError(
+                f"the table {self.table.table_uri} is partitioned by {_listed(there)}, and the contract of {self._topic} says "
+                f"{_listed(self._partition_by)}, which can't be changed in a table: set partition_by back, or land the topic in a table of another name"
+            )
+
     def _evolve(self, wanted: Schema) -> None:
         """Add what the contract has added."""
         there = {field.name: field for field in self.table.schema().fields}
@@ -242,6 +263,10 @@ class TableWriter:
 
 def _added(file: TableFile, *, data_change: bool) -> AddAction:
     return AddAction(file.path, file.size, file.partition_values, file.modified_ms, data_change, file.stats)
+
+
+def _listed(columns: Sequence[str]) -> str:
+    return ", ".join(columns) or "nothing"
 
 
 def _type(field: Field) -> str:

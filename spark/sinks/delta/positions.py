@@ -6,12 +6,16 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import structlog
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from contracts.servers.ranges import OffsetRange
 from spark.runtime.errors import PositionsDisagree
+from spark.runtime.settings import OnDataLoss
 from spark.sources.kafka import EARLIEST, starting_offsets
+
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,28 @@ class Positions:
                     f"{found.start}: start again, and the table says where to go on"
                 )
             moved[found.partition] = max(taken, found.end)
+        return replace(self, next_offsets=moved)
+
+    def within(self, ends: Mapping[int, tuple[int, int]], on_data_loss: OnDataLoss) -> Positions:
+        """The positions where each partition can be read, whose first offset and the one after its last are its `ends`.
+
+        Raises PositionsDisagree if records that the table has not are gone, unless `on_data_loss` says to go on behind them; and if a partition
+        ends before the position, for its next records would be taken for those that the table has.
+        """
+        moved = dict(self.next_offsets)
+        for partition, (low, high) in sorted(ends.items()):
+            name, taken = f"{self.topic}/{partition}", moved.get(partition, low)
+            if taken > high:
+                raise PositionsDisagree(
+                    f"{name} ends at offset {high}, and the table has its records up to {taken}: it was cut, and its next records "
+                    "would be taken for those. Land the topic in a table of another name"
+                )
+            if taken < low:
+                lost = f"{low - taken} records from offset {taken} up to {low} are gone from {name}, and the table lacks them"
+                if on_data_loss == "stop":
+                    raise PositionsDisagree(f"{lost}. Set HEADRACE_LAKE__ON_DATA_LOSS=continue to go on at {low}")
+                _log.error("records lost", lost=lost, goes_on_at=low)
+                moved[partition] = low
         return replace(self, next_offsets=moved)
 
     def overlap(self, ranges: Sequence[OffsetRange]) -> bool:

@@ -112,6 +112,8 @@ class Upkeep:
                 self._writer.replace(old, new)
         except _FAILURES as error:
             self._failed(error, first=old[0].path)
+            # It may have been committed before it failed.
+            self._writer.catch_up()
             return
         COMPACTED.labels(self._name).inc(len(old))
         seconds = round(time.monotonic() - began, 2)
@@ -148,8 +150,9 @@ class Upkeep:
                 self._history_hours, dry_run=False, enforce_retention_duration=False, full=True
             )
         except (DeltaError, OSError) as error:
-            # Nothing depends on it, and the next one finds the same files.
+            # Nothing depends on it, and the next one finds the same files. Its beginning is a commit.
             _log.warning("not vacuumed", table=self._name, error=str(error))
+            self._writer.catch_up()
             return
         VACUUMED.labels(self._name).inc(len(gone))
         if gone:

@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from contracts.records.coordinates import PARTS
-from contracts.servers.brokers import partitions_of
+from contracts.servers.brokers import partitions_of, watermarks
 from contracts.servers.ranges import OffsetRange
 from contracts.settings import KafkaSettings
 from spark.lookups.lookup import Lookup
@@ -19,13 +19,14 @@ from spark.records.cases import first_of
 from spark.records.dead_letters import dead_letter_headers
 from spark.records.headers import coordinate, header_array, header_if_any
 from spark.runtime.settings import LiveSettings
-from spark.sinks.kafka.resume import resume
+from spark.sinks.kafka.resume import Evidence, resume
 from spark.sinks.kafka.sink import BRANCH, PASSED_ON, Route, ToRows, Written
 from spark.sinks.kafka.succession import leave_epoch, wait_for_predecessor
 from spark.sinks.kafka.tail import read_known
 from spark.sinks.kafka.transaction import fenced, position_reader
 from spark.sources.checkpoint_offsets import CheckpointOffsets
-from spark.sources.kafka import EARLIEST, starting_offsets, write_records
+from spark.sources.kafka import starting_offsets, write_records
+from spark.sources.source_topic import topic_id
 
 _TIMEOUT_SECONDS = 30.0
 
@@ -68,16 +69,25 @@ class AtLeastOnceSink:
         """Behind the last batch that a checkpoint knows to be written, which is its position; without one, where the mode before it was, by the
         group.
 
-        Raises PositionsDisagree if records that nobody has taken in are gone from the topic, and StopRequested.
+        Raises PositionsDisagree if records that nobody has taken in are gone from the topic, or it was made anew, and StopRequested.
         """
         topic = self._route.source
         reader = position_reader(self._kafka.client_config(), self._route)
         try:
             partitions = partitions_of(reader, topic, _TIMEOUT_SECONDS)
-            if written := checkpoint.committed(topic):
-                return starting_offsets(topic, {each: written.get(each, EARLIEST) for each in partitions})
-            known = read_known(self._kafka, self._route, reader, partitions, self._live.on_data_loss, stopping)
-            evidence = {p: known.evidence(reader, topic, p, None) for p in partitions}
+            there = topic_id(self._kafka, topic)
+            other = checkpoint.other_topic(topic, there)
+            if (written := checkpoint.committed(topic, there)) or other is not None:
+                made_anew = None if other is None else (other, there)
+                evidence = {
+                    p: Evidence(
+                        written.get(p), None, *watermarks(reader, topic, p, _TIMEOUT_SECONDS), made_anew=made_anew
+                    )
+                    for p in partitions
+                }
+            else:
+                known = read_known(self._kafka, self._route, reader, partitions, self._live.on_data_loss, stopping)
+                evidence = {p: known.evidence(reader, topic, p, None) for p in partitions}
         finally:
             reader.close()
         return starting_offsets(topic, resume(evidence, topic, self._live.resume_from, self._live.on_data_loss))

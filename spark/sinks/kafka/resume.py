@@ -16,7 +16,7 @@ _log = structlog.get_logger(__name__)
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """What tells where to go on in one partition: the group's offset and the checkpoint's, if any; its first offset and the one after its last; whether the
-    target topics tell that the group had an offset once. If the group's offset is of a topic that is gone, the ids of that one and of the
+    target topics tell that the group had an offset once. If what was taken in is of a topic that is gone, the ids of that one and of the
     one there.
     """
 
@@ -42,7 +42,8 @@ def resume(
     for partition, at in sorted(evidence.items()):
         name = f"{topic}/{partition}"
         position = at.low if at.group is None else at.group
-        if at.group is None and at.checkpoint is None and at.is_forgotten and resume_from != "group":
+        is_forgotten = at.is_forgotten and at.made_anew is None
+        if at.group is None and at.checkpoint is None and is_forgotten and resume_from != "group":
             raise PositionsDisagree(
                 f"{name}: the consumer group has no offset, but the target topic has records that come from there: it was "
                 "deleted, as with a topic that was made anew, or the brokers have forgotten it, as that of a group that committed "
@@ -61,7 +62,7 @@ def resume(
                 position = at.checkpoint
         if at.made_anew is not None or not at.low <= position <= at.high:
             lost = (
-                f"{name} was made anew: the offset {position} is of the topic with the id {at.made_anew[0]}, the one there has {at.made_anew[1]}"
+                f"{name} was made anew: what was taken in is of the topic with the id {at.made_anew[0]}, the one there has {at.made_anew[1]}"
                 if at.made_anew is not None
                 else f"{at.low - position} records from offset {position} up to {at.low} are gone from {name} unread"
                 if position < at.low

@@ -86,10 +86,20 @@ class Known:
     topic_id: str | None
     other_topics: Mapping[int, str]
 
-    def evidence(self, consumer: Consumer, topic: str, partition: int, checkpoint: int | None) -> Evidence:
-        """With what the brokers hold of a partition, and the checkpoint's offset, if there is one."""
+    def evidence(
+        self,
+        consumer: Consumer,
+        topic: str,
+        partition: int,
+        checkpoint: int | None,
+        of_checkpoint: str | None = None,
+    ) -> Evidence:
+        """With what the brokers hold of a partition, and the checkpoint's offset, if there is one; `of_checkpoint` is the id of the topic that it is
+        of, if that is another one.
+        """
         low, high = watermarks(consumer, topic, partition, _TIMEOUT_SECONDS)
-        other = self.other_topics.get(partition)
+        # Brokers delete a group's offsets with the topic.
+        other = self.other_topics.get(partition) or (None if partition in self.taken else of_checkpoint)
         return Evidence(
             self.taken[partition].position if partition in self.taken else None,
             checkpoint,

@@ -42,7 +42,7 @@ def test_a_notification_is_posted_as_json_with_its_key_and_authorization() -> No
     assert headers["Authorization"] == "Bearer T0K3N"
 
 
-@pytest.mark.parametrize("trouble", [500, 503, 429, 408, 401, 404, "drop", "hang"])
+@pytest.mark.parametrize("trouble", [500, 503, 429, 408, 401, 404, "drop", "hang", "trickle"])
 def test_what_fails_is_tried_again_with_the_same_key(trouble: int | str) -> None:
     with Endpoint(trouble, trouble, 204) as endpoint, webhook(endpoint.url) as hook:
         assert hook.post(JSON, idempotency_key="alert 1") is Outcome.DELIVERED

@@ -219,6 +219,16 @@ def test_an_event_that_is_not_in_the_past_tense_is_told(files: ContractFiles) ->
     assert any("'dispatch' is not in the past tense" in problem for problem in files.problems())
 
 
+def test_letters_of_a_topic_that_alerting_reads_are_kept_as_long_as_its_records(files: ContractFiles) -> None:
+    # Both the topic's own and its letters'.
+    path = files.root / "topics/parcels.lost.v1.yaml"
+    path.write_text(path.read_text().replace("retention_days: 30", "retention_days: 60"), encoding="utf-8")
+    (problem,) = [each for each in files.problems() if "alerts.raised" in each]
+    assert (
+        "kept for 30 days, and records for 60: that of an old record would be deleted at once: set it to 60" in problem
+    )
+
+
 def test_all_problems_are_told_at_once(files: ContractFiles) -> None:
     files.replace(DISPATCHED, "owner:", "ownr:")
     files.replace("topics/alerts.raised.v1.yaml", "key: rule", "key: rool")
@@ -296,7 +306,7 @@ def test_a_new_version_must_be_compatible_with_its_predecessor(files: ContractFi
         example.write_text(example.read_text(encoding="utf-8").replace("{", '{"gate": "B2",', 1), encoding="utf-8")
     assert files.problems() == []
     _second_version(files)
-    (problem,) = files.problems()
+    (problem,) = [each for each in files.problems() if "alerts.raised" in each]
     assert problem == (
         "contracts/schemas/parcels.dispatched.v1/2.avsc: field gate: MISSING_DEFAULT: the other version has no such field, "
         "and there is no default; version 2 cannot read records of version 1: "

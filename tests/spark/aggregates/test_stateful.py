@@ -37,7 +37,7 @@ from spark.derivation.derivation import route
 from spark.pipeline import Pipeline
 from spark.queries import stateful
 from spark.queries.stateful import Stateful
-from spark.runtime.errors import PositionsDisagree, StateLost
+from spark.runtime.errors import PositionsDisagree, StateLost, StopRequested
 from spark.runtime.lifecycle import Lifecycle
 from spark.runtime.settings import SparkSettings
 from spark.sinks.kafka.sink import Route
@@ -492,12 +492,19 @@ def test_a_rebuild_that_takes_several_batches_goes_on_after_a_restart(query: Que
     query.take_in()
 
 
-def test_one_that_had_nothing_to_read_begins_with_the_first_record_there_is(
-    query: Query, settings: SparkSettings
+def test_one_that_was_cut_off_before_its_first_batch_begins_with_the_first_record_there_is(
+    query: Query, settings: SparkSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with query.running() as running:
-        wait_for("it to know where it begins", lambda: query.files("/sources/0/0") != [])
-        running.stop()
+    def cut_off(*_: object) -> None:
+        raise StopRequested("cut off")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Stateful, "write", cut_off)
+        with query.running() as running:
+            wait_for("it to know where it begins", lambda: query.files("/sources/0/0") != [])
+            running.stop()
+    # It may have come as far as to plan its first batch, of no records.
+    query.remove(query.files("/offsets/"))
     query.send(*FIRST)
     admin = AdminClient({**settings.kafka.client_config()})
     for future in admin.delete_records([TopicPartition(query.topics.dispatched.name, 0, 2)]).values():

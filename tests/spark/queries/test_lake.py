@@ -13,6 +13,8 @@ from unittest.mock import ANY
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
@@ -30,7 +32,8 @@ from spark.records.decode import decode
 from spark.runtime.errors import PositionsDisagree, TakenOver
 from spark.runtime.lease import this_process
 from spark.runtime.lifecycle import Lifecycle
-from spark.runtime.settings import LakeSettings, SparkSettings
+from spark.runtime.settings import LakeSettings, OnDataLoss, SparkSettings
+from spark.sinks.delta.positions import Positions
 from spark.sources.kafka import read_topic
 from tests.producers import ordered
 from tests.raw_records import send_raw
@@ -53,8 +56,11 @@ def open_table(
         schema: str = SCHEMA,
         derived_from: str = "parcels.raw.v1",
         records: str = "each",
+        on_data_loss: OnDataLoss = "stop",
     ) -> LakeTable:
-        lake = LakeSettings(trigger_seconds=trigger_seconds, max_offsets_per_trigger=max_offsets_per_trigger)
+        lake = LakeSettings(
+            trigger_seconds=trigger_seconds, max_offsets_per_trigger=max_offsets_per_trigger, on_data_loss=on_data_loss
+        )
         own = settings.model_copy(update={"lake": lake})
         made_of = "none" if derived_from == "none" else Derivation.model_construct(topic=derived_from, records=records)
         derived = topic.model_copy(update={"derivation_section": made_of})
@@ -550,6 +556,30 @@ def test_a_bad_record_that_is_gone_when_it_is_to_be_set_aside_stops_the_batch(
     letters = Counter(message.value() for message in topics.read(topics.dispatched.dead_letter_topic))
     # The first one twice: dead letters are at-least-once.
     assert letters == Counter({b"{}": 2, b"[]": 1})
+
+
+def test_records_that_are_gone_before_the_table_had_them_need_a_choice(
+    settings: SparkSettings, topics: Topics, open_table: Callable[..., LakeTable]
+) -> None:
+    topics.send_dispatches(*"ab")
+    catch_up(open_table())
+    topics.send_dispatches(*"cdef")
+    admin = AdminClient({**settings.kafka.client_config()})
+    for deleted in admin.delete_records([TopicPartition(topics.dispatched.name, 0, 4)]).values():
+        deleted.result()
+    with pytest.raises(
+        PositionsDisagree, match="/0, and the table lacks them. Set HEADRACE_LAKE__ON_DATA_LOSS=continue"
+    ):
+        open_table().start()
+    table = open_table(on_data_loss="continue")
+    catch_up(table)
+    assert parcels(settings, table) == Counter("abef")
+    catch_up(open_table())
+
+
+def test_a_topic_that_ends_before_the_tables_position_is_refused() -> None:
+    with pytest.raises(PositionsDisagree, match=r"t/1 ends at offset 3, and the table has its records up to 5"):
+        Positions("t", {0: 1, 1: 5}).within({0: (0, 1), 1: (0, 3)}, "continue")
 
 
 def test_a_batch_of_bad_records_alone_moves_the_position(

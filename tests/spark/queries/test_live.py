@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -18,10 +19,12 @@ from contracts.servers.registry import Registry
 from contracts.servers.s3 import s3_client
 from spark.derivation.derivation import route
 from spark.queries.live import Live
+from spark.runtime.errors import PositionsDisagree
 from spark.runtime.lifecycle import Lifecycle
 from spark.runtime.settings import SparkSettings
 from spark.sinks.kafka.at_least_once import AtLeastOnceSink
 from spark.sources.checkpoint_offsets import CheckpointOffsets, checkpoint_folder
+from spark.sources.source_topic import topic_id
 from tests.raw_records import send_raw
 from tests.sample.pipelines.dispatches_enriched import dispatches_enriched
 from tests.spark.examples import DISPATCHED, ENRICHED, Topics, a_dispatch, body, framed
@@ -167,6 +170,33 @@ def test_at_least_once_goes_on_behind_its_last_batch_in_a_checkpoint_of_its_own(
     # That of the process before stays until the own one has a batch.
     assert [len(folders) for folders in seen] == [1, 2, 2]
     assert len({folder for folders in seen for folder in folders}) == 3
+
+
+@pytest.mark.parametrize("mode", ["at-least-once", "exactly-once"])
+def test_of_a_topic_made_anew_while_it_was_stopped_no_record_is_left_out(
+    spark: SparkSession, settings: SparkSettings, registry: Registry, topics: Topics, dimensions: Dimensions, mode: str
+) -> None:
+    CheckpointOffsets(settings.s3, checkpoint_folder(dispatches_enriched.name)).remove()
+    topics.send_dispatches(*"abc")
+    with running(spark, settings, registry, topics.catalog, dimensions, mode=mode) as query:
+        query.processAllAvailable()
+    before = topic_id(settings.kafka, topics.dispatched.name)
+    topics.make_anew(topics.dispatched.name)
+    topics.send_dispatches(*"ABCDE")
+    with (
+        pytest.raises(
+            PositionsDisagree, match=f"made anew: what was taken in is of .* {re.escape(str(before))}, the one"
+        ),
+        running(spark, settings, registry, topics.catalog, dimensions, mode=mode),
+    ):
+        pass
+    live = settings.live.model_copy(update={"on_data_loss": "continue"})
+    goes_on = settings.model_copy(update={"live": live})
+    for more in ("", "F"):
+        topics.send_dispatches(*more)
+        with running(spark, goes_on, registry, topics.catalog, dimensions, mode=mode) as query:
+            query.processAllAvailable()
+    assert sorted(parcels(topics)) == sorted("abcABCDEF")
 
 
 def test_a_contract_that_does_not_list_live_is_refused(

@@ -168,6 +168,19 @@ def test_a_revision_that_has_no_next_is_left_alone(way: Way) -> None:
     assert way.run() == Progress(1, 1, 1, Counter({"vans": 1}))
 
 
+def test_a_strangers_record_has_no_raw_one_and_is_left_alone(way: Way) -> None:
+    way.dispatch("late", van_id="N0LATE")
+    way.enrich()
+    (_, _, enriched) = events(way.topics)[0]
+    forged = RawRecord(enriched.key(), enriched.value(), ((b"ce_id", b"theirs"),))
+    send_raw(way.settings.kafka, way.topics.enriched.name, 0, [forged])
+    way.land()
+    way.dimensions.publish("vans", *ROWS["vans"], LATE_VAN)
+    assert way.run() == Progress(1, 1, 1, Counter({"vans": 1}))
+    way.land()
+    assert way.run() == Progress(0, 0, 0, Counter())
+
+
 def test_a_row_is_repaired_when_it_gains_a_lookup_and_loses_none(spark: SparkSession) -> None:
     cases = [
         (["vans"], [], True),

@@ -17,7 +17,7 @@ import pytest
 from contracts.servers.s3 import s3_client
 from contracts.settings import S3Settings
 from deploy.local.servers.stack import LocalStack
-from spark.runtime.errors import TakenOver
+from spark.runtime.errors import StoreUnfit, TakenOver
 from spark.runtime.lease import Lease
 
 SECONDS = 2.0
@@ -54,6 +54,22 @@ def test_a_second_holder_is_refused_with_the_name_of_the_first_until_that_gives_
     with Lease(s3, prefix, 3600, holder="second") as second:
         second.check()
         assert (first.epoch, second.epoch) == (1, 2)
+
+
+def test_a_store_that_overwrites_is_refused_and_what_was_taken_is_given_back(
+    s3: S3Settings, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = Lease(s3, prefix, SECONDS)
+    put = lease._put
+
+    def overwriting(epoch: int, *, new: bool = False, **said: bool) -> bool:
+        put(epoch, new=new, **said)
+        return True
+
+    monkeypatch.setattr(lease, "_put", overwriting)
+    with pytest.raises(StoreUnfit, match="use a store that has conditional writes"):
+        lease.acquire()
+    lease.release()
 
 
 def test_of_many_that_start_at_once_one_gets_it(s3: S3Settings, prefix: str) -> None:

@@ -6,8 +6,9 @@ import json
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from copy import copy
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,6 +17,7 @@ from deltalake import DeltaTable, QueryBuilder
 from prometheus_client import REGISTRY
 from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType, TimestampType
 
+from contracts.errors import ContractError
 from contracts.servers.s3 import s3_client
 from contracts.settings import S3Settings
 from deploy.local.servers.stack import LocalStack
@@ -61,6 +63,14 @@ class Table:
         """The next one, with an epoch of its own, and with `more` columns."""
         self.epoch += 1
         return TableWriter(self.s3, self.contract, StructType([*SCHEMA.fields, *more]), STATISTICS, self.epoch, {})
+
+    def partitioned_by(self, columns: tuple[str, ...]) -> Self:
+        """The same, as another contract says."""
+        other = copy(self)
+        assert self.contract.lake is not None
+        lake = self.contract.lake.model_copy(update={"partition_by": list(columns)})
+        other.contract, other.partition_by = self.contract.model_copy(update={"lake_section": lake}), columns
+        return other
 
     def files(self, *offsets: int, origins: tuple[str | None, ...] = ("EST",)) -> list[TableFile]:
         """Files with a row for each of these offsets and origins, made as a task of Spark's makes them."""
@@ -247,6 +257,44 @@ def test_a_compaction_that_fails_stops_no_commit_and_is_tried_again(
 
 def _failed_compactions() -> float:
     return REGISTRY.get_sample_value("headrace_lake_failed_compactions_total", {"table": "parcels"}) or 0.0
+
+
+@pytest.mark.parametrize(("there", "wanted"), [(("origin",), ()), ((), ("origin",)), (("origin",), ("coordinate",))])
+def test_a_table_is_not_partitioned_otherwise(
+    stack: LocalStack, there: tuple[str, ...], wanted: tuple[str, ...]
+) -> None:
+    table = Table(stack.settings().s3, there)
+    table.writer().commit(table.files(0), taken(1), {})
+    with pytest.raises(ContractError, match=f"is partitioned by {there[0] if there else 'nothing'}, and the contract"):
+        table.partitioned_by(wanted).writer()
+    table.writer().commit(table.files(1), taken(2), {})
+    assert table.read() == Counter([("EST", 0), ("EST", 1)])
+
+
+def test_what_was_committed_before_upkeep_failed_is_this_writers_own(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = table.writer()
+    upkeep = Upkeep(writer, "parcels", 1, files_per_commit=2)
+    for offset in range(5):
+        writer.commit(table.files(offset), taken(offset + 1), {})
+    replace = writer.replace
+
+    def committed_and_failed(*arguments: Any) -> None:
+        another = DeltaTable(writer.table.table_uri, storage_options=table.s3.delta_options())
+        monkeypatch.setattr(writer, "table", another)
+        monkeypatch.setattr(writer.table, "update_incremental", lambda: None)
+        replace(*arguments)
+        monkeypatch.undo()
+        raise OSError("the log's checkpoint could not be written")
+
+    monkeypatch.setattr(writer, "replace", committed_and_failed)
+    upkeep.compact()
+    writer.commit(table.files(5), taken(6), {})
+    assert table.read() == Counter(("EST", offset) for offset in range(6))
+    table.writer()
+    with pytest.raises(TakenOver):
+        writer.catch_up()
 
 
 def test_a_writer_that_did_not_see_another_ones_commit_cannot_commit(table: Table) -> None:

@@ -580,7 +580,8 @@ def test_a_topic_that_was_made_anew_is_not_taken_for_the_old_one(
     ]
     for start in starts:
         with pytest.raises(
-            PositionsDisagree, match=re.escape(f"/0 was made anew: the offset 2 is of the topic with the id {before}")
+            PositionsDisagree,
+            match=re.escape(f"/0 was made anew: what was taken in is of the topic with the id {before}"),
         ):
             start()
     go_on = takeover.real_time(epoch=2, on_data_loss="continue")
