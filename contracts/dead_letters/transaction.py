@@ -151,7 +151,7 @@ class Settling:
             try:
                 return self._run(produce)
             except BufferError:
-                self._producer.poll(0.1)
+                self._run(lambda: self._producer.poll(0.1))
 
     def _run(self, call: Callable[[], object]) -> None:
         """`call`, again while its error passes, up to the transaction's timeout."""
@@ -162,12 +162,14 @@ class Settling:
                 return
             except KafkaException as failure:
                 error: KafkaError = failure.args[0]
-                if error.code() in _FENCED:
-                    what = "another redrive or purge began; what this one had committed holds"
-                    raise SettlementError(f"{what}: run it again when that one has ended") from failure
+                _unless_fenced(failure)
                 if not error.retriable() or time.monotonic() > until:
-                    while self._producer.poll(_REPORT_SECONDS):
-                        pass
+                    try:
+                        while self._producer.poll(_REPORT_SECONDS):
+                            pass
+                    except KafkaException as reported:
+                        # A call may fail before the client knows, or says, why.
+                        _unless_fenced(reported)
                     what = self._refused[max(self._refused)] if self._refused else f"{self._topic}: {error.str()}"
                     raise SettlementError(f"the brokers refuse: {what}; what was committed before holds") from failure
 
@@ -179,3 +181,9 @@ class Settling:
             # Fenced, or no broker: the next one's init_transactions, or the timeout, ends it.
             _log.warning("transaction left to the broker: %s", failure.args[0].str())
             self._producer.purge()
+
+
+def _unless_fenced(failure: KafkaException) -> None:
+    if failure.args[0].code() in _FENCED:
+        what = "another redrive or purge began; what this one had committed holds"
+        raise SettlementError(f"{what}: run it again when that one has ended") from failure

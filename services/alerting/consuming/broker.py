@@ -79,19 +79,19 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
 
     async def _commit(self, offsets: Mapping[TP, int]) -> bool:
         """As faust has it; but aiokafka asks for ever to have an offset of a topic that is gone, and a rebalance would never end. False, too,
-        if one of the partitions is not there.
+        if one of the partitions is not there, or not this worker's.
         """
-        consumer = self._ensure_consumer()
-        while True:
-            there = {
-                tp: at for tp, at in offsets.items() if tp.partition in (consumer.partitions_for_topic(tp.topic) or ())
-            }
+        while there := {tp: at for tp, at in offsets.items() if tp in self.assignment() and self._is_there(tp)}:
             try:
                 is_done = await asyncio.wait_for(super()._commit(there), _COMMIT_SECONDS)
             except TimeoutError:
-                await consumer._client.force_metadata_update()
+                await self._ensure_consumer()._client.force_metadata_update()
             else:
                 return bool(is_done) and len(there) == len(offsets)
+        return False
+
+    def _is_there(self, tp: TP) -> bool:
+        return tp.partition in (self._ensure_consumer().partitions_for_topic(tp.topic) or ())
 
     async def _fetch_records(
         self,

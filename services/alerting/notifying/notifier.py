@@ -13,10 +13,12 @@ from contracts.delivery import Delivered
 from contracts.errors import DeliveryError
 from contracts.events import AlertRaised
 from contracts.publisher import Publisher
+from contracts.records.dead_letter_headers import REDRIVEN_FROM
+from contracts.records.headers import header_of
 from contracts.servers.registry import Registry
 from contracts.subscriber import Record, Subscriber, Undecodable
 from services.alerting import metrics
-from services.alerting.notifying.notify import Cooldown, webhook_body
+from services.alerting.notifying.notify import Cooldown, Notification, webhook_body
 from services.alerting.notifying.receiver import Receiver
 from services.alerting.notifying.webhook import Outcome, Webhook
 from services.alerting.settings import AlertingSettings
@@ -110,7 +112,9 @@ class Notifier(Thread):
     def _tell(self, record: Record[AlertRaised], cooldown: Cooldown, webhook: Webhook) -> bool:
         """Whether the alert has been handled; not when the service is stopping."""
         cut = cooldown.cut
-        told = cooldown.take(record)
+        # What was redriven somebody has asked for.
+        is_redriven = header_of(record.headers, REDRIVEN_FROM) is not None
+        told = [Notification(record, more=0)] if is_redriven else cooldown.take(record)
         metrics.COOLDOWNS_CUT.labels(self._receiver.name).inc(cooldown.cut - cut)
         if all(notification.record is not record for notification in told):
             metrics.HELD_BACK.labels(self._receiver.name).inc()
@@ -121,7 +125,6 @@ class Notifier(Thread):
             if outcome is Outcome.REFUSED:
                 error = f"receiver {self._receiver.name} calls it unacceptable"
                 self._dead_letter(notification.record, "NotificationRefused", error)
-                cooldown.refused(notification.alert)
                 if self._subscriber is not None:
                     # Or its copy would be a repeat, if it is redriven once the receiver takes it.
                     self._subscriber.forget(notification.record)

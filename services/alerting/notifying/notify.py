@@ -115,12 +115,6 @@ class Cooldown:
             told.append(Notification(record, more=0 if group is None else group.held))
         return told + self._beyond_the_bound()
 
-    def refused(self, alert: AlertRaised) -> None:
-        """Take it that an alert which `take` gave was not told: it holds back no other one."""
-        group = self._groups.get((alert.topic, alert.rule, alert.group_key))
-        if group is not None and group.told_at == alert.occurred_at:
-            self._forget(group)
-
     def _ended(self, alert: AlertRaised, *, except_for: _Key) -> list[Notification]:
         heap, now = self._ends.get(alert.topic, []), _microseconds(alert.occurred_at - _EPOCH)
         over = []
