@@ -109,7 +109,7 @@ class RealTimePositions:
             if all(note_of(at).epoch == self._epoch for at in committed.values()):
                 wait_for_predecessor(committed, self._notice_seconds, stopping)
                 source = self._route.source
-                return self._checkpoint.committed(source, topic_id(self._settings.kafka, source))
+                return self._checkpoint.committed_of(source, topic_id(self._settings.kafka, source))[0]
             # Whoever has begun since the fence found no epoch: what it commits lies behind the mark, and the next fence ends it.
             notes = {partition: note_of(at) for partition, at in committed.items()}
             own = {p: replace(note, epoch=self._epoch, mark=note.mark or before) for p, note in notes.items()}

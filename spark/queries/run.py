@@ -100,8 +100,6 @@ class _Run:
     def run(self, spark: SparkSession, registry: Registry, acquired: Future[None], settings: SparkSettings) -> None:
         """Until asked to stop; `acquired` is the lease's."""
         acquired.result()
-        # One that was frozen while Spark started would fence its successor.
-        self._lifecycle.check_lease()
         mode = settings.live.mode
         with ExitStack() as ending:
             if mode != Mode.EXACTLY_ONCE:
@@ -127,6 +125,8 @@ class _Run:
         epoch, notice_seconds = self._lifecycle.epoch, self._lifecycle.notice_seconds
         if live.mode == Mode.AT_LEAST_ONCE:
             at_least_once = AtLeastOnceSink(kafka, self.route, live, epoch, notice_seconds, self.pipeline.lookups)
+            # One that was frozen while Spark started would fence its successor.
+            self._lifecycle.check_lease()
             at_least_once.take_over(self._lifecycle.stopping)
             return at_least_once
         sink = ExactlyOnceSink(kafka, self.route, live, epoch, notice_seconds)

@@ -43,28 +43,29 @@ class CheckpointOffsets:
         self._bucket = s3.bucket
         self._prefix = prefix
 
-    def committed(self, topic: str, topic_id: str | None = None) -> dict[int, int]:
-        """The end offsets of the last batch that Spark has committed, of several checkpoints the furthest; empty if there is none. With the
-        `topic_id` that the brokers tell, those that were kept of another one don't count: it was deleted.
+    def committed(self, topic: str) -> dict[int, int]:
+        """The end offsets of the last batch that Spark has committed, of several checkpoints the furthest; empty if there is none.
 
         Of a damaged checkpoint, what can be read: an earlier batch, or none.
         """
+        return self.committed_of(topic, None)[0]
+
+    def committed_of(self, topic: str, topic_id: str | None) -> tuple[dict[int, int], str | None]:
+        """The same, without the checkpoints that were kept of a topic of this name with another id than the brokers tell: it was deleted. And that
+        id, if all are of such a one.
+        """
         found: dict[int, int] = {}
+        others: list[str | None] = []
         for folder in self.folders():
-            if self._other_topic(folder, topic, topic_id) is not None:
-                continue
-            for partition, offset in self._committed(folder, topic).items():
-                found[partition] = max(found.get(partition, 0), offset)
-        return found
+            others.append(self._other_topic(folder, topic, topic_id))
+            if others[-1] is None:
+                for partition, offset in self._committed(folder, topic).items():
+                    found[partition] = max(found.get(partition, 0), offset)
+        return found, None if None in others else next(iter(others), None)
 
     def keep_topic(self, run: str, topic: str, topic_id: str) -> None:
         """Store beside the checkpoint of this name which topic it is of."""
         self.keep_note(run, f"{topic}={topic_id}")
-
-    def other_topic(self, topic: str, topic_id: str | None) -> str | None:
-        """The id of the topic of this name that the checkpoints are of, if that is another one; None if one of them is not."""
-        others = [self._other_topic(folder, topic, topic_id) for folder in self.folders()]
-        return None if None in others else next(iter(others), None)
 
     def _other_topic(self, folder: str, topic: str, topic_id: str | None) -> str | None:
         kept = None if topic_id is None else self.kept_note(folder.removeprefix(f"{self._prefix}/"))
@@ -113,7 +114,7 @@ class CheckpointOffsets:
         return any(each["Key"].endswith((".changelog", ".zip")) for each in found)
 
     def remove_behind(self, topic: str, topic_id: str | None) -> None:
-        """Remove the checkpoints of all processes but the one whose last committed batch of the topic is the furthest, as `committed` has it."""
+        """Remove the checkpoints of all processes but the one whose last committed batch of the topic is the furthest, as `committed_of` has it."""
         taken = {
             folder: -1 if self._other_topic(folder, topic, topic_id) else sum(self._committed(folder, topic).values())
             for folder in self.folders()

@@ -21,6 +21,7 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from contracts.delivery import Delivered
+from contracts.handle import E, Topic
 from contracts.publisher import Publisher
 from contracts.records.limits import DEAD_LETTER_BYTES, batch_limit
 from contracts.servers.provision import set_config
@@ -141,23 +142,26 @@ def publish_readings(
     stack: LocalStack, readings: Iterable[DepotObserved], headers: Mapping[str, bytes] | None = None
 ) -> dict[str, DepotObserved]:
     """The readings by the coordinate that each got."""
+    return publish(stack, "readings", topics.DEPOTS_OBSERVED, readings, headers)
+
+
+def publish(
+    stack: LocalStack, service: str, topic: Topic[E], events: Iterable[E], headers: Mapping[str, bytes] | None = None
+) -> dict[str, E]:
+    """The events by the coordinate that each got."""
     settings = settings_of(stack)
-    placed: dict[str, DepotObserved] = {}
+    placed: dict[str, E] = {}
     with (
         Registry(settings.registry) as registry,
-        Publisher(
-            settings, catalog=sample.catalog(), registry=registry, service="readings", topics=[topics.DEPOTS_OBSERVED]
-        ) as publisher,
+        Publisher(settings, catalog=sample.catalog(), registry=registry, service=service, topics=[topic]) as publisher,
     ):
-        for reading in readings:
+        for event in events:
 
-            def place(outcome: object, reading: DepotObserved = reading) -> None:
+            def place(outcome: object, event: E = event) -> None:
                 assert isinstance(outcome, Delivered), outcome
-                placed[outcome.coordinate] = reading
+                placed[outcome.coordinate] = event
 
-            publisher.publish(
-                topics.DEPOTS_OBSERVED, reading, event_id=str(uuid4()), headers=headers, on_delivery=place
-            )
+            publisher.publish(topic, event, event_id=str(uuid4()), headers=headers, on_delivery=place)
     return placed
 
 

@@ -81,7 +81,7 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
         """As faust has it; but aiokafka asks for ever to have an offset of a topic that is gone, and a rebalance would never end. False, too,
         if one of the partitions is not there, or not this worker's.
         """
-        while there := {tp: at for tp, at in offsets.items() if tp in self.assignment() and self._is_there(tp)}:
+        while there := self._there(offsets):
             try:
                 is_done = await asyncio.wait_for(super()._commit(there), _COMMIT_SECONDS)
             except TimeoutError:
@@ -90,8 +90,13 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
                 return bool(is_done) and len(there) == len(offsets)
         return False
 
-    def _is_there(self, tp: TP) -> bool:
-        return tp.partition in (self._ensure_consumer().partitions_for_topic(tp.topic) or ())
+    def _there(self, offsets: Mapping[TP, int]) -> dict[TP, int]:
+        consumer, assigned = self._ensure_consumer(), self.assignment()
+        return {
+            tp: at
+            for tp, at in offsets.items()
+            if tp in assigned and tp.partition in (consumer.partitions_for_topic(tp.topic) or ())
+        }
 
     async def _fetch_records(
         self,

@@ -76,8 +76,8 @@ class AtLeastOnceSink:
         try:
             partitions = partitions_of(reader, topic, _TIMEOUT_SECONDS)
             there = topic_id(self._kafka, topic)
-            other = checkpoint.other_topic(topic, there)
-            if (written := checkpoint.committed(topic, there)) or other is not None:
+            written, other = checkpoint.committed_of(topic, there)
+            if written or other is not None:
                 made_anew = None if other is None else (other, there)
                 evidence = {
                     p: Evidence(

@@ -98,8 +98,7 @@ class ExactlyOnceSink:
                     left = leave_epoch(producers, reader, self._route, partitions, self._epoch)
                 wait_for_predecessor(left, self._notice_seconds, stopping)
                 known = read_known(self._settings, self._route, reader, partitions, self._live.on_data_loss, stopping)
-                before = {} if checkpoint is None else checkpoint.committed(topic, known.topic_id)
-                other = None if checkpoint is None else checkpoint.other_topic(topic, known.topic_id)
+                before, other = ({}, None) if checkpoint is None else checkpoint.committed_of(topic, known.topic_id)
                 evidence = {p: known.evidence(reader, topic, p, before.get(p), other) for p in partitions}
                 self.topic_id = known.topic_id
                 positions = resume(evidence, topic, self._live.resume_from, self._live.on_data_loss)

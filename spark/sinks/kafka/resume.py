@@ -42,8 +42,7 @@ def resume(
     for partition, at in sorted(evidence.items()):
         name = f"{topic}/{partition}"
         position = at.low if at.group is None else at.group
-        is_forgotten = at.is_forgotten and at.made_anew is None
-        if at.group is None and at.checkpoint is None and is_forgotten and resume_from != "group":
+        if at.group is None and at.checkpoint is None and at.is_forgotten and resume_from != "group":
             raise PositionsDisagree(
                 f"{name}: the consumer group has no offset, but the target topic has records that come from there: it was "
                 "deleted, as with a topic that was made anew, or the brokers have forgotten it, as that of a group that committed "

@@ -105,7 +105,7 @@ class Known:
             checkpoint,
             low,
             high,
-            partition in self.forgotten,
+            partition in self.forgotten and other is None,
             None if other is None else (other, self.topic_id),
         )
 

@@ -12,13 +12,10 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from contracts.delivery import Delivered
-from contracts.publisher import Publisher
 from contracts.records.codec import Codec
 from contracts.servers.registry import Registry
 from contracts.subscriber import Record, Subscriber
 from deploy.local.servers.stack import LocalStack
-from tests import sample
 from tests.alerting.consuming.test_without_loss import ends, wait_until_handled
 from tests.alerting.endpoint import Endpoint
 from tests.alerting.examples import AT
@@ -30,6 +27,7 @@ from tests.alerting.worker import (
     alerts_of,
     committed,
     producer,
+    publish,
     publish_readings,
     read_all,
     settings_of,
@@ -265,7 +263,7 @@ def test_a_topic_that_is_deleted_while_it_is_read_holds_up_no_other_one(stack: L
         storms(stack, station, 3000)
         admin.delete_topics([READINGS])[READINGS].result(SECONDS)
         wait_for(lambda: READINGS not in admin.list_topics(timeout=SECONDS).topics, "the topic to be gone")
-        alerts_of(stack, [publish_lost(stack)])
+        alerts_of(stack, publish(stack, "dispatches", topics.PARCELS_LOST, [a_lost_parcel()]))
         assert worker.health() == 200
         # It comes back some seconds later, when the group has left it.
         bring(stack)
@@ -274,33 +272,18 @@ def test_a_topic_that_is_deleted_while_it_is_read_holds_up_no_other_one(stack: L
         assert {line["topic"] for line in worker.logged(MADE_ANEW)} == {READINGS}
 
 
-def publish_lost(stack: LocalStack) -> str:
-    """The coordinate of a lost parcel that raises an alert, on another topic than the readings."""
-    placed: list[str] = []
-
-    def place(outcome: object) -> None:
-        assert isinstance(outcome, Delivered), outcome
-        placed.append(outcome.coordinate)
-
-    settings = settings_of(stack)
-    with (
-        Registry(settings.registry) as registry,
-        Publisher(
-            settings, catalog=sample.catalog(), registry=registry, service="dispatches", topics=[topics.PARCELS_LOST]
-        ) as publisher,
-    ):
-        parcel = ParcelLost(
-            parcel_id=str(uuid4()),
-            courier="UA",
-            parcel_number=1,
-            origin="NTH",
-            destination="MIA",
-            posted_on=AT.date(),
-            due_at=AT,
-            weight_grams=1_000,
-        )
-        publisher.publish(topics.PARCELS_LOST, parcel, event_id=str(uuid4()), on_delivery=place)
-    return placed[0]
+def a_lost_parcel() -> ParcelLost:
+    """One that raises an alert."""
+    return ParcelLost(
+        parcel_id=str(uuid4()),
+        courier="UA",
+        parcel_number=1,
+        origin="NTH",
+        destination="MIA",
+        posted_on=AT.date(),
+        due_at=AT,
+        weight_grams=1_000,
+    )
 
 
 def make_anew(stack: LocalStack, admin: AdminClient) -> None:
