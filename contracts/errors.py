@@ -9,7 +9,7 @@ HeadraceError
  │   ├─ Truncated             ends too early
  │   ├─ WrongMagic            does not begin with the byte 0x00
  │   ├─ ForeignBody           another format altogether: text, JSON, an Avro file
- │   ├─ UnknownSchemaId       the registry itself says that the schema id does not exist
+ │   ├─ UnknownSchemaId       the registry itself says that the schema id does not exist, or is none of the topic's
  │   ├─ TrailingBytes         goes on after the last field
  │   ├─ TooLong               larger than the limit, or declares more than it could hold
  │   ├─ Malformed             bytes that no value of the schema has: no such enum symbol or branch, not UTF-8
@@ -91,7 +91,7 @@ class ForeignBody(DecodeError):
 
 
 class UnknownSchemaId(DecodeError):
-    """The registry answered that the schema id does not exist. Never raised because it did not answer."""
+    """The registry answered that the schema id does not exist, or is in no version of the topic's subject. Never raised because it did not answer."""
 
 
 class TrailingBytes(DecodeError):

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from types import TracebackType
 from typing import Generic, Literal, Self
@@ -145,7 +146,6 @@ class Subscriber(Generic[E]):
         if refused := _ASSIGNING & set(consumer_config or ()):
             raise ValueError(f"leave {', '.join(refused)} out: a Subscriber takes its partitions all at once")
         contracts = catalog or load_catalog()
-        schema = contracts.schema(topic.name)
         self._topic = topic
         self._most_bytes = contracts.topic(topic.name).most_record_bytes
         self._group = group
@@ -155,7 +155,8 @@ class Subscriber(Generic[E]):
         self._repeats_window = repeats_window
         self._registry = registry or Registry(settings.registry, retry_seconds=_REGISTRY_SECONDS)
         self._owns_registry = registry is None
-        self._codec = Codec(self._registry.by_id, reader_schema=schema)
+        schema_by_id = partial(self._registry.by_id_of, contracts.topic(topic.name).subject)
+        self._codec = Codec(schema_by_id, reader_schema=contracts.schema(topic.name))
         self._handled: dict[int, dict[bytes, None]] = {}
         self._forgotten: set[bytes] = set()
         self._at_hand: Message | None = None

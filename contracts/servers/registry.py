@@ -83,6 +83,7 @@ class Registry:
         # were written then; `OwnSchema` and `TopicSchemas` notice one that was made anew. A dict is enough for threads: at
         # worst two of them ask the same question.
         self._by_id: dict[int, str] = {}
+        self._of_subject: set[tuple[str, int]] = set()
         self.lag_seconds = settings.lag_seconds
         self._grace = Grace(settings.lag_seconds)
 
@@ -152,6 +153,17 @@ class Registry:
             self._by_id[schema_id] = schema
         return schema
 
+    def by_id_of(self, subject: str, schema_id: int) -> str:
+        """`by_id`, of the schemas of `subject` alone: one that only others have is an UnknownSchemaId, too."""
+        schema, what = self.by_id(schema_id), (subject, schema_id)
+        if what not in self._of_subject:
+            if self._grace.found(what, lambda: self._has(subject, schema_id) or None) is None:
+                raise UnknownSchemaId(
+                    f"the {self._where} has the schema with id {schema_id} in no version of {subject}"
+                )
+            self._of_subject.add(what)
+        return schema
+
     def is_compatible(self, subject: str, schema: str) -> list[str]:
         """What speaks against `schema` as the next version of `subject`, in the registry's words; empty if nothing.
 
@@ -178,6 +190,14 @@ class Registry:
                 return None
             raise self._refusal(f"give the schema with id {schema_id}", answer)
         return answer
+
+    def _has(self, subject: str, schema_id: int) -> bool:
+        answer = self._ask("GET", f"/schemas/ids/{schema_id}/versions", None, _read_subjects)
+        if isinstance(answer, _No):
+            if answer.code == _SCHEMA_NOT_FOUND:  # so says a node that lags behind
+                return False
+            raise self._refusal(f"say which subjects have the schema with id {schema_id}", answer)
+        return subject in answer
 
     def _version(self, subject: str, version: str) -> RegisteredSchema:
         answer = self._ask("GET", f"/subjects/{_quoted(subject)}/versions/{version}", None, _read_version)
@@ -273,6 +293,10 @@ def _read_schema(answer: Any) -> str:
 
 def _read_version(answer: Any) -> RegisteredSchema:
     return RegisteredSchema(int(answer["id"]), str(answer["subject"]), int(answer["version"]), _read_schema(answer))
+
+
+def _read_subjects(answer: Any) -> set[str]:
+    return {str(version["subject"]) for version in answer}
 
 
 def _read_problems(answer: Any) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
@@ -17,7 +18,6 @@ from contracts import topics
 from contracts.definitions.catalog import Catalog
 from contracts.errors import ConsumeError
 from contracts.publisher import Publisher
-from contracts.records.codec import Codec
 from contracts.servers.brokers import topic_ids
 from contracts.servers.registry import Registry
 from services.alerting import metrics
@@ -61,8 +61,8 @@ class Alerting:
         self._intakes = {
             topic: Intake(
                 contract,
-                Codec(registry.by_id, reader_schema=catalog.schema(topic)),
-                registry.by_id,
+                catalog.schema(topic),
+                partial(registry.by_id_of, contract.subject),
                 rules,
                 publisher,
                 self._takeover,

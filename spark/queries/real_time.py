@@ -172,7 +172,6 @@ class RealTime:
                 return self._watch(query, meter, follower, versions)
             finally:
                 query.stop()
-                self._lifecycle.progress.forget(query)
 
     def _records(self, taken: Mapping[int, Taken], dimensions: Mapping[str, Dimension]) -> DataFrame:
         raw = read(

@@ -96,12 +96,10 @@ class Progress:
         """Note that a query gets on, or has nothing to do."""
         self._heard_at[query] = time.monotonic()
 
-    def forget(self, query: StreamingQuery) -> None:
-        """Of a query that ended no news is expected."""
-        self._heard_at.pop(query.name or str(query.id), None)
-
     def silent_seconds(self) -> float:
-        """How long ago a query was last heard of, the one that has been silent longest; 0 before the first has started."""
+        """How long ago a query was last heard of, the one that has been silent longest; 0 before the first has started. One that failed and waits for
+        its next start is silent, too.
+        """
         return time.monotonic() - min(list(self._heard_at.values()), default=time.monotonic())
 
 

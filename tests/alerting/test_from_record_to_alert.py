@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import struct
 from datetime import timedelta
@@ -104,7 +105,9 @@ def test_a_poison_record_becomes_a_dead_letter_and_the_next_goes_on(stack: Local
     with Registry(settings.registry) as registry:
         schema_id = registry.latest(f"{READINGS}-value").id
         good = Codec(registry.by_id).encode(schema_id, vars(a_reading(a_station())))
-    foreign_id = register_protobuf(stack.registry.url, f"trials.{mark.hex()}.v1-value")
+        foreign = json.loads(registry.by_id(schema_id)) | {"doc": mark.hex()}
+        foreign_id = registry.register(f"trials.{mark.hex()}.v1-value", json.dumps(foreign))
+    protobuf_id = register_protobuf(stack.registry.url, f"trials.protobuf.{mark.hex()}.v1-value")
     poison = {
         b"empty" + mark: (b"", "Truncated"),
         b"tombstone" + mark: (None, "Truncated"),
@@ -114,7 +117,8 @@ def test_a_poison_record_becomes_a_dead_letter_and_the_next_goes_on(stack: Local
         b"text" + mark: (b'{"station": "NTH"}', "ForeignBody"),
         b"magic" + mark: (b"\x07" + good[1:], "WrongMagic"),
         b"unknown id" + mark: (struct.pack(">bI", 0, 2**31 - 1) + good[5:], "UnknownSchemaId"),
-        b"protobuf" + mark: (struct.pack(">bI", 0, foreign_id) + good[5:], "Unresolvable"),
+        b"of another subject" + mark: (struct.pack(">bI", 0, foreign_id) + good[5:], "UnknownSchemaId"),
+        b"protobuf" + mark: (struct.pack(">bI", 0, protobuf_id) + good[5:], "UnknownSchemaId"),
     }
     sender = producer(stack)
     for key, (value, _) in poison.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import threading
 import tracemalloc
 import uuid
@@ -77,6 +78,12 @@ class Room:
         with Registry(self.settings.registry) as registry:
             schema_id = registry.latest(self.catalog.topic(self.topic.name).subject).id
             return Codec(registry.by_id).encode(schema_id, a_dispatch(destination="IAH").model_dump())
+
+    def register_elsewhere(self) -> int:
+        """The id of a schema that reads as the topic's own, and that only another subject has."""
+        schema = json.loads(self.catalog.schema(self.topic.name)) | {"doc": uuid.uuid4().hex}
+        with Registry(self.settings.registry) as registry:
+            return registry.register(f"trials.{uuid.uuid4().hex}.v1-value", json.dumps(schema))
 
     def send(
         self,
@@ -231,14 +238,16 @@ def test_ids_as_long_as_a_record_are_told_apart_and_take_no_memory(room: Room) -
 
 def test_undecodable_records_are_handed_over_as_they_are_and_the_rest_goes_on(room: Room) -> None:
     room.publish("a")
-    bodies = [b'{"parcel": 1}', b"\x00\xee\x6b\x28\x00" + b"x", None, b"\x00\x00"]
+    foreign = room.register_elsewhere().to_bytes(5, "big") + room.value()[5:]
+    bodies = [b'{"parcel": 1}', b"\x00\xee\x6b\x28\x00" + b"x", foreign, None, b"\x00\x00"]
     for body in bodies:
         room.send(body)
     room.publish("b")
     with room.subscriber() as subscriber:
         records = list(subscriber)
     bad = [record for record in records if isinstance(record, Undecodable)]
-    assert [type(record.error) for record in bad] == [ForeignBody, UnknownSchemaId, Truncated, Truncated]
+    kinds = [ForeignBody, UnknownSchemaId, UnknownSchemaId, Truncated, Truncated]
+    assert [type(record.error) for record in bad] == kinds
     assert [record.value for record in bad] == bodies
     assert all(record.headers == (("traceparent", b"00-ab-cd-01"),) and record.key == b"key" for record in bad)
     assert {record.event.destination for record in records if isinstance(record, Record)} == {"a", "b"}

@@ -48,7 +48,7 @@ class Intake:
     def __init__(
         self,
         contract: TopicContract,
-        codec: Codec,
+        schema: str,
         schema_by_id: Callable[[int], str],
         rules: RulesFile,
         publisher: Publisher,
@@ -59,7 +59,7 @@ class Intake:
         self._most_bytes = contract.most_record_bytes
         self._derived_from, self._parts = contract.derived_from, contract.has_parts
         self._occurred_at = contract.occurred_at
-        self._codec = codec
+        self._codec = Codec(schema_by_id, reader_schema=schema)
         self._schema_by_id = schema_by_id
         self._rules = rules
         self._publisher = publisher

@@ -176,6 +176,22 @@ def test_an_id_that_a_node_does_not_have_yet_is_no_unknown_one(stack: LocalStack
 
 
 @pytest.mark.system
+def test_a_schema_is_known_to_the_subjects_that_have_it(stack: LocalStack) -> None:
+    mine, yours, schema = a_subject(), a_subject(), a_schema(**{f"f{uuid.uuid4().hex}": "string"})
+    with a_registry(stack.registry.url, lag_seconds=1.0) as registry, a_gateway(stack.registry.url) as gateway:
+        schema_id = registry.register(mine, schema)
+        with a_registry(gateway.url, lag_seconds=1.0) as reader:
+            assert json.loads(reader.by_id_of(mine, schema_id)) == json.loads(schema)
+            assert reader.by_id_of(mine, schema_id) and len(gateway.seen) == 2, "schema and subjects are asked for once"
+            with pytest.raises(UnknownSchemaId, match=f"in no version of {yours}"):
+                reader.by_id_of(yours, schema_id)
+        assert registry.register(yours, schema) == schema_id
+        gateway.lag(3)
+        with a_registry(gateway.url) as reader:
+            assert json.loads(reader.by_id_of(yours, schema_id)) == json.loads(schema)
+
+
+@pytest.mark.system
 def test_versions_are_those_that_the_node_has_which_is_asked_for_them(stack: LocalStack) -> None:
     subject = a_subject()
     with (

@@ -43,12 +43,13 @@ def running(
     topics: Topics,
     dimensions: Dimensions,
     pipeline: Pipeline = dispatches_enriched,
+    lifecycle: Lifecycle | None = None,
     **live: object,
 ) -> Iterator[threading.Thread]:
     """A pipeline over the test's topics, until the block ends; its error is raised there."""
+    lifecycle = lifecycle or Lifecycle()
     catalog = dataclasses.replace(topics.catalog, dimensions=dimensions.contracts)
     chosen = settings.model_copy(update={"live": settings.live.model_copy(update={"mode": Mode.REAL_TIME} | live)})
-    lifecycle = Lifecycle()
     errors: list[HeadraceError] = []
 
     def run() -> None:
@@ -120,10 +121,11 @@ def test_an_unknown_id_waits_while_the_registry_is_down(
     topics: Topics,
     published: Dimensions,
 ) -> None:
+    lifecycle = Lifecycle()
     with (
         a_gateway(stack.registry.url) as gateway,
         Registry(RegistrySettings.model_validate({"url": gateway.url}), retry_seconds=0.1) as theirs,
-        running(spark, settings, theirs, topics, published),
+        running(spark, settings, theirs, topics, published, lifecycle=lifecycle, commit_seconds=1.0),
     ):
         topics.send_dispatches("before")
         wait_for("the first record", lambda: parcels(topics) == ["before"])
@@ -132,6 +134,7 @@ def test_an_unknown_id_waits_while_the_registry_is_down(
         schema_id = registry.register(topics.dispatched.subject, newer)
         topics.send(framed(schema_id, body(a_dispatch(parcel_id="new", gate="C70"), newer)))
         wait_for("it to wait", lambda: gauge("headrace_registry_waiting", subject=topics.dispatched.subject) == 1)
+        wait_for("it to count as silent", lambda: lifecycle.progress.silent_seconds() > 5)
         assert parcels(topics) == ["before"]
         gateway.heal()
         wait_for("the record that waited", lambda: parcels(topics) == ["before", "new"])
