@@ -21,6 +21,7 @@ from contracts.definitions.dimension import DimensionContract
 from contracts.definitions.example import example_files, fault
 from contracts.definitions.pipelines import PIPELINES, DeclaredPipeline, declared_pipelines, pipeline_files
 from contracts.definitions.topic import COMMANDS, LAKE, TopicContract
+from contracts.errors import ContractError
 from contracts.records.codec import NOT_AVRO
 
 _SERVICES = CONTRACTS.parent / "services"
@@ -99,6 +100,8 @@ class _Topic:
                     yield self._at(key, *_unknown(name, self.known))
         for raw in topic.sources:
             yield from self._derivation(raw)
+        if topic.is_distinct and (source := self.catalog.topics.get(str(topic.made_of))) is not None:
+            yield from self._distinct(source)
         if (topic.lake is not None) != ("lake" in topic.consumers):
             cure = "name lake among the consumers just when the topic has a lake section"
             yield self._at("consumers", "consumers and lake section disagree", cure)
@@ -122,6 +125,36 @@ class _Topic:
         elif raw == self.topic.name or known[raw].made_of is not None:
             cure = "name the topic that the first of these records were published to"
             yield self._at("derived_from", f"'{raw}' is derived itself", cure)
+
+    def _distinct(self, source: TopicContract) -> Iterator[Problem]:
+        """What a topic of distinct events says of them is what its source says."""
+        topic, named = self.topic, ("derived_from", "named_by")
+        if topic.key not in (None, source.key):
+            what = (
+                f"it has the key {topic.key}, and {source.name} has {source.key}: an event keeps its key, and its order"
+            )
+            yield self._at("key", what, f"write {source.key or 'none'}")
+        if topic.occurred_at != source.occurred_at:
+            what = f"its events are of {topic.occurred_at}, and those of {source.name} of {source.occurred_at}"
+            yield self._at("occurred_at", what, f"write {source.occurred_at}: an event keeps its time")
+        try:
+            schemas = [self.catalog.parsed_schema(each.name) for each in (source, topic)]
+        except (ContractError, IndexError):
+            # It is not readable, or not there, which is told elsewhere.
+            return
+        for name in topic.named_by:
+            of_source, own = (schema_rules.field_type(schema, name) for schema in schemas)
+            if of_source not in schema_rules.NAMING_TYPES:
+                what = f"'{name}' of {source.name} is {'not there' if of_source is None else f'of type {of_source}'}"
+                cure = (
+                    f"name an event by fields that are never null, each of type {', '.join(schema_rules.NAMING_TYPES)}"
+                )
+                yield self._at(named, what, cure)
+            elif own != of_source:
+                what = f"'{name}' is {'not in the schema' if own is None else f'of type {own}'}, in {source.name} it is of type {of_source}"
+                yield self._at(
+                    named, what, "carry it on as it is, so that whoever reads the topic can tell events apart"
+                )
 
     def _schema_rules(self, schema: Any) -> Iterator[Problem]:
         topic = self.topic

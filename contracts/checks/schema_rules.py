@@ -9,6 +9,10 @@ from typing import Any
 _UNIT = re.compile(r"\bin \w|\bper \w|\ba count\b|\bwithout unit\b|\bcalendar year\b", re.IGNORECASE)
 _CLASS = re.compile(r"(?!(None|True|False)$)[A-Z][A-Za-z0-9]*")
 _NUMBERS = {"int", "long", "float", "double", "decimal"}
+NAMING_TYPES = ("string", "enum", "uuid", "boolean", "int", "long", "date", "timestamp-millis", "timestamp-micros")
+"""Types of a field that names an event, as `kind` has them: equal values have equal bytes, and none is null. A double has two zeros, and many
+values that are no number.
+"""
 
 
 def faults(schema: Any) -> Iterator[tuple[str, str]]:

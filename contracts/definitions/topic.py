@@ -29,11 +29,16 @@ Slug = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]*$")]
 Party = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]*$")]
 """Whoever publishes to a topic or reads it: a service, a pipeline, `lake`, or a command of `headrace`."""
 
-Records = Literal["each", "some", "many", "aggregate", "join"]
-"""How many records come of one: exactly one, at most one, any number; or a record comes of many, or of one of each of two topics."""
+Records = Literal["each", "some", "many", "aggregate", "join", "distinct"]
+"""How many records come of one: exactly one, at most one, any number; or a record comes of many, or of one of each of two topics, or of the first
+of those that tell of one event.
+"""
 
-OfOneTopic = Literal["each", "some", "many", "aggregate"]
+OfOneTopic = Literal["each", "some", "many", "aggregate", "distinct"]
 """Those `Records` that come of one topic."""
+
+STATEFUL = ("aggregate", "join", "distinct")
+"""Those `Records` that depend on other records than the one that they come of."""
 
 FieldName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
 
@@ -70,27 +75,32 @@ class Lake(_Section):
 
 class Derivation(_Section):
     """Events that are made of the records of another topic: one of `each` record, one of `some` of them, `many` of one, an
-    `aggregate` of several, or a `join` of one with one of the topic `joined_with`.
+    `aggregate` of several, a `join` of one with one of the topic `joined_with`, or the `distinct` ones: one of those whose fields `named_by` are equal.
 
     The coordinate of a record of `topic` is the id (`ce_id`) of the event that is made of it; of many each has the number of its part
-    in its id, too. An aggregate has an id of its own; of a join the id has both coordinates, that of `topic` first. Neither takes a record
-    whose event is older than the newest one by more than `late_after_minutes`: that goes to the late topic. Of a join, the newest one of
-    the topic that is behind counts.
+    in its id, too. An aggregate has an id of its own; of a join the id has both coordinates, that of `topic` first. These, and distinct events, take no
+    record whose event is older than the newest one by more than `late_after_minutes`: that goes to the late topic. Of a join, the newest one of
+    the topic that is behind counts. A distinct event is not let through again as long as the newest one is not later than it by twice that.
     """
 
     topic: TopicName
     records: Records
     joined_with: TopicName | None = None
+    named_by: tuple[FieldName, ...] = ()
     late_after_minutes: int | None = Field(default=None, gt=0, le=60 * 24 * 30)
 
     @model_validator(mode="after")
     def _late_where_it_has_state(self) -> Self:
-        if (self.records in ("aggregate", "join")) != (self.late_after_minutes is not None):
-            raise ValueError("late_after_minutes belongs to records: aggregate and records: join, and only there")
+        if (self.records in STATEFUL) != (self.late_after_minutes is not None):
+            raise ValueError(f"late_after_minutes belongs to records: {', '.join(STATEFUL)}, and only there")
         if (self.records == "join") != (self.joined_with is not None):
             raise ValueError("joined_with belongs to records: join, and only there")
         if self.joined_with == self.topic:
             raise ValueError("joined_with names another topic than topic")
+        if (self.records == "distinct") != bool(self.named_by):
+            raise ValueError("named_by belongs to records: distinct, and only there: the fields that name an event")
+        if len({*self.named_by}) < len(self.named_by):
+            raise ValueError("named_by has a field twice")
         return self
 
     @property
@@ -160,9 +170,19 @@ class TopicContract(_Section):
         return self.derivation is not None and self.derivation.records == "join"
 
     @property
+    def is_distinct(self) -> bool:
+        """Whether of the records that tell of one event only the first has one here."""
+        return self.derivation is not None and self.derivation.records == "distinct"
+
+    @property
+    def named_by(self) -> tuple[str, ...]:
+        """The fields that name an event, if these are distinct; else none."""
+        return () if self.derivation is None else self.derivation.named_by
+
+    @property
     def is_stateful(self) -> bool:
         """Whether what comes of a record depends on others, so that a record may come too late."""
-        return self.is_aggregate or self.is_join
+        return self.derivation is not None and self.derivation.records in STATEFUL
 
     @property
     def is_filtered(self) -> bool:
@@ -196,7 +216,7 @@ class TopicContract(_Section):
 
     @property
     def late_topic(self) -> str | None:
-        """The topic that takes the records which came too late for an aggregate or a join, or None: this is neither."""
+        """The topic that takes the records which came too late, or None: what comes of a record does not depend on others."""
         return f"{self.name}.late" if self.is_stateful else None
 
     @property

@@ -12,6 +12,7 @@ from contracts.events.flights_departed_enriched import FlightDepartedEnriched
 from contracts.events.flights_departed_finaldelays import FlightDepartedFinalDelays
 from contracts.events.flights_departed_legs import FlightLeg
 from contracts.events.flights_departed_longhaul import LongHaulFlightDeparted
+from contracts.events.flights_departed_once import FlightDepartedOnce
 from contracts.events.flights_departed_rotations import FlightDepartedRotations
 from contracts.events.flights_departed_weather import DepartureWeather
 from contracts.events.replay_started import ReplayStarted
@@ -30,6 +31,7 @@ __all__ = [
     "FlightDepartedDelays",
     "FlightDepartedEnriched",
     "FlightDepartedFinalDelays",
+    "FlightDepartedOnce",
     "FlightDepartedRotations",
     "FlightLeg",
     "LongHaulFlightDeparted",

@@ -39,6 +39,10 @@ FLIGHTS_DEPARTED_LONGHAUL: Final[Topic[events.LongHaulFlightDeparted]] = Topic(
     "flights.departed.longhaul.v1", events.LongHaulFlightDeparted
 )
 """Departed flights of 2,000 miles or more."""
+FLIGHTS_DEPARTED_ONCE: Final[Topic[events.FlightDepartedOnce]] = Topic(
+    "flights.departed.once.v1", events.FlightDepartedOnce
+)
+"""Every flight that left its gate, once, though its departure may have been sent again."""
 FLIGHTS_DEPARTED_ROTATIONS: Final[Topic[events.FlightDepartedRotations]] = Topic(
     "flights.departed.rotations.v1", events.FlightDepartedRotations
 )

@@ -1,9 +1,13 @@
-"""Which events are behind their time, or ahead of it: `without_future`, and how an instant is told."""
+"""Which events are behind their time, or ahead of it: `without_future`, `late_or_bad`, and how an instant is told."""
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType
+
+from spark.runtime.internals.joins import WATERMARK
+from spark.sinks.kafka.sink import LATE, outgoing
 
 REASON = "__reason"
 """The column by whose filter bad records are left out of a stream."""
@@ -28,6 +32,31 @@ def without_future(decoded: DataFrame, occurred_at: str, late_after_minutes: int
             "__error": F.when(is_ahead, error).otherwise(F.col("__error")),
         }
     )
+
+
+def watermarked(spark: SparkSession, kind: StructType, occurred_at: str, late_after_minutes: int) -> DataFrame:
+    """A frame with these fields and without rows, whose field with an event's time has the watermark that a stream has."""
+    delay = {WATERMARK: late_after_minutes * 60_000}
+    fields = [
+        StructField(each.name, each.dataType, each.nullable, delay if each.name == occurred_at else {}) for each in kind
+    ]
+    return spark.createDataFrame(spark.sparkContext.emptyRDD(), StructType(fields))
+
+
+def late_or_bad(decoded: DataFrame, occurred_at: Column, watermark_ms: int) -> DataFrame:
+    """Of `events` those that have a reason, and with the reason LATE those that are not newer than the watermark, milliseconds since 1970, as rows of
+    `spark.sinks.kafka.sink.outgoing`.
+    """
+    watermark = F.timestamp_millis(F.lit(watermark_ms))
+    is_late = F.col(REASON).isNull() & (occurred_at <= watermark)
+    late = F.concat(F.lit("it is of "), told(occurred_at), F.lit(", and the watermark was "), told(watermark))
+    marked = decoded.withColumns(
+        {
+            "__error": F.when(is_late, late).otherwise(F.col("__error")),
+            REASON: F.when(is_late, LATE).otherwise(F.col(REASON)),
+        }
+    ).where(F.col(REASON).isNotNull())
+    return outgoing(marked, F.lit(None).cast("binary"), F.lit(""))
 
 
 def told(instant: Column) -> Column:

@@ -42,6 +42,8 @@ _KINDS: dict[str, DataType] = {
 """Types of a dimension's columns. `DataType.fromDDL` knows them as well, at 30 ms each."""
 
 _COMPUTED = ("string", "boolean", "int", "long", "float", "double")
+_DOES = {"aggregate": "aggregates", "join": "joins", "distinct": "lets each event through once"}
+"""What a pipeline with state does."""
 _LOOKUP_NAME = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)*")
 
 
@@ -61,9 +63,9 @@ def check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> Checked:
     """Raises PipelineUnfit, which says what to change, if the function can't be run record by record or makes no event of its target."""
     if pipeline.branches:
         _check_branches(spark, pipeline, catalog)
-    elif catalog.topic(pipeline.target).is_stateful:
+    elif (derivation := catalog.topic(pipeline.target).derivation) is not None and derivation.records in _DOES:
         raise PipelineUnfit(
-            f"{pipeline.name} {'joins' if pipeline.joined_with else 'aggregates'}, and what it makes of one record depends on others"
+            f"{pipeline.name} {_DOES[derivation.records]}, and what it makes of one record depends on others"
         )
     source = {field.name: field.dataType for field in event_type(spark, catalog.schema(pipeline.source))}
     kinds = source | _looked_up(pipeline, catalog, source)
@@ -77,18 +79,9 @@ def check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> Checked:
     wanted: dict[str, None] = {}
     for target in pipeline.targets:
         wanted |= dict.fromkeys(field.name for field in check_wanted(spark, pipeline, catalog, target, made, PLATFORM))
-        key, of_source = catalog.topic(target).key, catalog.topic(pipeline.source).key
-        if key not in (None, of_source):
-            raise PipelineUnfit(
-                f"{target} has the key {key}, {pipeline.source} has {of_source}: a record keeps its key, and its order: give both the same"
-            )
+        check_key(pipeline, catalog, target)
     kept = unchanged(made, given)
-    if lost := wanted.keys() & source.keys() - kept:
-        # The audit compares them with the raw record, and a repair calls the function with those of the derived one.
-        raise PipelineUnfit(
-            f"{pipeline.name} changes {', '.join(sorted(lost))}: an event's own fields are carried on as they are; give what is computed a "
-            "name of its own"
-        )
+    check_carried(pipeline, wanted.keys() & source.keys(), kept)
     for target in pipeline.targets:
         check_types(pipeline, catalog, target, kept)
     if pipeline.branches:
@@ -139,6 +132,25 @@ def check_source(pipeline: Pipeline, catalog: Catalog) -> None:
                 f"{pipeline.name} reads {' and '.join(pipeline.sources)}, and {target} is not derived from {'it' if pipeline.joined_with is None else 'both'} by its contract: "
                 "make derived_from there and the function agree, headrace contracts check compares them"
             )
+
+
+def check_key(pipeline: Pipeline, catalog: Catalog, target: str) -> None:
+    """Raises PipelineUnfit unless the records of the topic `target` have the keys of the source's, or none."""
+    key, of_source = catalog.topic(target).key, catalog.topic(pipeline.source).key
+    if key not in (None, of_source):
+        raise PipelineUnfit(
+            f"{target} has the key {key}, {pipeline.source} has {of_source}: a record keeps its key, and its order: give both the same"
+        )
+
+
+def check_carried(pipeline: Pipeline, own: Collection[str], unchanged: Collection[str]) -> None:
+    """Raises PipelineUnfit unless those fields that are the source's `own` come out `unchanged`."""
+    if lost := {*own}.difference(unchanged):
+        # The audit compares them with the raw record, and a repair calls the function with those of the derived one.
+        raise PipelineUnfit(
+            f"{pipeline.name} changes {', '.join(sorted(lost))}: an event's own fields are carried on as they are; give what is computed a "
+            "name of its own"
+        )
 
 
 def check_wanted(

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructField, StructType
 
 from contracts.definitions.catalog import Catalog
-from spark.derivation.event_time import REASON, told, without_future
+from spark.derivation.event_time import REASON, late_or_bad, watermarked, without_future
 from spark.derivation.fitness import called, check_repeated, check_source, check_types, check_wanted, event_type
 from spark.derivation.stateful_rows import Read, stateful_rows
 from spark.derivation.steps import check_expression, check_names
@@ -22,14 +21,13 @@ from spark.runtime.errors import PipelineUnfit
 from spark.runtime.internals.joins import (
     JOIN,
     OCCURRED_AT,
-    WATERMARK,
     OptimisedJoin,
     all_nodes,
     grafted,
     optimised_join,
 )
 from spark.runtime.internals.plans import FILTER, PASSING_ON, NotRowByRow, expressions, items, unchanged
-from spark.sinks.kafka.sink import LATE, ToRows, outgoing
+from spark.sinks.kafka.sink import ToRows
 
 PLACES = ("__place", "__place_joined")
 """The columns with partition and offset of the raw records that a row is made of, `2/17`; the second is null where none was found."""
@@ -54,21 +52,12 @@ class Joining:
         schemas = [catalog.schema(name) for name in pipeline.sources]
         kinds = [event_type(spark, schema) for schema in schemas]
         self._names = [kind.fieldNames() for kind in kinds]
-        given = [self._frame(spark, name, kind) for name, kind in zip(pipeline.sources, kinds, strict=True)]
-        self._wanted, self._join = _check(spark, pipeline, catalog, *given)
         times = [topic.occurred_at for topic in self._sources.values()]
+        given = [watermarked(spark, kind, at, self._late_after) for kind, at in zip(kinds, times, strict=True)]
+        self._wanted, self._join = _check(spark, pipeline, catalog, *given)
         plan = json.dumps([self._join.told(), self._late_after, times, schemas])
         self.plan = hashlib.sha256(plan.encode()).hexdigest()[:16]
         """A hash of what the state depends on: how events are read, filtered and joined, which of their fields are used, and which are their times."""
-
-    def _frame(self, spark: SparkSession, source: str, kind: StructType) -> DataFrame:
-        """Without rows, and with the watermark that a stream has."""
-        occurred_at, delay = self._sources[source].occurred_at, {WATERMARK: self._late_after * 60_000}
-        fields = [
-            StructField(each.name, each.dataType, each.nullable, delay if each.name == occurred_at else {})
-            for each in kind
-        ]
-        return spark.createDataFrame(spark.sparkContext.emptyRDD(), StructType(fields))
 
     def stream(self, reads: Sequence[Read]) -> DataFrame:
         """Streams of raw records of both topics to one of what the function makes, with their places."""
@@ -100,19 +89,10 @@ class Joining:
         whose event is not newer than the watermark, milliseconds since 1970, with the reason LATE.
         """
         side = self._join.sides[list(self._sources).index(topic)]
-        watermark, occurred_at = F.timestamp_millis(F.lit(watermark_ms)), F.col(OCCURRED_AT)
 
         def rows(raw: DataFrame) -> DataFrame:
             found = side.over(self._decoded(topic, Read(raw, schemas)), REASON)
-            is_late = F.col(REASON).isNull() & (occurred_at <= watermark)
-            late = F.concat(F.lit("it is of "), told(occurred_at), F.lit(", and the watermark was "), told(watermark))
-            marked = found.withColumns(
-                {
-                    "__error": F.when(is_late, late).otherwise(F.col("__error")),
-                    REASON: F.when(is_late, LATE).otherwise(F.col(REASON)),
-                }
-            ).where(F.col(REASON).isNotNull())
-            return outgoing(marked, F.lit(None).cast("binary"), F.lit(""))
+            return late_or_bad(found, F.col(OCCURRED_AT), watermark_ms)
 
         return rows
 

@@ -43,7 +43,7 @@ def run_pipelines(pipelines: Sequence[Pipeline], settings: SparkSettings, catalo
         unfit := [each.name for each in pipelines if is_stateful(each, catalog)]
     ):
         raise PipelineUnfit(
-            f"{', '.join(unfit)} aggregates or joins, which is done in exactly-once mode only: leave HEADRACE_LIVE__MODE out"
+            f"{', '.join(unfit)} aggregates, joins, or lets each event through once, which is done in exactly-once mode only: leave HEADRACE_LIVE__MODE out"
         )
     lifecycle = Lifecycle()
     runs = [_Run(pipeline, settings, catalog, lifecycle) for pipeline in pipelines]

@@ -1,4 +1,4 @@
-"""A pipeline that aggregates or joins: `Stateful`."""
+"""A pipeline that aggregates, joins, or lets each event through once: `Stateful`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from contracts.definitions.catalog import Catalog
 from contracts.servers.ranges import OffsetRange
 from contracts.servers.registry import Registry
-from spark.derivation.aggregation import Aggregation
-from spark.derivation.derivation import route, target_schemas
+from spark.derivation.derivation import route, stateful, target_schemas
 from spark.derivation.event_time import REASON
-from spark.derivation.joining import Joining
-from spark.derivation.stateful_rows import Read, StatefulDerivation
+from spark.derivation.stateful_rows import Read
 from spark.pipeline import Pipeline
 from spark.queries.counts import count_rows
 from spark.records.decode import UnknownId, unknown_id
@@ -78,10 +76,10 @@ class _Source:
 
 
 class Stateful:
-    """Raw records → groups, or pairs → the target, batch by batch; and beside them the dead letters and the late records, in the same batch.
+    """Raw records → groups, pairs or distinct events → the target, batch by batch; and beside them the dead letters and the late records, in the same batch.
 
     Spark's checkpoint has the state, and is the truth of it. A batch that runs again must give the same rows, so what it is made by is kept
-    with the state: the number of state partitions, the schemas by which its records are decoded, and how it groups or joins.
+    with the state: the number of state partitions, the schemas by which its records are decoded, and how it groups, joins, or tells events apart.
     """
 
     def __init__(
@@ -98,12 +96,14 @@ class Stateful:
         self._session = spark.newSession()
         for name, value in _STATE.items():
             self._session.conf.set(name, value)
-        # A pair comes out once, as does a record without one.
-        self._name, self._output = pipeline.name, "append" if target.is_join else pipeline.output
+        if target.is_distinct:
+            # Spark refuses to sort a stream. Here it sorts the rows of each batch, so that not chance decides which one of an event is the first.
+            self._session.conf.set("spark.sql.streaming.unsupportedOperationCheck", "false")
+        # A pair comes out once, as does a record without one, or a distinct event.
+        self._name, self._output = pipeline.name, pipeline.output if target.is_aggregate else "append"
         self._settings, self._lifecycle = settings, lifecycle
         (self._own,) = target_schemas(pipeline, catalog, registry)
-        kind = Joining if target.is_join else Aggregation
-        self._derivation: StatefulDerivation = kind(self._session, pipeline, catalog, self._own.id)
+        self._derivation = stateful(self._session, pipeline, catalog, self._own.id)
         self._sources = [_Source(pipeline, name, settings, catalog, registry, lifecycle) for name in pipeline.sources]
         self._sink = StatefulSink(
             settings.kafka,

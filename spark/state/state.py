@@ -16,15 +16,16 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, StructField, TimestampType
 
 from contracts.definitions.catalog import Catalog
-from spark.derivation.aggregation import Aggregation
+from spark.derivation.derivation import stateful
 from spark.derivation.fitness import event_type
-from spark.derivation.joining import PLACES, Joining
+from spark.derivation.joining import PLACES
 from spark.pipeline import Pipeline
 from spark.runtime.errors import PipelineUnfit, StateUnreadable
 from spark.runtime.internals.joins import WATERMARK
 from spark.runtime.internals.plans import NotRowByRow
 from spark.runtime.internals.stored import of_groups
 from spark.runtime.lifecycle import in_a_line
+from spark.sinks.stateful.run import OTHERWISE
 from spark.state.checkpoint import StateCheckpoint, StoredState
 from spark.state.summary import StatePartition, StateSummary, StateTable
 
@@ -32,6 +33,8 @@ _SESSION = "sessionWindowStateStoreSaveExec"
 """Spark's operator that keeps sessions."""
 _SIDES = ("left-keyWithIndexToValue", "right-keyWithIndexToValue")
 """Spark's stores with the rows of a join."""
+_UNTIL = "expiresAtMicros"
+"""Spark's name of the watermark, in microseconds since 1970, that an event is remembered until."""
 _MATCHED = "matched"
 """Spark's column in those: whether the row was part of a pair."""
 
@@ -67,7 +70,10 @@ class State:
                 raise StateUnreadable(
                     f"the state of {pipeline.name} lacks the files of the partitions {sorted(lacking)}"
                 )
-            self._tables = self._of_join(stores) if self._target.is_join else [self._of_groups(stores)]
+            if self._target.is_join:
+                self._tables = self._of_join(stores)
+            else:
+                self._tables = [(self._of_events if self._target.is_distinct else self._of_groups)(stores)]
         except (PySparkException, Py4JJavaError) as failure:
             raise StateUnreadable(
                 f"the state of {pipeline.name} behind batch {stored.behind.batch} can't be read: {in_a_line(failure)}. Its files are kept for "
@@ -115,14 +121,13 @@ class State:
     def _other_plan(self) -> str | None:
         """Why the pipeline can't go on with the state; None if it can."""
         name, run, note = self._pipeline.name, self._stored.behind.run, self._stored.note
-        kind = Joining if self._target.is_join else Aggregation
         try:
-            plan = kind(self._spark, self._pipeline, self._catalog, 0).plan
+            plan = stateful(self._spark, self._pipeline, self._catalog, 0).plan
         except PipelineUnfit as error:
             return str(error)
         if note is None:
-            return f"the run {run} has lost its note of how it groups or joins"
-        return None if note.plan == plan else f"{name} groups or joins otherwise than the run {run} did"
+            return f"the run {run} has lost its note of how it groups, joins or tells events apart"
+        return None if note.plan == plan else f"{name} {OTHERWISE} than the run {run} did"
 
     def _of_join(self, stores: dict[str, str]) -> list[_Table]:
         found = []
@@ -134,6 +139,11 @@ class State:
             times = [F.col(each.name) for each in value.schema if WATERMARK in each.metadata]
             found.append(_Table(topic, value.select(coordinate, _MATCHED, *fields), [*times, F.col("coordinate")]))
         return found
+
+    def _of_events(self, stores: dict[str, str]) -> _Table:
+        until = F.timestamp_micros(f"value.{_UNTIL}").alias("remembered_until")
+        rows = self._read("default", stores).select("key.*", until)
+        return _Table("events", rows, [F.col("remembered_until"), *map(F.col, self._target.named_by)])
 
     def _of_groups(self, stores: dict[str, str]) -> _Table:
         stored = self._read("default", stores)

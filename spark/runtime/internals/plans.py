@@ -19,6 +19,8 @@ EXPAND = "Expand"
 """The step that gives several rows for each that it gets, as overlapping windows do."""
 COPY = "__copy"
 """The column of a carried frame with the number of the row among those that an `EXPAND` gave for one."""
+DEDUPLICATION = "DeduplicateWithinWatermark"
+"""The step that gives the first row with certain values, as long as it remembers that."""
 AGGREGATE = "Aggregate"
 """The step that gives a row for each group."""
 EXPLODE = "Generate"
@@ -248,6 +250,24 @@ def _element_fields(step: Any) -> list[str | None]:
     if kind_of(step.generator()) != INLINE:
         return [None]
     return [str(each.name()) for each in step.generator().child().dataType().elementType().fields()]
+
+
+def sorted_before(made: DataFrame, step: str, column: str) -> DataFrame:
+    """`made`, whose `step`, which has keys, gets its rows in the order of a column: in each task, those of one key in one task."""
+    spark = made.sparkSession
+    jvm: Any = spark.sparkContext._jvm
+
+    def over(node: Any) -> Any:
+        children = items(node.children())
+        if node.nodeName() != step:
+            return node.withNewChildren(seq(jvm, [over(each) for each in children])) if children else node
+        (child,) = children
+        # The partitions that the step itself asks for: else Spark would shuffle the sorted rows again.
+        keys = [str(each.name()) for each in items(node.keys())]
+        below = frame_of(spark, child).repartition(*keys).sortWithinPartitions(column)
+        return node.withNewChildren(seq(jvm, [analyzed(below)]))
+
+    return frame_of(spark, over(analyzed(made)))
 
 
 def carrying(

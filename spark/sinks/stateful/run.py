@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from contracts.servers.ranges import OffsetRange
 from spark.sinks.stateful.state_note import Reads, StateNote
 
+OTHERWISE = "groups, joins or tells events apart otherwise"
+"""What a pipeline does whose state can't go on with it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
@@ -83,7 +86,7 @@ def fault_of(
             f"the positions of the state are of runs that do not fit together, {', '.join(sorted({each.run for each in notes.values()}))}",
         )
     if first.plan != plan:
-        return Fault(run, f"the pipeline groups or joins otherwise than the run {run}, whose state can't go on with it")
+        return Fault(run, f"the pipeline {OTHERWISE} than the run {run}, whose state can't go on with it")
     if (other := first.made_anew(topics)) is not None:
         return Fault(run, f"{other}; the state of the run {run} is of the records of the one before")
     began = any(note.batch >= 0 for note in notes.values())

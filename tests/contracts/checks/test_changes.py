@@ -24,6 +24,7 @@ READERS = (
     "final_delays_by_origin",
     "rounds_of_vans",
     "parcel_trips",
+    "dispatches_once",
     "lake",
 )
 ENRICHED = ("dispatches_enriched", "deliveries_enriched", "repair")

@@ -126,9 +126,21 @@ def test_a_pipeline_that_joins_reads_two_topics_in_the_order_of_its_contract(fol
             {"records": "join", "joined_with": "parcels.dispatched.v1", "late_after_minutes": 60},
             "joined_with names another topic",
         ),
+        (
+            {"records": "distinct", "named_by": ["parcel_id"]},
+            "late_after_minutes belongs to records: aggregate, join, dist",
+        ),
+        ({"records": "distinct", "late_after_minutes": 60}, "named_by belongs to records: distinct"),
+        ({"records": "some", "named_by": ["parcel_id"]}, "named_by belongs to records: distinct"),
+        (
+            {"records": "distinct", "named_by": ["parcel_id", "parcel_id"], "late_after_minutes": 60},
+            "named_by has a field twice",
+        ),
     ],
 )
-def test_what_belongs_to_a_join_stands_there_and_nowhere_else(derivation: dict[str, object], told: str) -> None:
+def test_what_belongs_to_a_kind_of_records_stands_there_and_nowhere_else(
+    derivation: dict[str, object], told: str
+) -> None:
     with pytest.raises(ValidationError, match=told):
         Derivation.model_validate({"topic": "parcels.dispatched.v1", **derivation})
 
@@ -187,3 +199,53 @@ def test_a_topic_that_a_pipeline_names_has_a_contract(folder: Path) -> None:
         "mine.py:5: there is no contract of topics.PARCELS_WEIGHED" in str(each)
         for each in check(sample.CONTRACTS, folder, sample.SERVICES)
     )
+
+
+ONCE = "topics/parcels.dispatched.once.v1.yaml"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        (
+            "named_by: [parcel_id]",
+            "named_by: [parcel_id, van_id]",
+            ":8: 'van_id' of parcels.dispatched.v1 is of type string?: name an event by fields that are never null, each of",
+        ),
+        (
+            "named_by: [parcel_id]",
+            "named_by: [gate]",
+            ":8: 'gate' of parcels.dispatched.v1 is not there: name an event",
+        ),
+        (
+            "key: parcel_id",
+            "key: courier",
+            ":6: it has the key courier, and parcels.dispatched.v1 has parcel_id: an event keeps its key, and its order: write",
+        ),
+        (
+            "occurred_at: dispatched_at",
+            "occurred_at: due_at",
+            ":7: its events are of due_at, and those of parcels.dispatched.v1 of dispatched_at: write dispatched_at: an event",
+        ),
+    ],
+)
+def test_distinct_events_are_named_and_kept_as_their_source_has_them(
+    files: ContractFiles, old: str, new: str, told: str
+) -> None:
+    files.replace(ONCE, old, new)
+    assert [each for each in files.problems() if f"{ONCE}{told}" in each]
+
+
+def test_fields_that_name_an_event_are_carried_on_as_they_are(files: ContractFiles) -> None:
+    files.replace(ONCE, "named_by: [parcel_id]", "named_by: [parcel_id, parcel_number]")
+    topic = "parcels.dispatched.once.v1"
+    assert not [each for each in files.problems() if topic in each]
+    schema = files.schema(topic)
+    (field,) = [each for each in schema["fields"] if each["name"] == "parcel_number"]
+    field["type"] = "long"
+    files.write_schema(topic, 1, schema)
+    told = "'parcel_number' is of type long, in parcels.dispatched.v1 it is of type int: carry it on as it is"
+    assert [each for each in files.problems() if f"{ONCE}:8: {told}" in each]
+    schema["fields"].remove(field)
+    files.write_schema(topic, 1, schema)
+    assert [each for each in files.problems() if "'parcel_number' is not in the schema" in each]

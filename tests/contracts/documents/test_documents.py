@@ -125,6 +125,7 @@ def test_the_diagram_draws_dead_letters_of_those_who_write_them() -> None:
         "dispatches",
         "dispatches_by_punctuality",
         "dispatches_enriched",
+        "dispatches_once",
         "final_delays_by_origin",
         "heavy_parcels",
         "lake",

@@ -37,6 +37,10 @@ PARCELS_DISPATCHED_HEAVY: Final[Topic[events.HeavyParcelDispatched]] = Topic(
     "parcels.dispatched.heavy.v1", events.HeavyParcelDispatched
 )
 """Dispatched parcels of 2,000 grams or more."""
+PARCELS_DISPATCHED_ONCE: Final[Topic[events.ParcelDispatchedOnce]] = Topic(
+    "parcels.dispatched.once.v1", events.ParcelDispatchedOnce
+)
+"""Every parcel that left its depot, once, though its dispatch may have been sent again."""
 PARCELS_DISPATCHED_OVERDUE: Final[Topic[events.OverdueParcelDispatched]] = Topic(
     "parcels.dispatched.overdue.v1", events.OverdueParcelDispatched
 )

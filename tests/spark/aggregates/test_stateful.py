@@ -668,7 +668,7 @@ def test_another_grouping_does_not_go_on_with_the_state_and_another_selection_do
     query.send(*FIRST)
     query.take_in()
     query.pipeline = dataclasses.replace(delays_by_origin, function=by_hour)
-    query.told("groups or joins otherwise than the run", "rebuild")
+    query.told("groups, joins or tells events apart otherwise than the run", "rebuild")
     query.pipeline = dataclasses.replace(delays_by_origin, function=without_few)
     query.send(("NTH", 2, 9), ("STH", 61, 1))
     query.take_in()

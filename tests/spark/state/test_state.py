@@ -153,7 +153,10 @@ def test_the_state_of_another_grouping_is_told_as_spark_keeps_it(query: Query, r
     query.forget_commit()
     state = reader(pipeline=dataclasses.replace(delays_by_origin, function=another))
     summary = state.summary()
-    assert summary.unfit == f"delays_by_origin groups or joins otherwise than the run {summary.run} did"
+    assert (
+        summary.unfit
+        == f"delays_by_origin groups, joins or tells events apart otherwise than the run {summary.run} did"
+    )
     assert summary.coming == summary.batch + 1
     (found,) = rows(state)
     assert sorted((each["origin"], each["count"], each["sum"], each["count_2"]) for each in found) == sorted(

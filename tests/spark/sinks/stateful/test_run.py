@@ -81,7 +81,7 @@ def test_what_contradicts_itself_is_a_fault(
 def test_another_grouping_is_a_fault() -> None:
     found = fault_of(notes(5, 5), a_checkpoint(5, 5), logs(TAKEN), "another", IDS)
     assert found is not None
-    assert "groups or joins otherwise than the run" in found.text
+    assert "groups, joins or tells events apart otherwise than the run" in found.text
 
 
 def test_a_topic_that_was_made_anew_is_a_fault_and_no_state_of_the_other_one_is_offered() -> None:
