@@ -45,7 +45,11 @@ def begun_since(broker: Broker, plan: Plan, since: State) -> list[str]:
     """The pipelines that have run, and had not when the last clean audit was made: of what they were to derive it saw nothing."""
     seen = {topic for topic, audited in since.topics.items() if audited.resume}
     with_records = {topic for topic, audited in since.topics.items() if any(audited.ends.values())}
-    told = [*(each for each in plan.aggregates if each.aggregate), *(each for each in plan.joins if each.join)]
+    told = [
+        *(each for each in plan.aggregates if each.aggregate),
+        *(each for each in plan.joins if each.join),
+        *plan.distinct,
+    ]
     made = (*plan.derived, *told)
     return [
         str(source.by)
@@ -105,7 +109,7 @@ class Audit:
         ]
         before = {} if self._since is None else self._since.pairs
         pairing = Pairing(self._plan, self._intake, self._cut, self._broker, self._followers, before)
-        pairing.read(self._rules, is_asked=Hop.JOINS in self._hops)
+        pairing.read(self._rules, self._hops)
         derived = [source for source in self._plan.derived if self._has_run(source, Hop.DERIVED)]
         aggregates = [source for source in self._plan.aggregates if self._has_run(source, Hop.AGGREGATES)]
         counted = [source for source in aggregates if self._is_counted(source)]

@@ -36,7 +36,7 @@ class Intake:
         self.records: dict[str, list[Records]] = {}
         """Of each topic that was read, in the order of partitions and offsets."""
         self.later: dict[str, list[Records]] = {}
-        """Of topics that aggregates count or joins pair, what came after the cut."""
+        """Of topics that aggregates count, joins pair, or of which each event is let through once, what came after the cut."""
         self._dead: dict[str, list[DeadLetter]] = {}
         self._settled: list[Settled] = []
         self.passed_over: dict[str, Tally] = {}
@@ -54,7 +54,7 @@ class Intake:
         )
 
     def read_later(self, ends: Mapping[str, Mapping[int, int]]) -> None:
-        """Of raw topics what came after the cut, up to these ends: only what it is to aggregates and joins."""
+        """Of raw topics what came after the cut, up to these ends: only what it is to those that keep a state."""
         cuts = {topic: self._cut.window(topic).spans for topic in ends}
         # A partition may have been added since.
         starts = {
@@ -64,7 +64,7 @@ class Intake:
         self.later |= self._read_bare(starts, ends)
 
     def read_earlier(self, starts: Mapping[str, Mapping[int, int]]) -> dict[str, list[Records]]:
-        """Of topics that were read, what they have before that, from these offsets on: only what it is to joins."""
+        """Of topics that were read, what they have before that, from these offsets on: only what it is to joins and distinct events."""
         spans = {topic: self._cut.window(topic).spans for topic in starts}
         return self._read_bare(
             {
@@ -75,7 +75,7 @@ class Intake:
         )
 
     def read_late(self, topic: str) -> list[DeadLetter]:
-        """What is on the late topic of an aggregate or a join."""
+        """What is on a late topic."""
         return [
             each
             for partition, span in self._cut.window(topic).spans.items()
@@ -161,7 +161,7 @@ class Intake:
     def _read_bare(
         self, starts: Mapping[str, Mapping[int, int]], ends: Mapping[str, Mapping[int, int]]
     ) -> dict[str, list[Records]]:
-        """By topic, from these offsets up to those: only what it is to aggregates and joins."""
+        """By topic, from these offsets up to those: only what it is to those that keep a state."""
         known_by = time.monotonic() + self._registry.lag_seconds
         readings = (
             self._reading(source, partition, starts[source.name][partition], end, known_by, ())
@@ -209,8 +209,8 @@ class Intake:
             groups=source.aggregate,
             key=source.contract.key,
             halves=source.halves,
-            pairs=source.join,
-            joined_of=tuple(each.name for each in source.joined_of),
+            pairs=source.carried,
+            made_of=tuple(each.name for each in source.origins),
             most_bytes=source.contract.most_record_bytes,
         )
 

@@ -10,6 +10,8 @@ from contracts.definitions.catalog import Catalog
 from contracts.definitions.topic import TopicContract
 from contracts.errors import ContractError
 from services.audit.declared.aggregates import Aggregate
+from services.audit.declared.brings import Brings
+from services.audit.declared.distinct import Distinct
 from services.audit.declared.joins import Join
 from services.audit.declared.lookups import Recomputed
 from services.audit.records.groups import FINAL
@@ -28,8 +30,10 @@ class Source:
     An aggregate is no derived topic, for its records name no raw ones. `counted_from` is the contract of the topic whose records it counts,
     `aggregate` what it counts, if anybody tells; `members`, of a raw topic by aggregate, the same.
 
-    Nor is a join: its records name two. `joined_of` are the contracts of the two topics, `join` which pairs it has, if anybody tells; `halves`, of a raw
-    topic by joined one, the same, and on which side of it the raw topic is, 0 or 1.
+    Nor is a join: its records name two. `joined_of` are the contracts of the two topics, `join` which pairs it has, if anybody tells.
+
+    Nor is a topic of distinct events, `distinct`: a raw record may have none there, for another one of its event has. `joined_of` is the one that it is
+    made of. `halves`, of a raw topic by such a topic, or by joined one: what its records bring; of such a topic under its own name: what they say.
     """
 
     key: str
@@ -45,7 +49,8 @@ class Source:
     members: Mapping[str, Aggregate] = field(default_factory=dict)
     joined_of: tuple[TopicContract, ...] = ()
     join: Join | None = None
-    halves: Mapping[str, tuple[Join, int]] = field(default_factory=dict)
+    distinct: Distinct | None = None
+    halves: Mapping[str, Brings] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -68,10 +73,18 @@ class Source:
         return self.origins[0]
 
     @property
+    def carried(self) -> tuple[tuple[str, ...], ...]:
+        """By topic that it joins, or lets each event of through once, the fields that come of that; none where nobody tells."""
+        if self.distinct is not None:
+            return (self.distinct.fields,)
+        return () if self.join is None else tuple(tuple(half.by_joined) for half in self.join.halves)
+
+    @property
     def unproven(self) -> tuple[str, ...]:
-        """Fields of a derived topic, an aggregate or a join that the audit takes as they are."""
-        if self.join is not None:
-            return tuple(name for name in Shape(self.schema).columns if name not in self.join.fields)
+        """Fields of a derived topic, an aggregate, a join or distinct events that the audit takes as they are."""
+        if self.carried:
+            known = {name for fields in self.carried for name in fields}
+            return tuple(name for name in Shape(self.schema).columns if name not in known)
         if self.aggregate is not None:
             counted = {*self.aggregate.fields, self.contract.key, FINAL}
             return tuple(name for name in Shape(self.schema).columns if name not in counted)
@@ -90,12 +103,13 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The raw topics, those that join two, the derived ones, the aggregates, and those with a meaning of their own: alerts, what became of dead
-    letters, which rules applied.
+    """The raw topics, those that join two, those of distinct events, the derived ones, the aggregates, and those with a meaning of their own: alerts,
+    what became of dead letters, which rules applied.
     """
 
     raw: tuple[Source, ...]
     joins: tuple[Source, ...]
+    distinct: tuple[Source, ...]
     derived: tuple[Source, ...]
     aggregates: tuple[Source, ...]
     alerts: Source
@@ -110,7 +124,7 @@ class Plan:
     @property
     def roots(self) -> tuple[Source, ...]:
         """Those that others may be made of."""
-        return (*self.raw, *self.joins)
+        return (*self.raw, *self.joins, *self.distinct)
 
 
 def plan(
@@ -126,14 +140,23 @@ def plan(
     for key, topic in catalog.topics.items():
         if topic.derived_from in known:
             derived_of.setdefault(str(topic.derived_from), []).append(key)
+    distinct = {
+        key: Distinct(
+            topic.named_by,
+            _shared(catalog.schema(known[str(topic.made_of)][0]), catalog.schema(key)),
+            filters.get(key),
+        )
+        for key, topic in catalog.topics.items()
+        if topic.is_distinct and topic.made_of in known
+    }
     sources = []
     for key, topic in catalog.topics.items():
         raw_key, raw = known.get(str(topic.derived_from), (key, None))
         counted_from = None
         if topic.derivation is not None and topic.is_aggregate:
             _, counted_from = known.get(topic.derivation.topic, (key, None))
-        is_joined = topic.is_join and set(topic.sources) <= known.keys()
-        joined_of = tuple(known[name][1] for name in topic.sources) if is_joined else ()
+        names_raw = (topic.is_join or topic.is_distinct) and set(topic.sources) <= known.keys()
+        joined_of = tuple(known[name][1] for name in topic.sources) if names_raw else ()
         derived = [key] if raw is not None else derived_of.get(topic.name, [])
         sources.append(
             Source(
@@ -156,10 +179,16 @@ def plan(
                 },
                 joined_of,
                 joins.get(key) if joined_of else None,
+                distinct.get(key),
                 {
-                    each.name: (joins[name], each.sources.index(topic.name))
+                    each.name: joins[name].brings(each.sources.index(topic.name))
                     for name, each in catalog.topics.items()
                     if name in joins and topic.name in each.sources
+                }
+                | {
+                    catalog.topic(name).name: each.says if name == key else each.brings
+                    for name, each in distinct.items()
+                    if name == key or catalog.topic(name).made_of == topic.name
                 },
             )
         )
@@ -171,6 +200,7 @@ def plan(
     return Plan(
         raw=tuple(source for source in others if source.raw is None and not source.contract.is_stateful),
         joins=_in_order([source for source in others if source.contract.is_join]),
+        distinct=tuple(source for source in others if source.contract.is_distinct),
         derived=tuple(source for source in others if source.raw is not None),
         aggregates=tuple(source for source in others if source.contract.is_aggregate),
         alerts=alerts,

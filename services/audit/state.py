@@ -26,9 +26,9 @@ class Audited(BaseModel):
 
 
 class Paired(BaseModel):
-    """What was seen of a join: the pairs of the run that began at `begun_ms`, milliseconds since 1970, and whether an earlier one had written
-    some, too. `open`, by topic and partition: the first offset of raw records that may have pairs to come, and of the pairs that these have.
-    `newest`: of both raw topics the event time, in microseconds since 1970, that no record before the ends goes beyond.
+    """What was seen of a join, or of distinct events: the records of the run that began at `begun_ms`, milliseconds since 1970, and whether an earlier one
+    had written some, too. `open`, by topic and partition: the first offset of raw records that may have pairs to come, and of what was made that the next
+    audit has to know. `newest`: of each raw topic the event time, in microseconds since 1970, that no record before the ends goes beyond.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -36,12 +36,12 @@ class Paired(BaseModel):
     begun_ms: int
     is_rebuilt: bool
     open: dict[str, dict[int, int]]
-    newest: tuple[int, int]
+    newest: tuple[int, ...]
 
 
 class State(BaseModel):
     """What an audit that found nothing wrong leaves behind. `rows`: of each table, those of records before the ends. `newest`: for each
-    aggregate the event time, in microseconds since 1970, that no raw record before the ends goes beyond. `pairs`: the same for joins, and more.
+    aggregate the event time, in microseconds since 1970, that no raw record before the ends goes beyond. `pairs`: the same for joins and distinct events, and more.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -60,6 +60,7 @@ ROOMS = {
     ),
     "services.audit": (
         "services.audit",
+        "services.audit.distinct",
         "services.audit.joins",
         "services.audit.aggregates",
         "services.audit.hops",

@@ -35,16 +35,16 @@ def check_condition(where: str, text: str, columns: Mapping[str, pa.DataType], s
 
 
 def load_filters(path: Path, catalog: Catalog) -> dict[str, str]:
-    """By topic. Raises CouldNotAudit, naming file and topic, if it is not readable, or no filter of a topic that has `some`."""
+    """By topic. Raises CouldNotAudit, naming file and topic, if it is not readable, or no filter of a topic that has `some`, `many` or `distinct`."""
     return load(path, str, partial(_checked, catalog))
 
 
 def _checked(catalog: Catalog, name: str, text: str) -> str:
     topic = catalog.topic(name)
-    if not topic.is_filtered:
+    if not (topic.is_filtered or topic.is_distinct):
         raise ContractError(
-            f"{name} has no filter: its contract does not say that it is made of some records of another topic, or many of one"
+            f"{name} has no filter: its contract does not say that it is made of some records of another topic, of distinct ones, or many of one"
         )
-    raw = next(key for key, each in catalog.topics.items() if each.name == topic.derived_from)
-    check_condition(name, text, Shape(catalog.schema(raw)).columns, str(topic.derived_from))
+    raw = next(key for key, each in catalog.topics.items() if each.name == topic.made_of)
+    check_condition(name, text, Shape(catalog.schema(raw)).columns, str(topic.made_of))
     return text

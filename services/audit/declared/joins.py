@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from contracts.definitions.catalog import Catalog
 from contracts.errors import ContractError
+from services.audit.declared.brings import Brings
 from services.audit.declared.filters import check_condition
 from services.audit.declared.told_files import load
 from services.audit.values.shape import Shape
@@ -70,9 +71,11 @@ class Join(_Part):
         """Both."""
         return self.first, self.second
 
-    def equal_of(self, side: int) -> tuple[str, ...]:
-        """The fields of one of the topics that are to be equal to those of the other, in the same order."""
-        return tuple(self.equal.values() if side else self.equal)
+    def brings(self, side: int) -> Brings:
+        """What a record of one of the topics brings, 0 for the first."""
+        half = self.halves[side]
+        by = {name: other if side else name for name, other in self.equal.items()}
+        return Brings(by, half.by_joined, half.where, self.slot_minutes)
 
     @property
     def fields(self) -> tuple[str, ...]:

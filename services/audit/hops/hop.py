@@ -6,11 +6,12 @@ from enum import StrEnum
 
 
 class Hop(StrEnum):
-    """Raw topic → derived topic; raw topic → aggregate; two raw topics → join; topic → lake table; topic → alerts."""
+    """Raw topic → derived topic; raw topic → aggregate; two raw topics → join; raw topic → distinct events; topic → lake table; topic → alerts."""
 
     DERIVED = "derived"
     AGGREGATES = "aggregates"
     JOINS = "joins"
+    DISTINCT = "distinct"
     LAKE = "lake"
     ALERTS = "alerts"
 

@@ -15,13 +15,13 @@ from services.audit.joins.named import Named
 from services.audit.joins.partners import Partners, Rows, picked
 from services.audit.joins.set_aside import SetAside
 from services.audit.joins.sheet import Sheet
-from services.audit.joins.side import Given, Mask, Side, first_offsets, watermark_at_most
+from services.audit.joins.side import Given, Mask, Side, first_offsets, not_before, watermark_at_most
 from services.audit.records.groups import MINUTE, NEVER
 from services.audit.records.pairs import nothing_said
 from services.audit.records.records import Records
 from services.audit.records.window import Window
 from services.audit.values.finding import Finding, Tally
-from services.audit.values.place import NOWHERE, Codes, coordinate, offset_of, partition_of
+from services.audit.values.place import coordinate
 
 _MILLISECOND = 1000
 """In microseconds. Spark keeps instants to the microsecond, and its watermark to this."""
@@ -61,8 +61,7 @@ class Joining:
         self._first, self._second = first, second
         self._at_most = watermark_at_most(first, second)
         self._least, self._most = join.apart.least_minutes * MINUTE, join.apart.most_minutes * MINUTE
-        nothing = nothing_said(join)
-        self._named = Named(self._sheet, self._made, (first, second), nothing, (self._least, self._most))
+        self._named = Named(self._sheet, self._made, (first, second), nothing_said(join), (self._least, self._most))
 
     @property
     def tallies(self) -> Mapping[str, Tally]:
@@ -81,31 +80,23 @@ class Joining:
         found = {side.window.topic: side.open_from(over if over == NEVER else over - after) for side, after in sides}
         pairs, target = self._made.pairs, self._sheet.target
         places = (pairs.first, self._first.window.topic), (pairs.second, self._second.window.topic)
-        of_open = np.logical_or.reduce([_not_before(at, found[topic]) for at, topic in places])
+        of_open = np.logical_or.reduce([not_before(at, found[topic]) for at, topic in places])
         return found | {target.topic: first_offsets(target, self._made.at[of_open])}
 
     def findings(self) -> Iterator[Finding]:
         """What is wrong; the tallies are full afterwards."""
         sheet, made = self._sheet, self._made
         for side in (self._first, self._second):
-            for partition in side.window.spans:
-                tally = sheet.tallies[f"{side.window.topic}/{partition}"]
-                tally.notes.update(side.window.notes(partition))
+            sheet.note_deleted(side.window)
             yield from SetAside(sheet, side, self._at_most).findings(is_rebuilt=self.is_rebuilt)
         sheet.count(sheet.target, made.at, np.ones(len(made.at), np.bool_))
-        yield from self._strange_letters()
+        yield from sheet.strange(self._strangers)
         yield from made.findings()
         yield from self._named.findings()
         partners = Partners(self._second.by, self._second.of, np.flatnonzero(self._second.must))
         found, behind = self._partners_of_all(partners)
         yield from self._missing_pairs(partners, found, behind)
         yield from self._alone(behind - found)
-
-    def _strange_letters(self) -> Iterator[Finding]:
-        letters, topics = self._strangers, f"{self._first.window.topic} or {self._second.window.topic}"
-        for at in letters.at.tolist():
-            own = coordinate(letters.topic, at)
-            yield self._sheet.of_raw("phantom", self._first.window, NOWHERE, f"names no record of {topics}", own)
 
     def _partners_of_all(self, partners: Partners) -> tuple[Rows, Rows]:
         """For each record of the first topic which of the `partners` it must be paired with, as bounds in their rows; none of one that has no part."""
@@ -192,11 +183,3 @@ class Joining:
 
     def _raw(self, row: int) -> str:
         return coordinate(self._first.window.topic, int(self._made.pairs.first[row]))
-
-
-def _not_before(places: Codes, starts: Mapping[int, int]) -> Mask:
-    """Which of them are places in the topic, and not before the start of their partition."""
-    found: Mask = places >= 0
-    for partition, start in starts.items():
-        found &= (partition_of(places) != partition) | (offset_of(places) >= start)
-    return found

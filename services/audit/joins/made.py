@@ -1,4 +1,4 @@
-"""`MadePairs`: the joined records, and what is wrong with them by themselves."""
+"""`MadePairs`: the records that name raw ones, and what is wrong with them by themselves."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""`Named`: the raw records that joined records name, and what is wrong with it."""
+"""`Named`: the raw records that joined records, or distinct events, name, and what is wrong with it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -16,22 +16,32 @@ from services.audit.values.digest import NULL
 from services.audit.values.finding import Finding, Kind
 from services.audit.values.place import coordinate
 
+_NOTHING = np.uint64(0)
+
 
 class Named:
-    """One entry of each array for each joined record: the rows of the raw records that it names, in their sides. `holds`, after the findings: which
+    """One entry of each array for each made record: the rows of the raw records that it names, in their sides. `holds`, after the findings: which
     ones are of raw records that have rightly come together, or of one alone, as far as these are there still.
     """
 
     def __init__(
-        self, sheet: Sheet, made: MadePairs, sides: tuple[Side, Side], nothing: np.uint64, apart: tuple[int, int]
+        self,
+        sheet: Sheet,
+        made: MadePairs,
+        sides: Sequence[Side],
+        nothing: np.uint64 = _NOTHING,
+        apart: tuple[int, int] = (0, 0),
     ) -> None:
-        """`nothing`: what is said of a second record that there is none of; `apart`: the least and the most that the times of two are from each other,
-        in microseconds.
+        """`sides`: those of both topics of a join, or the one. `nothing`: what is said of a second record that there is none of; `apart`: the least and
+        the most that the times of two are from each other, in microseconds.
         """
         self._sheet, self._made, self._sides = sheet, made, sides
         self._nothing, self._apart = nothing, apart
         self.first, self._where_first = sides[0].found(made.pairs.first)
-        self.second, self._where_second = sides[1].found(made.pairs.second)
+        self.second = np.zeros(len(made.at), np.int64)
+        self._where_second = np.full(len(made.at), Where.NOWHERE, np.int8)
+        if len(sides) > 1:
+            self.second, self._where_second = sides[1].found(made.pairs.second)
         self.holds: Mask = made.readable.copy()
         self.has_first: Mask = self._where_first == Where.INSIDE
         self.has_second: Mask = self._where_second == Where.INSIDE
@@ -56,7 +66,8 @@ class Named:
             is_late = self.holds & is_there & picked(side.late, rows)
             note = "of late records, which a rebuild may have found in time"
             self._sheet.count(self._sheet.target, self._made.at, is_late, note)
-        yield from self._no_pairs()
+        if len(self._sides) > 1:
+            yield from self._no_pairs()
         yield from self._too_many()
         yield from self._other_values()
         where = (self._where_first, self._where_second)
@@ -67,12 +78,13 @@ class Named:
         self._sheet.count(self._sheet.target, self._made.at, before & ~gone, note)
 
     def _each_side(self) -> Iterator[tuple[Side, Rows, Mask]]:
-        yield self._sides[0], self.first, self.has_first
-        yield self._sides[1], self.second, self.has_second
+        of = (self.first, self.has_first), (self.second, self.has_second)
+        for side, (rows, is_there) in zip(self._sides, of, strict=False):
+            yield side, rows, is_there
 
     def _of_nothing(self) -> Iterator[Finding]:
         places = (self._made.pairs.first, self._where_first), (self._made.pairs.second, self._where_second)
-        for side, (named, where) in zip(self._sides, places, strict=True):
+        for side, (named, where) in zip(self._sides, places, strict=False):
             for row in self._left((where == Where.NOWHERE) & (named != ALONE)):
                 why = f"it names no record of {side.window.topic}"
                 if named[row] >= 0:
@@ -100,12 +112,12 @@ class Named:
     def _other_values(self) -> Iterator[Finding]:
         pairs, at = self._made.pairs, self._made.at
         said = (pairs.says_first, self.first, self.has_first), (pairs.says_second, self.second, self.has_second)
-        for side, (says, rows, is_there) in zip(self._sides, said, strict=True):
+        for side, (says, rows, is_there) in zip(self._sides, said, strict=False):
             for row in np.flatnonzero(self.holds & is_there & (picked(side.says, rows) != says)).tolist():
                 what = f"a field differs from {coordinate(side.window.topic, int(side.at[rows[row]]))}"
                 yield self._sheet.of_made("changed", int(at[row]), what)
         for row in np.flatnonzero(self.holds & self._made.is_alone & (pairs.says_second != self._nothing)).tolist():
-            what = f"it says something of a record of {self._sides[1].window.topic}, and its id names none"
+            what = f"it says something of a record of {self._sides[-1].window.topic}, and its id names none"
             yield self._sheet.of_made("changed", int(at[row]), what)
 
     def _told(self, wrong: Mask, kind: Kind, side: Side, rows: Rows, why: str) -> Iterator[Finding]:

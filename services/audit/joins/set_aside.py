@@ -1,4 +1,4 @@
-"""`SetAside`: the raw records of one topic that were not joined, and what is wrong with their letters."""
+"""`SetAside`: the raw records of one topic that were set aside, and what is wrong with their letters."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class SetAside:
             "purged dead letters": side.purged,
             "late": side.late,
             "that may have been late, for late records are deleted by now": side.expired & side.takes_part & ~side.dead,
-            "left out before the join, by the condition": side.good & ~side.takes_part & ~side.dead & ~side.late,
+            "left out before, by the condition": side.good & ~side.takes_part & ~side.dead & ~side.late,
         }
         for text, mask in notes.items():
             self._sheet.count(side.window, side.at, mask & before, text)

@@ -1,15 +1,16 @@
-"""`Sheet`: what an audit says of the hop from two raw topics to a join."""
+"""`Sheet`: what an audit says of the hop from raw topics to a join, or to distinct events."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
+from services.audit.aggregates.letters import Letters
 from services.audit.records.window import Window
 from services.audit.values.finding import Finding, Kind, Tally
-from services.audit.values.place import Codes, coordinate, partition_of
+from services.audit.values.place import NOWHERE, Codes, coordinate, partition_of
 
 
 class Sheet:
@@ -17,7 +18,7 @@ class Sheet:
 
     def __init__(self, sources: Sequence[Window], target: Window) -> None:
         self.hop = f"{' + '.join(each.topic for each in sources)} → {target.topic}"
-        self.target = target
+        self.sources, self.target = tuple(sources), target
         self.tallies = {
             f"{window.topic}/{partition}": Tally(self.hop, f"{window.topic}/{partition}")
             for window in (*sources, target)
@@ -34,8 +35,19 @@ class Sheet:
             elif number:
                 tally.notes[note] += number
 
+    def note_deleted(self, window: Window) -> None:
+        """In the tallies of a topic what of it is deleted and was never audited."""
+        for partition in window.spans:
+            self.tallies[f"{window.topic}/{partition}"].notes.update(window.notes(partition))
+
+    def strange(self, letters: Letters) -> Iterator[Finding]:
+        """About late records that are of none of the sources."""
+        why = f"names no record of {' or '.join(each.topic for each in self.sources)}"
+        for at in letters.at.tolist():
+            yield self.of_raw("phantom", self.sources[0], NOWHERE, why, coordinate(letters.topic, at))
+
     def of_made(self, kind: Kind, at: int, detail: str) -> Finding:
-        """About the joined record at a place."""
+        """About the made record at a place."""
         return self.of_raw(kind, self.target, at, detail)
 
     def of_raw(self, kind: Kind, window: Window, at: int, detail: str, named: str | None = None) -> Finding:

@@ -1,8 +1,8 @@
-"""`Side`: the raw records of one topic of a join, and what became of each of them beside it."""
+"""`Side`: the raw records of one topic that a join, or a topic of distinct events, is made of, and what became of each of them beside it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +22,7 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What was read of one topic: the `records` up to the cut, those that came after it as far as pairs may have them, the letters, and the rest."""
+    """What was read of one raw topic: the `records` up to the cut, those that came after it as far as pairs may have them, the letters, and the rest."""
 
     window: Window
     records: Sequence[Records]
@@ -39,7 +39,7 @@ class Side:
     """
 
     def __init__(self, topic: str, given: Given, *, is_rebuilt: bool) -> None:
-        """`topic`: the joined one."""
+        """`topic`: the one that is made of them."""
         self.window, self.known, self.dead_letters, self.late_letters = (
             given.window,
             given.known,
@@ -70,13 +70,18 @@ class Side:
         self.is_wrong_with_pairs = self.dead if is_rebuilt else self.dead | self.late
 
     @property
+    def newest_deleted(self) -> int:
+        """No record that was deleted before it was audited is of a later time, in microseconds; NEVER if there is none, FOREVER if nobody knows."""
+        # What an earlier audit has looked at is known.
+        deleted = [each for each, span in self.window.spans.items() if span.low > span.audited]
+        return max([NEVER, *(self._deleted_before(each) for each in deleted)])
+
+    @property
     def newest(self) -> int:
         """No record that the pipeline may have seen is of a later time, in microseconds; NEVER if it saw none, FOREVER if nobody knows."""
         before = self.known.newest_before
         newest = max(int(self.of[self.good].max(initial=NEVER)), NEVER if before is None else before)
-        # What an earlier audit has looked at is known.
-        deleted = [each for each, span in self.window.spans.items() if span.low > span.audited]
-        return max([newest, *(self._deleted_before(each) for each in deleted)])
+        return max(newest, self.newest_deleted)
 
     def open_from(self, over: int) -> dict[int, int]:
         """By partition the first offset of a record before the cut that may have pairs to come; `over`: until that time there are none."""
@@ -98,7 +103,7 @@ class Side:
 
     def fault(self, row: int) -> str:
         """What is wrong with one that is not good, behind "it"."""
-        return "is from the future, more than a join takes" if self.can_be_read[row] else "can't be read"
+        return "is from the future, more than its pipeline takes" if self.can_be_read[row] else "can't be read"
 
     def _expired(self, letters: Letters) -> Mask:
         if not letters.has_deleted:
@@ -117,10 +122,18 @@ class Side:
         return (max(int(left[0]), self.known.raw_kept_since_ms) + CLOCKS_DIFFER_MS) * 1000 + self._ahead
 
 
-def watermark_at_most(first: Side, second: Side) -> int:
+def watermark_at_most(*sides: Side) -> int:
     """No watermark of the pipeline was later, in microseconds since 1970: it is that of the topic which is behind. FOREVER: nobody knows."""
-    newest = min(first.newest, second.newest)
-    return newest if newest in (NEVER, FOREVER) else newest - first.known.late_after_minutes * MINUTE
+    newest = min(side.newest for side in sides)
+    return newest if newest in (NEVER, FOREVER) else newest - sides[0].known.late_after_minutes * MINUTE
+
+
+def not_before(places: Codes, starts: Mapping[int, int]) -> Mask:
+    """Which of them are places in the topic, and not before the start of their partition."""
+    found: Mask = places >= 0
+    for partition, start in starts.items():
+        found &= (partition_of(places) != partition) | (offset_of(places) >= start)
+    return found
 
 
 def first_offsets(window: Window, at: Codes) -> dict[int, int]:

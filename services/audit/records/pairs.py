@@ -1,4 +1,6 @@
-"""What the audit keeps for a join: `Halves`, of each raw record what it brings, and `Pairs`, of each joined record what it names and says."""
+"""What the audit keeps for joins and distinct events: `Halves`, of each raw record what it brings, and `Pairs`, of each made record what it names and
+says.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from services.alerting.rules.condition import Condition
+from services.audit.declared.brings import Brings
 from services.audit.declared.filters import wanted
 from services.audit.declared.joins import Join
 from services.audit.records.groups import MINUTE, NEVER, Instants, instants
@@ -24,8 +27,8 @@ ALONE = -2
 
 @dataclass(frozen=True, slots=True)
 class Halves:
-    """One entry of each array for each raw record, 25 bytes: the digest of what is to be equal, `by`, the slot of its time as well if the join
-    has slots, NULL if a field of it is null, so that nothing is equal to it; the time `of` its event, NEVER if it can't be read; the digest of what it `says` in a joined record; whether a
+    """One entry of each array for each raw record, 25 bytes: the digest of what it is compared `by`, the slot of its time as well if there
+    are slots, NULL if a field of it is null, so that nothing is equal to it; the time `of` its event, NEVER if it can't be read; the digest of what it `says` in a made record; whether a
     filter leaves it out.
     """
 
@@ -37,21 +40,19 @@ class Halves:
     @classmethod
     def of_rows(
         cls,
-        join: Join,
-        side: int,
+        brings: Brings,
         occurred_at: str,
         condition: Condition | None,
         columns: Mapping[str, pa.Array],
         good: npt.NDArray[np.bool_],
     ) -> Self:
-        """`side` is 0 for the first topic, `columns` are of the `good` rows."""
+        """`columns` are of the `good` rows."""
         rows, count = int(good.sum()), len(good)
         by, of = np.zeros(count, np.uint64), np.full(count, NEVER)
         says, left_out = np.zeros(count, np.uint64), np.zeros(count, np.bool_)
         of[good] = instants(columns[occurred_at])
-        by[good] = _equal(join, side, columns, of[good])
-        carried = join.halves[side].by_joined
-        says[good] = row_digests({name: digests(columns[raw]) for name, raw in carried.items()}, rows)
+        by[good] = _compared(brings, columns, of[good])
+        says[good] = row_digests({name: digests(columns[raw]) for name, raw in brings.carried.items()}, rows)
         if condition is not None:
             left_out[good] = ~wanted(condition, columns, rows)
         return cls(by, of, says, left_out)
@@ -64,9 +65,9 @@ class Halves:
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """One entry of each array for each joined record: the places of the raw records that its id names, NOWHERE for what is no coordinate of
-    the topic; the second is ALONE if the id names the first only. The digests of what it says of either; `has_own_key`: its key is what
-    the contract's field says.
+    """One entry of each array for each made record: the places of the raw records that its id names, NOWHERE for what is no coordinate of
+    the topic; the second is ALONE if the id names the first only, as that of a distinct event does. The digests of what it says of either; `has_own_key`:
+    its key is what the contract's field says.
     """
 
     first: Codes
@@ -78,7 +79,7 @@ class Pairs:
     @classmethod
     def of_rows(
         cls,
-        join: Join,
+        carried: Sequence[Sequence[str]],
         topics: Sequence[str],
         key_field: str | None,
         key: Digests,
@@ -86,21 +87,23 @@ class Pairs:
         columns: Mapping[str, pa.Array],
         good: npt.NDArray[np.bool_],
     ) -> Self:
-        """`topics` are both that are joined, `key` the digests of the records' keys, `columns` of the `good` rows."""
+        """`topics` are those that it is made of, one or both that are joined, and `carried` the fields that come of each; `key` are the digests of the
+        records' keys, `columns` of the `good` rows.
+        """
         rows, count = int(good.sum()), len(good)
-        named = [(each or b"").partition(b"+") for each in ids]
-        firsts, seconds = (pa.array([each[n] for each in named], pa.binary()) for n in (0, 2))
+        names = [each or b"" for each in ids]
+        named = [each.partition(b"+") if len(topics) > 1 else (each, b"", b"") for each in names]
+        places = [
+            parsed(topic, pa.array([each[2 * n] for each in named], pa.binary())) for n, topic in enumerate(topics)
+        ]
         is_alone = np.array([not each[1] for each in named], np.bool_)
-        says = []
-        for half in join.halves:
-            found = np.zeros(count, np.uint64)
-            found[good] = row_digests({name: digests(columns[name]) for name in half.by_joined}, rows)
-            says.append(found)
+        says = [np.zeros(count, np.uint64), np.zeros(count, np.uint64)]
+        for of_one, fields in zip(says, carried, strict=False):
+            of_one[good] = row_digests({name: digests(columns[name]) for name in fields}, rows)
         own = np.full(count, NULL)
         if key_field is not None:
             own[good] = digests(columns[key_field])
-        first, second = (parsed(topic, each) for topic, each in zip(topics, (firsts, seconds), strict=True))
-        return cls(first, np.where(is_alone, ALONE, second), says[0], says[1], ~good | (own == key))
+        return cls(places[0], np.where(is_alone, ALONE, places[-1]), says[0], says[1], ~good | (own == key))
 
     @classmethod
     def joined(cls, parts: Sequence[Pairs]) -> Self:
@@ -115,12 +118,12 @@ def nothing_said(join: Join) -> np.uint64:
     return np.uint64(row_digests(none, 1)[0])
 
 
-def _equal(join: Join, side: int, columns: Mapping[str, pa.Array], of: Instants) -> Digests:
-    """One digest for each row, the same on both sides where all fields are equal, and, if there are slots, the times in the same one."""
+def _compared(brings: Brings, columns: Mapping[str, pa.Array], of: Instants) -> Digests:
+    """One digest for each row, the same where all fields are equal, and, if there are slots, the times in the same one."""
     total, has_null = np.zeros(len(of), np.uint64), np.zeros(len(of), np.bool_)
-    if join.slot_minutes is not None:
-        total += mix(digests(pa.array(of // (join.slot_minutes * MINUTE))) ^ salt("slot_minutes"))
-    for name, field in zip(join.equal, join.equal_of(side), strict=True):
+    if brings.slot_minutes is not None:
+        total += mix(digests(pa.array(of // (brings.slot_minutes * MINUTE))) ^ salt("slot_minutes"))
+    for name, field in brings.by.items():
         column = columns[field]
         total += mix(digests(column) ^ salt(name))
         has_null |= column.is_null().to_numpy(zero_copy_only=False)

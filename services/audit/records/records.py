@@ -20,8 +20,8 @@ from contracts.servers.registry import Registry
 from contracts.settings import RegistrySettings, S3Settings
 from services.alerting.rules.condition import Condition
 from services.audit.declared.aggregates import Aggregate
+from services.audit.declared.brings import Brings
 from services.audit.declared.filters import wanted
-from services.audit.declared.joins import Join
 from services.audit.declared.lookups import Recomputed
 from services.audit.records.decoding import Decoding, Event
 from services.audit.records.expect import Expectation, Expected
@@ -50,8 +50,8 @@ class Reading:
     bytes are looked at. `source`: the topic that the records derive from, None for a raw one; `parts`: of one of its records there may be several. `shared`, by derived topic: fields that are to be
     equal in source and derived records; `filters`, by derived topic: which records it holds. `rules`: those whose alerts are to be recomputed, `occurred_at` the field with the event time. `recomputed`: fields to be
     looked up again, in dimensions in `s3`. `partition_by`: columns that the lake table is partitioned by. `members`, by aggregate: what that
-    makes of these records; `groups`, of an aggregate: what it is itself, with the contract's field `key`. `halves`, by joined topic: its join, and
-    on which side of it these records are, 0 or 1; `pairs`, of a joined topic: its own join, of the topics `joined_of`. `most_bytes`: the largest
+    makes of these records; `groups`, of an aggregate: what it is itself, with the contract's field `key`. `halves`, by topic that joins these
+    records, or lets each event through once: what they bring to it; `pairs`, of such a topic: the fields that come of each of the topics `made_of`. `most_bytes`: the largest
     record, by default that of a raw or derived topic.
     """
 
@@ -76,9 +76,9 @@ class Reading:
     members: Mapping[str, Aggregate] = field(default_factory=dict)
     groups: Aggregate | None = None
     key: str | None = None
-    halves: Mapping[str, tuple[Join, int]] = field(default_factory=dict)
-    pairs: Join | None = None
-    joined_of: tuple[str, ...] = ()
+    halves: Mapping[str, Brings] = field(default_factory=dict)
+    pairs: tuple[tuple[str, ...], ...] = ()
+    made_of: tuple[str, ...] = ()
     most_bytes: int | None = None
 
 
@@ -91,7 +91,8 @@ class Records:
     `sent_ms` is its timestamp. `event` is the digest of its ce_id, `payload` that of key and value as bytes, `row` that of all fields and the time of
     sending, `shared`, by derived topic, that of the key and the fields which source and derived records share; 0 where the value can't be decoded.
     `wanted`, by derived topic with a filter: whether it holds. `verdict` is about the fields that were looked up. `redriven`: it says that it was sent back.
-    `members`, by aggregate: to which group each belongs; `groups`: what the records of an aggregate say. `halves` and `pairs`: the same for joins.
+    `members`, by aggregate: to which group each belongs; `groups`: what the records of an aggregate say. `halves` and `pairs`: the same for joins and distinct
+    events.
     """
 
     topic: str
@@ -161,9 +162,8 @@ class _Reader:
         self._conditions = {
             topic: None if each.where is None else Condition(each.where) for topic, each in reading.members.items()
         }
-        self._before_join = {
-            topic: None if (text := join.halves[side].where) is None else Condition(text)
-            for topic, (join, side) in reading.halves.items()
+        self._having_a_part = {
+            topic: None if brings.where is None else Condition(brings.where) for topic, brings in reading.halves.items()
         }
         self._decodings: dict[bytes, Decoding | None] = {}
         self._parts: list[dict[str, Any]] = []
@@ -227,7 +227,7 @@ class _Reader:
             halves={
                 topic: Halves.joined([part["halves"][topic] for part in self._parts]) for topic in self._reading.halves
             },
-            pairs=None if self._reading.pairs is None else Pairs.joined([part["pairs"] for part in self._parts]),
+            pairs=Pairs.joined([part["pairs"] for part in self._parts]) if self._reading.pairs else None,
         )
 
     def _decoded(
@@ -277,12 +277,12 @@ class _Reader:
                 self._reading.groups, self._reading.key, keys, ids.to_pylist(), columns, good
             )
         found["halves"] = {
-            topic: Halves.of_rows(join, side, self._reading.occurred_at, self._before_join[topic], columns, good)
-            for topic, (join, side) in self._reading.halves.items()
+            topic: Halves.of_rows(brings, self._reading.occurred_at, self._having_a_part[topic], columns, good)
+            for topic, brings in self._reading.halves.items()
         }
-        if self._reading.pairs is not None:
+        if self._reading.pairs:
             found["pairs"] = Pairs.of_rows(
-                self._reading.pairs, self._reading.joined_of, self._reading.key, key, ids.to_pylist(), columns, good
+                self._reading.pairs, self._reading.made_of, self._reading.key, key, ids.to_pylist(), columns, good
             )
         if self._recomputation is not None:
             absent = [event.absent for event in events if event is not None]

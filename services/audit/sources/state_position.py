@@ -1,4 +1,4 @@
-"""How far the run has come whose groups an aggregate holds, or whose pairs a join."""
+"""How far the run has come whose groups an aggregate holds, whose pairs a join, or whose events a topic of distinct ones."""
 
 from __future__ import annotations
 

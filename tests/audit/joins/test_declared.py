@@ -25,7 +25,8 @@ def test_a_list_of_fields_has_their_names_on_both_sides_and_a_map_others(tmp_pat
     join = load_joins(_file(tmp_path, {"second": {"fields": {"delivered_at": "expected_at"}}}), sample.catalog())[TRIPS]
     assert (join.first.by_joined, join.second.by_joined) == ({"courier": "courier"}, {"delivered_at": "expected_at"})
     assert join.fields == ("courier", "delivered_at")
-    assert (join.equal_of(0), join.equal_of(1)) == (("parcel_id",), ("parcel_id",))
+    assert [join.brings(side).carried for side in (0, 1)] == [{"courier": "courier"}, {"delivered_at": "expected_at"}]
+    assert [join.brings(side).by for side in (0, 1)] == [{"parcel_id": "parcel_id"}] * 2
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def _halves(slot_minutes: int | None, side: int, keys: list[str | None], times: 
         "second": {"fields": []},
     }
     columns = {("depot", "station")[side]: pa.array(keys), "at": pa.array(times, pa.timestamp("ms", "UTC"))}
-    return Halves.of_rows(Join.model_validate(told), side, "at", None, columns, np.full(len(keys), True))
+    return Halves.of_rows(Join.model_validate(told).brings(side), "at", None, columns, np.full(len(keys), True))
 
 
 def _at(year: int, hour: int, minute: int, milliseconds: int = 0) -> datetime:

@@ -18,14 +18,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from contracts.definitions.catalog import Catalog
 from spark.derivation.deduplication import PLACE, Deduplication
-from spark.derivation.event_time import REASON
 from spark.derivation.fitness import check
 from spark.derivation.stateful_rows import Read
 from spark.pipeline import Lookup
 from spark.records.decode import events
 from spark.records.schemas import WriterSchemas
 from spark.runtime.errors import PipelineUnfit
-from spark.runtime.internals.dropped import has_dropped
 from spark.runtime.internals.scans import executed
 from spark.sinks.kafka.sink import LATE
 from tests.sample.pipelines.dispatches_once import dispatches_once
@@ -200,13 +198,13 @@ class Sent(NamedTuple):
         return self.partition, self.offset
 
 
-def _raw(spark: SparkSession, *sent: Sent, junk: bool = False) -> DataFrame:
+def _raw(spark: SparkSession, *sent: Sent) -> DataFrame:
     """As Spark's Kafka source gives them, in this order and in one task."""
     rows: list[Any] = []
     for each in sent:
         at = TEN + timedelta(minutes=each.minute)
         event = a_dispatch(parcel_id=each.parcel, dispatched_at=at, late_minutes=each.late_minutes)
-        value = b"junk" if junk else framed(7, body(event))
+        value = framed(7, body(event))
         row = (bytearray(b"key"), bytearray(value), DISPATCHED, each.partition, each.offset, at, [])
         rows.append(row)
     return spark.createDataFrame(rows, RAW).coalesce(1)
@@ -225,7 +223,6 @@ class Stream:
         self._folder = folder
         (folder / "in").mkdir(parents=True)
         self.let_through: list[tuple[int, int]] = []
-        self.had_dropped: dict[int, bool] = {}
         self._query: StreamingQuery | None = None
 
     @contextmanager
@@ -239,12 +236,12 @@ class Stream:
         finally:
             self._query.stop()
 
-    def take(self, *sent: Sent, junk: bool = False) -> None:
+    def take(self, *sent: Sent) -> None:
         """One batch of these records, and that which only moves the watermark on."""
         assert self._query is not None
         number = len(list((self._folder / "in").iterdir()))
         aside = self._folder / f"aside{number}"
-        _raw(self._spark, *sent, junk=junk).write.parquet(str(aside))
+        _raw(self._spark, *sent).write.parquet(str(aside))
         (file,) = aside.glob("*.parquet")
         file.rename(self._folder / "in" / f"{number}.parquet")
         self._query.processAllAvailable()
@@ -253,8 +250,6 @@ class Stream:
         ids = [row["id"] for row in self.derivation.to_rows(batch).toArrow().to_pylist()]
         places = [each.rsplit("/", 2)[1:] for each in ids]
         self.let_through += [(int(partition), int(offset)) for partition, offset in places]
-        if self._query is not None:
-            self.had_dropped[number] = has_dropped(self._query, REASON)
 
 
 def test_in_whatever_order_the_records_of_a_batch_come_the_one_with_the_least_place_is_let_through(
@@ -287,9 +282,6 @@ def test_an_event_is_left_out_until_the_watermark_is_beyond_its_time_and_the_lat
         stream.take(Sent(0, 6, "C", 240))
         # It is 120.
         stream.take(Sent(0, 7, "A", 121), Sent(0, 8, "A", 120), Sent(0, 9, "A", 241))
-        assert not stream.had_dropped[0]
-        stream.take(Sent(0, 10, "D", 300), junk=True)
-        assert stream.had_dropped[max(stream.had_dropped)]
     assert stream.let_through == [(0, 0), (0, 2), (0, 6), (0, 7)]
 
 
@@ -327,7 +319,6 @@ def test_what_is_set_aside_as_late_is_what_spark_leaves_out_as_late(
     assert expected, "a scenario without a late record shows little"
     assert sorted(late.elements()) == sorted(expected)
     assert sum(dropped.values()) == len(expected)
-    assert {batch for batch, had in stream.had_dropped.items() if had} == {batch for batch, of in dropped.items() if of}
 
 
 def _letters(made: DataFrame) -> list[dict[str, Any]]:
