@@ -161,7 +161,7 @@ class Deduplication:
         places, by = self._made.pairs.first[rows], self._own.by[rows]
         order = np.lexsort((places, by))
         of, firsts = np.unique(by[order], return_index=True)
-        lasts = np.append(firsts[1:], len(order)) - 1
+        lasts = np.append(firsts[1:], len(order))[: len(firsts)] - 1
         return _Places(of, places[order][firsts], places[order][lasts])
 
     def _came_first(self, rows: Rows, there: _Places, of: Rows) -> Iterator[Finding]:

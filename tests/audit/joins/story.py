@@ -131,7 +131,7 @@ class Story:
             (self._given(0), self._given(1)),
             Window("made", {p: Span(self.made_low, audited[p], ends[p], 0) for p in (0, 1)}),
             [pairs_of([each for each in self.made if each.offset >= starts[each.partition]], self.join)],
-            self._letters("made.late", [each for each in self.late if each.topic is None]),
+            letters_of("made.late", [each for each in self.late if each.topic is None], has_deleted=self.lost_letters),
             watermark=NEVER if self.watermark is None else self.watermark * MINUTE,
             begun_ms=self.begun_ms,
             is_rebuilt=self.before is not None and self.before.joining().is_rebuilt,
@@ -180,36 +180,37 @@ class Story:
             Window(name, {p: Span(low, starts[p], end, 0) for p, end in ends.items()}),
             [halves_of(here)],
             [halves_of(later)],
-            self._letters(f"{name}.dlq", own[0]),
-            self._letters("made.late", own[1]),
+            letters_of(f"{name}.dlq", own[0], has_deleted=self.lost_letters),
+            letters_of("made.late", own[1], has_deleted=self.lost_letters),
             Known(latest, LATE_AFTER, **known),
         )
 
-    def _letters(self, topic: str, letters: Sequence[Letter]) -> Letters:
-        places = [NOWHERE if each.topic is None else code(*each.of) for each in letters]
-        payloads = [abs(at) if each.payload is None else each.payload for at, each in zip(places, letters, strict=True)]
-        return Letters(
-            topic,
-            np.arange(len(places), dtype=np.int64),
-            np.array(places, np.int64),
-            np.array(payloads, np.uint64),
-            np.full(len(places), FOREVER),
-            self.lost_letters,
-            10**12,
-        )
 
-
-def _digest(text: str) -> int:
+def digest(text: str) -> int:
     return zlib.crc32(text.encode()) + 1
+
+
+def letters_of(topic: str, letters: Sequence[Letter], *, has_deleted: bool = False) -> Letters:
+    places = [NOWHERE if each.topic is None else code(*each.of) for each in letters]
+    payloads = [abs(at) if each.payload is None else each.payload for at, each in zip(places, letters, strict=True)]
+    return Letters(
+        topic,
+        np.arange(len(places), dtype=np.int64),
+        np.array(places, np.int64),
+        np.array(payloads, np.uint64),
+        np.full(len(places), FOREVER),
+        has_deleted,
+        10**12,
+    )
 
 
 def halves_of(raw: Sequence[Raw]) -> Records:
     raw = sorted(raw, key=lambda each: each.place)
     sent = [(each.minute if each.sent_minute is None else each.sent_minute) * 60_000 for each in raw]
     halves = Halves(
-        np.array([_digest(each.key) if each.is_readable and each.key else 0 for each in raw], np.uint64),
+        np.array([digest(each.key) if each.is_readable and each.key else 0 for each in raw], np.uint64),
         np.array([each.minute * MINUTE if each.is_readable else NEVER for each in raw], np.int64),
-        np.array([_digest(each.says) if each.is_readable else 0 for each in raw], np.uint64),
+        np.array([digest(each.says) if each.is_readable else 0 for each in raw], np.uint64),
         np.array([each.is_left_out and each.is_readable for each in raw], np.bool_),
     )
     at, readable = [code(*each.place) for each in raw], [each.is_readable for each in raw]
@@ -219,15 +220,15 @@ def halves_of(raw: Sequence[Raw]) -> Records:
 def pairs_of(made: Sequence[Made], join: Join) -> Records:
     made = sorted(made, key=lambda each: (each.partition, each.offset))
     nothing = int(nothing_said(join))
-    says = [nothing if each.says_second == NOTHING else _digest(each.says_second) for each in made]
+    says = [nothing if each.says_second == NOTHING else digest(each.says_second) for each in made]
     pairs = Pairs(
         np.array([code(*each.first) if each.first[0] >= 0 else NOWHERE for each in made], np.int64),
         np.array([_second(each.second) for each in made], np.int64),
-        np.array([_digest(each.says_first) for each in made], np.uint64),
+        np.array([digest(each.says_first) for each in made], np.uint64),
         np.array(says, np.uint64),
         np.array([each.has_own_key for each in made], np.bool_),
     )
-    key = np.array([_digest(each.key) for each in made], np.uint64)
+    key = np.array([digest(each.key) for each in made], np.uint64)
     at = [code(each.partition, each.offset) for each in made]
     redriven = np.array([each.is_redriven for each in made], np.bool_)
     readable = [each.is_readable for each in made]
@@ -304,7 +305,7 @@ class Pipeline:
             letters.append(Letter(of.topic, of.place))
 
     def _write(self, first: Raw, second: Raw | None) -> None:
-        partition = _digest(first.key) % 2
+        partition = digest(first.key) % 2
         self._clock_ms += 1
         place = None if second is None else second.place
         says = NOTHING if second is None else second.says
