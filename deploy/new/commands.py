@@ -88,7 +88,9 @@ def pipeline(
     writes: Annotated[str, typer.Option(metavar="TOPIC", help="A new topic, e.g. gates.assigned.enriched.v1.")],
     records: Annotated[
         OfOneTopic,
-        typer.Option(help="How many come of one record: each one, some (a filter), many, or an aggregate of several."),
+        typer.Option(
+            help="How many come of one record: each one, some (a filter), many, an aggregate of several, or distinct ones: each event once."
+        ),
     ] = "each",
     in_sql: Annotated[bool, typer.Option("--sql", help="As one SELECT in a SQL file, in place of a function.")] = False,
     owner: Owner = "my-team",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
-from contracts.checks.schema_rules import type_names
+from contracts.checks.schema_rules import NAMING_TYPES, kind, type_names
 from contracts.definitions.catalog import Catalog
 from contracts.definitions.example import example_files
 from contracts.definitions.topic import OfOneTopic, constant_of
@@ -29,7 +30,10 @@ def new_pipeline(
             f"the schema of {reads} has records or enums inside, whose names are taken; write the files by hand"
         )
     key = source.key or source.occurred_at
-    is_aggregate = records == "aggregate"
+    is_aggregate, named_by = records == "aggregate", ""
+    if records == "distinct":
+        named_by = _naming(reads, source.key, schema, in_sql=in_sql)
+    state = {"aggregate": ", late_after_minutes: 60", "distinct": f", named_by: [{named_by}], late_after_minutes: 60"}
     own = json.dumps(schema | {"name": record_name(writes)}, indent=2) + "\n"
     if is_aggregate:
         own = rendered("aggregate.avsc", record=record_name(writes), namespace=schema["namespace"])
@@ -44,6 +48,7 @@ def new_pipeline(
             target=constant_of(writes),
             key=key,
             occurred_at=source.occurred_at,
+            named_by=named_by,
         ),
         f"contracts/schemas/{writes}/1.avsc": own,
         f"contracts/topics/{writes}.yaml": rendered(
@@ -53,7 +58,7 @@ def new_pipeline(
             records=records,
             name=name,
             owner=owner,
-            late=", late_after_minutes: 60" if is_aggregate else "",
+            state=state.get(records, ""),
             key="window_id" if is_aggregate else source.key_field,
             key_is="what names a group: its newest record counts" if is_aggregate else "that of the source topic",
             occurred_at="ends_at" if is_aggregate else source.occurred_at,
@@ -78,3 +83,13 @@ def new_pipeline(
         window = f"{{of: {source.occurred_at}, begins: begins_at, ends: ends_at}}"
         files.append("services/audit/aggregates.yaml", f"{writes}:\n  window: {window}\n  by: []\n  counts: events\n")
     return files
+
+
+def _naming(reads: str, key: str | None, schema: Any, *, in_sql: bool) -> str:
+    """The field that names an event, until somebody says otherwise: its key, or else the first one that can."""
+    if in_sql:
+        raise DeployError("no SELECT lets an event through once as long as it is remembered; leave out --sql")
+    found = key or next((field["name"] for field in schema["fields"] if kind(field["type"]) in NAMING_TYPES), None)
+    if found is None:
+        raise DeployError(f"no field of {reads} names an event: that takes one of type {', '.join(NAMING_TYPES)}")
+    return str(found)

@@ -30,7 +30,7 @@ def test_one_of_each_kind_keeps_every_rule(clone: Clone) -> None:
     clone.headrace("new", "event", "gates.assigned.v1", "--owner", "gate-operations")
     clone.headrace("contracts", "generate")
     clone.headrace("new", "service", "gates", "--topic", "gates.assigned.v1")
-    for kind, records in (("known", "some"), ("all", "each"), ("twice", "many")):
+    for kind, records in (("known", "some"), ("all", "each"), ("twice", "many"), ("once", "distinct")):
         target = f"gates.assigned.{kind}.v1"
         clone.headrace(
             *("new", "pipeline", f"gates_{kind}", "--records", records),
@@ -43,13 +43,13 @@ def test_one_of_each_kind_keeps_every_rule(clone: Clone) -> None:
     clone.headrace("new", "dimension", "stands")
     clone.headrace("contracts", "generate")
     topic = clone.root / "contracts" / "topics" / "gates.assigned.v1.yaml"
-    readers = "gates_known, gates_all, gates_twice, gates_in_sql"
+    readers = "gates_known, gates_all, gates_twice, gates_once, gates_in_sql"
     topic.write_text(topic.read_text().replace(f"[{readers}]", f"[{readers}, alerting]"))
     clone.headrace("new", "rule", "many_gates", "--topic", "gates.assigned.v1")
     clone.headrace("contracts", "docs")
     assert (
         clone.headrace("contracts", "check")
-        == f"{len(CATALOG.topics) + 5} topics and {len(CATALOG.dimensions) + 1} dimensions keep every rule\n"
+        == f"{len(CATALOG.topics) + 6} topics and {len(CATALOG.dimensions) + 1} dimensions keep every rule\n"
     )
     assert "1 about gates.assigned.v1" in clone.headrace("rules", "check", "services/alerting/rules.yaml")
     assert {*readers.split(", ")} <= set(clone.headrace("pipelines").split())
@@ -97,6 +97,7 @@ def test_nothing_is_overwritten(clone: Clone) -> None:
         (["dimension", "../../x"], "'../../x': lower case"),
         (["pipeline", "p", "--reads", "nope.a.v1", "--writes", "a.b.v1"], "no contract for topic 'nope.a.v1'"),
         (["pipeline", "p", "--reads", DERIVED, "--writes", "a.b.v1"], "is derived itself"),
+        (["pipeline", "p", "--reads", RAW, "--writes", "a.b.v1", "--records", "distinct", "--sql"], "leave out --sql"),
         (["rule", "late", "--topic", UNREAD], "nothing was written, for alerting would refuse it"),
         (["rule", RULE["name"], "--topic", RULE["topic"]], "services/alerting/rules.yaml:"),
     ],
