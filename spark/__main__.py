@@ -75,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     repair = commands.add_parser("repair", help=what, description=f"{what.capitalize()}.")
     repair.add_argument("name", choices=names, metavar="NAME", help=which)
     repair_command.add_options(repair)
-    what = "print what the state of an aggregate or a join holds, from its checkpoint, as JSON; writes nothing"
+    what = "print what the state of a pipeline holds, from its checkpoint, as JSON; writes nothing"
     state = commands.add_parser("state", help=what, description=f"{what.capitalize()}.")
     state.add_argument("name", choices=names, metavar="NAME", help=which)
     state_command.add_options(state)

@@ -10,7 +10,7 @@ from deploy.options import DEFAULT_DIRECTORY, RunningStack
 
 
 def state(
-    pipeline: Annotated[str, typer.Argument(metavar="PIPELINE", help="An aggregate or a join of spark/pipelines.")],
+    pipeline: Annotated[str, typer.Argument(metavar="PIPELINE", help="One of spark/pipelines that keeps a state.")],
     where: Annotated[
         str | None, typer.Option(metavar="CEL", help="Only rows for which this holds, e.g. '!matched'.")
     ] = None,
@@ -21,7 +21,7 @@ def state(
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
     directory: RunningStack = DEFAULT_DIRECTORY,
 ) -> None:
-    """Show what the state of an aggregate or a join holds: open groups or sessions, or the rows of each side that wait.
+    """Show what the state of a pipeline holds: open groups or sessions, the rows of a join that wait, or names of events.
 
     The oldest come first. It reads the pipeline's checkpoint and writes nothing, so the pipeline may run meanwhile. Exit status 1: there is no
     state, or it can't be read.

@@ -39,7 +39,7 @@ class Followers:
         return state_position(self._broker, self._s3, str(source.by), source.name)
 
     def await_stateful(self, source: Source) -> None:
-        """Until the pipeline that groups or joins has taken in all of before the cut, and so have the groups or pairs themselves: see
+        """Until the pipeline that keeps a state has taken in all of before the cut, and so have the groups or pairs themselves: see
         `state_position`.
         """
         for raw in (each.name for each in source.origins):

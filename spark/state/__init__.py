@@ -1,1 +1,1 @@
-"""What the state of an aggregate or a join holds: read from its checkpoint, and written nowhere."""
+"""What the state of a pipeline holds: read from its checkpoint, and written nowhere."""

@@ -20,7 +20,7 @@ class StatePartition(_Part):
 
 
 class StateTable(_Part):
-    """Rows of one kind: groups, sessions, or those of one side of a join, by its topic. `instants` are those of its `columns` that hold a time."""
+    """Rows of one kind: groups, sessions, names of events, or those of one side of a join, by its topic. `instants` are those of its `columns` that hold a time."""
 
     name: str
     rows: int

@@ -25,7 +25,7 @@ class Checkpoint:
     note: StateNote | None = None
 
     def is_whole(self, plan: str, topics: Mapping[str, str]) -> bool:
-        """Whether its last batch was committed, by this grouping or join, and of these topics."""
+        """Whether its last batch was committed, by a pipeline with this `plan`, and of these topics."""
         return (
             self.planned is not None
             and self.planned == self.committed

@@ -36,7 +36,7 @@ from spark.sources.checkpoint_offsets import CheckpointOffsets
 
 UNFIT = prometheus_client.Counter(
     "headrace_unfit_groups",
-    "Groups of an aggregate, or pairs of a join, that its topic can't take as records.",
+    "Groups of an aggregate, pairs of a join, or distinct events, that the topic can't take as records.",
     ["query"],
 )
 
@@ -71,7 +71,7 @@ class StatefulSink:
         epoch: int,
         on_state_loss: str,
     ) -> None:
-        """`sources` are the topics that are read. A new run has so many state `partitions`; `plan` is a hash of the grouping or join; `epoch` is that of the lease, 0 without one."""
+        """`sources` are the topics that are read. A new run has so many state `partitions`; `plan` is a hash of what the state depends on; `epoch` is that of the lease, 0 without one."""
         self._kafka, self._epoch, self._on_state_loss = kafka.client_config(), epoch, on_state_loss
         self._route, self._state, self._sources = route, state_route(route), tuple(sources)
         self._new = StateNote(

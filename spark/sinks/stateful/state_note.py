@@ -44,7 +44,7 @@ def _hash(offsets: Mapping[str, int]) -> str:
 class StateNote(BaseModel):
     """The `epoch` of the lease of who wrote; the `run`, which names the checkpoint with the state; the last `batch` of that run whose
     records are written, -1 before the first; what that batch `reads`, None where it is not known; how many state `partitions` there are; the
-    `plan` of the grouping, as a hash; the ids of the `topics` that were read, by name, of those of which one is known.
+    `plan` of the pipeline, as a hash of what its state depends on; the ids of the `topics` that were read, by name, of those of which one is known.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True)

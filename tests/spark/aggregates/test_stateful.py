@@ -197,10 +197,7 @@ class Query:
 
     def taken_in(self) -> dict[int, int]:
         """The offsets of the pipeline's group, of the partitions that it has one for."""
-        made = route(self.pipeline, self.topics.catalog)
-        with closing(position_reader(self._made[1].kafka.client_config(), made)) as reader:
-            found = committed_positions(reader, made.source, [0, 1])
-        return {partition: at.offset for partition, at in found.items() if at.offset}
+        return self.positions()[self.pipeline.source]
 
     def send(self, *dispatches: Dispatch, partition: int = 0) -> None:
         values = [framed(self.topics.schema_ids[DISPATCHED], body(_dispatch(each))) for each in dispatches]
@@ -214,6 +211,29 @@ class Query:
 
     def ids(self) -> list[bytes]:
         return [headers["ce_id"] for _, headers, _ in events(self.topics, self.pipeline.target)]
+
+    def set_aside(self, topic: str) -> list[str]:
+        """The coordinates in a topic of dead letters, or of late records."""
+        return sorted(str(dict(headers_of(each))["ce_id"], "ascii") for each in self.topics.read(topic))  # type: ignore[arg-type]
+
+    def late_ones(self) -> list[str]:
+        return self.set_aside(str(self.topics.catalog.topic(self.pipeline.target).late_topic))
+
+    def positions(self) -> dict[str, dict[int, int]]:
+        """The offsets of the pipeline's group, by topic and partition."""
+        found = {}
+        for source in self.pipeline.sources:
+            of = route(self.pipeline, self.topics.catalog, source)
+            with closing(position_reader(self._made[1].kafka.client_config(), of)) as reader:
+                taken = committed_positions(reader, of.source, [0, 1])
+            found[source] = {partition: at.offset for partition, at in taken.items() if at.offset}
+        return found
+
+    def with_function(self, function: Any) -> None:
+        self.pipeline = dataclasses.replace(self.pipeline, function=function)
+
+    def ids_of(self) -> list[str]:
+        return sorted(headers["ce_id"].decode() for _, headers, _ in events(self.topics, self.pipeline.target))
 
     def late(self) -> list[dict[str, bytes | None]]:
         name = self.topics.catalog.topic(self.pipeline.target).late_topic

@@ -346,3 +346,12 @@ def test_events_of_one_key_are_written_by_one_task_in_the_order_of_their_records
         assert len({each["task"] for each in own}) == 1
         places = [tuple(map(int, each["id"].rsplit("/", 2)[1:])) for each in own]
         assert places == sorted(each.place for each in sent if each.parcel == parcel)
+
+
+def test_a_function_that_says_how_late_an_event_may_be_is_refused_where_it_is_a_stream(
+    spark: SparkSession, catalog: Catalog, tmp_path: Path
+) -> None:
+    stream = Stream(spark, catalog, tmp_path, lambda of: _once(of.withWatermark("dispatched_at", "1 hour")))
+    told = "calls withWatermark, and the contract of parcels.dispatched.once.v1 says how late an event may be: leave"
+    with pytest.raises(PipelineUnfit, match=told), stream.running():
+        pass

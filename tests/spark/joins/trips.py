@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from pyspark.sql import SparkSession
 
-from contracts.records.headers import headers_of
 from contracts.servers.registry import Registry
-from spark.derivation.derivation import route
 from spark.pipeline import Pipeline
 from spark.runtime.settings import SparkSettings
-from spark.sinks.kafka.transaction import committed_positions, position_reader
 from tests.sample.pipelines.parcel_trips import parcel_trips
 from tests.spark.aggregates.test_stateful import Query
 from tests.spark.examples import DELIVERED, DISPATCHED, Topics, a_delivery, a_dispatch, body, framed
-from tests.spark.live_query import events
 
 TRIPS = parcel_trips.target
 TEN = datetime(2013, 1, 1, 10, 0, tzinfo=UTC)
@@ -42,7 +35,6 @@ class Trips(Query):
         pipeline: Pipeline = parcel_trips,
     ) -> None:
         super().__init__(spark, settings, registry, topics, pipeline)
-        self._kafka = settings.kafka.client_config()
         self.names = {
             DISPATCHED: topics.catalog.topic(DISPATCHED).name,
             DELIVERED: topics.catalog.topic(DELIVERED).name,
@@ -81,29 +73,6 @@ class Trips(Query):
     def trips(self) -> Counter[tuple[str, datetime, datetime | None]]:
         """Parcel, when it was dispatched and when it was delivered, of each record that was made."""
         return Counter((event["parcel_id"], event["dispatched_at"], event["delivered_at"]) for event in self.written())
-
-    def set_aside(self, topic: str) -> list[str]:
-        """The coordinates in a topic of dead letters, or of late records."""
-        return sorted(str(dict(headers_of(each))["ce_id"], "ascii") for each in self.topics.read(topic))  # type: ignore[arg-type]
-
-    def late_ones(self) -> list[str]:
-        return self.set_aside(str(self.topics.catalog.topic(TRIPS).late_topic))
-
-    def positions(self) -> dict[str, dict[int, int]]:
-        """The offsets of the pipeline's group, by topic and partition."""
-        found = {}
-        for source in self.pipeline.sources:
-            of = route(self.pipeline, self.topics.catalog, source)
-            with closing(position_reader(self._kafka, of)) as reader:
-                taken = committed_positions(reader, of.source, [0, 1])
-            found[source] = {partition: at.offset for partition, at in taken.items() if at.offset}
-        return found
-
-    def with_function(self, function: Any) -> None:
-        self.pipeline = dataclasses.replace(self.pipeline, function=function)
-
-    def ids_of(self) -> list[str]:
-        return sorted(headers["ce_id"].decode() for _, headers, _ in events(self.topics, TRIPS))
 
 
 def trip(name: str, dispatched: int, delivered: int | None) -> tuple[str, datetime, datetime | None]:
