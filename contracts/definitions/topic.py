@@ -160,6 +160,11 @@ class TopicContract(_Section):
         return None if self.is_stateful else self.made_of
 
     @property
+    def names_records_of(self) -> str | None:
+        """The topic whose records' coordinates are the ids here, for some of them at least; None: an id tells of no record by itself."""
+        return self.made_of if self.is_distinct else self.derived_from
+
+    @property
     def is_aggregate(self) -> bool:
         """Whether a record comes of many of another topic."""
         return self.derivation is not None and self.derivation.records == "aggregate"

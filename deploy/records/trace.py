@@ -53,7 +53,7 @@ class Trace:
         """Of the raw record at a coordinate, or of the one that a derived record at it was made of. Raises DeployError, ConsumeError."""
         coordinate = coordinate.record
         topic, message = self._record(coordinate)
-        if topic.derived_from is not None:
+        if topic.names_records_of is not None:
             event_id = _event_id(headers_of(message))
             raw = Coordinate.parse(event_id)
             if raw is None:
@@ -62,25 +62,30 @@ class Trace:
             topic, message = self._record(coordinate)
         found = [self._step("raw record", message)]
         since = Start(since=max((found[0].at or _EPOCH) - _CLOCKS_DIFFER, _EPOCH))
-        letters = [topic]
+        letters, places = [topic], [coordinate]
         found += self._rows(topic, coordinate)
         for derived in self._catalog.topics.values():
-            if derived.derived_from == topic.name:
-                found += self._derived(derived, coordinate, since)
-                found += self._rows(derived, coordinate)
+            if derived.names_records_of == topic.name:
+                records = list(self._derived(derived, coordinate, since))
+                found += records
+                # Tables, letters and alerts have distinct events by their own coordinates.
+                own = [place for each in records if (place := Coordinate.parse(each.place)) and derived.is_distinct]
+                for place in own if derived.is_distinct else [coordinate]:
+                    found += self._rows(derived, place)
+                places += own
                 letters.append(derived)
         for each in letters:
-            found += self._letters("dead letter", each.dead_letter_topic, coordinate, since)
+            found += self._letters("dead letter", each.dead_letter_topic, places, since)
         for each in self._catalog.topics.values():
             if each.late_topic is not None and each.made_of == topic.name:
-                found += self._letters("late record", each.late_topic, coordinate, since)
-        return [*found, *self._alerts(coordinate, since)]
+                found += self._letters("late record", each.late_topic, places, since)
+        return [*found, *self._alerts(places, since)]
 
     def coordinates_of(self, key: str) -> list[Coordinate]:
         """The raw records with this key, of all topics with keys, in the order of their times."""
         found = []
         for topic in self._catalog.topics.values():
-            if topic.key is not None and topic.derived_from is None:
+            if topic.key is not None and topic.names_records_of is None:
                 self._say(f"reading {topic.name} for the key")
                 records = (each for each in self._of(topic.name, Start()) if each.key() == key.encode())
                 found += [(each.timestamp()[1], Coordinate.of(each)) for each in records]
@@ -109,21 +114,21 @@ class Trace:
             if _is_of(coordinate, _event_id(headers_of(message))):
                 yield self._step("derived record", message)
 
-    def _letters(self, hop: str, topic: str, coordinate: Coordinate, since: Start) -> Iterator[Step]:
+    def _letters(self, hop: str, topic: str, places: Sequence[Coordinate], since: Start) -> Iterator[Step]:
         self._say(f"reading {topic}")
         for message in self._of(topic, since):
             headers = headers_of(message)
-            if _is_of(coordinate, _event_id(headers)):
+            if any(_is_of(place, _event_id(headers)) for place in places):
                 by, why = (header_of(headers, f"{ERRORS}{name}") for name in ("connector.name", "exception.message"))
                 said = f"by {(by or b'?').decode(errors='replace')}: {(why or b'').decode(errors='replace')}"
                 yield replace(self._step(hop, message), what=said)
 
-    def _alerts(self, coordinate: Coordinate, since: Start) -> Iterator[Step]:
+    def _alerts(self, places: Sequence[Coordinate], since: Start) -> Iterator[Step]:
         name = self._catalog.topic(topics.ALERTS_RAISED.name).name
         self._say(f"reading {name}")
         for message in self._of(name, since):
             line = decoded(self._codec, message)
-            if line.event is not None and _is_of(coordinate, line.event["coordinate"]):
+            if line.event is not None and any(_is_of(place, line.event["coordinate"]) for place in places):
                 said = f"{line.event['severity']} {line.event['rule']}: {line.event['message']}"
                 yield Step("alert", line.coordinate, line.at, said)
 

@@ -11,9 +11,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from contracts.definitions.catalog import Catalog
+from contracts.records.coordinates import Coordinate
 from contracts.servers.ranges import OffsetRange
 from contracts.servers.registry import Registry
 from contracts.settings import KafkaSettings
+from deploy.records.trace import Trace
 from spark.queries import stateful
 from spark.runtime.settings import SparkSettings
 from spark.sources.kafka import read_ranges
@@ -186,3 +188,22 @@ def test_without_its_state_it_does_not_start_until_told_how(query: Once) -> None
     query.take_in(on_state_loss=query.told("is gone", "rebuild"))
     assert query.named() == [("A", 0), ("A", 0), ("B", 0), ("B", 0), ("C", 0)]
     assert len(set(query.ids())) == 3, "a rebuild writes the same ones again"
+
+
+def test_trace_follows_an_event_to_the_record_that_was_let_through(
+    query: Once, settings: SparkSettings, registry: Registry
+) -> None:
+    query.dispatch(("A", 0), ("A", 0))
+    query.take_in()
+    ((_, _, message),) = events(query.topics, ONCE)
+    of, again = (f"{query.source}/0/{offset}" for offset in (0, 1))
+    made = str(Coordinate.of(message))
+    trace = Trace(settings, query.topics.catalog, registry, lambda text: None)
+
+    def hops(coordinate: str) -> list[tuple[str, str]]:
+        start = Coordinate.parse(coordinate)
+        assert start is not None
+        return [(step.hop, step.place) for step in trace.steps(start)]
+
+    assert hops(of) == hops(made) == [("raw record", of), ("derived record", made)]
+    assert hops(again) == [("raw record", again)]

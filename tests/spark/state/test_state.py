@@ -24,15 +24,17 @@ from spark.state.checkpoint import StateCheckpoint, StoredState
 from spark.state.command import check_is_stateful
 from spark.state.state import State, read
 from tests.sample.pipelines.delays_by_origin import delays_by_origin
+from tests.sample.pipelines.dispatches_once import dispatches_once
 from tests.sample.pipelines.heavy_parcels import heavy_parcels
 from tests.sample.pipelines.parcel_trips import parcel_trips
 from tests.sample.pipelines.rounds_of_vans import rounds_of_vans
 from tests.spark.aggregates.test_sessions import Oracle, Parcel, send_parcels
 from tests.spark.aggregates.test_stateful import FIRST, SECOND, Dispatch, Query, groups_of
+from tests.spark.distinct.once import LATE_AFTER, Once
 from tests.spark.examples import DELIVERED, DISPATCHED, Topics
 from tests.spark.joins.trips import TEN, Trips
 
-PIPELINES = (delays_by_origin, rounds_of_vans, parcel_trips)
+PIPELINES = (delays_by_origin, rounds_of_vans, parcel_trips, dispatches_once)
 
 
 @pytest.fixture
@@ -213,6 +215,28 @@ def test_the_rows_of_each_side_of_a_join_that_wait(
         (name, TEN + timedelta(hours=at), name in dispatched) for name, at in right.items()
     ]
     assert [each["coordinate"] for each in of_right] == [f"{query.names[DELIVERED]}/1/{offset}" for offset in (2, 3)]
+
+
+def test_the_events_that_are_remembered_and_until_when(
+    spark: SparkSession, settings: SparkSettings, registry: Registry, topics: Topics, tmp_path: Path
+) -> None:
+    query = Once(spark, settings, registry, topics)
+    reader = Reader(spark, settings.s3, query, tmp_path)
+    query.dispatch(("A", 0), ("B", 200), ("C", 100), ("B", 201))
+    query.take_in()
+    state = reader()
+    # The watermark is 81 minutes: nothing is forgotten yet.
+    remembered = [("A", 0), ("C", 100), ("B", 200)]
+    expected = [
+        {"parcel_id": name, "remembered_until": TEN + timedelta(minutes=minute + LATE_AFTER)}
+        for name, minute in remembered
+    ]
+    assert rows(state) == [expected]
+    assert (state.summary().tables[0].name, state.summary().unfit) == ("events", None)
+    query.dispatch(("D", 240))
+    query.take_in()
+    ((first, *_),) = rows(reader())
+    assert first["parcel_id"] == "C", "A was forgotten at 120 minutes"
 
 
 class Slow(StateCheckpoint):
