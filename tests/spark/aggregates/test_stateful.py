@@ -341,16 +341,22 @@ def test_an_event_from_the_future_is_a_dead_letter_and_makes_no_other_one_late(q
     assert query.late() == []
 
 
-def test_records_are_read_again_only_where_one_was_set_aside(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
-    again: list[int] = []
+def read_again(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Of how many records is noted each time that they are read again."""
+    found: list[int] = []
 
     def counted(
         spark: SparkSession, kafka: KafkaSettings, ranges: Sequence[OffsetRange], *, fail_on_data_loss: bool
     ) -> DataFrame:
-        again.append(sum(each.end - each.start for each in ranges))
+        found.append(sum(each.end - each.start for each in ranges))
         return read_ranges(spark, kafka, ranges, fail_on_data_loss=fail_on_data_loss)
 
     monkeypatch.setattr(stateful, "read_ranges", counted)
+    return found
+
+
+def test_records_are_read_again_only_where_one_was_set_aside(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    again = read_again(monkeypatch)
     query.send(*FIRST)
     query.take_in()
     query.send(*SECOND)

@@ -205,7 +205,7 @@ def _raw(spark: SparkSession, *sent: Sent) -> DataFrame:
         at = TEN + timedelta(minutes=each.minute)
         event = a_dispatch(parcel_id=each.parcel, dispatched_at=at, late_minutes=each.late_minutes)
         value = framed(7, body(event))
-        row = (bytearray(b"key"), bytearray(value), DISPATCHED, each.partition, each.offset, at, [])
+        row: Any = (bytearray(b"key"), bytearray(value), DISPATCHED, each.partition, each.offset, at, [])
         rows.append(row)
     return spark.createDataFrame(rows, RAW).coalesce(1)
 

@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from contracts.definitions.catalog import Catalog
-from contracts.records.codec import Codec
 from contracts.servers.registry import Registry
 from contracts.servers.s3 import s3_client
 from services.audit.audit import Audit
 from services.audit.errors import CouldNotAudit
 from services.audit.hops.hop import HOPS, Hop
-from services.audit.report import Report
 from services.audit.state import KEY
 from spark.runtime.settings import SparkSettings
-from tests.producers import ordered
 from tests.sample.pipelines.dispatches_once import dispatches_once
-from tests.spark.auditor import PLATFORM, Auditor, noted
+from tests.spark.auditor import PLATFORM, Auditor, looked_at, noted, planter
 from tests.spark.distinct.once import ONCE, TEN, Once
 from tests.spark.examples import DISPATCHED, Topics, a_dispatch, body, framed
-from tests.spark.live_query import events
 
 _THROUGH = "let through"
 _LEFT_OUT = "left out, for another record of the event is there"
@@ -56,13 +51,6 @@ def filtered(dispatches: DataFrame) -> DataFrame:
 def lossy(dispatches: DataFrame) -> DataFrame:
     """The pipeline, but it loses these parcels."""
     return dispatches_once.function(dispatches.where("parcel_id NOT IN ('LOST', 'OTHER')"))
-
-
-def looked_at(report: Report, query: Once) -> int:
-    """How many dispatches were compared."""
-    return sum(
-        each.records for each in report.tallies if "→" in each.hop and each.partition.startswith(f"{query.source}/")
-    )
 
 
 def test_whatever_happened_to_the_pipeline_it_is_clean(query: Once, auditor: Auditor) -> None:
@@ -134,47 +122,22 @@ def test_an_audit_since_the_last_one_knows_what_is_remembered(
     try:
         first = auditor(*HOPS)
         assert first.findings == []
-        assert ([noted(first, text) for text in (_THROUGH, _LEFT_OUT)], looked_at(first, query)) == ([3, 1], 4)
+        assert ([noted(first, text) for text in (_THROUGH, _LEFT_OUT)], looked_at(first, query.source)) == ([3, 1], 4)
         # A is remembered until the watermark is 120 minutes; it is 119.
         query.dispatch(("A", 130), ("D", 240))
         query.take_in()
         second = auditor(*HOPS, full=False)
         assert (second.findings, second.since) == ([], first.cut_at)
-        assert ([noted(second, text) for text in (_THROUGH, _LEFT_OUT)], looked_at(second, query)) == ([1, 1], 2)
+        assert ([noted(second, text) for text in (_THROUGH, _LEFT_OUT)], looked_at(second, query.source)) == ([1, 1], 2)
         query.dispatch(("A", 140), ("D", 240))
         query.take_in()
         third = auditor(*HOPS, full=False)
         assert ([noted(third, text) for text in (_THROUGH, _LEFT_OUT)], third.findings) == ([1, 1], [])
-        again = planter(query, auditor, registry)("D")
+        again = planter(query.topics, auditor, registry, ONCE)("D")
         found = auditor(*HOPS, full=False).findings
         assert {(each.kind, each.coordinate) for each in found} == {("doubled", again)}
     finally:
         s3_client(auditor.settings.s3).delete_object(Bucket=auditor.settings.s3.bucket, Key=KEY)
-
-
-def planter(query: Once, auditor: Auditor, registry: Registry) -> Callable[..., str]:
-    """Sends one more record like that of a parcel, and gives its coordinate."""
-    contract = query.topics.catalog.topic(ONCE)
-    made = {event["parcel_id"]: (event, headers, message) for event, headers, message in events(query.topics, ONCE)}
-    codec, schema_id = Codec(registry.by_id), query.topics.schema_ids[ONCE]
-    producer = ordered(auditor.settings.kafka.client_config())
-
-    def plant(like: str, *, ce_id: str | None = None, key: str | None = None, **fields: Any) -> str:
-        event, headers, message = made[like]
-        changed = event | fields
-        sent: list[str] = []
-        producer.produce(
-            contract.name,
-            codec.encode(schema_id, changed),
-            key or changed["parcel_id"],
-            partition=message.partition() or 0,
-            headers=[("ce_id", (headers["ce_id"] or b"") if ce_id is None else ce_id.encode())],
-            on_delivery=lambda _, sent_: sent.append(f"{contract.name}/{sent_.partition()}/{sent_.offset()}"),
-        )
-        assert producer.flush(30) == 0
-        return sent[0]
-
-    return plant
 
 
 def test_what_is_planted_is_found(query: Once, auditor: Auditor, registry: Registry) -> None:
@@ -186,7 +149,7 @@ def test_what_is_planted_is_found(query: Once, auditor: Auditor, registry: Regis
     lost = [("lost", f"{out}/0/{offset}") for offset in (2, 3, 4)]
     assert sorted((each.kind, each.coordinate) for each in auditor().findings) == lost
 
-    plant = planter(query, auditor, registry)
+    plant = planter(query.topics, auditor, registry, ONCE)
     # One of those that were lost comes after all, with another courier.
     changed = plant("A", parcel_id="OTHER", ce_id=f"{out}/0/4", courier="XX", dispatched_at=TEN + timedelta(minutes=2))
     twice = plant("A")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -12,13 +12,10 @@ from pyspark.sql import functions as F
 
 from contracts.definitions.catalog import Catalog
 from contracts.records.coordinates import Coordinate
-from contracts.servers.ranges import OffsetRange
 from contracts.servers.registry import Registry
-from contracts.settings import KafkaSettings
 from deploy.records.trace import Trace
-from spark.queries import stateful
 from spark.runtime.settings import SparkSettings
-from spark.sources.kafka import read_ranges
+from tests.spark.aggregates.test_stateful import read_again
 from tests.spark.distinct.once import ONCE, Once, Oracle
 from tests.spark.examples import DISPATCHED, Topics, a_dispatch, body, framed
 from tests.spark.live_query import events
@@ -120,15 +117,7 @@ def test_bad_and_late_records_are_set_aside_once_and_a_filter_leaves_out_before(
 
 
 def test_records_are_read_again_only_where_one_was_set_aside(query: Once, monkeypatch: pytest.MonkeyPatch) -> None:
-    again: list[int] = []
-
-    def counted(
-        spark: SparkSession, kafka: KafkaSettings, ranges: Sequence[OffsetRange], *, fail_on_data_loss: bool
-    ) -> DataFrame:
-        again.append(sum(each.end - each.start for each in ranges))
-        return read_ranges(spark, kafka, ranges, fail_on_data_loss=fail_on_data_loss)
-
-    monkeypatch.setattr(stateful, "read_ranges", counted)
+    again = read_again(monkeypatch)
     with query.running() as running:
         query.dispatch(("A", 0), ("A", 0), ("B", 200))
         running.processAllAvailable()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from contracts.definitions.catalog import Catalog
-from contracts.records.codec import Codec
 from contracts.records.dead_letter_headers import dead_letter_headers
 from contracts.servers.registry import Registry
 from contracts.servers.s3 import s3_client
@@ -32,7 +31,7 @@ from spark.runtime.settings import SparkSettings
 from tests import sample
 from tests.producers import ordered
 from tests.sample.pipelines.parcel_trips import parcel_trips
-from tests.spark.auditor import PLATFORM, Auditor, noted
+from tests.spark.auditor import PLATFORM, Auditor, looked_at, noted, planter
 from tests.spark.examples import DELIVERED, DISPATCHED, Topics
 from tests.spark.joins.trips import TEN, TRIPS, Trips, trip
 from tests.spark.live_query import events
@@ -145,7 +144,7 @@ def test_pairs_may_be_ahead_of_the_cut(query: Trips, auditor: Auditor, monkeypat
     assert report.findings == []
     # Of C the delivery is behind the cut. B is over, by a watermark that came after it, too.
     assert [noted(report, text) for text in (_PAIRED, _ALONE, _WAITING)] == [1, 2, 0]
-    assert looked_at(report, query) == 3, "and not more"
+    assert looked_at(report, query.names[DISPATCHED]) == 3, "and not more"
 
 
 @pytest.mark.long
@@ -160,56 +159,31 @@ def test_an_audit_since_the_last_one_reads_what_may_have_pairs_to_come(
     try:
         first = auditor(*HOPS)
         assert first.findings == []
-        assert ([noted(first, text) for text in (_PAIRED, _ALONE)], looked_at(first, query)) == ([2, 1], 3)
+        assert ([noted(first, text) for text in (_PAIRED, _ALONE)], looked_at(first, query.names[DISPATCHED])) == (
+            [2, 1],
+            3,
+        )
         query.dispatch(("D", 42))
         query.deliver(("C", 45))
         query.take_in()
         second = auditor(*HOPS, full=False)
         assert (second.findings, second.since) == ([], first.cut_at)
         # The watermark was 38 hours: A and B are over.
-        assert ([noted(second, text) for text in (_PAIRED, _WAITING)], looked_at(second, query)) == ([1, 1], 2)
+        assert ([noted(second, text) for text in (_PAIRED, _WAITING)], looked_at(second, query.names[DISPATCHED])) == (
+            [1, 1],
+            2,
+        )
         query.remove(query.files())
         query.take_in(on_state_loss=query.told("is gone", "rebuild"))
         rebuilt = auditor(*HOPS, full=False)
         assert (rebuilt.findings, rebuilt.since) == ([], second.cut_at)
-        assert looked_at(rebuilt, query) == 4, "the new run has written all of them again"
-        plant = planter(query, auditor, registry)
+        assert looked_at(rebuilt, query.names[DISPATCHED]) == 4, "the new run has written all of them again"
+        plant = planter(query.topics, auditor, registry, TRIPS)
         again = {plant("A"), plant("C")}
         found = auditor(*HOPS, full=False).findings
         assert {(each.kind, each.coordinate) for each in found} == {("doubled", each) for each in again}
     finally:
         s3_client(auditor.settings.s3).delete_object(Bucket=auditor.settings.s3.bucket, Key=KEY)
-
-
-def looked_at(report: Report, query: Trips) -> int:
-    """How many dispatches were compared with the pairs."""
-    name = query.names[DISPATCHED]
-    return sum(tally.records for tally in report.tallies if "→" in tally.hop and tally.partition.startswith(f"{name}/"))
-
-
-def planter(query: Trips, auditor: Auditor, registry: Registry) -> Callable[..., str]:
-    """Sends one more record like that of a parcel, and gives its coordinate."""
-    contract = query.topics.catalog.topic(TRIPS)
-    made = {event["parcel_id"]: (event, headers, message) for event, headers, message in events(query.topics, TRIPS)}
-    codec, schema_id = Codec(registry.by_id), query.topics.schema_ids[TRIPS]
-    producer = ordered(auditor.settings.kafka.client_config())
-
-    def plant(like: str, *, ce_id: str | None = None, **fields: Any) -> str:
-        event, headers, message = made[like]
-        changed = event | fields
-        sent: list[str] = []
-        producer.produce(
-            contract.name,
-            codec.encode(schema_id, changed),
-            changed["parcel_id"],
-            partition=message.partition() or 0,
-            headers=[("ce_id", (headers["ce_id"] or b"") if ce_id is None else ce_id.encode())],
-            on_delivery=lambda _, sent_: sent.append(f"{contract.name}/{sent_.partition()}/{sent_.offset()}"),
-        )
-        assert producer.flush(30) == 0
-        return sent[0]
-
-    return plant
 
 
 def test_what_is_planted_is_found(query: Trips, auditor: Auditor, registry: Registry) -> None:
@@ -226,7 +200,7 @@ def test_what_is_planted_is_found(query: Trips, auditor: Auditor, registry: Regi
     lost = [("lost", f"{out}/0/{offset}") for offset in (2, 3, 4)]
     assert sorted((each.kind, each.coordinate) for each in auditor().findings) == lost
 
-    plant = planter(query, auditor, registry)
+    plant = planter(query.topics, auditor, registry, TRIPS)
     # One of those that were lost comes after all, an hour too early.
     times = {"dispatched_at": TEN + timedelta(hours=2), "delivered_at": TEN + timedelta(hours=7)}
     changed = plant("A", parcel_id="OTHER", ce_id=f"{out}/0/4+{back}/0/3", **times)
