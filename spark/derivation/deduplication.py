@@ -74,9 +74,13 @@ class Deduplication:
         self._names = kind.fieldNames()
         given = watermarked(spark, kind, self._source.occurred_at, self._late_after)
         self._wanted, depends_on = _check(spark, pipeline, catalog, given)
-        plan = json.dumps([depends_on, self._late_after, self._source.occurred_at, schema])
+        # Events of one key may lie in several partitions of the state, each of which would write by itself.
+        self._shared_out_by = self._target.key if self._target.named_by != (self._target.key,) else None
+        plan = json.dumps([depends_on, self._late_after, self._source.occurred_at, schema, self._shared_out_by])
         self.plan = hashlib.sha256(plan.encode()).hexdigest()[:16]
-        """A hash of what the state depends on: how events are read and filtered, which fields name one, and for how long it is remembered."""
+        """A hash of what the state depends on: how events are read and filtered, which fields name one, for how long it is remembered, and which task
+        writes it: a batch that was cut off must be shared out as it was.
+        """
 
     def stream(self, reads: Sequence[Read]) -> DataFrame:
         """A stream of raw records to one of what the function makes of the first one of each event, with their places."""
@@ -108,12 +112,9 @@ class Deduplication:
             F.lit("/"),
             place["offset"].cast("string"),
         )
-        key = F.lit(None).cast("string")
-        if self._target.key is not None:
-            key = F.col(self._target.key)
-            if self._target.named_by != (self._target.key,):
-                # Events of one key lie in several partitions of the state, each of which writes by itself.
-                made = made.repartition(key).sortWithinPartitions(PLACE)
+        key = F.lit(None).cast("string") if self._target.key is None else F.col(self._target.key)
+        if self._shared_out_by is not None:
+            made = made.repartition(key).sortWithinPartitions(PLACE)
         return stateful_rows(made, self._schema, self._schema_id, key, self._target.occurred_at, record_id)
 
     def aside(self, topic: str, schemas: WriterSchemas, watermark_ms: int) -> ToRows:

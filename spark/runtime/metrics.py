@@ -34,7 +34,9 @@ LATENCY = Gauge(
     ["query", "of"],
 )
 DEAD_LETTERS = Counter("headrace_dead_letters", "Records that became dead letters.", ["query"])
-LATE = Counter("headrace_late_records", "Records that came too late for an aggregate, a join or distinct events.", ["query"])
+LATE = Counter(
+    "headrace_late_records", "Records that came too late for an aggregate, a join or distinct events.", ["query"]
+)
 STATE_ROWS = Gauge("headrace_state_rows", "Groups, or rows of a join, that the state holds.", ["query"])
 STATE_BYTES = Gauge("headrace_state_memory_bytes", "Memory of a pipeline's state.", ["query"])
 WATERMARK = Gauge("headrace_watermark_seconds", "Windows that end before are over, seconds since 1970.", ["query"])

@@ -180,6 +180,10 @@ def test_the_plan_tells_what_the_state_depends_on_and_nothing_else(spark: SparkS
             lambda of: of.dropDuplicatesWithinWatermark(["parcel_id", "courier"]),
             _with(catalog, derivation={"named_by": ("courier", "parcel_id")}),
         ),
+        plan(
+            lambda of: of.dropDuplicatesWithinWatermark(["parcel_id", "courier"]),
+            _with(catalog, derivation={"named_by": ("courier", "parcel_id")}, key_field="none"),
+        ),
     ]
     assert len({same, *others}) == 1 + len(others)
 
