@@ -222,6 +222,8 @@ class Stream:
         # That one is for S3 alone.
         self._spark.conf.unset("spark.sql.streaming.checkpointFileManagerClass")
         self._spark.conf.set("spark.sql.streaming.unsupportedOperationCheck", "false")
+        # Not as many as other sessions have.
+        self._spark.conf.set("spark.sql.shuffle.partitions", "3")
         pipeline = dataclasses.replace(dispatches_once, function=function)
         self.derivation = Deduplication(self._spark, pipeline, catalog, 300)
         self._folder = folder
@@ -272,6 +274,8 @@ def test_in_whatever_order_the_records_of_a_batch_come_the_one_with_the_least_pl
     behind = [each for each in names[at + 1 :] if not each.startswith(("WholeStageCodegen", "InputAdapter"))]
     assert behind[:2] == ["Sort", "Exchange"]
     assert names.count("Exchange") == 1
+    assert "hashpartitioning(parcel_id" in str(steps[names.index("Exchange")].simpleString(100))
+    assert ", 3), REPARTITION" in str(steps[names.index("Exchange")].simpleString(100))
 
 
 def test_an_event_is_left_out_until_the_watermark_is_beyond_its_time_and_the_lateness(
