@@ -179,7 +179,10 @@ def _meaning(key: str, was: Any, now: Any, of_dimension: bool) -> str | None:
         )
     if key == "derived_from":
         ids = [_ids(each) if isinstance(each, dict) else None for each in (was, now)]
-        return None if ids[0] == ids[1] else "the events get other ids"
+        names = [each["named_by"] for each in (was, now) if isinstance(each, dict) and each["named_by"]]
+        if ids[0] != ids[1]:
+            return "the events get other ids"
+        return "events are told apart by other fields" if len(names) > 1 and names[0] != names[1] else None
     if key == "lake":
         kept = {name: part for name, part in was.items() if name != "history_days"} if isinstance(was, dict) else None
         is_kept = isinstance(now, dict) and kept is not None and kept.items() <= now.items()

@@ -209,6 +209,20 @@ def test_of_a_filter_that_is_none_any_more_the_ids_stay(tmp_path: Path) -> None:
     assert found.weight == "changed"
 
 
+@pytest.mark.parametrize(
+    ("changed", "weight"), [({"named_by": ["courier"]}, "breaking"), ({"late_after_minutes": 60}, "changed")]
+)
+def test_other_fields_that_name_an_event_break_who_reads_distinct_ones(
+    tmp_path: Path, changed: dict[str, object], weight: str
+) -> None:
+    root = a_copy(tmp_path)
+    path = root / "topics" / "parcels.dispatched.once.v1.yaml"
+    edited(path, lambda contract: contract | {"derived_from": contract["derived_from"] | changed})
+    (found,) = changes(sample.catalog(), load_catalog(root))
+    assert found.weight == weight
+    assert found.what.endswith(": events are told apart by other fields") == (weight == "breaking")
+
+
 def a_copy(folder: Path) -> Path:
     """The contracts, to be edited; returns their folder."""
     root = folder / "contracts"
