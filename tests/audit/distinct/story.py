@@ -17,7 +17,19 @@ from services.audit.records.pairs import ALONE, Halves, Pairs
 from services.audit.records.records import Records
 from services.audit.records.window import Span, Window
 from services.audit.values.place import NOWHERE, code
-from tests.audit.joins.story import LATE_AFTER, MINUTE, TOPICS, Letter, Place, Raw, digest, halves_of, letters_of
+from tests.audit.joins.story import (
+    LATE_AFTER,
+    MINUTE,
+    TOPICS,
+    Letter,
+    Place,
+    Raw,
+    digest,
+    found_by,
+    halves_of,
+    letters_of,
+    noted_by,
+)
 from tests.audit.records_at import records_at
 
 RAW = TOPICS[0]
@@ -82,14 +94,10 @@ class Story:
         return {} if self.before is None else self.before.deduplication().open()
 
     def found(self) -> set[tuple[str, str]]:
-        findings = list(self.deduplication().findings())
-        assert len(findings) == len({(each.kind, each.coordinate, each.detail) for each in findings})
-        return {(each.kind, each.coordinate) for each in findings}
+        return found_by(self.deduplication())
 
     def noted(self, text: str) -> int:
-        made = self.deduplication()
-        list(made.findings())
-        return sum(tally.notes[text] for tally in made.tallies.values())
+        return noted_by(self.deduplication(), text)
 
     def without(self, *made: Once) -> Story:
         return dataclasses.replace(self, made=tuple(each for each in self.made if each not in made))

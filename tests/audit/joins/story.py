@@ -12,6 +12,7 @@ import numpy as np
 
 from services.audit.aggregates.letters import FOREVER, Known, Letters
 from services.audit.declared.joins import Apart, Half, Join
+from services.audit.distinct.deduplication import Deduplication
 from services.audit.joins.joining import Joining
 from services.audit.joins.side import Given
 from services.audit.records.groups import NEVER
@@ -145,14 +146,10 @@ class Story:
         return {} if self.before is None else self.before.joining().open()
 
     def found(self) -> set[tuple[str, str]]:
-        findings = list(self.joining().findings())
-        assert len(findings) == len({(each.kind, each.coordinate, each.detail) for each in findings})
-        return {(each.kind, each.coordinate) for each in findings}
+        return found_by(self.joining())
 
     def noted(self, text: str) -> int:
-        joining = self.joining()
-        list(joining.findings())
-        return sum(tally.notes[text] for tally in joining.tallies.values())
+        return noted_by(self.joining(), text)
 
     def without(self, *made: Made) -> Story:
         return dataclasses.replace(self, made=tuple(each for each in self.made if each not in made))
@@ -188,6 +185,19 @@ class Story:
 
 def digest(text: str) -> int:
     return zlib.crc32(text.encode()) + 1
+
+
+def found_by(made: Joining | Deduplication) -> set[tuple[str, str]]:
+    """Kind and coordinate of each finding, none of which is told twice."""
+    findings = list(made.findings())
+    assert len(findings) == len({(each.kind, each.coordinate, each.detail) for each in findings})
+    return {(each.kind, each.coordinate) for each in findings}
+
+
+def noted_by(made: Joining | Deduplication, text: str) -> int:
+    """Of how many records this is noted."""
+    list(made.findings())
+    return sum(tally.notes[text] for tally in made.tallies.values())
 
 
 def letters_of(topic: str, letters: Sequence[Letter], *, has_deleted: bool = False) -> Letters:
