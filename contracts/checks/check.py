@@ -144,12 +144,8 @@ class _Topic:
             return
         for name in topic.named_by:
             of_source, own = (schema_rules.field_type(schema, name) for schema in schemas)
-            if of_source not in schema_rules.NAMING_TYPES:
-                what = f"'{name}' of {source.name} is {'not there' if of_source is None else f'of type {of_source}'}"
-                cure = (
-                    f"name an event by fields that are never null, each of type {', '.join(schema_rules.NAMING_TYPES)}"
-                )
-                yield self._at(named, what, cure)
+            if (why := schema_rules.naming_fault(schemas[0], name)) is not None:
+                yield self._at(named, f"'{name}' of {source.name} is {why}", schema_rules.NAMING_CURE)
             elif own != of_source:
                 what = f"'{name}' is {'not in the schema' if own is None else f'of type {own}'}, in {source.name} it is of type {of_source}"
                 yield self._at(

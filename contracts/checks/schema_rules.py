@@ -13,6 +13,7 @@ NAMING_TYPES = ("string", "enum", "uuid", "boolean", "int", "long", "date", "tim
 """Types of a field that names an event, as `kind` has them: equal values have equal bytes, and none is null. A double has two zeros, and many
 values that are no number.
 """
+NAMING_CURE = f"name an event by fields that are never null and have no default, each of type {', '.join(NAMING_TYPES)}"
 
 
 def faults(schema: Any) -> Iterator[tuple[str, str]]:
@@ -34,6 +35,19 @@ def field_type(schema: Any, name: str) -> str | None:
     for field in schema.get("fields", ()):
         if field["name"] == name:
             return kind(field["type"])
+    return None
+
+
+def naming_fault(schema: Any, name: str) -> str | None:
+    """Why a top-level field can't name an event, behind "it is"; None if it can."""
+    of = field_type(schema, name)
+    if of is None:
+        return "not there"
+    if of not in NAMING_TYPES:
+        return f"of type {of}"
+    (field,) = [each for each in schema["fields"] if each["name"] == name]
+    if "default" in field or (isinstance(field["type"], dict) and "default" in field["type"]):
+        return "a field with a default, which would be the name of each event that was written without it"
     return None
 
 

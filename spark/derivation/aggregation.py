@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DecimalType
 
 from contracts.definitions.catalog import Catalog
-from spark.derivation.event_time import REASON, told, without_future
+from spark.derivation.event_time import REASON, check_watermarks, told, without_future
 from spark.derivation.fitness import called, check_repeated, check_source, check_types, check_wanted, event_type
 from spark.derivation.stateful_rows import Read, stateful_rows
 from spark.derivation.steps import check_expression, check_names
@@ -96,7 +96,9 @@ class Aggregation:
             .where(F.col(REASON).isNull())
             .select(self._names)
         )
-        return self._pipeline(good.withWatermark(self._source.occurred_at, f"{self._late_after} minutes"))
+        made = called(self._pipeline, good.withWatermark(self._source.occurred_at, f"{self._late_after} minutes"))
+        check_watermarks(self._pipeline, made)
+        return made
 
     def to_rows(self, made: DataFrame) -> DataFrame:
         """Groups to rows of `stateful_rows`."""

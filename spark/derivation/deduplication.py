@@ -10,9 +10,9 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from contracts.checks.schema_rules import NAMING_TYPES, field_type
+from contracts.checks.schema_rules import NAMING_CURE, naming_fault
 from contracts.definitions.catalog import Catalog
-from spark.derivation.event_time import REASON, late_or_bad, watermarked, without_future
+from spark.derivation.event_time import REASON, check_watermarks, late_or_bad, watermarked, without_future
 from spark.derivation.fitness import (
     called,
     check_carried,
@@ -49,7 +49,6 @@ from spark.sinks.kafka.sink import ToRows
 PLACE = "__place"
 """The column with partition and offset of the raw record that a row is made of."""
 
-_WATERMARK = "EventTimeWatermark"
 _STEP = "dropDuplicatesWithinWatermark"
 _ENDLESS = {"Deduplicate": "dropDuplicates", "Distinct": "distinct"}
 """Spark's steps that keep every event for ever."""
@@ -90,12 +89,8 @@ class Deduplication:
         good = self._decoded(read).where(F.col(REASON).isNull()).select(*self._names, place)
         whole = good.withWatermark(self._source.occurred_at, f"{self._late_after} minutes")
         given = whole.select(self._names)
-        made = self._pipeline(given)
-        if sum(node.nodeName() == _WATERMARK for node in all_nodes(made)) != 1:
-            # Of a frame that is no stream Spark leaves this out, so the check can't see it.
-            raise PipelineUnfit(
-                f"{self._pipeline.name} calls withWatermark, and the contract of {self._target.name} says how late an event may be: leave it out"
-            )
+        made = called(self._pipeline, given)
+        check_watermarks(self._pipeline, made)
         made = grafted(made.select(self._wanted), [(given, whole)])
         # Rows of a shuffle come in any order, and a batch that runs again must let the same ones through.
         return sorted_before(made, DEDUPLICATION, PLACE)
@@ -164,13 +159,12 @@ def _check(
 
 
 def _check_names(pipeline: Pipeline, catalog: Catalog) -> None:
-    """Whether the fields that name an event can: events whose names are null would be one."""
+    """Whether the fields that name an event can: events whose names are null, or a default, would be one."""
     target, schema = catalog.topic(pipeline.target), catalog.parsed_schema(pipeline.source)
     for name in target.named_by:
-        if (kind := field_type(schema, name)) not in NAMING_TYPES:
+        if (why := naming_fault(schema, name)) is not None:
             raise PipelineUnfit(
-                f"{target.name} has events that are named by {name}, which is {'no field' if kind is None else f'of type {kind}'} in {pipeline.source}: "
-                f"name them by fields that are never null, each of type {', '.join(NAMING_TYPES)}"
+                f"{target.name} has events that are named by {name}, which in {pipeline.source} is {why}: {NAMING_CURE}"
             )
     if target.occurred_at != (occurred_at := catalog.topic(pipeline.source).occurred_at):
         raise PipelineUnfit(

@@ -1,4 +1,4 @@
-"""Which events are behind their time, or ahead of it: `without_future`, `late_or_bad`, and how an instant is told."""
+"""Which events are behind their time, or ahead of it: `without_future`, `late_or_bad`, `check_watermarks`, and how an instant is told."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
-from spark.runtime.internals.joins import WATERMARK
+from spark.pipeline import Pipeline
+from spark.runtime.errors import PipelineUnfit
+from spark.runtime.internals.joins import WATERMARK, all_nodes
 from spark.sinks.kafka.sink import LATE, outgoing
 
 REASON = "__reason"
@@ -41,6 +43,18 @@ def watermarked(spark: SparkSession, kind: StructType, occurred_at: str, late_af
         StructField(each.name, each.dataType, each.nullable, delay if each.name == occurred_at else {}) for each in kind
     ]
     return spark.createDataFrame(spark.sparkContext.emptyRDD(), StructType(fields))
+
+
+def check_watermarks(pipeline: Pipeline, made: DataFrame) -> None:
+    """Whether what a function makes of streams, each of which has its watermark, has no other one. Of a frame that is no stream Spark leaves them out.
+
+    Raises PipelineUnfit.
+    """
+    found = sum(node.nodeName() == "EventTimeWatermark" for node in all_nodes(made))
+    if found != len(pipeline.sources):
+        raise PipelineUnfit(
+            f"{pipeline.name} calls withWatermark, and the contract of {pipeline.target} says how late an event may be: leave it out"
+        )
 
 
 def late_or_bad(decoded: DataFrame, occurred_at: Column, watermark_ms: int) -> DataFrame:

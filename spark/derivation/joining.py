@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from contracts.definitions.catalog import Catalog
-from spark.derivation.event_time import REASON, late_or_bad, watermarked, without_future
+from spark.derivation.event_time import REASON, check_watermarks, late_or_bad, watermarked, without_future
 from spark.derivation.fitness import called, check_repeated, check_source, check_types, check_wanted, event_type
 from spark.derivation.stateful_rows import Read, stateful_rows
 from spark.derivation.steps import check_expression, check_names
@@ -68,8 +68,10 @@ class Joining:
             good = self._decoded(source, read).where(F.col(REASON).isNull()).select(*names, of.alias(place))
             whole = good.withWatermark(self._sources[source].occurred_at, f"{self._late_after} minutes")
             frames.append((whole.select(names), whole))
+        made = called(self._pipeline, *[given for given, _ in frames])
+        check_watermarks(self._pipeline, made)
         # What is not wanted is not kept in the state either.
-        return grafted(self._pipeline(*[given for given, _ in frames]).select(self._wanted), frames)
+        return grafted(made.select(self._wanted), frames)
 
     def _decoded(self, source: str, read: Read) -> DataFrame:
         return without_future(events(*read), self._sources[source].occurred_at, self._late_after)

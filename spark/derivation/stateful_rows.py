@@ -28,7 +28,7 @@ class StatefulDerivation(Protocol):
     """A hash of what the state depends on."""
 
     def stream(self, reads: Sequence[Read]) -> DataFrame:
-        """Streams of raw records, one of each source, to one of what the function makes."""
+        """Streams of raw records, one of each source, to one of what the function makes. Raises PipelineUnfit if it can't be made of streams."""
 
     def to_rows(self, made: DataFrame) -> DataFrame:
         """A batch of that to rows of `stateful_rows`."""

@@ -143,7 +143,9 @@ class State:
     def _of_events(self, stores: dict[str, str]) -> _Table:
         until = F.timestamp_micros(f"value.{_UNTIL}").alias("remembered_until")
         rows = self._read("default", stores).select("key.*", until)
-        return _Table("events", rows, [F.col("remembered_until"), *map(F.col, self._target.named_by)])
+        # Not what the contract names them by: it may do so since then.
+        *named_by, until_when = rows.columns
+        return _Table("events", rows, [*map(F.col, (until_when, *named_by))])
 
     def _of_groups(self, stores: dict[str, str]) -> _Table:
         stored = self._read("default", stores)

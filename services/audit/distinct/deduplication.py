@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from services.audit.aggregates.letters import FOREVER, Letters
+from services.audit.aggregates.letters import Letters
 from services.audit.hops.derived import CLOCKS_DIFFER_MS
 from services.audit.joins.made import MadePairs
 from services.audit.joins.named import Named
@@ -167,10 +167,11 @@ class Deduplication:
     def _came_first(self, rows: Rows, there: _Places, of: Rows) -> Iterator[Finding]:
         """Those that lie before all of their event that were let through, in the one partition where these lie: they were read before them."""
         raw = self._raw
-        if self.is_rebuilt or self._has_deleted():
+        if self.is_rebuilt:
             return
         first, last = picked(there.first, of), picked(there.last, of)
         is_passed_over = (first > raw.at[rows]) & (partition_of(last) == partition_of(raw.at[rows]))
+        is_passed_over &= ~self._may_be_deleted(rows)
         for index in np.flatnonzero(is_passed_over).tolist():
             what = f"{coordinate(raw.window.topic, int(first[index]))} was let through in its place, and came after it"
             yield self._sheet.of_raw("out of order", raw.window, int(raw.at[rows[index]]), what)
@@ -183,17 +184,15 @@ class Deduplication:
         self._note(rows[begin == end], "of them of a time further from the other's than the lateness")
 
     def _may_be_deleted(self, rows: Rows) -> Mask:
-        """Of those without a record of their event: whose may have been deleted, or that of a raw record which was itself."""
-        raw = self._raw
-        forgotten = self._made.may_be_forgotten(raw.sent_ms, raw.known.kept_since_ms, CLOCKS_DIFFER_MS)
+        """Of which of them a record of their event may have been let through that is deleted by now, or was made of a raw record that is."""
+        raw, kept_since_ms = self._raw, self._raw.known.kept_since_ms
+        forgotten = self._made.may_be_forgotten(raw.sent_ms, kept_since_ms, CLOCKS_DIFFER_MS)
         found: Mask = forgotten[rows] | np.isin(raw.by[rows], raw.by[forgotten & raw.takes_part])
-        if (upto := raw.newest_deleted) == FOREVER:
-            return np.ones(len(rows), np.bool_)
-        return found if upto == NEVER else found | (raw.of[rows] <= upto + self._lateness)
-
-    def _has_deleted(self) -> bool:
-        spans = (*self._raw.window.spans.values(), *self._sheet.target.spans.values())
-        return any(span.low > 0 for span in spans)
+        # Those that were there for a clean audit, and whose raw records are not read again.
+        open_until = self._made.open_deleted_until(kept_since_ms)
+        upto = max(raw.newest_expired, NEVER if open_until is None else raw.sent_until(open_until))
+        # An event is remembered until one comes that is later by twice the lateness. On a quiet topic that may take longer.
+        return found if upto == NEVER else found | (raw.of[rows] <= upto + 2 * self._lateness)
 
     def _note(self, rows: Rows, text: str) -> None:
         self._sheet.count(self._raw.window, self._raw.at[rows], np.ones(len(rows), np.bool_), text)

@@ -76,6 +76,15 @@ class MadePairs:
     def _note_second(self, note: str, rows: Rows) -> None:
         self._sheet.count(self._sheet.target, self.at[rows], np.ones(len(rows), np.bool_), note)
 
+    def open_deleted_until(self, kept_since_ms: int) -> int | None:
+        """When the newest record was sent, at most, that an earlier audit left to be read again, and that is deleted now; None if there is none."""
+        until = None
+        for partition, span in self._sheet.target.spans.items():
+            if span.audited > 0 and span.low > span.reread:
+                left = self.sent_ms[partition_of(self.at) == partition]
+                until = max(until or 0, kept_since_ms, int(left[0]) if len(left) else 0)
+        return until
+
     def may_be_forgotten(self, sent_ms: npt.NDArray[np.int64], kept_since_ms: int, clocks_ms: int) -> Mask:
         """Of raw records that were sent then, which may outlive what was made of them: older than what the contract promises to keep, and a
         partition has deleted some and has none left that is older.

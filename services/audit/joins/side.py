@@ -72,9 +72,12 @@ class Side:
     @property
     def newest_deleted(self) -> int:
         """No record that was deleted before it was audited is of a later time, in microseconds; NEVER if there is none, FOREVER if nobody knows."""
-        # What an earlier audit has looked at is known.
-        deleted = [each for each, span in self.window.spans.items() if span.low > span.audited]
-        return max([NEVER, *(self._deleted_before(each) for each in deleted)])
+        return self._newest_deleted(FOREVER)
+
+    @property
+    def newest_expired(self) -> int:
+        """The same, if what the contract promises to keep is there still: then it is known of a partition, too, that has nothing left."""
+        return self._newest_deleted(self.sent_until(self.known.raw_kept_since_ms))
 
     @property
     def newest(self) -> int:
@@ -82,6 +85,10 @@ class Side:
         before = self.known.newest_before
         newest = max(int(self.of[self.good].max(initial=NEVER)), NEVER if before is None else before)
         return max(newest, self.newest_deleted)
+
+    def sent_until(self, sent_ms: int) -> int:
+        """No good event of a record that was sent by then is of a later time, in microseconds."""
+        return (sent_ms + CLOCKS_DIFFER_MS) * 1000 + self._ahead
 
     def open_from(self, over: int) -> dict[int, int]:
         """By partition the first offset of a record before the cut that may have pairs to come; `over`: until that time there are none."""
@@ -111,15 +118,19 @@ class Side:
         old: Mask = self.sent_ms <= letters.kept_since_ms + CLOCKS_DIFFER_MS
         return old
 
-    def _deleted_before(self, partition: int) -> int:
+    def _newest_deleted(self, of_all: int) -> int:
+        """`of_all`: what it is of a partition that has nothing left."""
+        # What an earlier audit has looked at is known.
+        deleted = [each for each, span in self.window.spans.items() if span.low > span.audited]
+        return max([NEVER, *(self._deleted_before(each, of_all) for each in deleted)])
+
+    def _deleted_before(self, partition: int, of_all: int) -> int:
         """The time that no deleted record of this partition goes beyond. What retention deletes was sent before what it leaves, or before all that
         the contract promises to keep.
         """
         # What was redriven is old, and lies among the new.
         left = self.sent_ms[(partition_of(self.at) == partition) & ~self._was_redriven]
-        if not len(left):
-            return FOREVER
-        return (max(int(left[0]), self.known.raw_kept_since_ms) + CLOCKS_DIFFER_MS) * 1000 + self._ahead
+        return self.sent_until(max(int(left[0]), self.known.raw_kept_since_ms)) if len(left) else of_all
 
 
 def watermark_at_most(*sides: Side) -> int:

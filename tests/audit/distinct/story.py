@@ -78,7 +78,7 @@ class Story:
         low = {p: max(self.made_low, starts[p]) for p in (0, 1)}
         return Deduplication(
             self._given(),
-            Window("made", {p: Span(self.made_low, audited[p], ends[p], 0) for p in (0, 1)}),
+            Window("made", {p: Span(self.made_low, audited[p], ends[p], starts[p]) for p in (0, 1)}),
             [records_of([each for each in self.made if each.offset >= low[each.partition]])],
             letters_of("made.late", [each for each in self.late if each.topic is None]),
             watermark=NEVER if self.watermark is None else self.watermark * MINUTE,

@@ -288,3 +288,32 @@ def test_where_records_are_deleted_what_may_be_of_their_events_is_not_lost() -> 
     deleted = dataclasses.replace(without, made=left, made_low=1)
     assert dataclasses.replace(deleted, known={"kept_since_ms": 10**12}).found() == set()
     assert deleted.found() != set()
+
+
+def test_a_partition_that_has_nothing_left_excuses_nothing_that_is_newer_than_what_it_had() -> None:
+    raw = numbered([(0, 0, name, minute, 0, True, False) for name, minute in (("a", 0), ("b", 400), ("c", 800))])
+    story = a_story(raw, len(raw), [1])
+    assert [each.name for each in story.made] == ["a", "b", "c"]
+    # The other partition begins behind its only record, too.
+    gone = dataclasses.replace(story.without(*story.made), low=1)
+    assert gone.found() == {("lost", str(raw[2]))}
+    assert dataclasses.replace(gone, known={"raw_kept_since_ms": 800 * 60_000}).found() == set()
+
+
+def test_a_copy_in_the_place_of_an_earlier_one_is_found_although_older_records_are_deleted() -> None:
+    sent = (("z", 0), ("b", 400), ("a", 800), ("a", 800))
+    raw = numbered([(0, 0, name, minute, 0, True, False) for name, minute in sent])
+    story = a_story(raw, len(raw), [4])
+    former, latter = raw[2:]
+    own = next(each for each in story.made if each.first == former.place)
+    instead, _ = story.without(own).with_one(own, first=latter.place, says=latter.says)
+    assert dataclasses.replace(instead, low=1).found() == {("out of order", str(former))}
+
+
+def test_an_event_whose_record_was_deleted_since_the_last_audit_may_be_left_out() -> None:
+    raw = numbered([(0, 0, "a", 0, 0, True, False), (0, 0, "a", 0, 0, True, False)])
+    before, now = a_story(raw[:1], 1, [1]), a_story(raw, 2, [1])
+    (first,) = now.made
+    deleted = dataclasses.replace(now.without(first), before=before, made_low=first.offset + 1)
+    assert deleted.found() == set()
+    assert dataclasses.replace(deleted, made_low=0).found() == {("lost", str(raw[1]))}

@@ -210,7 +210,7 @@ ONCE = "topics/parcels.dispatched.once.v1.yaml"
         (
             "named_by: [parcel_id]",
             "named_by: [parcel_id, van_id]",
-            ":8: 'van_id' of parcels.dispatched.v1 is of type string?: name an event by fields that are never null, each of",
+            ":8: 'van_id' of parcels.dispatched.v1 is of type string?: name an event by fields that are never null and have no default",
         ),
         (
             "named_by: [parcel_id]",
@@ -249,3 +249,16 @@ def test_fields_that_name_an_event_are_carried_on_as_they_are(files: ContractFil
     schema["fields"].remove(field)
     files.write_schema(topic, 1, schema)
     assert [each for each in files.problems() if "'parcel_number' is not in the schema" in each]
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_field_with_a_default_names_no_event(files: ContractFiles, *, inside: bool) -> None:
+    """Of an enum the default is that of a symbol that the reader lacks."""
+    source = "parcels.dispatched.v1"
+    schema = files.schema(source)
+    (field,) = [each for each in schema["fields"] if each["name"] == "parcel_id"]
+    kind = {"type": "enum", "name": "Kind", "doc": "A kind.", "symbols": ["A", "B"], "default": "A"}
+    field.update({"type": kind} if inside else {"default": ""})
+    files.write_schema(source, 1, schema)
+    told = f"{ONCE}:8: 'parcel_id' of {source} is a field with a default, which would be the name of each event"
+    assert [each for each in files.problems() if told in each]
