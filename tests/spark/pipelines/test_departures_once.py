@@ -18,7 +18,6 @@ from contracts.definitions.catalog import load_catalog
 from contracts.servers.registry import Registry
 from deploy.local.servers.stack import LocalStack
 from services.audit.hops.hop import Hop
-from services.audit.settings import AuditSettings
 from spark.pipelines.departures_once import departures_once
 from spark.runtime.settings import SparkSettings
 from tests.spark.auditor import PLATFORM, Auditor, noted
@@ -103,7 +102,7 @@ def test_every_departure_comes_out_once_though_it_was_sent_again_and_the_pipelin
     told = {flight["flight_id"]: flight for flight in (*sent, last)}
     assert all(event == told[event["flight_id"]] for event in records())
     assert len(topics.read(late_topic)) == 1
-    report = Auditor(settings, topics, tmp_path, Hop.DISTINCT, filters_file=AuditSettings().filters_file)()
+    report = Auditor(settings, topics, tmp_path, Hop.DISTINCT)()
     assert report.findings == []
     assert noted(report, "let through") == len(expected)
     assert noted(report, "left out, for another record of the event is there") == len(sent) + 2 - len(expected)
