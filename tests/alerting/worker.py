@@ -34,8 +34,10 @@ from tests.producers import ordered
 from tests.sample import topics
 from tests.sample.events import AlertRaised, DepotObserved
 
-SECONDS = 60
+SECONDS = 120
 """How long anything may take on a busy machine."""
+_LINES = 200
+"""So many of a worker's log are shown where a test fails."""
 
 
 def wait_for(condition: Callable[[], Any], what: str, seconds: float = SECONDS) -> None:
@@ -73,6 +75,9 @@ class Worker:
             self.process.send_signal(signal.SIGTERM)
             status = self.wait()
             assert error is not None or status == 0, "\n".join(self.log)
+        if error is not None:
+            # pytest shows it with the failure.
+            print(*self.log[-_LINES:], sep="\n")
 
     def freeze(self) -> None:
         """SIGSTOP, until `thaw`."""
