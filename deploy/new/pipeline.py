@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from contracts.checks.schema_rules import NAMING_TYPES, kind, type_names
+from contracts.checks.schema_rules import NAMING_CURE, naming_fault, type_names
 from contracts.definitions.catalog import Catalog
 from contracts.definitions.example import example_files
 from contracts.definitions.topic import OfOneTopic, constant_of
@@ -89,7 +89,8 @@ def _naming(reads: str, key: str | None, schema: Any, *, in_sql: bool) -> str:
     """The field that names an event, until somebody says otherwise: its key, or else the first one that can."""
     if in_sql:
         raise DeployError("no SELECT lets an event through once as long as it is remembered; leave out --sql")
-    found = key or next((field["name"] for field in schema["fields"] if kind(field["type"]) in NAMING_TYPES), None)
+    names = [*([key] if key else []), *(field["name"] for field in schema["fields"])]
+    found = next((name for name in names if naming_fault(schema, name) is None), None)
     if found is None:
-        raise DeployError(f"no field of {reads} names an event: that takes one of type {', '.join(NAMING_TYPES)}")
+        raise DeployError(f"no field of {reads} can name an event: {NAMING_CURE}")
     return str(found)

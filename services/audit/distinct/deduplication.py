@@ -147,12 +147,13 @@ class Deduplication:
         rows = np.flatnonzero(raw.must & ~is_named)
         there = self._let_through()
         is_there, of = there.found(raw.by[rows])
-        yield from self._came_first(rows[is_there], there, of[is_there])
-        self._note_left_out(rows[is_there])
-        rows = rows[~is_there]
         is_deleted = self._may_be_deleted(rows)
-        self._note(rows[is_deleted], "whose event is deleted by now")
-        for row in rows[~is_deleted].tolist():
+        if not self.is_rebuilt:
+            is_known = is_there & ~is_deleted
+            yield from self._came_first(rows[is_known], there, of[is_known])
+        self._note_left_out(rows[is_there])
+        self._note(rows[~is_there & is_deleted], "whose event is deleted by now")
+        for row in rows[~is_there & ~is_deleted].tolist():
             what = f"neither it nor another record of its event is in {self._sheet.target.topic}"
             yield self._sheet.of_raw("lost", raw.window, int(raw.at[row]), what)
 
@@ -167,11 +168,8 @@ class Deduplication:
     def _came_first(self, rows: Rows, there: _Places, of: Rows) -> Iterator[Finding]:
         """Those that lie before all of their event that were let through, in the one partition where these lie: they were read before them."""
         raw = self._raw
-        if self.is_rebuilt:
-            return
         first, last = picked(there.first, of), picked(there.last, of)
         is_passed_over = (first > raw.at[rows]) & (partition_of(last) == partition_of(raw.at[rows]))
-        is_passed_over &= ~self._may_be_deleted(rows)
         for index in np.flatnonzero(is_passed_over).tolist():
             what = f"{coordinate(raw.window.topic, int(first[index]))} was let through in its place, and came after it"
             yield self._sheet.of_raw("out of order", raw.window, int(raw.at[rows[index]]), what)

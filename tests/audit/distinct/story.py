@@ -21,6 +21,7 @@ from tests.audit.joins.story import (
     LATE_AFTER,
     MINUTE,
     TOPICS,
+    Batches,
     Letter,
     Place,
     Raw,
@@ -155,32 +156,16 @@ def records_of(made: Sequence[Once]) -> Records:
     )
 
 
-class Pipeline:
-    """Lets through in batches, as the real one does: what is late is so by the watermark of the batch before; the state is cleaned by that of the batch."""
+class Pipeline(Batches[Once]):
+    """Lets each event through once."""
 
-    def __init__(self) -> None:
-        self.made: list[Once] = []
-        self.dead: list[Letter] = []
-        self.late: list[Letter] = []
-        self._aside: set[Raw] = set()
-        self._next = {0: 0, 1: 0}
-        self._clock_ms = 0
-        self.begin()
-
-    def begin(self) -> int:
-        """A run with an empty state. What was set aside stays so. The time at which it begins."""
+    def empty(self) -> None:
         self._state: dict[str, int] = {}
-        self.watermark, self.before = NEVER, NEVER
-        self._clock_ms += 1000
-        self.restart()
-        return self._clock_ms
 
     def restart(self) -> None:
-        """The newest event of before is forgotten, and the watermark is kept."""
         self._newest = NEVER
 
     def take(self, batch: Sequence[Raw]) -> None:
-        """One batch, with a watermark behind it."""
         for each in sorted(batch, key=lambda each: each.place):
             if not each.is_good:
                 self._set_aside(self.dead, each)
@@ -197,11 +182,6 @@ class Pipeline:
         self.before = self.watermark
         if self._newest != NEVER:
             self.watermark = max(self.watermark, self._newest - LATE_AFTER)
-
-    def _set_aside(self, letters: list[Letter], of: Raw) -> None:
-        if of not in self._aside:
-            self._aside.add(of)
-            letters.append(Letter(of.topic, of.place))
 
     def _write(self, of: Raw) -> None:
         partition = digest(of.key[:1]) % 2
@@ -224,23 +204,13 @@ def a_story(
     of it by so many at most. It restarts before some batches, and, `rebuilt_at` so many records, begins again with the first one.
     """
     pipeline = Pipeline()
-    begin = number = begun_ms = 0
-    written_up_to: int | None = None
-    while begin < min(len(raw), cut + ahead):
-        if number in restarts:
-            pipeline.restart()
-        size = sizes[number % len(sizes)]
-        pipeline.take(raw[begin : begin + size])
-        written_up_to = pipeline.before
-        begin, number = begin + size, number + 1
-        if rebuilt_at is not None and begin >= rebuilt_at:
-            begin, rebuilt_at, begun_ms = 0, None, pipeline.begin()
+    watermark, begun_ms = pipeline.run(raw, cut + ahead, sizes, restarts=restarts, rebuilt_at=rebuilt_at)
     return Story(
         tuple(raw[:cut]),
         tuple(raw[cut:]),
         tuple(pipeline.made),
         tuple(pipeline.dead),
         tuple(pipeline.late),
-        None if written_up_to in (None, NEVER) else written_up_to,
+        watermark,
         begun_ms,
     )

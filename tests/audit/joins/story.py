@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -30,6 +31,8 @@ TOPICS = ("left", "right")
 
 Place = tuple[int, int]
 """Partition, offset."""
+
+_MadeT = TypeVar("_MadeT")
 
 
 @dataclass(frozen=True)
@@ -251,12 +254,13 @@ def _second(place: Place | None) -> int:
     return code(*place) if place[0] >= 0 else NOWHERE
 
 
-class Pipeline:
-    """Joins in batches, as the real one does: what is late is so by the watermark of the batch before; the state is cleaned by that of the batch."""
+class Batches(ABC, Generic[_MadeT]):
+    """A pipeline that works in batches, as the real ones do: what is late is so by the watermark of the batch before; the state is cleaned by that of the
+    batch.
+    """
 
-    def __init__(self, how: str) -> None:
-        self._is_outer = how == "left_outer"
-        self.made: list[Made] = []
+    def __init__(self) -> None:
+        self.made: list[_MadeT] = []
         self.dead: list[Letter] = []
         self.late: list[Letter] = []
         self._aside: set[Raw] = set()
@@ -266,18 +270,62 @@ class Pipeline:
 
     def begin(self) -> int:
         """A run with an empty state. What was set aside stays so. The time at which it begins."""
-        self._state: tuple[dict[Raw, bool], dict[Raw, bool]] = ({}, {})
-        self.watermark, self._before = NEVER, NEVER
+        self.watermark, self.before = NEVER, NEVER
         self._clock_ms += 1000
+        self.empty()
         self.restart()
         return self._clock_ms
 
+    @abstractmethod
+    def empty(self) -> None:
+        """Nothing is in the state."""
+
+    @abstractmethod
     def restart(self) -> None:
         """The newest events of before are forgotten, and the watermark is kept."""
+
+    @abstractmethod
+    def take(self, batch: Sequence[Raw]) -> None:
+        """One batch, with a watermark behind it."""
+
+    def run(
+        self, raw: Sequence[Raw], upto: int, sizes: Sequence[int], *, restarts: frozenset[int], rebuilt_at: int | None
+    ) -> tuple[int | None, int]:
+        """Take raw records in batches of these sizes, again and again, until it has so many at least. It restarts before some batches, and, `rebuilt_at` so
+        many records, begins again with the first one. The watermark of the batch before the last, if there is one, and when the last run began, 0 for the first.
+        """
+        begin = number = begun_ms = 0
+        while begin < min(len(raw), upto):
+            if number in restarts:
+                self.restart()
+            size = sizes[number % len(sizes)]
+            self.take(raw[begin : begin + size])
+            written_up_to = self.before
+            begin, number = begin + size, number + 1
+            if rebuilt_at is not None and begin >= rebuilt_at:
+                begin, rebuilt_at, begun_ms = 0, None, self.begin()
+        return (None if number == 0 or written_up_to == NEVER else written_up_to), begun_ms
+
+    def _set_aside(self, letters: list[Letter], of: Raw) -> None:
+        if of not in self._aside:
+            self._aside.add(of)
+            letters.append(Letter(of.topic, of.place))
+
+
+class Pipeline(Batches[Made]):
+    """Joins."""
+
+    def __init__(self, how: str) -> None:
+        self._is_outer = how == "left_outer"
+        super().__init__()
+
+    def empty(self) -> None:
+        self._state: tuple[dict[Raw, bool], dict[Raw, bool]] = ({}, {})
+
+    def restart(self) -> None:
         self._newest = [NEVER, NEVER]
 
     def take(self, batch: Sequence[Raw]) -> None:
-        """One batch, with a watermark behind it."""
         joined: list[tuple[Raw, Raw | None]] = []
         for each in batch:
             if not each.is_good:
@@ -286,7 +334,7 @@ class Pipeline:
             self._newest[each.topic] = max(self._newest[each.topic], each.minute)
             if each.is_left_out:
                 continue
-            if each.minute <= self._before:
+            if each.minute <= self.before:
                 self._set_aside(self.late, each)
                 continue
             own, others = self._state[each.topic], self._state[1 - each.topic]
@@ -305,14 +353,9 @@ class Pipeline:
             del self._state[1][raw]
         for first, found in joined:
             self._write(first, found)
-        self._before = self.watermark
+        self.before = self.watermark
         if NEVER not in self._newest:
             self.watermark = max(self.watermark, min(self._newest) - LATE_AFTER)
-
-    def _set_aside(self, letters: list[Letter], of: Raw) -> None:
-        if of not in self._aside:
-            self._aside.add(of)
-            letters.append(Letter(of.topic, of.place))
 
     def _write(self, first: Raw, second: Raw | None) -> None:
         partition = digest(first.key) % 2
@@ -343,25 +386,14 @@ def a_story(
     it by so many at most. It restarts before some batches, and, `rebuilt_at` so many records, begins again with the first one.
     """
     pipeline = Pipeline(how)
-    begin = number = 0
-    begun_ms = 0
-    written_up_to: int | None = None
-    while begin < min(len(raw), cut + ahead):
-        if number in restarts:
-            pipeline.restart()
-        size = sizes[number % len(sizes)]
-        pipeline.take(raw[begin : begin + size])
-        written_up_to = pipeline._before
-        begin, number = begin + size, number + 1
-        if rebuilt_at is not None and begin >= rebuilt_at:
-            begin, rebuilt_at, begun_ms = 0, None, pipeline.begin()
+    watermark, begun_ms = pipeline.run(raw, cut + ahead, sizes, restarts=restarts, rebuilt_at=rebuilt_at)
     return Story(
         tuple(raw[:cut]),
         tuple(raw[cut:]),
         tuple(pipeline.made),
         tuple(pipeline.dead),
         tuple(pipeline.late),
-        None if written_up_to in (None, NEVER) else written_up_to,
+        watermark,
         how,
         begun_ms,
     )
