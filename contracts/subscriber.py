@@ -126,7 +126,7 @@ class Subscriber(Generic[E]):
     kept beside each offset), it raises ConsumeError; with `on_data_loss="continue"` it logs an error, goes on at the first record there is, and
     counts in `lost` those that are gone, as far as anybody can tell. A
     group whose offsets the broker has deleted, with the topic or because it had no member for long, is a new one. With `idle_seconds` the iteration ends when no record has come for so long since the
-    partitions were assigned or the last one was handled; otherwise it goes on until `stop`.
+    partitions were assigned, the last one was handled or the iteration began; otherwise it goes on until `stop`.
     """
 
     def __init__(
@@ -197,6 +197,9 @@ class Subscriber(Generic[E]):
         if self._at_hand is not None:
             # An earlier loop was left with it.
             self._again(self._at_hand)
+        if self._active_at is not None:
+            # What an earlier loop waited for in vain may have come since.
+            self._active_at = time.monotonic()
         while not self._stopping.is_set() and not self._idle():
             self._look()
             message = self._consumer.poll(_POLL_SECONDS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import threading
+import time
 import tracemalloc
 import uuid
 from collections import Counter
@@ -168,6 +169,16 @@ def test_it_comes_again_in_the_next_loop_over_the_same_object(room: Room) -> Non
                     raise LookupError("handling b failed")
         assert [record.event_id for record in subscriber] == ["b", "c"]
     assert room.destinations() == []
+
+
+def test_a_loop_that_ended_idle_may_be_followed_by_another(room: Room) -> None:
+    with room.subscriber() as subscriber:
+        assert not list(subscriber)
+        room.publish(*"ab")
+        assert [record.event_id for record in subscriber] == ["a", "b"]
+        time.sleep(2.5)
+        room.publish("c")
+        assert [record.event_id for record in subscriber] == ["c"]
 
 
 def test_a_repeated_id_is_dropped_and_counted(room: Room) -> None:

@@ -256,7 +256,7 @@ def test_a_topic_made_anew_with_more_records_while_it_is_read_is_read_from_its_f
 
 
 def test_a_topic_that_is_deleted_while_it_is_read_holds_up_no_other_one(stack: LocalStack, admin: AdminClient) -> None:
-    station = a_station()
+    station, later = a_station(), AT + timedelta(days=3)
     with Worker(stack) as worker:
         wait_until_handled(stack, storms(stack, station), "the first reading")
         # Some of them are handled and not committed when it goes.
@@ -267,7 +267,8 @@ def test_a_topic_that_is_deleted_while_it_is_read_holds_up_no_other_one(stack: L
         assert worker.health() == 200
         # It comes back some seconds later, when the group has left it.
         bring(stack)
-        alerts_of(stack, storms(stack, a_station()))
+        anew = publish_readings(stack, [a_reading(a_station(), observed_at=later)])
+        wait_for(lambda: alerts_at(stack, later) == anew.keys(), "the alert of what the new topic has")
         wait_for(lambda: worker.logged(MADE_ANEW), "the new topic to be told")
         assert {line["topic"] for line in worker.logged(MADE_ANEW)} == {READINGS}
 
