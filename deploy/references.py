@@ -98,7 +98,14 @@ def _type(annotation: Any) -> str:
     if arguments := [each for each in get_args(annotation) if each not in (type(None), Ellipsis)]:
         words = [_type(each) for each in arguments if isinstance(each, type) or get_args(each)]
         return ("list of " if get_origin(annotation) is tuple else "") + " or ".join(words)
-    names = {"str": "text", "int": "whole number", "float": "number", "SecretStr": "secret", "HttpUrl": "URL"}
+    names = {
+        "str": "text",
+        "int": "whole number",
+        "float": "number",
+        "SecretStr": "secret",
+        "HttpUrl": "URL",
+        "AwareDatetime": "time with zone, such as `2026-01-31T05:00Z`",
+    }
     return names.get(annotation.__name__, str(annotation.__name__).lower())
 
 
