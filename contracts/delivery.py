@@ -14,7 +14,7 @@ from contracts.records.coordinates import Coordinate
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """Where the broker put a record, on every in-sync replica."""
+    """Where the broker put a record, on every in-sync replica. `offset` is -1 where it did not say, as of a record that it had already."""
 
     topic: str
     partition: int
@@ -27,7 +27,9 @@ class Delivered:
 
 
 OnDelivery: TypeAlias = Callable[[Delivered | DeliveryError], None]
-"""Called once for each record, from the publisher's own thread or from one that publishes."""
+"""Called once for each record, from the publisher's own thread or from one that publishes, flushes or closes. It may publish, and not flush or
+close; what it raises comes out of the next call of the publisher.
+"""
 
 
 class Delivery(asyncio.Future[Delivered]):

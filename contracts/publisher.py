@@ -6,8 +6,10 @@ import asyncio
 import hashlib
 import logging
 import threading
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -23,7 +25,7 @@ from contracts.delivery import Delivered, Delivery, OnDelivery, Outcomes
 from contracts.errors import DeliveryError, NotAProducer, RegistryMadeAnew, TooLong
 from contracts.handle import E, Topic
 from contracts.records.codec import Codec
-from contracts.records.dead_letter_headers import Header, dead_letter_headers, stump_headers
+from contracts.records.dead_letter_headers import REDRIVEN_FROM, Header, dead_letter_headers, stump_headers
 from contracts.records.limits import KEPT_BYTES, record_size
 from contracts.servers.own_schema import OwnSchema
 from contracts.servers.producer_config import PRODUCER_CONFIG
@@ -38,7 +40,13 @@ _CONFIG = {
     "delivery.timeout.ms": 0,
 }
 _CLOSE_SECONDS = 30.0
-"""How long `close` waits for brokers that are away; the records given up then are the youngest, and are reported."""
+"""How long `close` waits for brokers that are away; the records given up then are the youngest."""
+
+_REPORT_SECONDS = 5.0
+"""How long the reports of records that are given up may take."""
+
+_TOLD = 20
+"""Of so many failed records at most one error names the ids."""
 
 _LOOK_SECONDS = 1.0
 """From one look whether a schema is to be checked again to the next."""
@@ -46,6 +54,9 @@ _LOOK_SECONDS = 1.0
 _SERVED_EVERY = 1000
 """So many records are handed over before their sender serves delivery reports: a thread of its own would fight it for Python's
 lock over each of them."""
+
+_OWN_HEADERS = {"ce_id", "ce_type", "ce_source", "ce_specversion", "ce_time", "content-type", REDRIVEN_FROM}
+"""By which readers tell events apart: a copy of another record's would make them leave this one out."""
 
 _log = logging.getLogger(__name__)
 
@@ -101,7 +112,7 @@ class Publisher:
     """Publishes the events of `topics`; safe to use from several threads; close it, or use it in a `with`.
 
     A record is delivered once (idempotent producer, `acks=all`) or reported as DeliveryError: to its `on_delivery`, else by
-    the next `publish`, `flush` or `close`. A record waits up to `linger_ms` milliseconds for others to travel with. Records carry the
+    the next `publish`, `flush` or `close`, which names the records that failed until then. A record waits up to `linger_ms` milliseconds for others to travel with. Records carry the
     CloudEvents headers of the Kafka protocol binding 1.0.2. Without a `catalog` it reads the shipped one; without a `registry` it has a
     client of its own.
 
@@ -134,9 +145,12 @@ class Publisher:
             }
             self._own_registry = opened.pop_all()
         self._outcomes: Outcomes | None = None
-        self._failure: Exception | None = None
+        self._failures: deque[Exception] = deque()
+        self._made_anew: RegistryMadeAnew | None = None
         self._unserved = 0
+        self._is_closed = self._has_given_up = False
         self._closing = threading.Event()
+        self._thread = threading.local()
         self._producer = Producer(
             {**_CONFIG, **settings.kafka.client_config(), "client.id": service, "linger.ms": linger_ms}, logger=_log
         )
@@ -169,8 +183,11 @@ class Publisher:
         `event_id` becomes `ce_id`, `occurred_at` (aware; default: the field that the contract names) `ce_time`;
         `headers` are added as they are, e.g. `traceparent`. The key is the text of the contract's key field.
 
-        Raises EncodeError or TooLong if the event does not fit its schema or its topic, or an earlier event's DeliveryError.
+        Raises EncodeError or TooLong if the event does not fit its schema or its topic, ValueError for a header that the publisher itself
+        gives, or an earlier event's DeliveryError: then `event` was not handed over.
         """
+        if headers and (own := _OWN_HEADERS.intersection(headers)):
+            raise ValueError(f"leave {', '.join(sorted(own))} out of headers: the publisher gives each event its own")
         outlet = self._outlets.get(topic.name)
         if outlet is None:
             raise NotAProducer(f"this publisher of {self._service} was not made for {topic.name}")
@@ -239,23 +256,74 @@ class Publisher:
     def flush(self, timeout_seconds: float) -> None:
         """Wait until everything published so far is delivered.
 
-        Raises DeliveryError if a record was not, or if some still wait after `timeout_seconds`.
+        Raises DeliveryError if a record without `on_delivery` was not, or if some still wait after `timeout_seconds`; what an `on_delivery`
+        raised; RuntimeError in an `on_delivery`, or in a signal handler that came in the midst of another call.
         """
-        left = self._producer.flush(timeout_seconds)
+        left = self._flushed(timeout_seconds)
         self._raise_failure()
         if left:
             raise DeliveryError("all topics", None, "_TIMED_OUT", f"{left} records wait after {timeout_seconds} s")
 
     def close(self) -> None:
-        """Flush and stop; the publisher can't be used afterwards. Raises DeliveryError as `flush` does."""
-        if self._closing.is_set():
+        """Flush and stop; the publisher can't be used afterwards. What brokers have not taken within 30 s is given up, and reported: `_PURGE_QUEUE`
+        was never sent, and `_PURGE_INFLIGHT` may be there all the same. Raises as `flush` does.
+        """
+        self._refuse_nested()
+        if self._is_closed:
             return
+        self._is_closed = True
         try:
-            self.flush(_CLOSE_SECONDS)
+            if left := self._flushed(_CLOSE_SECONDS):
+                self._give_up(left)
+            self._raise_failure()
         finally:
             self._closing.set()
             self._poller.join()
             self._own_registry.close()
+
+    def _give_up(self, left: int) -> None:
+        """Let the reports of so many records come: they have failed."""
+        self._has_given_up = True
+        what = f"{left} records wait after {_CLOSE_SECONDS} s, and are given up"
+        self._failures.appendleft(DeliveryError("all topics", None, "_TIMED_OUT", what))
+        self._producer.purge()
+        self._flushed(_REPORT_SECONDS)
+
+    def _flushed(self, seconds: float) -> int:
+        """Wait so long for reports; how many records have none yet."""
+        self._refuse_nested()
+        deadline = time.monotonic() + seconds
+        left = 1
+        while left:
+            pause = deadline - time.monotonic()
+            with self._serving():
+                left = self._producer.flush(max(0.0, pause))
+            if pause <= 0:
+                return len(self._producer)
+        return 0
+
+    def _refuse_nested(self) -> None:
+        if self._is_serving():
+            # Two calls that serve reports, one within the other, would abort the process.
+            raise RuntimeError(
+                "not within an on_delivery, nor in a signal handler: let it set a flag, and flush or close afterwards"
+            )
+
+    def _is_serving(self) -> bool:
+        return getattr(self._thread, "serves", False)
+
+    @contextmanager
+    def _serving(self) -> Iterator[None]:
+        """While this thread serves delivery reports. What a caller's `on_delivery` raises is kept: who serves it must go on, and the caller must
+        hear of it.
+        """
+        self._thread.serves = True
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001
+            self._failures.append(error)
+        finally:
+            self._thread.serves = False
 
     def _send(
         self,
@@ -267,36 +335,50 @@ class Publisher:
         on_delivery: OnDelivery | None,
         timestamp_ms: int = 0,
     ) -> None:
-        if self._failure is not None:
+        if self._failures or self._made_anew is not None:
             self._raise_failure()
-        if self._closing.is_set():
-            raise DeliveryError(topic, None, "_STATE", "the publisher is closed")
         report = (
             partial(self._keep_failure, event_id) if on_delivery is None else partial(_report, event_id, on_delivery)
         )
         while True:
+            # What an `on_delivery` publishes belongs to what is flushed.
+            if self._is_closed and (self._has_given_up or not self._is_serving()):
+                raise DeliveryError(topic, event_id, "_STATE", "the publisher is closed")
             try:
                 self._producer.produce(topic, value, key, headers=headers, timestamp=timestamp_ms, on_delivery=report)
                 break
-            except BufferError:
+            except BufferError as full:
+                if self._is_serving():
+                    raise DeliveryError(
+                        topic, event_id, "_QUEUE_FULL", "nothing leaves the queue within an on_delivery"
+                    ) from full
                 self._serve(0.1)
             except KafkaException as failure:
                 raise _delivery_error(topic, event_id, failure.args[0]) from failure
+        if self._is_closed:
+            # By another thread, whose `close` may have flushed before this record.
+            if not self._is_serving() and (left := self._flushed(_CLOSE_SECONDS)):
+                self._give_up(left)
+            return self._raise_failure()
         self._unserved += 1
-        if self._unserved >= _SERVED_EVERY:
+        if self._unserved >= _SERVED_EVERY and not self._is_serving():
             self._unserved = 0
             self._serve(0)
 
     def _keep_failure(self, event_id: str | None, failure: KafkaError | None, message: Message) -> None:
         if failure is not None:
-            self._failure = _delivery_error(message.topic() or "", event_id, failure)
+            self._failures.append(_delivery_error(message.topic() or "", event_id, failure))
 
     def _raise_failure(self) -> None:
-        failure = self._failure
-        if not isinstance(failure, RegistryMadeAnew):  # which holds until a restart
-            self._failure = None
-        if failure is not None:
-            raise failure
+        if self._made_anew is not None:  # which holds until a restart
+            raise self._made_anew
+        failures = [self._failures.popleft() for _ in range(len(self._failures))]
+        if len(failures) > 1:
+            ids = [each.event_id or "" if isinstance(each, DeliveryError) else repr(each) for each in failures[1:]]
+            more = f" and {len(ids) - _TOLD} more" if len(ids) > _TOLD else ""
+            failures[0].add_note(f"{len(ids)} more failed: {', '.join(ids[:_TOLD])}{more}")
+        if failures:
+            raise failures[0]
 
     def _check_schemas(self) -> None:
         while not self._closing.wait(_LOOK_SECONDS):
@@ -304,7 +386,7 @@ class Publisher:
                 for outlet in self._outlets.values():
                     outlet.own.check()
             except RegistryMadeAnew as error:
-                self._failure = error
+                self._made_anew = error
             except RuntimeError:  # the registry's client is closed
                 return
 
@@ -313,11 +395,8 @@ class Publisher:
             self._serve(0.1)
 
     def _serve(self, timeout_seconds: float) -> None:
-        try:
+        with self._serving():
             self._producer.poll(timeout_seconds)
-        except Exception as error:  # noqa: BLE001
-            # A caller's on_delivery raised: who serves it must go on, and the caller must hear of it.
-            self._failure = error
 
 
 def _report(event_id: str | None, on_delivery: OnDelivery, failure: KafkaError | None, message: Message) -> None:
@@ -325,7 +404,8 @@ def _report(event_id: str | None, on_delivery: OnDelivery, failure: KafkaError |
     if failure is not None:
         on_delivery(_delivery_error(topic, event_id, failure))
     else:
-        on_delivery(Delivered(topic, message.partition() or 0, message.offset() or 0))
+        offset = message.offset()
+        on_delivery(Delivered(topic, message.partition() or 0, -1 if offset is None else offset))
 
 
 def _delivery_error(topic: str, event_id: str | None, failure: KafkaError) -> DeliveryError:

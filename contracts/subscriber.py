@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,7 +13,7 @@ from hashlib import blake2b
 from types import TracebackType
 from typing import Generic, Literal, Self
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 from pydantic import ValidationError
 
@@ -34,7 +35,21 @@ _CONFIG = {
     "enable.auto.offset.store": False,  # a position is stored when its record has been handled
     "queued.max.messages.kbytes": 16_384,
 }
-_ASSIGNING = {"partition.assignment.strategy", "group.protocol"}
+_OURS = {
+    "partition.assignment.strategy": "a Subscriber takes its partitions all at once",
+    "group.protocol": "a Subscriber takes its partitions all at once",
+    "group.id": "say group",
+    "auto.offset.reset": "say start, and on_data_loss",
+    "isolation.level": "records of aborted transactions are no events",
+    "enable.partition.eof": "say idle_seconds",
+    **dict.fromkeys(
+        ("enable.auto.commit", "enable.auto.offset.store"),
+        "an offset is committed when the loop asks for the next record",
+    ),
+}
+"""Properties that are not to be set, and what to do instead, or why."""
+_OF_CONNECTIONS = ("ssl.", "sasl.", "security.", "socket.", "broker.")
+"""How names of properties begin that are about how to reach brokers."""
 _POLL_SECONDS = 0.2
 _BROKER_SECONDS = 30.0
 _REGISTRY_SECONDS = 5.0
@@ -114,12 +129,13 @@ class Subscriber(Generic[E]):
                     print(record.event)
 
     At least once: a record counts as handled, and its offset is committed within a second, when the loop asks for the
-    next one; the record at hand when the loop is left comes again, in the next loop or from the next object of the group. Of records with the same `ce_id` and `revision` (a field
+    next one; so a list of them, or a queue to other threads, makes it at most once. The record at hand when the loop is left comes again, in the next
+    loop or from the next object of the group. Of records with the same `ce_source`, `ce_id` and `revision` (a field
     of derived events, which a repair counts up) only the first is given among the last `repeats_window` handled of a partition, as long as this object lives; `repeats` counts the
-    others. Aborted and open transactions are not seen. While the registry is away the loop waits.
+    others. 100,000 take about 20 MB. Aborted and open transactions are not seen. While the registry is away the loop waits.
 
     `consumer_config` are librdkafka properties besides, but for those of assignment, such as how long handling one record may take before the group
-    gives the partitions to another member (`max.poll.interval.ms`, five minutes by default).
+    gives the partitions to another member (`max.poll.interval.ms`, five minutes by default). One loop at a time, in one thread; no fork.
 
     A new group begins at `start` in every partition that there is then; one that is added later it reads from the first
     record. When records are deleted before the group has had them, or the topic was deleted and made anew (looked at every few seconds, and
@@ -143,8 +159,9 @@ class Subscriber(Generic[E]):
         repeats_window: int = 100_000,
         consumer_config: Mapping[str, str | int] | None = None,
     ) -> None:
-        if refused := _ASSIGNING & set(consumer_config or ()):
-            raise ValueError(f"leave {', '.join(refused)} out: a Subscriber takes its partitions all at once")
+        given = consumer_config or {}
+        if refused := [name for name in _OURS if name in given]:
+            raise ValueError(f"leave {refused[0]} out of consumer_config: {_OURS[refused[0]]}")
         contracts = catalog or load_catalog()
         self._topic = topic
         self._most_bytes = contracts.topic(topic.name).most_record_bytes
@@ -157,9 +174,11 @@ class Subscriber(Generic[E]):
         self._owns_registry = registry is None
         schema_by_id = partial(self._registry.by_id_of, contracts.topic(topic.name).subject)
         self._codec = Codec(schema_by_id, reader_schema=contracts.schema(topic.name))
-        self._handled: dict[int, dict[bytes, None]] = {}
+        self._handled: dict[int, OrderedDict[bytes, None]] = {}
         self._forgotten: set[bytes] = set()
-        self._at_hand: Message | None = None
+        # Of each partition that is assigned, where its first record lies that is not handled.
+        self._due: dict[int, int] = {}
+        self._loop: object = None
         self._stopping = threading.Event()
         self._active_at: float | None = None
         self._topic_id: str | None = None
@@ -170,7 +189,7 @@ class Subscriber(Generic[E]):
         self._consumer = Consumer(
             {
                 **_CONFIG,
-                **(consumer_config or {}),
+                **given,
                 **settings.kafka.client_config(),
                 "group.id": group,
                 # Where to begin is committed before anything is read, so there is nothing to reset to.
@@ -178,8 +197,9 @@ class Subscriber(Generic[E]):
             },
             logger=_log,
         )
-        self._admin = AdminClient({**settings.kafka.client_config(), "log_level": 0})
-        self._consumer.subscribe([topic.name], on_assign=self._on_assign)
+        reach = {name: value for name, value in given.items() if name.startswith(_OF_CONNECTIONS)}
+        self._admin = AdminClient({**reach, **settings.kafka.client_config(), "log_level": 0})
+        self._subscribe()
 
     def __enter__(self) -> Self:
         return self
@@ -192,48 +212,55 @@ class Subscriber(Generic[E]):
     def __iter__(self) -> Iterator[Record[E] | Undecodable]:
         """The records, in order within each partition.
 
-        Raises ConsumeError if the topic does not exist, this client may not read it, it was made anew, or records are gone unread.
+        Raises ConsumeError if the topic does not exist, this client has no right to it or to the group, it was made anew, or records are gone
+        unread; RegistryRefused if the registry lets it ask for nothing.
         """
-        if self._at_hand is not None:
-            # An earlier loop was left with it.
-            self._again(self._at_hand)
+        self._loop = mine = object()
+        self._go_back()
         if self._active_at is not None:
             # What an earlier loop waited for in vain may have come since.
             self._active_at = time.monotonic()
-        while not self._stopping.is_set() and not self._idle():
-            self._look()
-            message = self._consumer.poll(_POLL_SECONDS)
-            if message is None:
-                continue
-            self._active_at = time.monotonic()
-            if (error := message.error()) is not None:
-                if error.code() == KafkaError._AUTO_OFFSET_RESET:
-                    self._find_place(message.partition() or 0)
+        try:
+            while not self._stopping.is_set() and not self._idle():
+                self._look()
+                message = self._consumer.poll(_POLL_SECONDS)
+                if message is None:
+                    continue
+                self._active_at = time.monotonic()
+                if (error := message.error()) is not None:
+                    if error.code() == KafkaError._AUTO_OFFSET_RESET:
+                        self._find_place(message.partition() or 0)
+                    else:
+                        self._judge(error)
+                    continue
+                try:
+                    record = self._decoded(message)
+                except RegistryUnavailable as outage:
+                    _log.warning("waiting for the schema registry: %s", outage)
+                    self._seek(*_place(message)[1:])
+                    self._active_at = time.monotonic()  # the wait was the registry's
+                    continue
+                if isinstance(record, Record) and self._is_repeat(record):
+                    self.repeats += 1
                 else:
-                    self._judge(error)
-                continue
-            self._at_hand = message
-            try:
-                record = self._decoded(message)
-            except RegistryUnavailable as outage:
-                _log.warning("waiting for the schema registry: %s", outage)
-                self._again(message)
-                self._active_at = time.monotonic()  # the wait was the registry's
-                continue
-            if isinstance(record, Undecodable):
-                yield record
-            elif self._is_repeat(record):
-                self.repeats += 1
-            else:
-                self._forgotten.clear()
-                yield record
-                self._remember(record)
-            self._store(message)
-            self._at_hand = None
-            self._active_at = time.monotonic()  # handling may have taken any time
+                    if isinstance(record, Record):
+                        self._forgotten.clear()
+                    yield record
+                    if self._loop is not mine:
+                        raise RuntimeError(
+                            f"{self._topic.name}: another loop over this Subscriber has begun; this one has ended"
+                        )
+                    if isinstance(record, Record):
+                        self._remember(record)
+                self._store(message)
+                self._active_at = time.monotonic()  # handling may have taken any time
+        except ConsumeError:
+            # Which the client tells once: another loop joins anew, and hears of it as well.
+            self._is_begun = False
+            raise
 
     def stop(self) -> None:
-        """End the iteration after the record at hand; may be called from a signal handler or another thread."""
+        """End the iteration after the record at hand, and each later one, for good; may be called from a signal handler or another thread."""
         self._stopping.set()
 
     def forget(self, record: Record[E]) -> None:
@@ -241,10 +268,11 @@ class Subscriber(Generic[E]):
         be the record at hand, or one before.
         """
         self._forgotten.add(_identity(record))
-        self._handled.get(record.partition, {}).pop(_identity(record), None)
+        if (handled := self._handled.get(record.partition)) is not None:
+            handled.pop(_identity(record), None)
 
     def close(self) -> None:
-        """Commit what was handled and leave the group."""
+        """Commit what was handled and leave the group. Where another thread has the loop, `stop` it and join it first."""
         self._consumer.close()
         if self._owns_registry:
             self._registry.close()
@@ -276,26 +304,33 @@ class Subscriber(Generic[E]):
         return _identity(record) in self._handled.get(record.partition, ())
 
     def _remember(self, record: Record[E]) -> None:
-        identity, handled = _identity(record), self._handled.setdefault(record.partition, {})
+        identity, handled = _identity(record), self._handled.setdefault(record.partition, OrderedDict())
         if identity in self._forgotten:
             return
         handled[identity] = None
         if len(handled) > self._repeats_window:
-            del handled[next(iter(handled))]
+            handled.popitem(last=False)
 
     def _store(self, message: Message) -> None:
         topic, partition, offset = _place(message)
         epoch = message.leader_epoch()
+        self._due[partition] = offset + 1
         behind = TopicPartition(topic, partition, offset + 1, _metadata(self._topic_id), -1 if epoch is None else epoch)
         try:
             self._consumer.store_offsets(offsets=[behind])
         except KafkaException as error:
             _forgive_lost_partition(error)
 
-    def _again(self, message: Message) -> None:
-        topic, partition, offset = _place(message)
+    def _go_back(self) -> None:
+        """To the first record of each partition that is not handled: a loop that was left had one at hand, or was just taking one."""
+        for at in self._consumer.position(self._consumer.assignment()):
+            due = self._due.get(at.partition)
+            if due is not None and at.offset not in (due, OFFSET_INVALID):
+                self._seek(at.partition, due)
+
+    def _seek(self, partition: int, offset: int) -> None:
         try:
-            self._consumer.seek(TopicPartition(topic, partition, offset))
+            self._consumer.seek(TopicPartition(self._topic.name, partition, offset))
         except KafkaException as error:
             _forgive_lost_partition(error)
 
@@ -304,7 +339,15 @@ class Subscriber(Generic[E]):
             return False
         return time.monotonic() - self._active_at > self._idle_seconds
 
+    def _subscribe(self) -> None:
+        self._consumer.subscribe([self._topic.name], on_assign=self._on_assign, on_revoke=self._on_revoke)
+
+    def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        # Until partitions are assigned, however long others take to join, it is not idle.
+        self._active_at = None
+
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._due = {}
         try:
             self._begin([each.partition for each in partitions])
         except (KafkaException, ConsumeError) as error:
@@ -325,7 +368,8 @@ class Subscriber(Generic[E]):
         found = topic_ids(self._admin, [name], _BROKER_SECONDS).get(name)
         if found is None:
             raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
-        every = partitions_of(self._consumer, name, _BROKER_SECONDS)
+        # Not of the consumer: this is called within its `poll`, and a call that serves callbacks itself would abort the process.
+        every = partitions_of(self._admin, name, _BROKER_SECONDS)
         if not set(assigned) <= set(every):  # another broker answered, which has not heard of the topic yet
             raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
         asked = [TopicPartition(name, partition) for partition in every]
@@ -346,13 +390,15 @@ class Subscriber(Generic[E]):
             raise ConsumeError(
                 f'{made_anew}. Subscribe with on_data_loss="continue" to begin the new one, or set the group\'s offsets by kafka-consumer-groups'
             )
+        due = {at.partition: at.offset for at in committed if at.offset >= 0 and at.partition not in former}
         if offsets:
             # Another member, which had the same to do, may have read on meanwhile.
             begun = {
-                at.partition
+                at.partition: at.offset
                 for at in self._consumer.committed(offsets, _BROKER_SECONDS)
                 if at.offset >= 0 and not _is_of_another(at, found)
             }
+            due |= {each.partition: each.offset for each in offsets} | begun
             offsets = [each for each in offsets if each.partition not in begun]
         if offsets:
             done = retried(lambda: self._consumer.commit(offsets=offsets, asynchronous=False), _BROKER_SECONDS)
@@ -364,6 +410,7 @@ class Subscriber(Generic[E]):
             # Coordinates and ids that are made of them name other records now.
             self._handled.clear()
             _log.error("%s. Begins the new one", made_anew)
+        self._due = {partition: due[partition] for partition in assigned}
         self._topic_id, self._is_begun = found, True
 
     def _look(self) -> None:
@@ -380,8 +427,8 @@ class Subscriber(Generic[E]):
         finally:
             self._looked_at = time.monotonic()
         self._consumer.unsubscribe()  # commits what is stored
-        self._consumer.subscribe([self._topic.name], on_assign=self._on_assign)
-        self._active_at = None  # until partitions are assigned, however long others take to join
+        self._subscribe()
+        self._active_at = None
 
     def _found(self) -> str | None:
         """The identity of the topic that is there, or None. Raises KafkaException."""
@@ -396,21 +443,21 @@ class Subscriber(Generic[E]):
 
     def _go_on_behind_loss(self, partition: int) -> None:
         place = TopicPartition(self._topic.name, partition)
-        position = self._consumer.position([place])[0].offset
-        if position < 0:
+        position = own = self._consumer.position([place])[0].offset
+        if own < 0:
             position = self._consumer.committed([place], _BROKER_SECONDS)[0].offset
         if position < 0:
             self._is_begun = False
             return
         low, high = watermarks(self._consumer, self._topic.name, partition, _BROKER_SECONDS)
-        if low <= position <= high:
+        if own < 0 and low <= position <= high:
             self._go_on_at(partition, position)  # which was committed after the client had asked
             return
         lost = max(0, low - position)
         what = (
             f"{lost} offsets from {position} up to {low} are gone, and the group {self._group} has not had them"
             if lost
-            else f"it ends at {high}, before offset {position} of the group {self._group}: it was made anew or cut"
+            else f"it had ended before offset {position} of the group {self._group}, and ends at {high} now: it was made anew or cut"
         )
         what = f"{self._topic.name}/{partition}: {what}"
         if self._on_data_loss == "fail":
@@ -422,6 +469,7 @@ class Subscriber(Generic[E]):
         self._go_on_at(partition, low)
 
     def _go_on_at(self, partition: int, offset: int) -> None:
+        self._due[partition] = offset
         # A partition without a place to reset to is at rest, and a seek would not wake it.
         # What is assigned with an offset is committed with it when it goes elsewhere, so it says which topic's it is.
         assigned = self._consumer.position(self._consumer.assignment())

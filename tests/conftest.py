@@ -38,8 +38,9 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
 
 
 def pytest_configure() -> None:
-    """SIGTERM ends a run as Ctrl-C does, and stops its stacks. How long an example takes says more of the machine than of us."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    """SIGTERM and SIGHUP end a run as Ctrl-C does, and stop its stacks. How long an example takes says more of the machine than of us."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
     settings.register_profile("headrace", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("headrace")
 

@@ -88,11 +88,13 @@ def run_faults(names: Sequence[str], seed: int | None, seeds: int | None, mode: 
 def _run(command: Sequence[str]) -> int:
     """The exit code; if a signal ended the command or asked this process to end, 128 and its number.
 
-    Ctrl-C and SIGTERM are the command's own to take, which has a stack to stop.
+    Ctrl-C, SIGTERM and SIGHUP are the command's own to take, which has a stack to stop.
     """
     asked = 0
     with subprocess.Popen(command, cwd=ROOT) as process:
         signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+        # A terminal that is closed sends it to the command as well.
+        signal.signal(signal.SIGHUP, lambda *_: None)
         while True:
             try:
                 code = process.wait()

@@ -8,7 +8,7 @@ import os
 import shutil
 import signal
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -61,13 +61,22 @@ class Folder:
 
     def stop(self, say: Callable[[str], None]) -> bool:
         """Ask the `up` that runs on it to stop and wait for its end; stop leftovers. False if there was nothing to stop."""
-        owner = self._owner()
-        if owner is not None:
-            say(f"asking headrace up (pid {owner}) to stop")
-            os.kill(owner, signal.SIGTERM)
-            with self._lock.open() as file:
+        try:
+            file = self._lock.open()
+        except FileNotFoundError:
+            return False
+        with file:
+            owner = None
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                owner = int(file.read())
+                say(f"asking headrace up (pid {owner}) to stop")
+                with suppress(ProcessLookupError):
+                    os.kill(owner, signal.SIGTERM)
                 fcntl.flock(file, fcntl.LOCK_EX)
-        return self._stop_leftovers(say) > 0 or owner is not None
+            # The lock is held to the end, so that no `up` begins meanwhile.
+            return self._stop_leftovers(say) > 0 or owner is not None
 
     def _stop_leftovers(self, say: Callable[[str], None]) -> int:
         order = (*(each.name for each in deployables().deployables), *STOP_ORDER)
@@ -81,6 +90,10 @@ class Folder:
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
+
+    def forget_state(self) -> None:
+        """Before a new run: the state of the one before is none of its own."""
+        (self.path / "state.json").unlink(missing_ok=True)
 
     def write_state(self, ports: Ports, processes: list[dict[str, Any]]) -> None:
         """Leave for `status` what only the owner knows."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -56,8 +57,14 @@ def look(folder: Folder) -> Snapshot | None:
 def down(directory: Path) -> None:
     """Stop whatever runs in the folder; its data stay."""
     folder = Folder(directory)
-    if not folder.stop(print):
+    if not folder.stop(_say):
         print(f"nothing runs in {folder.path}")
+
+
+def _say(text: str) -> None:
+    # Whoever reads it may be gone, which is no reason to leave half of it running.
+    with suppress(OSError):
+        print(text, flush=True)
 
 
 def _print(snapshot: Snapshot, folder: Folder) -> None:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
 
 import psutil
-from rich.console import Console
-from rich.live import Live as LiveDisplay
 
 from contracts import topics
 from contracts.definitions.catalog import load_catalog
@@ -34,11 +31,14 @@ from deploy.local.servers.stack import LocalStack
 from deploy.local.watching import view
 from deploy.local.watching.gauges import NOT_LISTENING, Gauges
 from deploy.local.watching.snapshot import ProcessState, Snapshot
+from deploy.local.watching.terminal import Terminal
 
 _TICK_SECONDS = 0.25
 _SNAPSHOT_SECONDS = 1.0
 _LINE_SECONDS = 5.0
-_NOTICES = 6
+_LAST_SNAPSHOT_SECONDS = 5.0
+_WRITTEN_SECONDS = 1.0
+"""How long a terminal that takes nothing may hold up the end."""
 
 
 @dataclass(frozen=True)
@@ -63,62 +63,69 @@ def up(options: Options) -> None:
         raise DeployError(
             "--speed and --until set the replay clock, and deploy/deployables.yaml has none: leave them out."
         )
+    terminal = Terminal()
+    try:
+        _up(options, terminal)
+    finally:
+        is_written = terminal.is_written(_WRITTEN_SECONDS)
+    if not is_written:
+        # Python would wait for the thread that writes.
+        os._exit(0)
+
+
+def _up(options: Options, terminal: Terminal) -> None:
     folder = Folder(options.directory)
-    voice = _Voice()
-    with folder.owned(voice.say):
+    with folder.owned(terminal.say):
         if options.fresh:
             folder.empty()
+        folder.forget_state()
+        asked = _Asked(terminal.say)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, _interrupt)
-        run = _Run(folder, options, voice)
+            # Who starts it by nohup means it to outlive the terminal.
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, asked)
+        run = _Run(folder, options, terminal, asked)
         try:
-            try:
-                run.start()
-            except OSError as error:
-                raise DeployError(f"The stack can't be started: {error}: mend that, such as a full disk.") from error
+            run.start()
             run.watch()
         except KeyboardInterrupt:
-            voice.say("stopping: what is on its way is finished first")
+            pass
+        except OSError as error:
+            raise DeployError(f"The stack can't be started: {error}: mend that, such as a full disk.") from error
         finally:
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                signal.signal(number, lambda *_: voice.say("still stopping"))
+            asked.to_stop = True
             run.stop()
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
+class _Asked:
+    """What a signal does: the first one asks `up` to stop, and each further one is told that it does."""
 
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self.to_stop = False
+        self._say = say
 
-class _Voice:
-    """Says what happens: below the live view while there is one, else as lines."""
-
-    def __init__(self) -> None:
-        self.notices: deque[str] = deque(maxlen=_NOTICES)
-        self.silent = False
-        self._started_at = time.monotonic()
-
-    def say(self, text: str) -> None:
-        stamped = f"{time.monotonic() - self._started_at:6.1f} s  {text}"
-        self.notices.append(stamped)
-        if not self.silent:
-            with suppress(
-                OSError
-            ):  # the terminal may be gone, or the disk full, which must not keep us from stopping in order
-                print(stamped, flush=True)
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if self.to_stop:
+            self._say("still stopping")
+            return
+        self.to_stop = True
+        raise KeyboardInterrupt
 
 
 class _Run:
     """One run of `up`, from start to stop."""
 
-    def __init__(self, folder: Folder, options: Options, voice: _Voice) -> None:
+    def __init__(self, folder: Folder, options: Options, terminal: Terminal, asked: _Asked) -> None:
         self._folder = folder
         self._options = options
-        self._voice = voice
+        self._terminal = terminal
+        self._asked = asked
         self._deployables = deployables()
-        self._stack = LocalStack(folder.path, options.ports, say=voice.say)
+        self._stack = LocalStack(folder.path, options.ports, say=terminal.say)
         self._catalog = load_catalog()
-        self._supervisor = Supervisor(voice.say)
-        self._attempts = Attempts(voice.say)
+        self._supervisor = Supervisor(terminal.say)
+        self._attempts = Attempts(terminal.say)
+        self._printed_at = 0.0
 
     def start(self) -> None:
         """Bring up the stack and all deployables; raises DeployError."""
@@ -128,12 +135,12 @@ class _Run:
         for component in (self._stack.kafka, self._stack.registry, self._stack.s3):
             self._supervisor.watch(component.process, start=component.start)
         self._stack.bootstrap()
-        self._voice.say("contracts registered, topics and bucket there")
+        self._terminal.say("contracts registered, topics and bucket there")
         self._start(self._deployables.live(self._options.pipelines))
-        self._voice.say(_which_run(self._options.pipelines))
+        self._terminal.say(_which_run(self._options.pipelines))
         uploaded = upload_dimensions(self._stack.settings().s3, self._catalog)
         if uploaded:
-            self._voice.say(f"uploaded the tables of {', '.join(uploaded)}")
+            self._terminal.say(f"uploaded the tables of {', '.join(uploaded)}")
         for deployable in self._deployables.of("reader"):
             self._start(deployable)
         if self._options.producers:
@@ -141,7 +148,7 @@ class _Run:
                 self._set_clock(self._deployables.clock, settings)
             for deployable in self._deployables.of("producer"):
                 self._start(deployable)
-        self._voice.say("everything is started")
+        self._terminal.say("everything is started")
 
     def watch(self) -> None:
         """Show the state until interrupted; dead processes are started again."""
@@ -149,28 +156,38 @@ class _Run:
         latest: list[Snapshot] = []
         ended = threading.Event()
         show = self._show_live if sys.stdout.isatty() else self._print_lines
-        with ThreadPoolExecutor(1, "gauges") as pool:
-            reading = pool.submit(self._read, gauges, latest.append, ended)
-            try:
-                show(latest, reading)
-            finally:
-                ended.set()
-        gauges.close()
+        pool = ThreadPoolExecutor(1, "gauges")
+        reading = pool.submit(self._read, gauges, latest.append, ended)
+        try:
+            while not reading.done() and not self._asked.to_stop:
+                self._supervisor.check()
+                if latest:
+                    show(latest[-1])
+                    del latest[:-1]
+                time.sleep(_TICK_SECONDS)
+            if reading.done():
+                reading.result()
+        finally:
+            ended.set()
+            pool.shutdown(wait=False)
+            if wait([reading], _LAST_SNAPSHOT_SECONDS).done:
+                gauges.close()
 
     def stop(self) -> None:
         """Stop senders before receivers; the stack last."""
-        self._voice.silent = False
+        self._terminal.end_view()
+        self._terminal.say("stopping: what is on its way is finished first")
         supervisor = self._supervisor
         for role in ROLES:
             present = [each for each in self._deployables.of(role) if each.name in supervisor.processes]
             if present:
-                self._voice.say(f"stopping {', '.join(each.name for each in present)}")
+                self._terminal.say(f"stopping {', '.join(each.name for each in present)}")
                 supervisor.stop(
                     *(each.name for each in present), grace_seconds=max(each.grace_seconds for each in present)
                 )
-        self._voice.say("stopping S3, registry and broker")
+        self._terminal.say("stopping S3, registry and broker")
         self._stack.stop()
-        self._voice.say("stopped; the next up goes on from here")
+        self._terminal.say("stopped; the next up goes on from here")
 
     def _start(self, deployable: Deployable) -> None:
         settings = self._stack.settings_env()
@@ -185,43 +202,38 @@ class _Run:
         if self._options.until is not None:
             clock = clock.with_arguments("--until", self._options.until)
         process = clock.process(self._folder.path, 0, settings)
-        process.start()
-        process.wait_until(lambda: process.exit_code() == 0, what="it had set the replay clock", timeout_seconds=60)
-        process.stop(grace_seconds=0)
+        try:
+            process.start()
+            process.wait_until(lambda: process.exit_code() == 0, what="it had set the replay clock", timeout_seconds=60)
+        finally:
+            process.stop(grace_seconds=0)
 
-    def _show_live(self, latest: list[Snapshot], reading: Future[None]) -> None:
-        with LiveDisplay(console=Console(), auto_refresh=False) as display:
-            self._voice.silent = True
-            while not reading.done():
-                self._supervisor.check()
-                if latest:
-                    display.update(view.render(latest[-1], list(self._voice.notices)), refresh=True)
-                    del latest[:-1]
-                time.sleep(_TICK_SECONDS)
-        reading.result()
+    def _show_live(self, snapshot: Snapshot) -> None:
+        self._terminal.show(view.render(snapshot, list(self._terminal.notices)))
 
-    def _print_lines(self, latest: list[Snapshot], reading: Future[None]) -> None:
-        printed_at = 0.0
-        while not reading.done():
-            self._supervisor.check()
-            if latest and time.monotonic() - printed_at > _LINE_SECONDS:
-                with suppress(OSError):  # as in _Voice
-                    print(view.line(latest[-1]), flush=True)
-                printed_at = time.monotonic()
-                del latest[:-1]
-            time.sleep(_TICK_SECONDS)
-        reading.result()
+    def _print_lines(self, snapshot: Snapshot) -> None:
+        if time.monotonic() - self._printed_at > _LINE_SECONDS:
+            self._terminal.print(view.line(snapshot))
+            self._printed_at = time.monotonic()
 
     def _read(self, gauges: Gauges, put: Callable[[Snapshot], None], ended: threading.Event) -> None:
         alerts_before: int | None = None
+        failure = ""
         while not ended.wait(_SNAPSHOT_SECONDS):
-            snapshot = replace(gauges.snapshot(), processes=self._process_states(gauges))
+            try:
+                snapshot = replace(gauges.snapshot(), processes=self._process_states(gauges))
+            except Exception as error:  # noqa: BLE001
+                # Whatever it is, it is the view's, and what runs goes on.
+                if repr(error) != failure:
+                    failure = repr(error)
+                    self._terminal.say(f"can't see how things are, and looks again: {failure}")
+                continue
             alerts = sum(each.events for each in snapshot.topics if each.name == topics.ALERTS_RAISED.name)
             if alerts_before is None:
                 alerts_before = alerts
             elif alerts > alerts_before >= 0:
                 newest = f": {snapshot.alerts[-1].message}" if snapshot.alerts else ""
-                self._voice.say(f"the first new alert is there{newest}")
+                self._terminal.say(f"the first new alert is there{newest}")
                 alerts_before = sys.maxsize
             states = [asdict(each) for each in snapshot.processes]
             self._attempts.make(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -14,6 +13,7 @@ from pyspark.sql.types import DataType, DecimalType
 from contracts.definitions.catalog import Catalog
 from spark.derivation.event_time import REASON, check_watermarks, told, without_future
 from spark.derivation.fitness import called, check_repeated, check_source, check_types, check_wanted, event_type
+from spark.derivation.state_plan import state_plan
 from spark.derivation.stateful_rows import Read, stateful_rows
 from spark.derivation.steps import check_expression, check_names
 from spark.pipeline import Pipeline
@@ -32,14 +32,16 @@ from spark.runtime.internals.plans import (
     column_id,
     expressions,
     frame_of,
+    given_to,
     items,
     kept_aggregates,
     kind_of,
     made_as,
     made_from,
+    needed_of,
     nodes,
+    optimised_steps,
     said,
-    steps,
     tree,
     type_of,
 )
@@ -83,9 +85,8 @@ class Aggregation:
         self._schema, self._schema_id = catalog.schema(pipeline.target), schema_id
         self._key, self._occurred_at = target.key, target.occurred_at
         self._late_after = target.derivation.late_after_minutes
-        self._names, grouping, self._slide = _check(spark, pipeline, catalog)
-        plan = json.dumps([grouping, self._late_after, pipeline.output, catalog.schema(pipeline.source)])
-        self.plan = hashlib.sha256(plan.encode()).hexdigest()[:16]
+        self._names, used, grouping, self._slide = _check(spark, pipeline, catalog)
+        self.plan = state_plan(catalog, {pipeline.source: used}, [grouping, self._late_after, pipeline.output])
         """A hash of what the state depends on: how events are read, filtered and grouped, and which functions of the groups are needed."""
 
     def stream(self, reads: Sequence[Read]) -> DataFrame:
@@ -155,8 +156,12 @@ def _set_aside(
     return outgoing(marked, F.lit(None).cast("binary"), F.lit(""))
 
 
-def _check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> tuple[list[str], list[Any], int | None]:
-    """The fields that the function gets; how it groups, in words; microseconds between two windows, None of sessions. Raises PipelineUnfit."""
+def _check(
+    spark: SparkSession, pipeline: Pipeline, catalog: Catalog
+) -> tuple[list[str], frozenset[str], list[Any], int | None]:
+    """The fields that the function gets; those of which it groups, and how, in words; microseconds between two windows, None of sessions. Raises
+    PipelineUnfit.
+    """
     check_source(pipeline, catalog)
     target = catalog.topic(pipeline.target)
     if pipeline.lookups:
@@ -176,10 +181,12 @@ def _check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> tuple[l
     node = _check_steps(pipeline, made, given, occurred_at, target.key)
     check_repeated(pipeline, made, given)
     check_types(pipeline, catalog, pipeline.target, (FINAL,))
-    below = frame_of(spark, node.child())
-    grouping = [kept_aggregates(made, node), *[said(step) for step in [node, *steps(below, given)]]]
+    grouped = given_to(spark, node)
+    before = optimised_steps(grouped)
+    used = needed_of(given, before, items(analyzed(grouped).output()))
+    grouping = [kept_aggregates(made, node), *[said(step) for step in [node, *before]]]
     slide = None if _is_session(_window(node)) else _slide(spark, pipeline, occurred_at, given)
-    return given.columns, grouping, slide
+    return given.columns, used, grouping, slide
 
 
 def _slide(spark: SparkSession, pipeline: Pipeline, occurred_at: str, given: DataFrame) -> int:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,6 +21,7 @@ from spark.derivation.fitness import (
     check_wanted,
     event_type,
 )
+from spark.derivation.state_plan import state_plan
 from spark.derivation.stateful_rows import Read, stateful_rows
 from spark.derivation.steps import check_expression, check_names
 from spark.pipeline import Pipeline
@@ -34,14 +33,17 @@ from spark.runtime.internals.plans import (
     DEDUPLICATION,
     FILTER,
     PASSING_ON,
+    analyzed,
     carrying,
     column_id,
     expressions,
     frame_of,
+    given_to,
     items,
+    needed_of,
+    optimised_steps,
     said,
     sorted_before,
-    steps,
     unchanged,
 )
 from spark.sinks.kafka.sink import ToRows
@@ -72,11 +74,10 @@ class Deduplication:
         kind = event_type(spark, schema)
         self._names = kind.fieldNames()
         given = watermarked(spark, kind, self._source.occurred_at, self._late_after)
-        self._wanted, depends_on = _check(spark, pipeline, catalog, given)
+        self._wanted, used, depends_on = _check(spark, pipeline, catalog, given)
         # Events of one key may lie in several partitions of the state, each of which would write by itself.
         self._shared_out_by = self._target.key if self._target.named_by != (self._target.key,) else None
-        plan = json.dumps([depends_on, self._late_after, self._source.occurred_at, schema, self._shared_out_by])
-        self.plan = hashlib.sha256(plan.encode()).hexdigest()[:16]
+        self.plan = state_plan(catalog, {pipeline.source: used}, [depends_on, self._late_after, self._shared_out_by])
         """A hash of what the state depends on: how events are read and filtered, which fields name one, for how long it is remembered, and which task
         writes it: a batch that was cut off must be shared out as it was.
         """
@@ -134,8 +135,8 @@ def _step(made: DataFrame) -> Any:
 
 def _check(
     spark: SparkSession, pipeline: Pipeline, catalog: Catalog, given: DataFrame
-) -> tuple[list[str], list[list[tuple[str, list[int]]]]]:
-    """The fields that are made, and in words what the state depends on. Raises PipelineUnfit."""
+) -> tuple[list[str], frozenset[str], list[list[tuple[str, list[int]]]]]:
+    """The fields that are made; of which the state depends on, and how, in words. Raises PipelineUnfit."""
     if pipeline.lookups:
         raise PipelineUnfit(
             f"{pipeline.name} has lookups, and a pipeline that lets each event through once can't have them: leave them out"
@@ -151,11 +152,10 @@ def _check(
     check_key(pipeline, catalog, pipeline.target)
     check_carried(pipeline, {*wanted}.intersection(given.columns), kept)
     check_types(pipeline, catalog, pipeline.target, kept)
-    before = list(steps(frame_of(spark, node.child()), given))
-    # What is computed behind the last filter is in no state.
-    while before and before[0].nodeName() != FILTER:
-        before.pop(0)
-    return wanted, [said(step) for step in (node, *before)]
+    come = given_to(spark, node, column_id(given, catalog.topic(pipeline.source).occurred_at))
+    before = optimised_steps(come)
+    used = needed_of(given, before, items(analyzed(come).output()))
+    return wanted, used, [said(step) for step in (node, *before)]
 
 
 def _check_names(pipeline: Pipeline, catalog: Catalog) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
 
 from pyspark.sql import DataFrame, SparkSession
@@ -12,6 +10,7 @@ from pyspark.sql import functions as F
 from contracts.definitions.catalog import Catalog
 from spark.derivation.event_time import REASON, check_watermarks, late_or_bad, watermarked, without_future
 from spark.derivation.fitness import called, check_repeated, check_source, check_types, check_wanted, event_type
+from spark.derivation.state_plan import state_plan
 from spark.derivation.stateful_rows import Read, stateful_rows
 from spark.derivation.steps import check_expression, check_names
 from spark.pipeline import Pipeline
@@ -26,7 +25,7 @@ from spark.runtime.internals.joins import (
     grafted,
     optimised_join,
 )
-from spark.runtime.internals.plans import FILTER, PASSING_ON, NotRowByRow, expressions, items, unchanged
+from spark.runtime.internals.plans import FILTER, PASSING_ON, NotRowByRow, expressions, items, needed_of, unchanged
 from spark.sinks.kafka.sink import ToRows
 
 PLACES = ("__place", "__place_joined")
@@ -55,8 +54,10 @@ class Joining:
         times = [topic.occurred_at for topic in self._sources.values()]
         given = [watermarked(spark, kind, at, self._late_after) for kind, at in zip(kinds, times, strict=True)]
         self._wanted, self._join = _check(spark, pipeline, catalog, *given)
-        plan = json.dumps([self._join.told(), self._late_after, times, schemas])
-        self.plan = hashlib.sha256(plan.encode()).hexdigest()[:16]
+        used = [needed_of(frame, side.steps, side.output) for frame, side in zip(given, self._join.sides, strict=True)]
+        self.plan = state_plan(
+            catalog, dict(zip(pipeline.sources, used, strict=True)), [self._join.told(), self._late_after]
+        )
         """A hash of what the state depends on: how events are read, filtered and joined, which of their fields are used, and which are their times."""
 
     def stream(self, reads: Sequence[Read]) -> DataFrame:

@@ -13,6 +13,7 @@ from contracts.dead_letters.redrive import redrive
 from contracts.dead_letters.selection import Selection, Verdict
 from contracts.dead_letters.topic import DeadLetterTopic
 from contracts.servers.registry import Registry
+from contracts.subscriber import Subscriber
 from deploy.local.servers.stack import LocalStack
 from tests import sample
 from tests.alerting.endpoint import Endpoint
@@ -76,7 +77,13 @@ def test_a_refused_alert_that_is_redriven_is_posted_again(stack: LocalStack, tmp
     station, settings = a_station(), settings_of(stack)
     with Endpoint(422) as endpoint, Registry(settings.registry) as registry:
         dead_letters = DeadLetterTopic(settings.kafka, sample.catalog(), registry, ALERTS)
-        file = receivers_file(tmp_path, {f"picky-{station.lower()}": endpoint.url})
+        name = f"picky-{station.lower()}"
+        file = receivers_file(tmp_path, {name: endpoint.url})
+        # It has been told of all alerts that other tests have raised.
+        with Subscriber(
+            topics.ALERTS_RAISED, f"alerting-notify-{name}", settings, start="latest", idle_seconds=0.1
+        ) as group:
+            assert not list(group)
 
         def refused() -> list[str]:
             return [each.coordinate for each in dead_letters.letters() if station.encode() in (each.value or b"")]

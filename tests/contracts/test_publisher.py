@@ -7,6 +7,8 @@ import dataclasses
 import hashlib
 import secrets
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ import pytest
 from aiokafka.partitioner import murmur2
 from confluent_kafka.admin import AdminClient
 
+from contracts import publisher as publisher_module
 from contracts.dead_letters.letter import DeadLetter
 from contracts.definitions.catalog import Catalog
 from contracts.delivery import Delivered
@@ -187,6 +190,100 @@ def test_a_callback_that_raises_is_heard_of(room: Room) -> None:
     publisher.publish(room.topic, a_dispatch(), event_id="one", on_delivery=fail)
     with pytest.raises(LookupError, match="the callback's own"):
         publisher.close()
+
+
+def test_each_callback_is_called_though_all_of_them_raise(room: Room) -> None:
+    called: list[object] = []
+
+    def fail(report: Delivered | DeliveryError) -> None:
+        called.append(report)
+        raise LookupError(f"the {len(called)}th")
+
+    publisher = room.publisher()
+    for number in range(500):
+        with suppress(LookupError):
+            publisher.publish(room.topic, a_dispatch(), event_id=str(number), on_delivery=fail)
+    with suppress(LookupError):
+        publisher.close()
+    stored = len(records_of(room.topic.name, room.settings))
+    assert len(called) == stored > 0
+    with pytest.raises(DeliveryError, match="the publisher is closed"):
+        publisher.publish(room.topic, a_dispatch(), event_id="late")
+
+
+def test_a_callback_may_publish_and_not_flush(room: Room) -> None:
+    refused: list[str] = []
+
+    def go_on(report: Delivered | DeliveryError) -> None:
+        publisher.publish(room.topic, a_dispatch(), event_id="second")
+        with pytest.raises(RuntimeError, match="not within an on_delivery"):
+            publisher.flush(1)
+        with pytest.raises(RuntimeError, match="not within an on_delivery"):
+            publisher.close()
+        refused.append("twice")
+
+    with room.publisher() as publisher:
+        for number in range(2_500):
+            publisher.publish(room.topic, a_dispatch(), event_id=str(number), on_delivery=go_on)
+    assert (len(records_of(room.topic.name, room.settings)), len(refused)) == (5_000, 2_500)
+
+
+def test_what_is_given_up_when_brokers_are_away_is_reported(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as the queue takes; then one more, which waits for room."""
+    monkeypatch.setattr(publisher_module, "_CLOSE_SECONDS", 1.0)
+    away = room.settings.model_copy(
+        update={"kafka": room.settings.kafka.model_copy(update={"bootstrap_servers": "127.0.0.1:1"})}
+    )
+    reports: list[Delivered | DeliveryError] = []
+    publisher = dataclasses.replace(room, settings=away).publisher()
+    for number in range(100_000):
+        publisher.publish(room.topic, a_dispatch(), event_id=str(number), on_delivery=reports.append)
+    with ThreadPoolExecutor(1) as other:
+        one_more = other.submit(publisher.publish, room.topic, a_dispatch(), event_id="one more")
+        with pytest.raises(DeliveryError, match="100000 records wait after 1.0 s, and are given up"):
+            publisher.close()
+        with pytest.raises(DeliveryError, match="one more was not delivered: _STATE: the publisher is closed"):
+            one_more.result(30)
+    assert {each.code for each in reports if isinstance(each, DeliveryError)} == {"_PURGE_QUEUE"}
+    assert len(reports) == 100_000
+
+
+def test_what_is_handed_over_while_another_thread_closes_is_on_the_topic(room: Room) -> None:
+    publisher = room.publisher()
+
+    class ClosedFirst:
+        """The producer, to which a record comes when the publisher has been closed meanwhile."""
+
+        def __init__(self, producer: Any) -> None:
+            self._producer = producer
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._producer, name)
+
+        def produce(self, *arguments: Any, **options: Any) -> None:
+            with ThreadPoolExecutor(1) as other:
+                other.submit(publisher.close).result()
+            self._producer.produce(*arguments, **options)
+
+    publisher._producer = ClosedFirst(publisher._producer)  # type: ignore[assignment]
+    publisher.publish(room.topic, a_dispatch(), event_id="one")
+    assert len(records_of(room.topic.name, room.settings)) == 1
+
+
+def test_one_error_names_all_records_that_failed(room: Room) -> None:
+    limit_record_size(room.topic.name, room.settings, 500)
+    with room.publisher() as publisher:
+        for name in ("first", "second", "third"):
+            publisher.publish(room.topic, a_dispatch(van_id=LARGE), event_id=name)
+        with pytest.raises(DeliveryError) as told:
+            publisher.flush(30)
+    assert (told.value.event_id, told.value.__notes__) == ("first", ["2 more failed: second, third"])
+
+
+@pytest.mark.parametrize("name", ["ce_id", "ce_source", "content-type", "ce_redrivenfrom"])
+def test_headers_by_which_events_are_told_apart_are_the_publishers(name: str, room: Room) -> None:
+    with room.publisher() as publisher, pytest.raises(ValueError, match=f"leave {name} out of headers"):
+        publisher.publish(room.topic, a_dispatch(), event_id="one", headers={name: b"x", "traceparent": b"y"})
 
 
 def test_a_full_queue_blocks_and_drops_nothing(room: Room) -> None:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import re
+import subprocess
+import sys
 import threading
 import time
 import tracemalloc
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -570,9 +575,143 @@ def test_a_reader_that_was_refused_reads_nothing_after_it(room: Room, monkeypatc
                 assert [record.value for record in again if record.value == b"new"] == []
 
 
-def test_its_own_assignment_is_not_to_be_set(room: Room) -> None:
-    with pytest.raises(ValueError, match=r"leave group\.protocol out"):
-        room.subscriber(consumer_config={"group.protocol": "consumer"})
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("group.protocol", "partition.assignment.strategy", "group.id", "auto.offset.reset", "isolation.level"),
+        *("enable.auto.commit", "enable.auto.offset.store", "enable.partition.eof"),
+    ],
+)
+def test_what_it_rests_on_is_not_to_be_set(name: str, room: Room) -> None:
+    with pytest.raises(ValueError, match=f"leave {re.escape(name)} out of consumer_config: "):
+        room.subscriber(consumer_config={name: "x"})
+
+
+def test_what_the_client_logs_while_it_joins_does_not_end_the_process(room: Room, stack: LocalStack) -> None:
+    """A call within a callback that serves other callbacks would abort it."""
+    room.publish("a")
+    program = f"""
+from contracts import subscriber, topics
+from contracts.settings import Settings
+from contracts.subscriber import Subscriber
+import time
+own = subscriber.watermarks
+subscriber.watermarks = lambda *asked: (time.sleep(0.5), own(*asked))[1]
+with Subscriber(topics.ALERTS_RAISED, "{room.group}", Settings(), idle_seconds=2, consumer_config={{"debug": "all"}}) as alerts:
+    list(alerts)
+print("ended")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, **stack.settings_env()},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "ended\n"), done.stderr[-2000:]
+
+
+def test_of_two_loops_at_once_the_first_ends(room: Room) -> None:
+    room.publish(*"abc")
+    with room.subscriber() as reader:
+        first = iter(reader)
+        assert next(first).event_id == "a"
+        assert [record.event_id for record, _ in zip(reader, range(2), strict=False)] == ["a", "b"]
+        with pytest.raises(RuntimeError, match="another loop over this Subscriber has begun"):
+            next(first)
+        assert [record.event_id for record in reader] == ["c"]
+
+
+def test_a_record_that_an_interrupted_loop_had_taken_comes_again(room: Room) -> None:
+    class InterruptedOnce:
+        """The consumer; Ctrl-C comes when it has taken a record and not given it."""
+
+        def __init__(self, consumer: Any) -> None:
+            self._consumer = consumer
+            self._is_due = True
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._consumer, name)
+
+        def poll(self, seconds: float) -> Any:
+            message = self._consumer.poll(seconds)
+            if message is not None and self._is_due:
+                self._is_due = False
+                raise KeyboardInterrupt
+            return message
+
+    room.publish(*"abc")
+    with room.subscriber() as reader:
+        reader._consumer = InterruptedOnce(reader._consumer)  # type: ignore[assignment]
+        with pytest.raises(KeyboardInterrupt):
+            list(reader)
+        assert [record.event_id for record in reader] == ["a", "b", "c"]
+
+
+def test_each_loop_hears_of_records_that_are_gone(room: Room) -> None:
+    room.send(b"first")
+    assert len(list(_read_all(room))) == 1
+    room.send(b"more")
+    admin = AdminClient({**room.settings.kafka.client_config()})
+    for future in admin.delete_records([TopicPartition(room.topic.name, 0, 2)]).values():
+        future.result()
+    with room.subscriber() as reader:
+        for _ in range(2):
+            with pytest.raises(ConsumeError, match="/0: 1 offsets from 1 up to 2 are gone"):
+                list(reader)
+
+
+def test_a_log_that_was_cut_and_has_grown_again_is_a_loss(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(3):
+        room.send(b"old")
+    with room.subscriber() as reader:
+        assert len(list(reader)) == 3
+        monkeypatch.setattr(subscriber, "watermarks", lambda *_: (0, 105))
+        with pytest.raises(ConsumeError, match="it had ended before offset 3 of the group"):
+            reader._find_place(0)
+
+
+def test_a_rebalance_is_no_idle_time(room: Room) -> None:
+    """It waits for a member that has a record at hand, while another one joins."""
+    reads, holds, goes_on, ends = (threading.Event() for _ in range(4))
+
+    def reading() -> bool:
+        with room.subscriber(idle_seconds=2) as reader:
+            for _ in reader:
+                reads.set()
+            return goes_on.is_set()
+
+    def holding() -> None:
+        with room.subscriber(idle_seconds=2) as reader:
+            for _ in reader:
+                if reads.is_set() and not holds.is_set():
+                    holds.set()
+                    time.sleep(6)
+                    goes_on.set()
+
+    def publishing() -> None:
+        number = 0
+        while not ends.wait(0.1):
+            room.publish_keyed(range(number, number + 10))
+            number += 10
+
+    with ThreadPoolExecutor(4) as at_once:
+        at_once.submit(publishing)
+        try:
+            found, held = at_once.submit(reading), at_once.submit(holding)
+            assert holds.wait(60)
+            at_once.submit(reading)
+            assert goes_on.wait(60)
+        finally:
+            ends.set()
+        held.result(60)
+        assert found.result(60)
+
+
+def _read_all(room: Room) -> list[Any]:
+    with room.subscriber() as reader:
+        return list(reader)
 
 
 def answering_first(monkeypatch: pytest.MonkeyPatch, call: str, answers: Sequence[Any]) -> list[Any]:

@@ -95,7 +95,7 @@ def main() -> int:
         help="of live; in real-time mode, with an interval of 5 s, what it repeats after a failure is counted and compared (default: exactly-once)",
     )
     arguments = parser.parse_args()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         # Also where a shell has made a background job deaf to SIGINT.
         signal.signal(number, signal.default_int_handler)
     enter_own_namespace(["-m", "tests.faults", *sys.argv[1:]])

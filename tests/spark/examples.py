@@ -148,6 +148,14 @@ class Topics:
         for future in self._admin.delete_topics(self.names).values():
             future.result()
 
+    def add_field(self, registry: Registry, topic: str = DISPATCHED) -> None:
+        """A new version of the topic's schema, registered and in the contract, which the next start reads by."""
+        field = {"name": "gate", "type": ["null", "string"], "default": None, "doc": "Gate."}
+        newer = schema_with(field, base=self.catalog.schema(topic))
+        registry.register(self.catalog.topic(topic).subject, newer)
+        schemas = {**self.catalog._schemas, topic: (*self.catalog.schemas(topic), newer)}
+        self.catalog = dataclasses.replace(self.catalog, _schemas=schemas)
+
     def add_partitions(self, count: int, topic: str = DISPATCHED) -> None:
         """Give a topic, named as in the contracts, this many."""
         name = self.catalog.topic(topic).name

@@ -71,8 +71,8 @@ class Process:
                 os.setpriority(os.PRIO_PROCESS, self._child.pid, self.niceness)
             started = psutil.Process(self._child.pid).create_time()
             self._pid_file.write_text(json.dumps({"name": self.name, "pid": self._child.pid, "started": started}))
-        except OSError:
-            # Who starts it again must not have two of it.
+        except BaseException:
+            # Who starts it again must not have two of it, and one without a pid file is nobody's after a Ctrl-C.
             _kill_session(self._child.pid)
             self._child.wait()
             raise
@@ -133,13 +133,17 @@ class Process:
         return graceful
 
     def ends_within(self, seconds: float) -> bool:
-        """Whether it has ended, or does so in this time."""
+        """Whether it has ended, or does so in this time. What is left of its session then is killed."""
         if self._child is None:
             return True
+        is_known = self._child.returncode is not None
         try:
             self._child.wait(seconds)
         except subprocess.TimeoutExpired:
             return False
+        if not is_known:
+            # At once: later the pid may be somebody else's.
+            _kill_session(self._child.pid)
         return True
 
     def last_log_lines(self, count: int = 15) -> list[str]:

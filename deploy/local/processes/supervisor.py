@@ -48,8 +48,9 @@ class Supervisor:
 
     def start(self, process: Process, *, ends: bool = False) -> None:
         """Start a process and watch it."""
-        process.start()
+        # First, for a Ctrl-C may come as soon as it runs.
         self.watch(process, ends=ends)
+        process.start()
 
     def check(self) -> None:
         """Look at every process once, and start again those whose pause is over."""

@@ -170,11 +170,11 @@ class Gauges:
 
     def _read_metrics(self, name: str, snapshot: Snapshot) -> None:
         try:
-            text = self._http.get(self._address(name, "metrics")).text
-        except httpx.TransportError:
-            return  # its health says so already
+            families = list(text_string_to_metric_families(self._http.get(self._address(name, "metrics")).text))
+        except (httpx.TransportError, ValueError):
+            return  # its health says so already, or somebody else's server is at its port
         lag: Counter[str] = Counter()
-        for family in text_string_to_metric_families(text):
+        for family in families:
             for sample in family.samples:
                 if sample.name == "headrace_lag_records":
                     lag[sample.labels["query"]] += int(sample.value)

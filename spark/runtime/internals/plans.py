@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -203,15 +204,43 @@ def expressions(node: Any) -> Iterator[Any]:
 
 
 def said(step: Any) -> list[tuple[str, list[int]]]:
-    """Each expression in words, and of its columns, from left to right, which ones of those they are that the step gets: names alone may be
-    those of several, as of two sides of a join. Ids differ at each start.
+    """Each expression in words, and of its columns, from left to right, which ones of their name they are among those that the step gets: there may be
+    several, as of two sides of a join. Ids differ at each start.
     """
-    given = [each.exprId().id() for child in items(step.children()) for each in items(child.output())]
+    given = [each for child in items(step.children()) for each in items(child.output())]
+    number, place = Counter[str](), {}
+    for each in given:
+        place[each.exprId().id()] = number[each.name()]
+        number[each.name()] += 1
     told = []
     for each in items(step.expressions()):
         columns = [part.exprId().id() for part in tree(each) if kind_of(part) == "AttributeReference"]
-        told.append((str(each.sql()), [given.index(number) for number in columns if number in given]))
+        told.append((str(each.sql()), [place[column] for column in columns if column in place]))
     return told
+
+
+def given_to(spark: SparkSession, node: Any, *others: int) -> DataFrame:
+    """What a node of a plan gets, of it the columns alone that the node refers to, and `others` by their ids."""
+    jvm: Any = spark.sparkContext._jvm
+    needed = {each.exprId().id() for each in items(node.references().toSeq())} | set(others)
+    columns = [each for each in items(node.child().output()) if each.exprId().id() in needed]
+    return frame_of(spark, catalyst(jvm, "plans.logical.Project")(seq(jvm, columns), node.child()))
+
+
+def optimised_steps(made: DataFrame) -> list[Any]:
+    """The steps of a plan without branches, from its end on, as Spark's optimiser leaves them: what is not needed is in none of them."""
+    found, node = [], made._jdf.queryExecution().optimizedPlan()
+    while children := items(node.children()):
+        found.append(node)
+        (node,) = children
+    return found
+
+
+def needed_of(source: DataFrame, steps: Sequence[Any], output: Sequence[Any]) -> frozenset[str]:
+    """The columns of `source` that optimised steps over it, which give the `output`, need."""
+    referred = [each for step in steps for one in items(step.expressions()) for each in items(one.references().toSeq())]
+    numbers = {each.exprId().id() for each in (*referred, *output)}
+    return frozenset(name for name, number in _ids(source).items() if number in numbers)
 
 
 def exploded_fields(made: DataFrame, source: DataFrame) -> dict[str, str | None]:

@@ -165,14 +165,39 @@ def test_a_closed_terminal_stops_everything(up: Up) -> None:
     assert up.process is not None
     up.process.send_signal(signal.SIGHUP)
     os.close(master)
-    up.process.wait(200)
+    assert up.process.wait(200) == 0
     assert running(up.directory) == {}
 
 
-def _read_all(master: int) -> None:
+@pytest.mark.long
+def test_a_terminal_that_takes_nothing_and_a_key_that_is_held_do_not_keep_it_from_stopping(up: Up) -> None:
+    """As after Ctrl-S, and then Ctrl-C held down, and the window closed."""
+    master, terminal = pty.openpty()
+    up.start_on(terminal, "--no-producers")
+    os.close(terminal)
+    threading.Thread(target=_read_all, args=(master, READ_BYTES), daemon=True).start()
+    wait_until(lambda: up.state("alerting")["state"] in ("running", "starting"), "the first state")
+    assert up.process is not None
+    killed = up.state("alerting")["pid"]
+    # Its terminal is full long before that, and it goes on all the same.
+    os.kill(killed, signal.SIGKILL)
+    wait_until(lambda: up.state("alerting").get("restarts") == 1, "alerting to be started again")
+    for number in (signal.SIGINT, *[signal.SIGINT, signal.SIGHUP] * 20):
+        up.process.send_signal(number)
+        time.sleep(0.005)
+    assert up.process.wait(200) == 0
+    os.close(master)
+    assert running(up.directory) == {}
+
+
+READ_BYTES = 2_000
+
+
+def _read_all(master: int, most: int | None = None) -> None:
+    read = 0
     with suppress(OSError):
-        while os.read(master, 65536):
-            pass
+        while (most is None or read < most) and (some := os.read(master, 1_000)):
+            read += len(some)
 
 
 def test_what_a_killed_up_left_running_is_stopped_by_down(up: Up) -> None:

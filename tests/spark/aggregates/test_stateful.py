@@ -701,6 +701,15 @@ def test_another_grouping_does_not_go_on_with_the_state_and_another_selection_do
     assert query.newest() == groups_of(FIRST) | groups_of([*FIRST[:2], ("NTH", 2, 9)])
 
 
+def test_the_state_outlives_a_new_version_of_the_sources_schema(query: Query, registry: Registry) -> None:
+    query.send(*FIRST)
+    query.take_in()
+    query.topics.add_field(registry)
+    query.send(*SECOND, partition=1)
+    query.take_in()
+    assert query.newest() == groups_of([*FIRST, *SECOND])
+
+
 def test_a_version_that_is_registered_while_it_runs_is_read(query: Query, registry: Registry) -> None:
     newer = schema_with({"name": "gate", "type": ["null", "string"], "default": None, "doc": "Gate."})
     with query.whole() as thread:

@@ -170,6 +170,16 @@ def test_events_of_one_key_keep_their_order_though_the_state_lies_in_several_par
 
 
 @pytest.mark.long
+@pytest.mark.long
+def test_the_state_outlives_a_new_version_of_the_sources_schema(query: Once, registry: Registry) -> None:
+    query.dispatch(("A", 0), ("B", 10))
+    query.take_in()
+    query.topics.add_field(registry)
+    query.dispatch(("A", 0), ("C", 20), partition=1)
+    query.take_in()
+    assert query.named() == [("A", 0), ("B", 10), ("C", 20)]
+
+
 def test_without_its_state_it_does_not_start_until_told_how(query: Once) -> None:
     query.dispatch(("A", 0), ("B", 0))
     query.take_in()

@@ -213,6 +213,17 @@ def test_an_id_that_nobody_knows_is_looked_up_for_the_topic_of_its_record(
 
 
 @pytest.mark.long
+def test_the_state_outlives_a_new_version_of_the_sources_schemas(query: Trips, registry: Registry) -> None:
+    query.dispatch(("A", 0))
+    query.take_in()
+    for topic in (DISPATCHED, DELIVERED):
+        query.topics.add_field(registry, topic)
+    query.deliver(("A", 5))
+    query.take_in()
+    assert query.trips() == Counter([trip("A", 0, 5)])
+
+
+@pytest.mark.long
 def test_a_version_that_is_registered_while_it_runs_is_read(query: Trips, registry: Registry) -> None:
     schema = query.topics.catalog.schema(DELIVERED)
     newer = schema_with({"name": "gate", "type": ["null", "string"], "default": None, "doc": "Gate."}, base=schema)

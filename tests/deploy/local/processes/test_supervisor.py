@@ -9,6 +9,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
+import pytest
+
 from deploy.local.processes.process import Process, running
 from deploy.local.processes.supervisor import Supervisor
 
@@ -61,6 +64,34 @@ def test_a_process_whose_work_is_done_has_finished(tmp_path: Path) -> None:
     supervisor.start(a_process(tmp_path, "pass"), ends=True)
     check_until(supervisor, lambda: supervisor.processes["worker"].state == "finished", "its end")
     assert said == ["worker has finished"]
+
+
+def test_what_a_process_that_ends_in_time_leaves_of_its_session_is_killed(tmp_path: Path) -> None:
+    supervisor = Supervisor(lambda _: None)
+    script = "sleep 600 & echo $!; trap 'exit 0' TERM; wait"
+    process = Process("worker", ["/bin/sh", "-c", script], directory=tmp_path)
+    supervisor.start(process)
+    process.wait_until(lambda: bool(process.last_log_lines()), what="its child's pid", timeout_seconds=30)
+    child = psutil.Process(int(process.last_log_lines(1)[0]))
+    supervisor.stop("worker", grace_seconds=10)
+    assert process.exit_code() == 0
+    assert not psutil.wait_procs([child], timeout=10)[1]
+
+
+def test_an_interrupted_start_leaves_nothing_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C when it runs and has no pid file yet."""
+    supervisor, found = Supervisor(lambda _: None), []
+
+    def interrupted(pid: int) -> None:
+        found.append(pid)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr("deploy.local.processes.process.psutil.Process", interrupted)
+        supervisor.start(a_process(tmp_path, "import time; time.sleep(600)"))
+    supervisor.stop("worker", grace_seconds=10)
+    assert not psutil.pid_exists(found[0])
+    assert supervisor.processes["worker"].state == "stopped"
 
 
 def test_a_log_is_bounded_while_it_is_written(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from deploy.local.watching.gauges import Gauges
 from services.alerting.consuming.loss import tell_loss
 from spark.runtime.metrics import LAG
 from tests import sample
+from tests.contracts.gateway import a_gateway
 from tests.producers import ordered
 from tests.sample import topics
 
@@ -44,6 +45,14 @@ def test_the_lag_that_a_query_tells_takes_the_place_of_its_groups(stack: LocalSt
         ports = dataclasses.replace(stack.ports, deployables={"live": served.port})
         with closing(Gauges(settings, ports, catalog)) as gauges:
             assert gauges.snapshot().lag[query] == 1
+
+
+@pytest.mark.system
+def test_another_server_at_the_port_of_a_process_is_no_failure_of_the_view(stack: LocalStack) -> None:
+    with a_gateway(None, answers=[(404, "<html>Not found</html>")]) as other:
+        ports = dataclasses.replace(stack.ports, deployables={"live": int(other.url.rpartition(":")[2])})
+        with closing(Gauges(stack.settings(), ports, sample.catalog())) as gauges:
+            assert gauges.snapshot().latency_ms == {}
 
 
 @pytest.mark.system
