@@ -86,12 +86,13 @@ def _up(options: Options, terminal: Terminal) -> None:
                 signal.signal(number, asked)
         run = _Run(folder, options, terminal, asked)
         try:
-            run.start()
+            try:
+                run.start()
+            except OSError as error:
+                raise DeployError(f"The stack can't be started: {error}: mend that, such as a full disk.") from error
             run.watch()
         except KeyboardInterrupt:
             pass
-        except OSError as error:
-            raise DeployError(f"The stack can't be started: {error}: mend that, such as a full disk.") from error
         finally:
             asked.to_stop = True
             run.stop()
