@@ -103,6 +103,7 @@ def arrivals(flights: Table) -> Year:
     return year_of(Timeline(flights, convert, attrgetter("flight_id"), (topics.FLIGHTS_ARRIVED,), CATALOG), wanted)
 
 
+@pytest.mark.long
 def test_every_flight_departed_or_was_cancelled_and_has_an_id_of_its_own(flights: Table) -> None:
     streams = (topics.FLIGHTS_DEPARTED, topics.FLIGHTS_CANCELLED)
     wanted = [*examples(topics.FLIGHTS_DEPARTED), *examples(topics.FLIGHTS_CANCELLED)]
@@ -114,6 +115,7 @@ def test_every_flight_departed_or_was_cancelled_and_has_an_id_of_its_own(flights
     assert _texts(year.examples) == _texts(wanted)
 
 
+@pytest.mark.long
 def test_every_departed_flight_arrived_or_is_unfit_because_it_was_diverted(arrivals: Year) -> None:
     assert arrivals.streams == {"flights.arrived.v1": 327_346, "flights.arrived.v1.dlq": 1_175}
     assert arrivals.reasons == {"Diverted": 1_175}
@@ -121,6 +123,7 @@ def test_every_departed_flight_arrived_or_is_unfit_because_it_was_diverted(arriv
     assert _texts(arrivals.examples) == _texts(examples(topics.FLIGHTS_ARRIVED))
 
 
+@pytest.mark.long
 def test_gate_to_gate_takes_as_long_as_the_flight_and_some_taxiing(arrivals: Year) -> None:
     """The only check on time zones and dates that does not use them: air time was measured in the air."""
     minutes = arrivals.minutes_not_in_the_air
@@ -130,6 +133,7 @@ def test_gate_to_gate_takes_as_long_as_the_flight_and_some_taxiing(arrivals: Yea
     assert sorted(minute for minute in minutes.elements() if minute > 200) == [210, 235]
 
 
+@pytest.mark.long
 def test_the_arrival_shows_the_recorded_local_time_at_the_destination(arrivals: Year) -> None:
     # The one exception landed at 03:03 in the night in which summer time began; the row says 02:03, a time that the
     # clocks skipped.

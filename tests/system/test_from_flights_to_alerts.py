@@ -25,6 +25,8 @@ from tests.system.verify import verify
 
 UNTIL = datetime(2013, 1, 2, 5, tzinfo=UTC)
 """The end of the replay (event time): a day and a night, on which 800 flights depart."""
+NOON = datetime(2013, 1, 1, 17, tzinfo=UTC)
+"""Of the same day, in New York: 300 have departed."""
 _LOOK_SECONDS = 2.0
 
 
@@ -36,9 +38,10 @@ class Up:
         self._offset = offset
         self._process: subprocess.Popen[bytes] | None = None
         self.log = directory.parent / "up.log"
+        self.until = UNTIL
 
     def start(self) -> None:
-        arguments = ["up", "--until", UNTIL.isoformat(), "--speed", "2500", "--port-offset", str(self._offset)]
+        arguments = ["up", "--until", self.until.isoformat(), "--speed", "2500", "--port-offset", str(self._offset)]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [*_HEADRACE, *arguments, "--dir", str(self.directory)], stdout=log, stderr=subprocess.STDOUT
@@ -136,13 +139,24 @@ def _finished(status: dict[str, Any]) -> bool:
 
 
 @pytest.mark.system
+@pytest.mark.long
 @pytest.mark.timeout(1800)
-def test_every_flight_is_enriched_landed_and_watched_once_across_a_stop_and_kills(up: Up) -> None:
+def test_every_flight_of_a_day_is_enriched_landed_and_watched_once_across_a_stop_and_kills(up: Up) -> None:
     up.start()
     up.wait("the first hundred enriched flights", lambda now: _events(now, "flights.departed.enriched.v1") > 100)
     assert up.end(signal.SIGINT) == 0
     assert up.status() == {"running": False}
+    _kill_and_compare(up)
 
+
+@pytest.mark.system
+@pytest.mark.timeout(1800)
+def test_every_flight_of_a_morning_is_enriched_landed_and_watched_once_across_kills(up: Up) -> None:
+    up.until = NOON
+    _kill_and_compare(up)
+
+
+def _kill_and_compare(up: Up) -> None:
     up.start()
     killed = _pids(up.wait("the first rows in the lake", lambda now: sum(now["lake_rows"].values()) > 0))
     up.end(signal.SIGKILL)
@@ -154,7 +168,7 @@ def test_every_flight_is_enriched_landed_and_watched_once_across_a_stop_and_kill
     up.wait("alerting to be started again", lambda now: _process(now, "alerting")["restarts"] == 1)
     assert "alerting died with signal SIGKILL" in up.log.read_text()
     status = up.wait("the end of the replay", _finished)
-    assert verify(up.settings(), UNTIL)["enriched"] == len(enriched_flights(UNTIL))
+    assert verify(up.settings(), up.until)["enriched"] == len(enriched_flights(up.until)) > 100
     assert up.audit()["since"] == flowing["cut_at"]
     assert up.audit("--full")["since"] is None
     assert {each["name"] for each in status["processes"] if each["restarts"]} == {"alerting"}

@@ -80,6 +80,7 @@ def test_real_time_mode_finds_all_that_ever_comes_from_the_one_before_it(
     assert there() == [partition + 1 for partition in _partitions_with_records(brokers, target)]
 
 
+@pytest.mark.long
 def test_others_that_write_without_a_pause_hold_nobody_back(brokers: TwoBrokers) -> None:
     topic = brokers.topic(1)
     enough = threading.Event()

@@ -200,6 +200,7 @@ def _read_all(master: int, most: int | None = None) -> None:
             read += len(some)
 
 
+@pytest.mark.long
 def test_what_a_killed_up_left_running_is_stopped_by_down(up: Up) -> None:
     up.start("--no-producers")
     wait_until(lambda: up.state("alerting")["state"] in ("running", "starting"), "the first state")

@@ -91,6 +91,7 @@ def test_whatever_happened_to_the_pipeline_it_is_clean(query: Query, auditor: Au
     assert noted(again, "that were late before a rebuild, which may have counted them") == 2
 
 
+@pytest.mark.long
 def test_windows_that_are_over_are_counted_again_beside_those_that_are_not(
     spark: SparkSession, settings: SparkSettings, registry: Registry, query: Query, auditor: Auditor
 ) -> None:

@@ -287,6 +287,7 @@ def test_each_window_holds_what_its_events_say(query: Query) -> None:
     assert len(set(query.ids())) == len(query.ids())
 
 
+@pytest.mark.long
 def test_with_the_trigger_available_now_it_takes_what_is_there_and_ends(query: Query) -> None:
     for dispatches in (FIRST, SECOND):
         query.send(*dispatches)
@@ -355,6 +356,7 @@ def read_again(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
+@pytest.mark.long
 def test_records_are_read_again_only_where_one_was_set_aside(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
     again = read_again(monkeypatch)
     query.send(*FIRST)
@@ -399,6 +401,7 @@ def test_a_batch_that_was_cut_off_between_two_partitions_is_finished(query: Quer
     assert len(set(query.ids())) == len(query.ids()) > len(cut_off)
 
 
+@pytest.mark.long
 def test_what_a_predecessor_commits_during_a_takeover_is_not_stamped_over(
     query: Query, settings: SparkSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -425,7 +428,8 @@ def test_what_a_predecessor_commits_during_a_takeover_is_not_stamped_over(
     assert len(set(query.ids())) == len(query.ids())
 
 
-@pytest.mark.parametrize("more", [pytest.param(-2, marks=pytest.mark.long), 2])
+@pytest.mark.long
+@pytest.mark.parametrize("more", [-2, 2])
 def test_a_plan_that_a_predecessor_wrote_over_its_successors_is_refused(query: Query, more: int) -> None:
     query.send(*FIRST)
     query.take_in()
@@ -477,6 +481,7 @@ def test_without_its_state_it_does_not_start_until_told_how(query: Query) -> Non
     assert query.newest() == groups_of([*FIRST, *SECOND]) | groups_of(SECOND)
 
 
+@pytest.mark.long
 def test_a_source_topic_made_anew_is_not_gone_on_with_by_the_state_of_the_other_one(query: Query) -> None:
     query.send(*FIRST)
     query.take_in()
@@ -489,6 +494,7 @@ def test_a_source_topic_made_anew_is_not_gone_on_with_by_the_state_of_the_other_
     assert query.newest() == groups_of([*FIRST, *SECOND])
 
 
+@pytest.mark.long
 def test_a_rebuild_with_fewer_state_partitions_goes_on(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
     query.send(*FIRST)
     query.take_in()
@@ -586,6 +592,7 @@ def test_positions_that_the_brokers_forgot_can_be_taken_from_the_checkpoint(quer
     query.take_in()
 
 
+@pytest.mark.long
 def test_a_start_that_was_cut_off_between_two_positions_is_made_good(query: Query, settings: SparkSettings) -> None:
     query.send(*FIRST)
     query.take_in()
@@ -710,6 +717,7 @@ def test_the_state_outlives_a_new_version_of_the_sources_schema(query: Query, re
     assert query.newest() == groups_of([*FIRST, *SECOND])
 
 
+@pytest.mark.long
 def test_a_version_that_is_registered_while_it_runs_is_read(query: Query, registry: Registry) -> None:
     newer = schema_with({"name": "gate", "type": ["null", "string"], "default": None, "doc": "Gate."})
     with query.whole() as thread:
@@ -723,6 +731,7 @@ def test_a_version_that_is_registered_while_it_runs_is_read(query: Query, regist
     assert query.topics.read(query.topics.dispatched.dead_letter_topic) == []
 
 
+@pytest.mark.long
 def test_ids_that_nobody_knows_make_dead_letters_and_hold_nothing_up(query: Query) -> None:
     with structlog.testing.capture_logs() as logs, query.whole() as thread:
         query.topics.send(*[framed(number, b"body") for number in range(90_001, 90_031)])

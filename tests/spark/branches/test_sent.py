@@ -117,6 +117,7 @@ def produced_by(topics: Topics, pipeline: Pipeline) -> Catalog:
     return dataclasses.replace(topics.catalog, topics=own)
 
 
+@pytest.mark.long
 def test_a_trial_tells_of_each_topic_which_records_would_go_elsewhere(
     spark: SparkSession, settings: SparkSettings, registry: Registry, published: Dimensions, branch: Topics
 ) -> None:
@@ -150,6 +151,7 @@ def place(
         yield place
 
 
+@pytest.mark.long
 def test_what_was_killed_in_its_transaction_is_in_one_topic_once(
     place: Place, branch: Topics, settings: SparkSettings
 ) -> None:

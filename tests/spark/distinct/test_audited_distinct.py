@@ -53,6 +53,7 @@ def lossy(dispatches: DataFrame) -> DataFrame:
     return dispatches_once.function(dispatches.where("parcel_id NOT IN ('LOST', 'OTHER')"))
 
 
+@pytest.mark.long
 def test_whatever_happened_to_the_pipeline_it_is_clean(query: Once, auditor: Auditor) -> None:
     query.dispatch(("A", 0), ("A", 0), ("B", 10))
     assert noted(auditor(), "not let through, for dispatches_once has never run here") == 3

@@ -117,6 +117,7 @@ def test_bad_and_late_records_are_set_aside_once_and_a_filter_leaves_out_before(
     assert [len(query.late_ones()), len(query.set_aside(letters))] == [1, 1]
 
 
+@pytest.mark.long
 def test_records_are_read_again_only_where_one_was_set_aside(query: Once, monkeypatch: pytest.MonkeyPatch) -> None:
     again = read_again(monkeypatch)
     with query.running() as running:
@@ -180,6 +181,7 @@ def test_the_state_outlives_a_new_version_of_the_sources_schema(query: Once, reg
     assert query.named() == [("A", 0), ("B", 10), ("C", 20)]
 
 
+@pytest.mark.long
 def test_without_its_state_it_does_not_start_until_told_how(query: Once) -> None:
     query.dispatch(("A", 0), ("B", 0))
     query.take_in()

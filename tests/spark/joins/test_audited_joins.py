@@ -77,6 +77,7 @@ def by_day(dispatches: DataFrame, deliveries: DataFrame) -> DataFrame:
     return dispatches.join(theirs, is_of_its_day, how="left_outer")
 
 
+@pytest.mark.long
 def test_whatever_happened_to_the_pipeline_it_is_clean(query: Trips, auditor: Auditor) -> None:
     query.dispatch(("A", 0), ("B", 0), ("C", 50))
     query.deliver(("A", 5), partition=1)
@@ -252,6 +253,7 @@ def _at(message: Any) -> str:
     return f"{message.topic()}/{message.partition()}/{message.offset()}"
 
 
+@pytest.mark.long
 def test_pairs_are_of_one_slot_and_a_slot_is_not_forgotten_when_it_has_begun(
     query: Trips, settings: SparkSettings, topics: Topics, tmp_path: Path
 ) -> None:

@@ -63,6 +63,7 @@ def _send(topics: Topics, sent: Sequence[Event], partition: int | None = None) -
         topics.send(*own, partition=to, topic=_DEPARTED)
 
 
+@pytest.mark.long
 def test_every_departure_comes_out_once_though_it_was_sent_again_and_the_pipeline_was_killed(
     stack: LocalStack,
     settings: SparkSettings,

@@ -170,8 +170,9 @@ def _counted(records: Sequence[Event]) -> Counter[tuple[tuple[str, Any], ...]]:
     return Counter(tuple(sorted(each.items())) for each in records)
 
 
-@pytest.mark.parametrize("arranged", [pytest.param(in_order, marks=pytest.mark.long), shuffled])
-@pytest.mark.parametrize("told", [pytest.param(_legs, marks=pytest.mark.long), _weather])
+@pytest.mark.long
+@pytest.mark.parametrize("arranged", [in_order, shuffled])
+@pytest.mark.parametrize("told", [_legs, _weather])
 def test_every_flight_has_what_belongs_to_it_or_nothing_once_though_it_was_killed(
     stack: LocalStack,
     settings: SparkSettings,

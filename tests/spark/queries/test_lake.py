@@ -158,6 +158,7 @@ def test_each_record_is_in_the_table_once_with_its_coordinates(
     assert frame.schema["weight_grams"].metadata["comment"].endswith("in grams.")
 
 
+@pytest.mark.long
 def test_a_backlog_is_taken_in_without_waiting_for_the_time_of_a_batch(
     settings: SparkSettings, topics: Topics, open_table: Callable[..., LakeTable]
 ) -> None:
@@ -180,7 +181,9 @@ def test_a_wiped_checkpoint_costs_nothing_and_adds_nothing(
     assert parcels(settings, table) == Counter("abc")
 
 
-@pytest.mark.parametrize("damage", ["commits/1", "offsets/1", "sources/0/0"])
+@pytest.mark.parametrize(
+    "damage", ["commits/1", *(pytest.param(each, marks=pytest.mark.long) for each in ("offsets/1", "sources/0/0"))]
+)
 def test_a_checkpoint_that_is_older_than_the_table_or_cut_short_adds_nothing(
     damage: str, settings: SparkSettings, topics: Topics, open_table: Callable[..., LakeTable]
 ) -> None:
@@ -295,6 +298,7 @@ def test_an_id_that_is_no_coordinate_of_the_raw_topic_marks_no_repeat(
     )
 
 
+@pytest.mark.long
 def test_the_coordinate_of_a_record_that_does_not_exist_is_none(
     settings: SparkSettings, topics: Topics, open_table: Callable[..., LakeTable]
 ) -> None:
@@ -335,7 +339,7 @@ def test_values_at_the_edges_of_their_types_are_rows_or_dead_letters(
     assert [letter["__connect.errors.exception.class.name"] for letter in letters] == [b"Undecodable"] * 4
 
 
-@pytest.mark.parametrize("running", [False, True])
+@pytest.mark.parametrize("running", [pytest.param(False, marks=pytest.mark.long), True])
 def test_a_topic_that_was_made_anew_and_is_longer_is_not_taken_for_the_old_one(
     running: bool, settings: SparkSettings, topics: Topics, open_table: Callable[..., LakeTable]
 ) -> None:
@@ -368,6 +372,7 @@ def test_a_topic_that_was_made_anew_and_is_longer_is_not_taken_for_the_old_one(
     assert parcels(settings, table) == Counter("cdef")
 
 
+@pytest.mark.long
 def test_a_raw_topic_that_was_made_anew_stops_the_table_of_what_is_derived_from_it(
     settings: SparkSettings, topics: Topics, open_table: Callable[..., LakeTable]
 ) -> None:
@@ -381,6 +386,7 @@ def test_a_raw_topic_that_was_made_anew_stops_the_table_of_what_is_derived_from_
         open_table(derived_from=raw).start()
 
 
+@pytest.mark.long
 def test_a_table_that_knows_no_topic_takes_the_one_that_there_is(
     settings: SparkSettings, topics: Topics, open_table: Callable[..., LakeTable]
 ) -> None:
@@ -438,6 +444,7 @@ def test_a_field_that_the_contract_adds_becomes_a_column_and_older_versions_can_
     assert ([row.parcel_id for row in earlier.collect()], "gate" in earlier.columns) == (["old"], False)
 
 
+@pytest.mark.long
 def test_a_field_whose_type_the_table_cannot_change_is_refused_by_name(
     topics: Topics, open_table: Callable[..., LakeTable]
 ) -> None:
@@ -448,6 +455,7 @@ def test_a_field_whose_type_the_table_cannot_change_is_refused_by_name(
         open_table(schema=schema).start()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("turned_on", "named"),
     [
@@ -492,6 +500,7 @@ def test_a_second_writer_is_refused_with_the_name_of_the_first(
     assert parcels(settings, first) == Counter("a")
 
 
+@pytest.mark.long
 def test_a_table_that_another_program_has_filled_is_refused(
     settings: SparkSettings, topics: Topics, open_table: Callable[..., LakeTable]
 ) -> None:
@@ -582,6 +591,7 @@ def test_a_topic_that_ends_before_the_tables_position_is_refused() -> None:
         Positions("t", {0: 1, 1: 5}).within({0: (0, 1), 1: (0, 3)}, "continue")
 
 
+@pytest.mark.long
 def test_a_batch_of_bad_records_alone_moves_the_position(
     settings: SparkSettings, topics: Topics, open_table: Callable[..., LakeTable]
 ) -> None:

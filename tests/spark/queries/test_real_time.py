@@ -157,6 +157,7 @@ def test_a_new_dimension_version_renews_the_query(
     assert [event["courier_name"] for event, _, _ in events(topics)][1] == "United of Tomorrow"
 
 
+@pytest.mark.long
 def test_a_renewal_waits_for_what_the_old_query_handed_to_its_producers(
     live: threading.Thread, topics: Topics, settings: SparkSettings, dimensions: Dimensions
 ) -> None:

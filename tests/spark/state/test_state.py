@@ -145,6 +145,7 @@ def test_a_group_that_the_function_leaves_out_is_in_the_state_all_the_same(query
     assert rows(reader()) == [in_order(without_finality(groups_of(FIRST)), "window_id")]
 
 
+@pytest.mark.long
 def test_the_state_of_another_grouping_is_told_as_spark_keeps_it(query: Query, reader: Reader) -> None:
     def another(dispatches: DataFrame) -> DataFrame:
         counts: DataFrame = delays_by_origin.function(dispatches.where("late_minutes > 0"))
@@ -167,6 +168,7 @@ def test_the_state_of_another_grouping_is_told_as_spark_keeps_it(query: Query, r
     assert all(each["buf"].endswith(" bytes") for each in found)
 
 
+@pytest.mark.long
 def test_the_sessions_that_are_open(
     spark: SparkSession, settings: SparkSettings, registry: Registry, topics: Topics, tmp_path: Path
 ) -> None:
@@ -251,6 +253,7 @@ class Slow(StateCheckpoint):
         return first or super().at(batch)
 
 
+@pytest.mark.long
 def test_a_state_whose_files_go_meanwhile_is_read_as_it_is_then(query: Query, reader: Reader) -> None:
     query.send(*FIRST)
     query.take_in()

@@ -343,6 +343,7 @@ def test_the_log_says_what_a_file_holds(table: Table) -> None:
     assert table.read() == Counter({(origin, at): 1 for origin in ("EST", None, "a b/ü") for at in (7, 9)})
 
 
+@pytest.mark.long
 def test_an_hour_of_commits_leaves_at_most_five_small_files_in_any_version(table: Table) -> None:
     """An hour at a commit every half minute, two files of a partition each; sizes at a thousandth."""
     small = 16_000

@@ -83,7 +83,7 @@ def _read_all(takeover: Takeover, follower: Follower) -> None:
     wait_for("all to be read", is_read)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(each, marks=pytest.mark.long) for each in (1, 2, 3))])
 def test_at_any_moment_what_is_committed_leads_to_all_that_was_written(
     takeover: Takeover, topics: Topics, settings: SparkSettings, seed: int
 ) -> None:

@@ -185,6 +185,7 @@ def test_what_is_written_counts_up_to_the_first_gap_and_beyond(takeover: Takeove
     assert takeover.taken() == Taken(5)
 
 
+@pytest.mark.long
 def test_a_topic_that_the_pipeline_writes_no_more_is_looked_at_from_the_mark_on(
     takeover: Takeover, topics: Topics, settings: SparkSettings
 ) -> None:
@@ -328,6 +329,7 @@ def test_exactly_once_takes_over_without_loss_or_repeat(takeover: Takeover, topi
     assert (takeover.written(), takeover.position()) == ([0, 1, 2, 3, 4, 5], 6)
 
 
+@pytest.mark.long
 def test_one_that_slept_before_its_batch_writes_nothing_once_real_time_mode_has_taken_over(
     takeover: Takeover, topics: Topics, settings: SparkSettings
 ) -> None:
