@@ -9,7 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -355,13 +355,15 @@ class Publisher:
                 self._serve(0.1)
             except KafkaException as failure:
                 raise _delivery_error(topic, event_id, failure.args[0]) from failure
+        self._unserved += 1
+        if self._is_serving():
+            return
         if self._is_closed:
             # By another thread, whose `close` may have flushed before this record.
-            if not self._is_serving() and (left := self._flushed(_CLOSE_SECONDS)):
+            if left := self._flushed(_CLOSE_SECONDS):
                 self._give_up(left)
-            return self._raise_failure()
-        self._unserved += 1
-        if self._unserved >= _SERVED_EVERY and not self._is_serving():
+            self._raise_failure()
+        elif self._unserved >= _SERVED_EVERY:
             self._unserved = 0
             self._serve(0)
 
@@ -372,7 +374,10 @@ class Publisher:
     def _raise_failure(self) -> None:
         if self._made_anew is not None:  # which holds until a restart
             raise self._made_anew
-        failures = [self._failures.popleft() for _ in range(len(self._failures))]
+        failures = []
+        with suppress(IndexError):  # another thread may take them meanwhile
+            while self._failures:
+                failures.append(self._failures.popleft())
         if len(failures) > 1:
             ids = [each.event_id or "" if isinstance(each, DeliveryError) else repr(each) for each in failures[1:]]
             more = f" and {len(ids) - _TOLD} more" if len(ids) > _TOLD else ""

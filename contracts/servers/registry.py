@@ -143,7 +143,7 @@ class Registry:
     def by_id(self, schema_id: int) -> str:
         """The schema with this id, as text (JSON, unless somebody registered one of Protobuf); asked for once.
 
-        Raises UnknownSchemaId only if the registry itself says that there is none, and still does at the end of `Grace`.
+        Raises UnknownSchemaId only if the registry itself says that there is none, and still does at the end of `Grace`, or while that rests.
         """
         schema = self._by_id.get(schema_id)
         if schema is None:
