@@ -84,6 +84,7 @@ def evaluated() -> tuple[Counter[str], list[AlertRaised]]:
     return records, alerts
 
 
+@pytest.mark.long
 def test_each_fires_at_least_twenty_times_on_less_than_one_percent_of_its_records(rulebook: Rulebook) -> None:
     records, alerts = evaluated()
     assert records.total() == 328_521 + 8_255 + 26_115

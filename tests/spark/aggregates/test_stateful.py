@@ -444,6 +444,7 @@ def test_a_plan_that_a_predecessor_wrote_over_its_successors_is_refused(query: Q
     assert query.newest() == groups_of([*FIRST, *SECOND, *SECOND, *FIRST])
 
 
+@pytest.mark.long
 def test_a_batch_whose_plan_is_written_over_before_it_is_written_sends_nothing(
     query: Query, monkeypatch: pytest.MonkeyPatch
 ) -> None:

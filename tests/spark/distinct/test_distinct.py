@@ -94,6 +94,7 @@ def test_whatever_comes_in_whatever_order_what_is_let_through_is_what_the_oracle
     assert sum(dropped.values()) == len(oracle.late)
 
 
+@pytest.mark.long
 def test_bad_and_late_records_are_set_aside_once_and_a_filter_leaves_out_before(query: Once) -> None:
     query.with_function(heavy)
     letters = query.topics.catalog.topic(DISPATCHED).dead_letter_topic

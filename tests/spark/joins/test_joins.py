@@ -126,6 +126,7 @@ def test_whatever_comes_in_whatever_order_the_pairs_are_those_of_the_records(
     assert len(set(query.ids())) == len(query.ids())
 
 
+@pytest.mark.long
 def test_bad_and_late_records_of_each_topic_are_set_aside_once(query: Trips) -> None:
     letters = [query.topics.catalog.topic(name).dead_letter_topic for name in (DISPATCHED, DELIVERED)]
     dispatched, delivered = query.names[DISPATCHED], query.names[DELIVERED]

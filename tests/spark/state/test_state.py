@@ -190,6 +190,7 @@ def test_the_sessions_that_are_open(
     assert rows(state) == [in_order(without_finality(opened), "round_id")]
 
 
+@pytest.mark.long
 def test_the_rows_of_each_side_of_a_join_that_wait(
     spark: SparkSession, settings: SparkSettings, registry: Registry, topics: Topics, tmp_path: Path
 ) -> None:

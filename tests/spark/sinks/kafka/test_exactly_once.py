@@ -94,6 +94,7 @@ def test_no_transaction_is_cut_between_two_parts_of_a_record(hop: Hop) -> None:
     assert {each["ce_parts"] for each in headers} == {b"2"}
 
 
+@pytest.mark.long
 def test_no_transaction_is_open_while_a_filter_leaves_records_out(hop: Hop) -> None:
     passed, left_out, pause_ms = 5_500, 1_000, 12
     hop.topics.send_many(passed + left_out)
