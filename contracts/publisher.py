@@ -335,7 +335,8 @@ class Publisher:
         on_delivery: OnDelivery | None,
         timestamp_ms: int = 0,
     ) -> None:
-        if self._failures or self._made_anew is not None:
+        # Within an `on_delivery` those of others are not its own: they come out of the next call.
+        if (self._failures or self._made_anew is not None) and not self._is_serving():
             self._raise_failure()
         report = (
             partial(self._keep_failure, event_id) if on_delivery is None else partial(_report, event_id, on_delivery)

@@ -254,8 +254,8 @@ class Subscriber(Generic[E]):
                         self._remember(record)
                 self._store(message)
                 self._active_at = time.monotonic()  # handling may have taken any time
-        except ConsumeError:
-            # Which the client tells once: another loop joins anew, and hears of it as well.
+        except (ConsumeError, KeyboardInterrupt):
+            # Of a loss the client tells once: another loop joins anew, and hears of it as well.
             self._is_begun = False
             raise
 
@@ -359,6 +359,10 @@ class Subscriber(Generic[E]):
             self._judge(error.args[0])
             # An outage, or a rebalance meanwhile.
             _log.warning("%s: where to begin is not committed yet, and is asked again", self._topic.name)
+        except BaseException:
+            self._is_begun = False
+            consumer.assign([])
+            raise
         finally:
             self._active_at = self._looked_at = time.monotonic()
 

@@ -39,8 +39,9 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
 
 def pytest_configure() -> None:
     """SIGTERM and SIGHUP end a run as Ctrl-C does, and stop its stacks. How long an example takes says more of the machine than of us."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as by nohup
+        signal.signal(signal.SIGHUP, signal.default_int_handler)
     settings.register_profile("headrace", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("headrace")
 

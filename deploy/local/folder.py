@@ -53,7 +53,11 @@ class Folder:
             file.write(str(os.getpid()))
             file.flush()
             self._stop_leftovers(say)
-            yield
+            try:
+                yield
+            finally:
+                # A process that an interrupted start has begun is known to nobody.
+                self._stop_leftovers(say)
 
     def is_owned(self) -> bool:
         """Whether an `up` runs on it."""
@@ -62,7 +66,7 @@ class Folder:
     def stop(self, say: Callable[[str], None]) -> bool:
         """Ask the `up` that runs on it to stop and wait for its end; stop leftovers. False if there was nothing to stop."""
         try:
-            file = self._lock.open()
+            file = self._lock.open("r+")
         except FileNotFoundError:
             return False
         with file:
@@ -70,12 +74,14 @@ class Folder:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                owner = int(file.read())
-                say(f"asking headrace up (pid {owner}) to stop")
-                with suppress(ProcessLookupError):
-                    os.kill(owner, signal.SIGTERM)
+                owner = self._owner()
+                if owner is not None:
+                    say(f"asking headrace up (pid {owner}) to stop")
+                    with suppress(ProcessLookupError, PermissionError):
+                        os.kill(owner, signal.SIGTERM)
                 fcntl.flock(file, fcntl.LOCK_EX)
-            # The lock is held to the end, so that no `up` begins meanwhile.
+            # The lock is held to the end, so that no `up` begins meanwhile, and the pid of one that is gone is nobody's.
+            file.truncate(0)
             return self._stop_leftovers(say) > 0 or owner is not None
 
     def _stop_leftovers(self, say: Callable[[str], None]) -> int:
@@ -125,7 +131,9 @@ class Folder:
                 try:
                     fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
                 except BlockingIOError:
-                    return int(file.read())
+                    # None: `down` has it, and asks nobody any more.
+                    text = file.read()
+                    return int(text) if text else None
         except FileNotFoundError:
             pass
         return None

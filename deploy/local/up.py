@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -127,6 +126,7 @@ class _Run:
         self._supervisor = Supervisor(terminal.say)
         self._attempts = Attempts(terminal.say)
         self._printed_at = 0.0
+        self._alerts_before: int | None = None
 
     def start(self) -> None:
         """Bring up the stack and all deployables; raises DeployError."""
@@ -157,21 +157,20 @@ class _Run:
         latest: list[Snapshot] = []
         ended = threading.Event()
         show = self._show_live if sys.stdout.isatty() else self._print_lines
-        pool = ThreadPoolExecutor(1, "gauges")
-        reading = pool.submit(self._read, gauges, latest.append, ended)
+        # As a daemon: what answers late holds up no end.
+        reading = threading.Thread(target=self._read, args=(gauges, latest.append, ended), name="gauges", daemon=True)
         try:
-            while not reading.done() and not self._asked.to_stop:
+            reading.start()
+            while not self._asked.to_stop:
                 self._supervisor.check()
                 if latest:
                     show(latest[-1])
                     del latest[:-1]
                 time.sleep(_TICK_SECONDS)
-            if reading.done():
-                reading.result()
         finally:
             ended.set()
-            pool.shutdown(wait=False)
-            if wait([reading], _LAST_SNAPSHOT_SECONDS).done:
+            reading.join(_LAST_SNAPSHOT_SECONDS)
+            if not reading.is_alive():
                 gauges.close()
 
     def stop(self) -> None:
@@ -218,29 +217,30 @@ class _Run:
             self._printed_at = time.monotonic()
 
     def _read(self, gauges: Gauges, put: Callable[[Snapshot], None], ended: threading.Event) -> None:
-        alerts_before: int | None = None
         failure = ""
         while not ended.wait(_SNAPSHOT_SECONDS):
             try:
-                snapshot = replace(gauges.snapshot(), processes=self._process_states(gauges))
+                put(self._snapshot(gauges))
             except Exception as error:  # noqa: BLE001
                 # Whatever it is, it is the view's, and what runs goes on.
                 if repr(error) != failure:
                     failure = repr(error)
                     self._terminal.say(f"can't see how things are, and looks again: {failure}")
-                continue
-            alerts = sum(each.events for each in snapshot.topics if each.name == topics.ALERTS_RAISED.name)
-            if alerts_before is None:
-                alerts_before = alerts
-            elif alerts > alerts_before >= 0:
-                newest = f": {snapshot.alerts[-1].message}" if snapshot.alerts else ""
-                self._terminal.say(f"the first new alert is there{newest}")
-                alerts_before = sys.maxsize
-            states = [asdict(each) for each in snapshot.processes]
-            self._attempts.make(
-                "write state.json for headrace status", partial(self._folder.write_state, self._stack.ports, states)
-            )
-            put(snapshot)
+
+    def _snapshot(self, gauges: Gauges) -> Snapshot:
+        snapshot = replace(gauges.snapshot(), processes=self._process_states(gauges))
+        alerts = sum(each.events for each in snapshot.topics if each.name == topics.ALERTS_RAISED.name)
+        if self._alerts_before is None:
+            self._alerts_before = alerts
+        elif alerts > self._alerts_before >= 0:
+            newest = f": {snapshot.alerts[-1].message}" if snapshot.alerts else ""
+            self._terminal.say(f"the first new alert is there{newest}")
+            self._alerts_before = sys.maxsize
+        states = [asdict(each) for each in snapshot.processes]
+        self._attempts.make(
+            "write state.json for headrace status", partial(self._folder.write_state, self._stack.ports, states)
+        )
+        return snapshot
 
     def _process_states(self, gauges: Gauges) -> list[ProcessState]:
         supervised = dict(self._supervisor.processes)

@@ -19,6 +19,7 @@ from spark.runtime.internals.plans import (
     items,
     kind_of,
     named_as,
+    only_chooses,
     said,
     seq,
     tree,
@@ -130,7 +131,7 @@ class OptimisedJoin:
         """What the state depends on, in words: the condition, and of each side its steps, its columns, and which of them has the watermark."""
         sides = [
             [
-                [said(step) for step in side.steps],
+                [said(step) for step in side.steps if not only_chooses(step)],
                 *([str(each.name()) for each in of] for of in (side.output, side.times)),
             ]
             for side in self.sides

@@ -228,12 +228,22 @@ def given_to(spark: SparkSession, node: Any, *others: int) -> DataFrame:
 
 
 def optimised_steps(made: DataFrame) -> list[Any]:
-    """The steps of a plan without branches, from its end on, as Spark's optimiser leaves them: what is not needed is in none of them."""
+    """The steps of a plan without branches, from its end on, as Spark's optimiser leaves them: what is not needed is in none of them. Without those
+    that only choose columns.
+    """
     found, node = [], made._jdf.queryExecution().optimizedPlan()
     while children := items(node.children()):
-        found.append(node)
+        if not only_chooses(node):
+            found.append(node)
         (node,) = children
     return found
+
+
+def only_chooses(step: Any) -> bool:
+    """Whether it gives some of the columns that it gets, and nothing else: where all are needed, the optimiser takes it out."""
+    return step.nodeName() == "Project" and all(
+        kind_of(each) == "AttributeReference" for each in items(step.projectList())
+    )
 
 
 def needed_of(source: DataFrame, steps: Sequence[Any], output: Sequence[Any]) -> frozenset[str]:

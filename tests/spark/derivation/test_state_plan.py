@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from contracts.definitions.catalog import Catalog
 from spark.derivation.derivation import stateful
@@ -35,12 +36,14 @@ PIPELINES = {
 of_each = pytest.mark.parametrize("name", PIPELINES)
 
 
-def _changed(catalog: Catalog, change: Change, compatibility: str = "BACKWARD") -> Catalog:
-    """The catalog with another schema of dispatches, in a topic of that compatibility."""
+def _changed(
+    catalog: Catalog, change: Change, compatibility: str = "BACKWARD", before: tuple[str, ...] = ()
+) -> Catalog:
+    """The catalog with another schema of dispatches, behind those `before`, in a topic of that compatibility."""
     contract = catalog.topic(DISPATCHED).model_copy(update={"compatibility": compatibility})
     schema = catalog.parsed_schema(DISPATCHED)
     change(schema)
-    schemas = {**catalog._schemas, DISPATCHED: (json.dumps(schema),)}
+    schemas = {**catalog._schemas, DISPATCHED: (*before, json.dumps(schema))}
     return dataclasses.replace(catalog, topics={**catalog.topics, DISPATCHED: contract}, _schemas=schemas)
 
 
@@ -96,3 +99,33 @@ def test_where_records_of_before_may_be_bad_ones_it_survives_no_change_but_of_wo
     before = _plan(spark, pipeline, _changed(catalog, lambda _: None, "FORWARD"))
     assert _plan(spark, pipeline, _changed(catalog, _described, "FORWARD")) == before
     assert _plan(spark, pipeline, _changed(catalog, _more, "FORWARD")) != before
+
+
+def test_it_does_not_survive_a_version_that_reads_not_all_before_it(spark: SparkSession, catalog: Catalog) -> None:
+    """The second one has a field with a default, and the third one has none for it: it reads the second one's records alone."""
+    first = catalog.schema(DISPATCHED)
+    with_default = _changed(catalog, _more, before=(first,))
+    second = with_default.schema(DISPATCHED)
+
+    def without_default(schema: dict[str, Any]) -> None:
+        _more(schema)
+        del schema["fields"][0]["default"]
+
+    third = _changed(catalog, without_default, before=(first, second))
+    plans = [_plan(spark, delays_by_origin, each) for each in (catalog, with_default, third)]
+    assert plans[0] == plans[1] != plans[2]
+
+
+def test_a_join_survives_a_field_more_though_it_needs_all_that_there_were(
+    spark: SparkSession, catalog: Catalog
+) -> None:
+    def carries_all(dispatches: DataFrame, deliveries: DataFrame) -> DataFrame:
+        delivered = deliveries.withColumnsRenamed({"parcel_id": "of", "delivered_late_minutes": "late"})
+        is_its_own = F.expr(
+            "parcel_id = of AND delivered_at BETWEEN dispatched_at AND dispatched_at + INTERVAL 20 HOURS"
+        )
+        joined = dispatches.join(delivered.select("of", "delivered_at", "late"), is_its_own, "left_outer")
+        return joined.withColumnRenamed("late", "delivered_late_minutes")
+
+    pipeline = dataclasses.replace(parcel_trips, function=carries_all)
+    assert _plan(spark, pipeline, _changed(catalog, _more)) == _plan(spark, pipeline, catalog)
