@@ -32,18 +32,16 @@ from spark.runtime.internals.plans import (
     column_id,
     expressions,
     frame_of,
-    given_to,
     items,
     kept_aggregates,
     kind_of,
     made_as,
     made_from,
-    needed_of,
     nodes,
-    optimised_steps,
     said,
     tree,
     type_of,
+    what_comes_to,
 )
 from spark.sinks.kafka.sink import LATE, ToRows, outgoing
 
@@ -181,10 +179,8 @@ def _check(
     node = _check_steps(pipeline, made, given, occurred_at, target.key)
     check_repeated(pipeline, made, given)
     check_types(pipeline, catalog, pipeline.target, (FINAL,))
-    grouped = given_to(spark, node)
-    before = optimised_steps(grouped)
-    used = needed_of(given, before, items(analyzed(grouped).output()))
-    grouping = [kept_aggregates(made, node), *[said(step) for step in [node, *before]]]
+    used, before = what_comes_to(node, given)
+    grouping = [kept_aggregates(made, node), said(node), *before]
     slide = None if _is_session(_window(node)) else _slide(spark, pipeline, occurred_at, given)
     return given.columns, used, grouping, slide
 

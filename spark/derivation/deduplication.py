@@ -33,18 +33,15 @@ from spark.runtime.internals.plans import (
     DEDUPLICATION,
     FILTER,
     PASSING_ON,
-    analyzed,
     carrying,
     column_id,
     expressions,
     frame_of,
-    given_to,
     items,
-    needed_of,
-    optimised_steps,
     said,
     sorted_before,
     unchanged,
+    what_comes_to,
 )
 from spark.sinks.kafka.sink import ToRows
 
@@ -152,10 +149,8 @@ def _check(
     check_key(pipeline, catalog, pipeline.target)
     check_carried(pipeline, {*wanted}.intersection(given.columns), kept)
     check_types(pipeline, catalog, pipeline.target, kept)
-    come = given_to(spark, node, column_id(given, catalog.topic(pipeline.source).occurred_at))
-    before = optimised_steps(come)
-    used = needed_of(given, before, items(analyzed(come).output()))
-    return wanted, used, [said(step) for step in (node, *before)]
+    used, before = what_comes_to(node, given, column_id(given, catalog.topic(pipeline.source).occurred_at))
+    return wanted, used, [said(node), *before]
 
 
 def _check_names(pipeline: Pipeline, catalog: Catalog) -> None:

@@ -219,24 +219,20 @@ def said(step: Any) -> list[tuple[str, list[int]]]:
     return told
 
 
-def given_to(spark: SparkSession, node: Any, *others: int) -> DataFrame:
-    """What a node of a plan gets, of it the columns alone that the node refers to, and `others` by their ids."""
+def what_comes_to(
+    node: Any, source: DataFrame, *others: int
+) -> tuple[frozenset[str], list[list[tuple[str, list[int]]]]]:
+    """The columns of `source` that the columns which a node refers to are made of, and `others` by their ids; and how they are made, in words: by the
+    steps between, as Spark's optimiser leaves them, without those that only choose columns. What is not needed is in none of them.
+    """
+    spark = source.sparkSession
     jvm: Any = spark.sparkContext._jvm
     needed = {each.exprId().id() for each in items(node.references().toSeq())} | set(others)
-    columns = [each for each in items(node.child().output()) if each.exprId().id() in needed]
-    return frame_of(spark, catalyst(jvm, "plans.logical.Project")(seq(jvm, columns), node.child()))
-
-
-def optimised_steps(made: DataFrame) -> list[Any]:
-    """The steps of a plan without branches, from its end on, as Spark's optimiser leaves them: what is not needed is in none of them. Without those
-    that only choose columns.
-    """
-    found, node = [], made._jdf.queryExecution().optimizedPlan()
-    while children := items(node.children()):
-        if not only_chooses(node):
-            found.append(node)
-        (node,) = children
-    return found
+    output = [each for each in items(node.child().output()) if each.exprId().id() in needed]
+    plan = frame_of(spark, catalyst(jvm, "plans.logical.Project")(seq(jvm, output), node.child()))
+    found = [step for step in _line(plan._jdf.queryExecution().optimizedPlan()) if items(step.children())]
+    found = [step for step in found if not only_chooses(step)]
+    return needed_of(source, found, output), [said(step) for step in found]
 
 
 def only_chooses(step: Any) -> bool:
