@@ -7,6 +7,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
@@ -273,6 +274,9 @@ class Subscriber(Generic[E]):
 
     def close(self) -> None:
         """Commit what was handled and leave the group. Where another thread has the loop, `stop` it and join it first."""
+        # Takes back what the client has put off, to join anew: closed, it would still do so, and abort the process. One that is closed refuses it.
+        with suppress(RuntimeError, KafkaException):
+            self._consumer.unsubscribe()
         self._consumer.close()
         if self._owns_registry:
             self._registry.close()

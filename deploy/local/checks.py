@@ -17,7 +17,8 @@ ROOT = Path(__file__).parent.parent.parent
 
 _OF_A_SIGNAL = 128
 """A shell's exit code for a command that a signal ended, less the signal's number."""
-_BY_FILE = ("--dist", "loadfile", "--no-loadscope-reorder")
+_BY_FILE = ("--dist", "loadfile", "--no-loadscope-reorder", "--max-worker-restart", "0")
+"""A process that was aborted ends the run: pytest would wait for the one in its place for ever, if the others have nothing left to do."""
 _SIDE_BY_SIDE = ("-n", "2", *_BY_FILE)
 """Two files at a time, each half with a stack of its own: one leaves half of two cores idle, waiting for Kafka and Spark."""
 _THREE = ("-n", "3", *_BY_FILE)

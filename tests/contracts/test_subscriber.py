@@ -587,6 +587,18 @@ def test_what_it_rests_on_is_not_to_be_set(name: str, room: Room) -> None:
         room.subscriber(consumer_config={name: "x"})
 
 
+def run_alone(program: str, stack: LocalStack) -> subprocess.CompletedProcess[str]:
+    """Run a program whose process may be aborted."""
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, **stack.settings_env()},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
 def test_what_the_client_logs_while_it_joins_does_not_end_the_process(room: Room, stack: LocalStack) -> None:
     """A call within a callback that serves other callbacks would abort it."""
     room.publish("a")
@@ -601,14 +613,33 @@ with Subscriber(topics.ALERTS_RAISED, "{room.group}", Settings(), idle_seconds=2
     list(alerts)
 print("ended")
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, **stack.settings_env()},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = run_alone(program, stack)
+    assert (done.returncode, done.stdout) == (0, "ended\n"), done.stderr[-2000:]
+
+
+def test_what_the_client_had_put_off_does_not_end_the_process(room: Room, stack: LocalStack) -> None:
+    """It joins anew, for the topic is not the one that it was, and is closed before it has: the client would abort the process."""
+    room.publish("a")
+    program = f"""
+from contracts import subscriber, topics
+from contracts.settings import Settings
+from contracts.subscriber import Subscriber
+import uuid
+subscriber._LOOK_SECONDS = 0
+subscriber.topic_ids = lambda admin, names, seconds: dict.fromkeys(names, uuid.uuid4().hex)
+subscribe = Subscriber._subscribe
+def interrupted(self):
+    subscribe(self)
+    if self._topic_id is not None:
+        raise KeyboardInterrupt
+Subscriber._subscribe = interrupted
+try:
+    with Subscriber(topics.ALERTS_RAISED, "{room.group}", Settings(), idle_seconds=20) as alerts:
+        list(alerts)
+except KeyboardInterrupt:
+    print("ended")
+"""
+    done = run_alone(program, stack)
     assert (done.returncode, done.stdout) == (0, "ended\n"), done.stderr[-2000:]
 
 
