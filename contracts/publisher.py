@@ -112,7 +112,8 @@ class Publisher:
     """Publishes the events of `topics`; safe to use from several threads; close it, or use it in a `with`.
 
     A record is delivered once (idempotent producer, `acks=all`) or reported as DeliveryError: to its `on_delivery`, else by
-    the next `publish`, `flush` or `close`, which names the records that failed until then. A record waits up to `linger_ms` milliseconds for others to travel with. Records carry the
+    the next `publish`, `flush` or `close`, which names the records that failed until then. With `gapless` (librdkafka's
+    `enable.gapless.guarantee`) nothing follows a record that brokers refuse: what was handed over after it fails, too, and a publisher must be made anew. A record waits up to `linger_ms` milliseconds for others to travel with. Records carry the
     CloudEvents headers of the Kafka protocol binding 1.0.2. Without a `catalog` it reads the shipped one; without a `registry` it has a
     client of its own.
 
@@ -130,6 +131,7 @@ class Publisher:
         catalog: Catalog | None = None,
         registry: Registry | None = None,
         linger_ms: int = PRODUCER_CONFIG["linger.ms"],
+        gapless: bool = False,
     ) -> None:
         self._service = service
         self._catalog = catalog = catalog or load_catalog()
@@ -152,7 +154,14 @@ class Publisher:
         self._closing = threading.Event()
         self._thread = threading.local()
         self._producer = Producer(
-            {**_CONFIG, **settings.kafka.client_config(), "client.id": service, "linger.ms": linger_ms}, logger=_log
+            {
+                **_CONFIG,
+                **settings.kafka.client_config(),
+                "client.id": service,
+                "linger.ms": linger_ms,
+                "enable.gapless.guarantee": gapless,
+            },
+            logger=_log,
         )
         # Delivery reports come only while somebody polls; a sender that pauses doesn't.
         self._poller = threading.Thread(target=self._poll, name="publisher", daemon=True)
@@ -320,6 +329,8 @@ class Publisher:
         self._thread.serves = True
         try:
             yield
+        except KafkaException as error:  # the client can't go on
+            self._failures.append(_delivery_error("all topics", None, error.args[0]))
         except Exception as error:  # noqa: BLE001
             self._failures.append(error)
         finally:

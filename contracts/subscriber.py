@@ -7,7 +7,6 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
@@ -64,6 +63,8 @@ _LOOK_SECONDS = 5.0
 _TOPIC_ID = "topic_id="
 """Begins the metadata of what is committed: an offset means other records in a topic that was made anew."""
 
+_LOST = (KafkaError._STATE, KafkaError._UNKNOWN_PARTITION, KafkaError._PREV_IN_PROGRESS, KafkaError._OUTDATED)
+"""What the client says of a partition that it has no more, or is just giving up."""
 _HOPELESS = {
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -183,7 +184,7 @@ class Subscriber(Generic[E]):
         self._stopping = threading.Event()
         self._active_at: float | None = None
         self._topic_id: str | None = None
-        self._is_begun = False
+        self._is_begun = self._is_closing = False
         self._looked_at = time.monotonic()
         self.repeats = 0
         self.lost = 0
@@ -274,12 +275,14 @@ class Subscriber(Generic[E]):
 
     def close(self) -> None:
         """Commit what was handled and leave the group. Where another thread has the loop, `stop` it and join it first."""
-        # Takes back what the client has put off, to join anew: closed, it would still do so, and abort the process. One that is closed refuses it.
-        with suppress(RuntimeError, KafkaException):
-            self._consumer.unsubscribe()
-        self._consumer.close()
-        if self._owns_registry:
-            self._registry.close()
+        self._is_closing = True
+        try:
+            self._consumer.close()
+        finally:
+            # The consumer refers to this object by its callbacks, so that both live on for a while; this client need not.
+            vars(self).pop("_admin", None)
+            if self._owns_registry:
+                self._registry.close()
 
     def _decoded(self, message: Message) -> Record[E] | Undecodable:
         topic, partition, offset = _place(message)
@@ -352,6 +355,8 @@ class Subscriber(Generic[E]):
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._due = {}
+        if self._is_closing:
+            return
         try:
             self._begin([each.partition for each in partitions])
         except (KafkaException, ConsumeError) as error:
@@ -434,7 +439,8 @@ class Subscriber(Generic[E]):
             return
         finally:
             self._looked_at = time.monotonic()
-        self._consumer.unsubscribe()  # commits what is stored
+        # Which commits what is stored. `unsubscribe` before it would leave a subscription that the client carries out after it was closed: it would abort
+        # the process.
         self._subscribe()
         self._active_at = None
 
@@ -534,5 +540,5 @@ def _is_of_another(committed: TopicPartition, topic_id: str) -> bool:
 
 def _forgive_lost_partition(error: KafkaException) -> None:
     # The partition went to another member of the group meanwhile, which begins at the last committed offset.
-    if error.args[0].code() not in (KafkaError._STATE, KafkaError._UNKNOWN_PARTITION):
+    if error.args[0].code() not in _LOST:
         raise error

@@ -27,6 +27,7 @@ from contracts.records.codec import NOT_AVRO
 _SERVICES = CONTRACTS.parent / "services"
 _ALERTS = "ALERTS_RAISED"
 """Alerting's dead letters lie with those of its alerts, of whatever topic the record is."""
+_LEDGER = "DEADLETTERS_SETTLED"
 _PARTITION_TYPES = ("string", "enum", "uuid", "boolean", "int", "long", "date")
 """Types of which a table may be partitioned: their values have few texts, which every reader of Delta understands alike."""
 # Almost every past participle ends so: ordered, sent, taken, sold. It catches `order`, `create` and `update`.
@@ -108,7 +109,7 @@ class _Topic:
         yield from self._retention()
 
     def _retention(self) -> Iterator[Problem]:
-        """Of dead letters and late records, each of which has its record's time."""
+        """Of dead letters and late records, each of which has its record's time; and of the ledger that tells what became of them."""
         topic, known = self.topic, self.catalog.topics
         sources = [known[raw] for raw in topic.sources if raw in known] if topic.is_stateful else []
         if topic.constant == _ALERTS:
@@ -117,6 +118,10 @@ class _Topic:
         if kept < longest:
             what = f"they are kept for {kept} days, and records for {longest}: that of an old record would be deleted at once"
             yield self._at(("dead_letters", "retention_days"), what, f"set it to {longest}")
+        letters = max(each.dead_letters.retention_days for each in known.values())
+        if topic.constant == _LEDGER and topic.retention_days < letters:
+            what = f"entries are kept for {topic.retention_days} days, and dead letters for {letters}: one that was sent back could be sent back again"
+            yield self._at("retention_days", what, f"set it to {letters}")
 
     def _derivation(self, raw: str) -> Iterator[Problem]:
         known = self.catalog.topics

@@ -1,14 +1,18 @@
-"""`Decoder`: what can be made out of a value that could not be decoded."""
+"""`Decoder`: what can be made out of the value of a dead letter."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from io import BytesIO
 from typing import Any
 
 import fastavro
 
+from contracts.dead_letters.letter import DeadLetter
+from contracts.definitions.catalog import Catalog
 from contracts.errors import DecodeError, HeadraceError, RegistryError, RegistryRefused, TrailingBytes, UnknownSchemaId
 from contracts.records.avro_walk import Walk
 from contracts.records.codec import NOT_AVRO, Codec
@@ -18,7 +22,9 @@ from contracts.servers.registry import Registry
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """`fields` are those that could be read, all of them if `problem` is None; `text` is a value that is no Avro."""
+    """`fields` are those that could be read, all of them if `problem` is None; `text` is a value that is no Avro. A `problem` is why readers of
+    the record's topic would still refuse it.
+    """
 
     fields: dict[str, Any] | None = None
     text: str | None = None
@@ -28,13 +34,24 @@ class Decoded:
 class Decoder:
     """Decodes as far as possible, in bounded memory. A registry that does not answer is asked once."""
 
-    def __init__(self, registry: Registry) -> None:
-        self._registry = registry
+    def __init__(self, registry: Registry, catalog: Catalog) -> None:
+        self._registry, self._catalog = registry, catalog
         self._codec = Codec(self._schema)
         self._outage: RegistryError | None = None
 
-    def decode(self, value: bytes | None) -> Decoded:
-        """Never raises because of the value."""
+    def decode(self, letter: DeadLetter) -> Decoded:
+        """Never raises because of the letter."""
+        found = self._decoded(letter.value)
+        contract = None if letter.origin is None else self._catalog.topics.get(letter.origin.topic)
+        if contract is None or letter.value is None or found.fields is None or found.problem is not None:
+            return found
+        try:
+            self._asked(partial(self._registry.by_id_of, contract.subject, schema_id_of(letter.value) or 0))
+        except (UnknownSchemaId, RegistryError) as error:
+            return replace(found, problem=str(error))
+        return found
+
+    def _decoded(self, value: bytes | None) -> Decoded:
         if value is None:
             return Decoded(problem="there is no value")
         try:
@@ -75,10 +92,13 @@ class Decoder:
         return Decoded(problem=problem)
 
     def _schema(self, schema_id: int) -> str:
+        return self._asked(partial(self._registry.by_id, schema_id))
+
+    def _asked(self, ask: Callable[[], str]) -> str:
         if self._outage is not None:
             raise self._outage
         try:
-            return self._registry.by_id(schema_id)
+            return ask()
         except RegistryRefused:
             raise
         except RegistryError as error:

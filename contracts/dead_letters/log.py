@@ -17,12 +17,13 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 
 from contracts.errors import ConsumeError
 from contracts.servers.brokers import list_offsets, retried, watermarks
+from contracts.servers.producer_config import LONGEST_TRANSACTION_SECONDS
 from contracts.servers.ranges import OffsetRange, records_in
 from contracts.settings import KafkaSettings
 
 _PATIENCE_SECONDS = 15.0
-_OPEN_TRANSACTION_SECONDS = 90.0
-"""Longer than any transaction of ours may stay open: the broker aborts it after a minute."""
+_OPEN_TRANSACTION_SECONDS = LONGEST_TRANSACTION_SECONDS + 30.0
+"""By then brokers have aborted any of ours."""
 _LOOK_SECONDS = 0.1
 _AT_ONCE = 100
 """Records of a megabyte each, at worst."""
@@ -87,7 +88,9 @@ def wait_for_open_transactions(
         if all(stable[partition] >= end for partition, end in held.items()):
             return
         if not told:
-            _log.warning("%s: waiting for an open transaction; one whose producer was killed ends in a minute", topic)
+            _log.warning(
+                "%s: waiting for an open transaction; one whose producer was killed ends in some minutes", topic
+            )
             told = True
         if time.monotonic() > deadline:
             raise ConsumeError(f"{topic}: a transaction has been open for {_OPEN_TRANSACTION_SECONDS:.0f} s: try again")

@@ -76,8 +76,8 @@ def _delete(topic: DeadLetterTopic, ends: dict[int, int]) -> None:
     admin = AdminClient({**topic.kafka.client_config(), "log_level": 0})
     asked = [TopicPartition(topic.name, partition, upto) for partition, upto in ends.items()]
     try:
-        for deleted in admin.delete_records(asked).values() if asked else ():
-            deleted.result(_TIMEOUT_SECONDS)
+        for deleted in admin.delete_records(asked, request_timeout=_TIMEOUT_SECONDS).values() if asked else ():
+            deleted.result()
     except KafkaException as error:
         raise SettlementError(
             f"{topic.name}: the ledger says purged, but the brokers did not delete: {error.args[0].str()}; purge again"

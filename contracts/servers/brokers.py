@@ -50,11 +50,12 @@ def topic_ids(admin: AdminClient, topics: Iterable[str], seconds: float) -> dict
     def describe() -> dict[str, str]:
         found = {}
         for topic, asked in admin.describe_topics(TopicCollection(list(topics)), request_timeout=seconds).items():
-            try:
+            # An error that is caught would keep the client alive, by its frames.
+            error = asked.exception()
+            if error is None:
                 found[topic] = str(asked.result().topic_id)
-            except KafkaException as error:
-                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    raise
+            elif not isinstance(error, KafkaException) or error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise error
         return found
 
     return retried(describe, seconds)

@@ -6,6 +6,9 @@ from typing import Any
 
 from contracts.records.limits import LARGEST_BATCH_BYTES
 
+LONGEST_TRANSACTION_SECONDS = 300.0
+"""After so long at most, brokers abort a transaction of ours whose producer is gone."""
+
 PRODUCER_CONFIG: dict[str, Any] = {
     "enable.idempotence": True,  # order within a partition over retries
     "acks": "all",

@@ -137,14 +137,15 @@ def _create(admin: AdminClient, missing: Mapping[str, _Wanted]) -> list[str]:
     if not missing:
         return []
     topics = [NewTopic(name, topic.partitions, config=dict(topic.config)) for name, topic in missing.items()]
-    _wait(admin.create_topics(topics).values())
+    _wait(admin.create_topics(topics, request_timeout=_TIMEOUT_SECONDS).values())
     return [f"{name}: created with {topic.partitions} partitions" for name, topic in missing.items()]
 
 
 def _add_partitions(admin: AdminClient, counts: Mapping[str, tuple[int, int]]) -> list[str]:
     fewer = {name: (have, want) for name, (have, want) in counts.items() if have < want}
     if fewer:
-        _wait(admin.create_partitions([NewPartitions(name, want) for name, (_, want) in fewer.items()]).values())
+        wanted = [NewPartitions(name, want) for name, (_, want) in fewer.items()]
+        _wait(admin.create_partitions(wanted, request_timeout=_TIMEOUT_SECONDS).values())
     return [
         *(f"{name}: grown from {have} to {want} partitions" for name, (have, want) in fewer.items()),
         *(
@@ -163,10 +164,11 @@ def set_config(admin: AdminClient, wanted: Mapping[str, Mapping[str, str]]) -> l
     if not wanted:
         return []
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in wanted]
-    described = {resource.name: future for resource, future in admin.describe_configs(resources).items()}
+    asked = admin.describe_configs(resources, request_timeout=_TIMEOUT_SECONDS)
+    described = {resource.name: future for resource, future in asked.items()}
     lines, changes = [], []
     for name, config in wanted.items():
-        actual = described[name].result(_TIMEOUT_SECONDS)
+        actual = described[name].result()
         differing = {key: value for key, value in config.items() if actual[key].value != value}
         if differing:
             entries = [
@@ -175,13 +177,13 @@ def set_config(admin: AdminClient, wanted: Mapping[str, Mapping[str, str]]) -> l
             changes.append(ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries))
         lines += [f"{name}: {key} set from {actual[key].value} to {value}" for key, value in differing.items()]
     if changes:
-        _wait(admin.incremental_alter_configs(changes).values())
+        _wait(admin.incremental_alter_configs(changes, request_timeout=_TIMEOUT_SECONDS).values())
     return lines
 
 
 def _wait(futures: Iterable[Future[Any]]) -> None:
     for future in futures:
-        future.result(_TIMEOUT_SECONDS)
+        future.result()
 
 
 def _register(registry: Registry, topic: TopicContract, schemas: list[str]) -> list[str]:

@@ -15,9 +15,9 @@ from deploy.moment import moment
 from deploy.options import DEFAULT_DIRECTORY, RunningStack
 
 if TYPE_CHECKING:
+    from contracts.dead_letters.decoded import Decoder
     from contracts.dead_letters.selection import Selection
     from contracts.dead_letters.topic import DeadLetterTopic
-    from contracts.servers.registry import Registry
 
 dlq_app = typer.Typer(
     no_args_is_help=True,
@@ -51,19 +51,17 @@ def list_letters(
     `open`: nobody has decided yet. `failed again`: open, and its record was sent back once already; a redrive leaves it
     alone unless told --again. `redriven`: its record was sent back. Times are the records' own.
     """
-    from contracts.dead_letters.decoded import Decoder
     from contracts.dead_letters.summary import Summary
     from deploy import dead_letter_text as text
 
     selection = _selection(reason, since, until)
     summary = Summary(limit)
-    with _topics(directory, topic) as (found, registry):
+    with _topics(directory, topic) as (found, decoder):
         for each in found:
             ledger = each.ledger(complete=False)
             for letter in filter(selection.takes, each.letters()):
                 summary.add(letter, ledger)
-        decoder = Decoder(registry)
-        newest = [(letter, state, decoder.decode(letter.value)) for letter, state in summary.newest()]
+        newest = [(letter, state, decoder.decode(letter)) for letter, state in summary.newest()]
     counts = summary.counts()
     if as_json:
         letters = [text.letter_json(*each) for each in newest]
@@ -86,17 +84,15 @@ def show(
     directory: RunningStack = DEFAULT_DIRECTORY,
 ) -> None:
     """Show everything about the dead letters of one coordinate: one record may have become several. Exit 1: there is none."""
-    from contracts.dead_letters.decoded import Decoder
     from contracts.dead_letters.selection import Selection
     from contracts.dead_letters.summary import state_of
     from deploy import dead_letter_text as text
 
     selection = Selection(coordinate=str(coordinate))
     topic = coordinate.topic if coordinate.topic.endswith(".dlq") else None
-    with _topics(directory, topic) as (found, registry):
-        decoder = Decoder(registry)
+    with _topics(directory, topic) as (found, decoder):
         letters = [
-            (letter, state_of(letter, ledger), decoder.decode(letter.value))
+            (letter, state_of(letter, ledger), decoder.decode(letter))
             for each in found
             for ledger in [each.ledger(complete=False)]
             for letter in filter(selection.takes, each.letters())
@@ -199,7 +195,8 @@ def purge(
 
 
 @contextmanager
-def _topics(directory: Path, topic: str | None) -> Iterator[tuple[list[DeadLetterTopic], Registry]]:
+def _topics(directory: Path, topic: str | None) -> Iterator[tuple[list[DeadLetterTopic], Decoder]]:
+    from contracts.dead_letters.decoded import Decoder
     from contracts.dead_letters.topic import DeadLetterTopic
     from contracts.definitions.catalog import load_catalog
     from contracts.observe import configure_logging
@@ -212,7 +209,7 @@ def _topics(directory: Path, topic: str | None) -> Iterator[tuple[list[DeadLette
     with Registry(settings.registry, retry_seconds=_REGISTRY_SECONDS) as registry:
         names = sorted(catalog.topics) if topic is None else [topic]
         found = [DeadLetterTopic(settings.kafka, catalog, registry, name) for name in names]
-        yield found, registry
+        yield found, Decoder(registry, catalog)
     others = sorted({coordinate for each in found for coordinate in each.passed_over})
     if others:
         named = ", ".join(others[:_NAMED]) + (" …" if len(others) > _NAMED else "")

@@ -79,7 +79,7 @@ class Alerting:
 
     def health(self) -> str | None:
         """What is wrong, or None."""
-        return self._state
+        return self._state or next((each.refusal for each in self._intakes.values() if each.refusal is not None), None)
 
     def assigned(self) -> list[Assigned]:
         """The partitions that this worker has now."""

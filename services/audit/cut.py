@@ -36,7 +36,7 @@ class Cut:
         self.at_ms = round(now.timestamp() * 1000)
 
     def window(self, topic: str) -> Window:
-        """The topic's. Raises CouldNotAudit if there is no such topic, or it was made anew since the last clean audit."""
+        """The topic's. Raises CouldNotAudit if there is no such topic, or it was made anew, or cut, since the last clean audit."""
         if topic not in self._windows:
             topic_id = self._broker.topic_id(topic)
             if topic_id is None:
@@ -49,6 +49,11 @@ class Cut:
             spans = {}
             for partition, low in sorted(starts.items()):
                 audited = before.ends.get(partition, 0) if before is not None else 0
+                if audited > ends[partition]:
+                    raise CouldNotAudit(
+                        f"{topic}/{partition} ended at {audited} at the last clean audit, and ends at {ends[partition]}: brokers have lost its last "
+                        "records, and others may lie in their places: run with --full"
+                    )
                 reread = before.resume.get(partition, audited) if before is not None else 0
                 spans[partition] = Span(low, audited, ends[partition], reread)
             self._windows[topic] = Window(topic, spans)

@@ -53,7 +53,10 @@ def run_service(
             timeline = Timeline(table(), convert, identify, topics, catalog)
             with (
                 Registry(settings.registry) as registry,
-                Publisher(settings, catalog=catalog, registry=registry, service=service, topics=topics) as publisher,
+                # The next run goes on behind the newest record that is there.
+                Publisher(
+                    settings, catalog=catalog, registry=registry, service=service, topics=topics, gapless=True
+                ) as publisher,
                 ClockTopic(settings.kafka, registry, catalog) as clocks,
             ):
                 with Tails(settings.kafka) as tails:

@@ -65,11 +65,13 @@ class Live:
         if not self._dimensions.wait(self._lifecycle.stopping):
             return None
         checkpoints = CheckpointOffsets(self._settings.s3, self._folder)
+        # Before the positions: where it is made anew meanwhile, the first batch finds that.
+        of = topic_id(self._settings.kafka, self._source.name)
+        self._read.expect(of)
         # One that was frozen until now would fence its successor.
         self._lifecycle.check_lease()
         starting_offsets = self._sink.starting_offsets(checkpoints, self._lifecycle.stopping)
         self._lifecycle.check_lease()
-        of = topic_id(self._settings.kafka, self._source.name)
         if self._sink.keeps_checkpoint:
             checkpoints.remove_behind(self._source.name, of)
         else:

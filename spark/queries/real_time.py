@@ -150,6 +150,7 @@ class RealTime:
         drain(self._spark)
         self._lifecycle.check_lease()
         taken = self._positions.find(self._lifecycle.stopping)
+        self._source.expect(self._positions.topic_id)
         positions = {partition: each.position for partition, each in taken.items()}
         self._failures.started(positions)
         self._told = positions

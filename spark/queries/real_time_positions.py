@@ -44,7 +44,8 @@ class RealTimePositions:
         self._reader = position_reader(settings.kafka.client_config(), route)
         self._checkpoint = checkpoint
         self._alone = False
-        self._topic_id: str | None = None
+        self.topic_id: str | None = None
+        """The source's, when it was found out where to go on."""
         self._taken: dict[int, Taken] = {}
 
     def close(self) -> None:
@@ -69,7 +70,7 @@ class RealTimePositions:
         live = self._settings.live
         known = read_known(self._settings.kafka, self._route, self._reader, partitions, live.on_data_loss, stopping)
         evidence = {p: known.evidence(self._reader, topic, p, checkpoint.get(p)) for p in partitions}
-        self._topic_id = known.topic_id
+        self.topic_id = known.topic_id
         positions = resume(evidence, topic, live.resume_from, live.on_data_loss)
         result = known.taken_at(positions)
         # Another process may have taken over while the tail was read.
@@ -116,7 +117,7 @@ class RealTimePositions:
             self._commit({partition: at.offset for partition, at in committed.items()}, own)
 
     def _notes(self, marks: Mapping[int, Mark | None]) -> dict[int, OffsetNote]:
-        return {partition: OffsetNote(self._epoch, each, self._topic_id) for partition, each in marks.items()}
+        return {partition: OffsetNote(self._epoch, each, self.topic_id) for partition, each in marks.items()}
 
     def _commit(self, positions: Mapping[int, int], notes: Mapping[int, OffsetNote]) -> None:
         offsets = [

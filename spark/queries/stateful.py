@@ -34,7 +34,7 @@ from spark.sinks.stateful.state_note import Begins
 from spark.sources.checkpoint_offsets import CheckpointOffsets, checkpoint_folder
 from spark.sources.kafka import read_ranges, read_topic, starting_offsets
 from spark.sources.offsets import offset_ranges
-from spark.sources.source_topic import SourceTopic
+from spark.sources.source_topic import SourceTopic, topic_id
 
 _STATE = {
     "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
@@ -68,10 +68,8 @@ class _Source:
         self.name, self.topic = name, contract.name
         self.schemas = TopicSchemas(registry, contract, catalog.schema(name))
         self.decoded_by = self.schemas.current
-        # The checkpoint leads, and the group's offsets are compared with it.
-        led = live.model_copy(update={"resume_from": "group"})
         of_source = route(pipeline, catalog, name)
-        self.aside = ExactlyOnceSink(settings.kafka, of_source, led, lifecycle.epoch, lifecycle.notice_seconds)
+        self.aside = ExactlyOnceSink(settings.kafka, of_source, live, lifecycle.epoch, lifecycle.notice_seconds)
         self.read = SourceTopic(settings.kafka, contract.name)
 
 
@@ -100,7 +98,8 @@ class Stateful:
             # Spark refuses to sort a stream. Here it sorts the rows of each batch, so that not chance decides which one of an event is the first.
             self._session.conf.set("spark.sql.streaming.unsupportedOperationCheck", "false")
         # A pair comes out once, as does a record without one, or a distinct event.
-        self._name, self._output = pipeline.name, pipeline.output if target.is_aggregate else "append"
+        self._name, self._target = pipeline.name, target.name
+        self._output = pipeline.output if target.is_aggregate else "append"
         self._settings, self._lifecycle = settings, lifecycle
         (self._own,) = target_schemas(pipeline, catalog, registry)
         self._derivation = stateful(self._session, pipeline, catalog, self._own.id)
@@ -160,7 +159,12 @@ class Stateful:
                 writing.enter_context(sink.writing)
             # With the checkpoint the sink of the state compares them.
             taken = {source.topic: source.aside.positions(None, stopping) for source in self._sources}
-            ids = {each.topic: each.aside.topic_id for each in self._sources if each.aside.topic_id is not None}
+            for source in self._sources:
+                source.read.expect(source.aside.topic_id)
+            found = {each.topic: each.aside.topic_id for each in self._sources}
+            # The brokers forget the state's positions with the target.
+            found[self._target] = topic_id(self._settings.kafka, self._target)
+            ids = {name: each for name, each in found.items() if each is not None}
             begun = self._sink.begin(self._checkpoints, taken, ids)
             for source in self._sources:
                 source.aside.move_to(begun.kept[source.topic])

@@ -12,6 +12,7 @@ import os
 import socket
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -80,7 +81,7 @@ class Lease:
         self._resumes = resumes
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._keep, name=f"lease {prefix}", daemon=True)
-        self._beat = 0
+        self._beat, self._nonce = 0, uuid.uuid4().hex
         self._keys: dict[int, str] = {}
         self._renewed_at = 0.0
         self.holder = holder or this_process()
@@ -99,7 +100,10 @@ class Lease:
             self._wait_for_end(newest)
         self._renewed_at = self._clock()
         if not self._put(newest + 1, new=True):
-            raise TakenOver(f"{self._prefix} was taken a moment ago by {self._said(newest + 1).get('holder')}")
+            there = self._said(newest + 1)
+            # Its own, where the answer to the first try was lost and the client has tried again.
+            if there.get("nonce") != self._nonce:
+                raise TakenOver(f"{self._prefix} was taken a moment ago by {there.get('holder')}")
         self.epoch = newest + 1
         if self._put(self.epoch, new=True):
             raise StoreUnfit(
@@ -189,7 +193,13 @@ class Lease:
 
     def _put(self, epoch: int, *, new: bool = False, released: bool = False) -> bool:
         """Whether it was put; False if `new` and it is there."""
-        said = {"holder": self.holder, "seconds": self._seconds, "beat": self._beat, "released": released}
+        said = {
+            "holder": self.holder,
+            "nonce": self._nonce,
+            "seconds": self._seconds,
+            "beat": self._beat,
+            "released": released,
+        }
         body = json.dumps(said).encode()
         try:
             if new:

@@ -141,8 +141,8 @@ class CheckpointOffsets:
         """
         folder = f"{self._prefix}/{run}"
         file, before = f"{folder}/offsets/{batch}", f"{folder}/offsets/{batch - 1}"
-        now, then = self._lines(file), self._lines(before) if batch else []
-        watermark_ms = _watermark_ms(then) if batch else 0
+        now, then = self._whole(file, len(topics)), self._whole(before, len(topics)) if batch else []
+        watermark_ms = _watermark_ms(then, before) if batch else 0
         ranges = []
         for source, topic in enumerate(topics):
             ends, starts = _offsets_in(now, file, topic), _offsets_in(then, before, topic) if batch else {}
@@ -159,7 +159,8 @@ class CheckpointOffsets:
         """By which a batch's operators forget what is over: milliseconds since 1970, 0 before there is one. Raises PositionsDisagree if the
         checkpoint does not tell.
         """
-        return _watermark_ms(self._lines(f"{self._prefix}/{run}/offsets/{batch}"))
+        file = f"{self._prefix}/{run}/offsets/{batch}"
+        return _watermark_ms(self._lines(file), file)
 
     def objects(self) -> Mapping[tuple[str, str], tuple[int, datetime]]:
         """Of everything in the checkpoints below the prefix, by the name of the checkpoint and the path in it: how many bytes, and when it was written."""
@@ -197,6 +198,15 @@ class CheckpointOffsets:
     def _offsets(self, file: str, topic: str) -> dict[int, int]:
         return _offsets_in(self._lines(file), file, topic)
 
+    def _whole(self, file: str, sources: int) -> list[bytes]:
+        """The lines of a batch's offsets: version, metadata, and one of each source."""
+        lines = self._lines(file)
+        if len(lines) != 2 + sources:
+            raise PositionsDisagree(
+                f"the checkpoint's file {file} is damaged: it has {len(lines)} lines of {2 + sources}"
+            )
+        return lines
+
     def _lines(self, file: str) -> list[bytes]:
         try:
             return self._s3.get_object(Bucket=self._bucket, Key=file)["Body"].read().splitlines()
@@ -219,8 +229,13 @@ class CheckpointOffsets:
         return keys(self._s3, self._bucket, f"{folder}/")
 
 
-def _watermark_ms(lines: list[bytes]) -> int:
-    return int(json.loads(lines[1])["batchWatermarkMs"])
+def _watermark_ms(lines: list[bytes], file: str) -> int:
+    try:
+        return int(json.loads(lines[1])["batchWatermarkMs"])
+    except (IndexError, KeyError, TypeError, ValueError) as error:
+        raise PositionsDisagree(
+            f"the checkpoint's file {file} is damaged: its watermark can't be read: {error!r}"
+        ) from error
 
 
 def _offsets_in(lines: list[bytes], file: str, topic: str) -> dict[int, int]:

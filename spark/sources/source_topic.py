@@ -43,8 +43,14 @@ class SourceTopic:
         self._id: str | None = None
         self._check_at = 0.0
 
+    def expect(self, known: str | None) -> None:
+        """That it has this id, which it had when it was found out where to go on; None: nobody knows."""
+        self._id, self._check_at = known, 0.0
+
     def check(self) -> None:
-        """Every 5 s at most, raise PositionsDisagree if it is another one than at the first look. Brokers that don't answer say nothing."""
+        """Every 5 s at most, raise PositionsDisagree if it is another one than is expected, or than at the first look. Brokers that don't answer say
+        nothing.
+        """
         if time.monotonic() < self._check_at:
             return
         now = _id_of(self._admin, self._topic)

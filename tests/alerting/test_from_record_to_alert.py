@@ -38,6 +38,7 @@ from tests.alerting.worker import (
     tiny,
     wait_for,
 )
+from tests.contracts.gateway import a_gateway
 from tests.contracts.wire import register_protobuf
 from tests.raw_records import NO_TEXT, RawRecord, send_raw
 from tests.sample import topics
@@ -141,6 +142,19 @@ def test_a_poison_record_becomes_a_dead_letter_and_the_next_goes_on(stack: Local
         assert headers["__connect.errors.topic"] == READINGS.encode()
         assert headers["__connect.errors.connector.name"] == b"alerting"
         assert headers["ce_causationid"] == b"twice"
+
+
+def test_a_registry_that_refuses_makes_it_unhealthy_and_no_record_is_given_up(stack: LocalStack) -> None:
+    with a_gateway(stack.registry.url) as gateway, Worker(stack, HEADRACE_REGISTRY__URL=gateway.url) as worker:
+        gateway.fail(403)
+        placed = publish_readings(stack, [a_reading(a_station())])
+        wait_for(lambda: worker.health() == 503, "the worker to be unhealthy")
+        assert any(
+            "403: the credentials" in str(line["error"]) for line in worker.logged("waiting for the schema registry")
+        )
+        gateway.heal()
+        alerts_of(stack, placed)
+        assert worker.health() == 200
 
 
 def test_a_header_name_that_is_no_text_stops_nothing(stack: LocalStack) -> None:

@@ -21,9 +21,6 @@ from tests.bench.trees import in_turn, program, trees
 def run(commit: str, events: int, rounds: int, say: Callable[[str], None]) -> list[Hop]:
     """The hops of `rounds` runs of each of both over so many events. Raises NoSuchCommit."""
     with trees(commit) as both, filled_stack(events, say) as (stack, env, settings):
-        # A group without an offset begins anew, though records of it are there.
-        env |= {"HEADRACE_LIVE__RESUME_FROM": "group"}
-
         hops: list[Hop] = []
 
         def enrich(name: str, tree: Path) -> None:

@@ -182,6 +182,24 @@ def test_a_refused_record_that_nobody_asked_about_is_raised_by_the_next_flush(ro
     assert len(records_of(room.topic.name, room.settings)) == 1
 
 
+@pytest.mark.parametrize("gapless", [True, False])
+def test_without_gaps_nothing_follows_a_refused_record(room: Room, gapless: bool) -> None:
+    limit_record_size(room.topic.name, room.settings, 500)
+    refusals: list[Delivered | DeliveryError] = []
+    # The client itself refuses to go on, in whichever call.
+    with suppress(DeliveryError), room.publisher(gapless=gapless, linger_ms=0) as publisher:
+        publisher.publish(room.topic, a_dispatch(), event_id="first")
+        publisher.flush(30)
+        publisher.publish(room.topic, a_dispatch(van_id=LARGE), event_id="large", on_delivery=refusals.append)
+        for number in range(10_000):
+            publisher.publish(room.topic, a_dispatch(), event_id=str(number), on_delivery=lambda _: None)
+            if refusals and number % 100 == 0:
+                publisher.flush(30)
+    assert isinstance(refusals[0], DeliveryError)
+    assert refusals[0].code == "MSG_SIZE_TOO_LARGE"
+    assert (len(records_of(room.topic.name, room.settings)) == 1) is gapless
+
+
 def test_a_callback_that_raises_is_heard_of(room: Room) -> None:
     def fail(report: Delivered | DeliveryError) -> None:
         raise LookupError("the callback's own")

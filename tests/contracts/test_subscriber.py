@@ -21,7 +21,7 @@ from typing import Any
 
 import pydantic
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupState, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
 from contracts import subscriber
@@ -641,6 +641,27 @@ except KeyboardInterrupt:
 """
     done = run_alone(program, stack)
     assert (done.returncode, done.stdout) == (0, "ended\n"), done.stderr[-2000:]
+
+
+def test_one_that_is_closed_while_it_joins_does_not_begin(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever leaves the group asks brokers for nothing any more: they would not answer, and the end would wait for them."""
+    room.publish("a")
+    assign, joined = Subscriber._on_assign, threading.Event()
+    begun: list[object] = []
+
+    def assigned(self: Subscriber[Any], *arguments: Any) -> None:
+        joined.set()
+        assign(self, *arguments)
+
+    monkeypatch.setattr(Subscriber, "_on_assign", assigned)
+    monkeypatch.setattr(Subscriber, "_begin", lambda *arguments: begun.append(arguments))
+    reader = room.subscriber()
+    member = AdminClient({**room.settings.kafka.client_config()})
+    state = ConsumerGroupState.STABLE
+    wait_for(lambda: member.describe_consumer_groups([room.group])[room.group].result().state == state, "the group")
+    time.sleep(1)
+    reader.close()
+    assert (joined.is_set(), begun, room.committed()) == (True, [], [])
 
 
 def test_of_two_loops_at_once_the_first_ends(room: Room) -> None:

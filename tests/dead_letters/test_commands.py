@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -52,6 +53,17 @@ def test_letters_are_counted_listed_and_decoded_as_far_as_they_go(shell: Place) 
     assert text["text"] is None  # an escape is no text
     assert "no schema with id 4000000000" in unknown["problem"]
     assert run("list", "--reason", "Other").output == "there are no such dead letters\n"
+
+
+def test_a_letter_that_only_another_subjects_schema_reads_has_a_problem(shell: Place) -> None:
+    own = shell.registry.register(shell.contract.subject, SCHEMA)
+    other = json.dumps(json.loads(SCHEMA) | {"doc": "Of another subject."})
+    others = shell.registry.register(f"trials.{uuid4().hex}.v1-value", other)
+    shell.send_letters(framed(own, body(a_dispatch())), framed(others, body(a_dispatch())))
+    of_others, fits = (each["decoded"] for each in json.loads(run("list", "--json").output)["letters"])
+    assert fits["problem"] is None
+    assert of_others["problem"].endswith(f"has the schema with id {others} in no version of {shell.contract.subject}")
+    assert of_others["fields"] == fits["fields"]
 
 
 def test_everything_about_a_record_is_shown_by_its_coordinate_too(shell: Place) -> None:

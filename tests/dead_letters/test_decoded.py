@@ -11,7 +11,9 @@ from contracts.dead_letters.decoded import Decoded, Decoder
 from contracts.records.codec import MAX_BYTES
 from contracts.servers.registry import Registry
 from contracts.settings import RegistrySettings
+from tests import sample
 from tests.contracts.gateway import a_gateway
+from tests.dead_letters.letters import a_letter
 
 
 def decoded(value: bytes, answer: dict[str, object], status: int = 200) -> Decoded:
@@ -19,7 +21,7 @@ def decoded(value: bytes, answer: dict[str, object], status: int = 200) -> Decod
         a_gateway(None, answers=[(status, json.dumps(answer))]) as gateway,
         Registry(RegistrySettings(url=HttpUrl(gateway.url)), retry_seconds=0.1) as registry,
     ):
-        return Decoder(registry).decode(value)
+        return Decoder(registry, sample.catalog()).decode(a_letter(value=value))
 
 
 @pytest.mark.parametrize(

@@ -129,14 +129,16 @@ class Consumer(driver.Consumer):
         super().__init__(*args, **kwargs)
         self.assigned: dict[TP, Assigned] = {}
         self._former: set[TP] = set()
+        # Topics that are to come back as others, and their partitions that have.
         self._made_anew: set[str] = set()
+        self._back: set[TP] = set()
 
     def begin_anew(self, topic: str) -> None:
         """Go on with the first records of the topic, soon: it was deleted and made anew."""
         former = {tp for tp in self.assigned if tp.topic == topic}
         self._former |= former
         if not former:
-            # The group has left it, and its offsets are gone with it: where it comes back, `_getmany` tells.
+            # The group has left it, and its offsets are gone with it: when it has come back, `_getmany` tells.
             self._made_anew.add(topic)
 
     def _new_consumer_thread(self) -> ConsumerThread:
@@ -156,6 +158,8 @@ class Consumer(driver.Consumer):
         self._forget()
         self.assigned = {tp: self.transport.assign(tp.topic, tp.partition, generation_id) for tp in assigned}
         self._former &= assigned
+        self._back = {tp for tp in assigned if tp in self._back or tp.topic in self._made_anew}
+        self._made_anew -= {tp.topic for tp in assigned}
         await super().on_partitions_assigned(assigned, generation_id)
 
     async def seek_to_committed(self) -> Mapping[TP, int]:
@@ -175,7 +179,8 @@ class Consumer(driver.Consumer):
             found: Mapping[TP, Records] = await super()._getmany(active_partitions, timeout)
         except NoOffsetForPartitionError as error:
             tp = error.args[0]
-            if await self._begin(tp, None) and tp.topic in self._made_anew:
+            if await self._begin(tp, None) and tp in self._back:
+                self._back.discard(tp)
                 tell_made_anew(tp.topic, tp.partition)
         except OffsetOutOfRangeError as error:
             [(tp, expected)] = error.args[0].items()
@@ -219,25 +224,32 @@ class Consumer(driver.Consumer):
 
     async def _drain_messages(self, fetcher: ServiceT) -> None:
         """faust's fetcher runs it as long as the consumer does."""
+        fetched_in = self.assigned
         try:
             while not (self.should_stop or fetcher.should_stop):
                 records, _ = await self._wait_next_records(timeout=1.0)
-                # A rebalance takes the positions back to what is committed, and so do records that are let go here.
-                if self.flow_active:
+                # Those that were fetched before a rebalance are let go: of a partition that has come again, others before them are still to come.
+                if self.flow_active and self.assigned is fetched_in:
                     await self._hand_over(records or {})
                 elif not self.should_stop:
-                    await self._back_to_committed()
+                    assigned = self.assigned
+                    if await self._back_to_committed():
+                        fetched_in = assigned
                 await asyncio.sleep(0)
         except (ConsumerStoppedError, asyncio.CancelledError):
             if not self.app.should_stop:
                 raise
 
-    async def _back_to_committed(self) -> None:
+    async def _back_to_committed(self) -> bool:
+        """Whether the positions are those that are committed; where not, it is tried again before anything is handed over."""
+        if not self.assignment():
+            return True
         try:
             await self.perform_seek()
         except KafkaError as error:
-            # The assignment that the rebalance ends with begins at the committed offsets anyway.
-            _log.warning("no way back to the committed offsets during a rebalance", error=repr(error))
+            _log.warning("no way back to the committed offsets after a rebalance", error=repr(error))
+            return False
+        return True
 
     def verify_event_path(self, now: float, tp: TP) -> None:
         """Nothing: `Watchdog` looks. faust looks at streams, of which there is none here, and after five minutes under load calls every
@@ -245,8 +257,9 @@ class Consumer(driver.Consumer):
         """
 
     async def _hand_over(self, batches: Mapping[TP, Records]) -> None:
-        for tp, records in batches.items():
-            assigned = self.assigned.get(tp)
+        # As they are assigned now: by the time that one is taken, another may have gone and come again.
+        handed = [(self.assigned.get(tp), records) for tp, records in batches.items()]
+        for assigned, records in handed:
             if assigned is not None:
                 await self.transport.take(assigned, records)
 

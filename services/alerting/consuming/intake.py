@@ -13,7 +13,7 @@ import structlog
 from contracts import topics
 from contracts.definitions.topic import TopicContract
 from contracts.delivery import Delivery
-from contracts.errors import DecodeError, EncodeError, RegistryError
+from contracts.errors import DecodeError, EncodeError, RegistryError, RegistryRefused
 from contracts.events import AlertRaised
 from contracts.publisher import Publisher
 from contracts.records.codec import Codec
@@ -66,10 +66,15 @@ class Intake:
         self._takeover = takeover
         self._membership = membership
         self._known_ids: set[bytes] = set()
+        self.refusal: str | None = None
+        """What the registry refuses, while a record waits for it."""
         self._records = metrics.RECORDS.labels(self._topic)
 
     async def take(self, assigned: Assigned, records: Records) -> None:
         """Handle the records; those left when the partition goes elsewhere are its next owner's."""
+        if assigned.handled is None:
+            # So that the group is asked, which it is by a commit.
+            assigned.handled = records[0].offset
         for start in range(0, len(records), _AT_ONCE):
             some = records[start : start + _AT_ONCE]
             if not await self._membership.has(assigned):
@@ -126,18 +131,22 @@ class Intake:
         """The record's fields. Waits as long as the registry can't be asked: an outage is no bad record."""
         if body[:5] in self._known_ids:
             return self._codec.decode(body)
-        while True:
-            try:
-                # In a thread: the registry is asked for the schema.
-                values = await asyncio.to_thread(self._codec.decode, body)
-            except RegistryError as error:
-                assigned.beats += 1
-                metrics.REGISTRY_WAITS.inc()
-                _log.warning("waiting for the schema registry", topic=self._topic, error=str(error))
-                await asyncio.sleep(_REGISTRY_PAUSE_SECONDS)
-            else:
-                self._known_ids.add(body[:5])
-                return values
+        try:
+            while True:
+                try:
+                    # In a thread: the registry is asked for the schema.
+                    values = await asyncio.to_thread(self._codec.decode, body)
+                except RegistryError as error:
+                    assigned.beats += 1
+                    metrics.REGISTRY_WAITS.inc()
+                    self.refusal = str(error) if isinstance(error, RegistryRefused) else None
+                    _log.warning("waiting for the schema registry", topic=self._topic, error=str(error))
+                    await asyncio.sleep(_REGISTRY_PAUSE_SECONDS)
+                else:
+                    self._known_ids.add(body[:5])
+                    return values
+        finally:
+            self.refusal = None
 
     def _publish(self, alert: AlertRaised, record: Any, delivery: Delivery) -> None:
         traceparent = header_of(_headers(record), "traceparent")

@@ -73,8 +73,8 @@ class _Group:
 
 
 class Cooldown:
-    """Decides for one receiver. An alert is held back if it occurred within `cooldown_seconds` of the one of its rule and
-    group that was told last, before it or after it.
+    """Decides for one receiver. An alert is held back if it occurred, before it or after it, so near to the one of its rule and group that was
+    told last: nearer than the `cooldown_seconds` of both.
 
     What is held back is told in the next notification of its group; when the cooldown ends without one, the latest of
     the alerts held back is told then: with an alert of the same topic that occurred so much later. Event time stands still
@@ -103,7 +103,9 @@ class Cooldown:
         key = (alert.topic, alert.rule, alert.group_key)
         told = self._ended(alert, except_for=key)
         group = self._groups.get(key)
-        if group is not None and abs(alert.occurred_at - group.told_at) < group.cooldown:
+        cooldown = timedelta(seconds=alert.cooldown_seconds)
+        # A shortened one holds at once, a longer one from the next that is told.
+        if group is not None and abs(alert.occurred_at - group.told_at) < min(group.cooldown, cooldown):
             self._bytes -= group.size
             group.held += 1
             group.latest = record
@@ -111,7 +113,7 @@ class Cooldown:
         else:
             if group is not None:
                 self._forget(group)
-            self._begin(key, alert.occurred_at, timedelta(seconds=alert.cooldown_seconds))
+            self._begin(key, alert.occurred_at, cooldown)
             told.append(Notification(record, more=0 if group is None else group.held))
         return told + self._beyond_the_bound()
 

@@ -7,6 +7,7 @@ import json
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import prometheus_client
@@ -84,7 +85,8 @@ class ExactlyOnceSink:
         return starting_offsets(self._route.source, self.positions(checkpoint, stopping))
 
     def positions(self, checkpoint: CheckpointOffsets | None, stopping: threading.Event) -> dict[int, int]:
-        """The group's offsets. Fences whoever else writes, so that nobody moves them any more. Without a `checkpoint` they are compared with none.
+        """The group's offsets. Fences whoever else writes, so that nobody moves them any more. Without a `checkpoint`, of one with a state, it is the
+        caller who compares them, and a partition without an offset is at its first record.
 
         Raises PositionsDisagree if the checkpoint is ahead, or records that nobody has taken in are gone from the topic,
         TakenOver if another process has begun meanwhile, and StopRequested.
@@ -100,6 +102,8 @@ class ExactlyOnceSink:
                 known = read_known(self._settings, self._route, reader, partitions, self._live.on_data_loss, stopping)
                 before, other = ({}, None) if checkpoint is None else checkpoint.committed_of(topic, known.topic_id)
                 evidence = {p: known.evidence(reader, topic, p, before.get(p), other) for p in partitions}
+                if checkpoint is None:
+                    evidence = {p: replace(each, is_forgotten=False) for p, each in evidence.items()}
                 self.topic_id = known.topic_id
                 positions = resume(evidence, topic, self._live.resume_from, self._live.on_data_loss)
                 self._taken = known.taken_at(positions)

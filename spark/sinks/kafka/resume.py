@@ -33,8 +33,8 @@ def resume(
 ) -> dict[int, int]:
     """The offset at which each partition is to go on.
 
-    The group leads: a checkpoint that is older would repeat what was written, so no setting goes back to it. To go back, stop `live`
-    and set the group's offsets back, as with any consumer. Raises PositionsDisagree, with what to set, if
+    The group leads: a checkpoint that is older would repeat what was written, so no setting goes back to it, nor to the first records where the
+    group has no offset: it may be left set. To go back, stop `live` and set the group's offsets back, as with any consumer. Raises PositionsDisagree, with what to set, if
     the checkpoint is ahead of the group, if the brokers have forgotten the group's offset, or if records that nobody has taken in
     are gone from the topic.
     """
@@ -42,23 +42,27 @@ def resume(
     for partition, at in sorted(evidence.items()):
         name = f"{topic}/{partition}"
         position = at.low if at.group is None else at.group
-        if at.group is None and at.checkpoint is None and at.is_forgotten and resume_from != "group":
+        if at.group is None and at.checkpoint is None and at.is_forgotten:
             raise PositionsDisagree(
                 f"{name}: the consumer group has no offset, but the target topic has records that come from there: it was "
                 "deleted, as with a topic that was made anew, or the brokers have forgotten it, as that of a group that committed "
-                "nothing for a week. Set it with "
-                f"kafka-consumer-groups, or HEADRACE_LIVE__RESUME_FROM=group to begin at {at.low} and write again what is there"
+                f"nothing for a week. Set it with kafka-consumer-groups: to begin at the first record, {at.low}, writes again what is there"
             )
         if at.checkpoint is not None and at.checkpoint > position:
-            if resume_from == "both":
+            if resume_from == "checkpoint":
+                position = at.checkpoint
+            elif at.group is None:
                 raise PositionsDisagree(
-                    f"{name}: the checkpoint has read up to offset {at.checkpoint}, the consumer group "
-                    f"{'has no offset' if at.group is None else f'has taken in up to {at.group}'}. "
+                    f"{name}: the checkpoint has read up to offset {at.checkpoint}, the consumer group has no offset. Set "
+                    "HEADRACE_LIVE__RESUME_FROM=checkpoint to go on there, or the group's offsets with kafka-consumer-groups to read what lies before "
+                    "it, which writes it again"
+                )
+            elif resume_from == "both":
+                raise PositionsDisagree(
+                    f"{name}: the checkpoint has read up to offset {at.checkpoint}, the consumer group has taken in up to {at.group}. "
                     "Set HEADRACE_LIVE__RESUME_FROM=group to read what lies between (again, if another sink wrote it), or "
                     "=checkpoint to leave it out"
                 )
-            if resume_from == "checkpoint":
-                position = at.checkpoint
         if at.made_anew is not None or not at.low <= position <= at.high:
             lost = (
                 f"{name} was made anew: what was taken in is of the topic with the id {at.made_anew[0]}, the one there has {at.made_anew[1]}"

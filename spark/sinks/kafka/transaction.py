@@ -467,7 +467,7 @@ class _Task:
                 raise Refused(
                     f"the group {self._route.query} has no offset for {topic}/{partition}, and the batch begins at {start}, "
                     f"beyond the first record, {earliest}: restart with HEADRACE_LIVE__RESUME_FROM=checkpoint to go on "
-                    "there, or =group to begin with the first record"
+                    "there, or set the group's offsets with kafka-consumer-groups"
                 )
             return start
         if taken < start:

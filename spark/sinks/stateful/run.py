@@ -72,7 +72,7 @@ def fault_of(
             return Fault(
                 run,
                 f"the brokers have no positions of its state, but there is the checkpoint of a run {run}",
-                len(checkpoints) == 1 and found.is_whole(plan, topics) and _gone(found, logs) is None,
+                len(checkpoints) == 1 and found.is_whole(plan, topics) and _can_be_kept(found, logs),
             )
         what = "the pipeline's group has offsets, but its state has neither positions nor a checkpoint"
         return Fault("unknown", what)
@@ -88,11 +88,12 @@ def fault_of(
     if first.plan != plan:
         return Fault(run, f"the pipeline {OTHERWISE} than the run {run}, whose state can't go on with it")
     if (other := first.made_anew(topics)) is not None:
-        return Fault(run, f"{other}; the state of the run {run} is of the records of the one before")
+        return Fault(run, f"{other}; the state of the run {run} goes with the one before")
     began = any(note.batch >= 0 for note in notes.values())
     at = checkpoints.get(run, Checkpoint(run, None, None))
     gone = _gone(at, logs)
-    is_whole = at.is_whole(plan, topics) and all(note.batch == at.committed for note in notes.values()) and gone is None
+    is_whole = at.is_whole(plan, topics) and all(note.batch == at.committed for note in notes.values())
+    is_whole = is_whole and _can_be_kept(at, logs)
     if lacking := sorted({*range(first.partitions)} - notes.keys()) if began else []:
         return Fault(run, f"the positions of the state partitions {', '.join(map(str, lacking))} are gone", is_whole)
     # A partition that has written the coming batch was cut off in it, so that it was planned.
@@ -123,6 +124,13 @@ def fault_of(
                 is_whole,
             )
     return None
+
+
+def _can_be_kept(at: Checkpoint, logs: Mapping[str, Mapping[int, Log]]) -> bool:
+    """Whether the run of a whole checkpoint can go on, and writes nothing again: it is no older than the group, or is meant to be."""
+    is_older = any(_log(logs, each.topic, each.partition).taken > each.end for each in at.ranges)
+    begins_again = at.note is not None and at.note.begins == "again"
+    return _gone(at, logs) is None and (begins_again or not is_older)
 
 
 def _needed(at: Checkpoint, read: OffsetRange) -> int:

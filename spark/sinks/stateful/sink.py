@@ -125,8 +125,13 @@ class StatefulSink:
             reader.close()
         at = runs.get(self._note.run, Checkpoint(self._note.run, None, None))
         is_begun = any(note.batch == at.coming for note in stamped.values())
+        # A run that computes everything again is behind what was set aside before.
         kept = {
-            topic: {each.partition: each.end for each in at.ranges if each.topic == topic and fault is not None}
+            topic: {
+                each.partition: max(each.end, taken[topic].get(each.partition, 0))
+                for each in at.ranges
+                if each.topic == topic and fault is not None
+            }
             for topic in self._sources
         }
         return Begun(self._note.run, self._note.partitions, self._note.begins, at.coming, is_begun, kept)

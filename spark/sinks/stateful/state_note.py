@@ -44,7 +44,7 @@ def _hash(offsets: Mapping[str, int]) -> str:
 class StateNote(BaseModel):
     """The `epoch` of the lease of who wrote; the `run`, which names the checkpoint with the state; the last `batch` of that run whose
     records are written, -1 before the first; what that batch `reads`, None where it is not known; how many state `partitions` there are; the
-    `plan` of the pipeline, as a hash of what its state depends on; the ids of the `topics` that were read, by name, of those of which one is known.
+    `plan` of the pipeline, as a hash of what its state depends on; the ids of the `topics` that are read and written, by name, of those of which one is known.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
@@ -70,7 +70,7 @@ class StateNote(BaseModel):
         return self.reads == reads if self.batch == batch else self.reads.ends == reads.starts
 
     def made_anew(self, topics: Mapping[str, str]) -> str | None:
-        """In words, which of the topics that were read is another one by these ids; None if none is known to be."""
+        """In words, which of the topics is another one by these ids; None if none is known to be."""
         for topic, now in topics.items():
             if self.topics.get(topic, now) != now:
                 return f"{topic} was made anew: its id was {self.topics[topic]}, and is {now}"

@@ -19,6 +19,7 @@ from pyspark import SparkContext, TaskContext
 from pyspark.sql import DataFrame
 
 from contracts.servers.brokers import retried
+from contracts.servers.producer_config import LONGEST_TRANSACTION_SECONDS
 from spark.runtime.worker_input import map_whole
 from spark.sinks.kafka.sink import Route
 from spark.sinks.kafka.transaction import (
@@ -39,7 +40,7 @@ from spark.sinks.stateful.state_note import StateNote
 _COLUMNS = ("key", "value", "ce_time", "id", "fault")
 _BATCH = "headrace.state_batch"
 _TIMEOUT_SECONDS = 30.0
-_TRANSACTION_SECONDS = 300.0
+_TRANSACTION_SECONDS = LONGEST_TRANSACTION_SECONDS
 """A batch's records of one partition can't be cut: with them goes the position."""
 
 

@@ -1,13 +1,178 @@
+"""What faust's consumer, as alerting has it, hands over, on a real broker."""
+
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
+from collections.abc import Awaitable, Callable
+from typing import Any
 
+import pytest
+from confluent_kafka import Consumer as Member
 from faust.types import TP
 
+from contracts import topics as own_topics
+from contracts.publisher import Publisher
+from contracts.servers.registry import Registry
+from deploy.local.servers.stack import LocalStack
+from services.alerting.app import Alerting
+from services.alerting.consuming.assigned import Assigned, Records
 from services.alerting.consuming.broker import Consumer
+from services.alerting.rules.rulebook import SERVICE
+from services.alerting.rules.watch import RulesFile
+from services.alerting.settings import AlertingSettings
+from tests import sample
+from tests.alerting.worker import SECONDS, producer, settings_of
+from tests.sample import topics
+
+READINGS = topics.DEPOTS_OBSERVED.name
+_PARTITIONS = (0, 1)
 
 
 def test_faust_does_not_look_for_streams_that_are_not_there() -> None:
     # With nothing of it started, faust's own look fails; what it logs comes after five minutes under load.
     consumer = Consumer.__new__(Consumer)
     consumer.verify_event_path(time.monotonic(), TP("t", 0))
+
+
+class Slow(Alerting):
+    """Handles nothing, as if all alerts were on their way, and is held up at the second batch of records that it gets."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.taken: list[tuple[Assigned, int]] = []
+        """Each batch of readings: for which assignment, and where it begins."""
+        self.held_up, self.goes_on = asyncio.Event(), asyncio.Event()
+
+    def has(self, count: int) -> bool:
+        """Whether it has so many partitions of the readings."""
+        return [each.topic for each in self.assigned()].count(READINGS) == count
+
+    async def _take(self, assigned: Assigned, records: Records) -> None:
+        if assigned.topic != READINGS or assigned.revoked:
+            return
+        self.taken.append((assigned, records[0].offset))
+        if len(self.taken) > len(_PARTITIONS):
+            self.held_up.set()
+            await self.goes_on.wait()
+
+
+async def until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {SECONDS} s for {what}"
+        await asyncio.sleep(0.05)
+
+
+class Members:
+    """Other members of the group; what they read is not handled. By their names they come before alerting, or after it."""
+
+    def __init__(self, stack: LocalStack, count: int, *, topics: list[str], client_id: str) -> None:
+        config = {
+            "bootstrap.servers": stack.kafka.bootstrap_servers,
+            "group.id": SERVICE,
+            "client.id": client_id,
+            "partition.assignment.strategy": "roundrobin",
+            "enable.auto.commit": False,
+        }
+        self._members = [Member(config) for _ in range(count)]
+        for each in self._members:
+            each.subscribe(topics)
+        self._leaves = threading.Event()
+        self._thread = threading.Thread(target=self._poll, daemon=True)
+        self._thread.start()
+
+    def have_some(self) -> bool:
+        """Whether each has a partition."""
+        return all(each.assignment() for each in self._members)
+
+    def leave(self) -> None:
+        """All of them."""
+        self._leaves.set()
+        self._thread.join()
+        for each in self._members:
+            each.close()
+
+    def _poll(self) -> None:
+        while not self._leaves.wait(0.05):
+            for each in self._members:
+                each.poll(0)
+
+
+@pytest.mark.system
+def test_a_worker_without_a_partition_goes_on_through_rebalances(stack: LocalStack) -> None:
+    async def scenario(alerting: Slow) -> None:
+        await until(lambda: alerting.health() is None and alerting.has(2), "the partitions")
+        names = sorted({each.topic for each in alerting.assigned()})
+        count = len(alerting.assigned())
+        others = Members(stack, count, topics=names, client_id="a")
+        await until(lambda: others.have_some() and not alerting.assigned(), "others to have all partitions")
+        more = Members(stack, 1, topics=names, client_id="z")
+        await asyncio.sleep(10)
+        assert (alerting.health(), alerting.assigned()) == (None, [])
+        await asyncio.to_thread(more.leave)
+        await asyncio.to_thread(others.leave)
+        await until(lambda: len(alerting.assigned()) == count, "the partitions again")
+        assert alerting.health() is None
+
+    run(stack, scenario)
+
+
+def run(stack: LocalStack, scenario: Callable[[Slow], Awaitable[None]]) -> None:
+    """While a worker in this process works."""
+    given, catalog = settings_of(stack), sample.catalog()
+    settings = AlertingSettings(kafka=given.kafka, registry=given.registry, session_timeout_seconds=6)
+
+    async def whole(alerting: Slow) -> None:
+        stop = asyncio.Event()
+        running = asyncio.ensure_future(alerting.run(stop))
+        try:
+            await scenario(alerting)
+        finally:
+            alerting.goes_on.set()
+            stop.set()
+            await running
+
+    with (
+        Registry(settings.registry) as registry,
+        Publisher(
+            settings,
+            catalog=catalog,
+            registry=registry,
+            service=SERVICE,
+            topics=[own_topics.ALERTS_RAISED, own_topics.RULES_ACTIVATED],
+        ) as publisher,
+    ):
+        asyncio.run(whole(Slow(settings, catalog, RulesFile(sample.RULES, catalog), registry, publisher)))
+
+
+@pytest.mark.system
+def test_records_that_were_fetched_before_a_rebalance_are_not_taken_for_the_next_ones(stack: LocalStack) -> None:
+    """A partition that has come again begins where the group is, though a batch of it, from further on, is at hand."""
+    sender = producer(stack)
+
+    def send() -> None:
+        for partition in _PARTITIONS:
+            sender.produce(READINGS, b"\x00", partition=partition)
+        assert sender.flush(SECONDS) == 0
+
+    async def scenario(alerting: Slow) -> None:
+        await until(lambda: alerting.health() is None and alerting.has(2), "the partitions")
+        await asyncio.to_thread(send)
+        await until(lambda: len({each for each, _ in alerting.taken}) == 2, "the first records")
+        firsts = {each.partition: offset for each, offset in alerting.taken}
+        before = set(alerting.assigned())
+        for _ in range(2):
+            await asyncio.to_thread(send)
+        await asyncio.wait_for(alerting.held_up.wait(), SECONDS)
+        other = Members(stack, 1, topics=[READINGS], client_id="z")
+        await until(other.have_some, "another member to have a partition")
+        await asyncio.to_thread(other.leave)
+        await until(lambda: alerting.has(2) and not before & set(alerting.assigned()), "the partitions again")
+        alerting.goes_on.set()
+        anew = {each for each in alerting.assigned() if each.topic == READINGS}
+        await until(lambda: anew <= {each for each, _ in alerting.taken}, "the first records again")
+        assert {each.partition: offset for each, offset in reversed(alerting.taken) if each in anew} == firsts
+
+    run(stack, scenario)

@@ -1,10 +1,15 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
+from typing import Any
 
 from services.alerting.consuming.assigned import Assigned
+from services.alerting.consuming.intake import Intake
 from services.alerting.consuming.membership import Membership
 from services.alerting.consuming.window import Window
+from tests import sample
+from tests.sample import topics
 
 
 class Group:
@@ -51,3 +56,15 @@ def test_a_refusal_that_passes_is_waited_for() -> None:
     group = Group(False, False, True)
     assert group.has()
     assert group.asked == 3
+
+
+def test_with_the_first_record_of_a_partition_the_group_is_asked_by_where_it_begins() -> None:
+    """It takes a commit of something from members only, and one of nothing from anybody."""
+    group = Group()
+    nothing: Any = None
+    name = topics.DEPOTS_OBSERVED.name
+    catalog = sample.catalog()
+    contract, schema = catalog.topic(name), catalog.schema(name)
+    intake = Intake(contract, schema, str, nothing, nothing, nothing, group.membership)
+    asyncio.run(intake.take(group.assigned, [SimpleNamespace(offset=17)]))
+    assert (group.asked, group.assigned.handled) == (1, 17)

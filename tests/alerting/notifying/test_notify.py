@@ -57,6 +57,16 @@ def test_alerts_in_cooldown_are_counted_and_told_with_the_next() -> None:
     assert told(cooldown, at(19)) == []
 
 
+def test_a_cooldown_that_was_shortened_holds_back_no_more_and_a_longer_one_begins_with_the_next_that_is_told() -> None:
+    cooldown = Cooldown()
+    assert told(cooldown, at(0)) == [(0, "NTH", 0)]
+    assert told(cooldown, at(3)) == []
+    assert told(cooldown, at(4, cooldown_seconds=0)) == [(4, "NTH", 1)]
+    assert told(cooldown, at(5)) == [(5, "NTH", 0)]
+    assert told(cooldown, at(16, cooldown_seconds=1200)) == [(16, "NTH", 0)]
+    assert told(cooldown, at(27, cooldown_seconds=1200)) == []
+
+
 def test_a_cooldown_that_ended_with_alerts_held_back_tells_the_latest_of_them() -> None:
     cooldown = Cooldown()
     told(cooldown, at(0))
@@ -144,7 +154,7 @@ class ByTheRule:
                 told.append(Notification(held[-1], more=len(held) - 1))
                 self.groups[other] = (held[-1].event.occurred_at, cooldown, [])
         at, cooldown, held = self.groups.get(key, (alert.occurred_at, timedelta(), []))
-        if abs(alert.occurred_at - at) < cooldown:
+        if abs(alert.occurred_at - at) < min(cooldown, timedelta(seconds=alert.cooldown_seconds)):
             held.append(record)
             return told
         self.groups[key] = (alert.occurred_at, timedelta(seconds=alert.cooldown_seconds), [])

@@ -11,10 +11,10 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
@@ -164,10 +164,11 @@ def taken_in(settings: Settings, topic: str = RAW, group: str = PIPELINE) -> Cal
 
 
 def forget_positions(settings: Settings) -> None:
-    """The next `live` begins with the first record, whatever its mode: neither its checkpoint nor its group is there."""
+    """The next `live` begins with the first record, whatever its mode: its checkpoint is gone, and its group is set back."""
     CheckpointOffsets(settings.s3, checkpoint_folder(PIPELINE)).remove()
-    admin = AdminClient({**settings.kafka.client_config()})
-    admin.delete_consumer_groups([PIPELINE])[PIPELINE].result(30)
+    with closing(Consumer(settings.kafka.client_config() | {"group.id": PIPELINE})) as group:
+        partitions = group.list_topics(RAW, 10).topics[RAW].partitions
+        group.commit(offsets=[TopicPartition(RAW, each, 0) for each in partitions], asynchronous=False)
 
 
 def sent_to(settings: Settings, topic: str = RAW) -> Callable[[], int]:

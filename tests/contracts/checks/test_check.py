@@ -229,6 +229,15 @@ def test_letters_of_a_topic_that_alerting_reads_are_kept_as_long_as_its_records(
     )
 
 
+def test_the_ledger_is_kept_as_long_as_any_dead_letter(files: ContractFiles) -> None:
+    files.replace(DISPATCHED, "dead_letters:\n  retention_days: 30", "dead_letters:\n  retention_days: 4000")
+    (problem,) = [each for each in files.problems() if "kept" in each]
+    assert problem == (
+        "contracts/topics/deadletters.settled.v1.yaml:10: entries are kept for 3650 days, and dead letters for 4000: one that was sent back could be "
+        "sent back again: set it to 4000"
+    )
+
+
 def test_all_problems_are_told_at_once(files: ContractFiles) -> None:
     files.replace(DISPATCHED, "owner:", "ownr:")
     files.replace("topics/alerts.raised.v1.yaml", "key: rule", "key: rool")

@@ -75,12 +75,12 @@ def test_behind_a_filter_the_share_of_bad_records_is_one_of_all_that_came(
 ) -> None:
     few, many = [b"junk"] * 150, [b"junk"] * 600
     pipeline = load("heavy_parcels")
+    # While nothing runs, so that they come in one batch.
+    _send(dispatches, 850)
+    dispatches.send(*few)
     with running(spark, settings, registry, dispatches.catalog, published, pipeline, mode="exactly-once") as query:
-        _send(dispatches, 850)
-        dispatches.send(*few)
         query.processAllAvailable()
         assert len(dispatches.read(dispatches.dispatched.dead_letter_topic)) == 150
-    # While nothing runs, so that they come in one batch.
     dispatches.send(*many)
     with (
         running(spark, settings, registry, dispatches.catalog, published, pipeline, mode="exactly-once") as query,

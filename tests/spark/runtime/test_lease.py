@@ -72,6 +72,24 @@ def test_a_store_that_overwrites_is_refused_and_what_was_taken_is_given_back(
     lease.release()
 
 
+def test_who_has_put_it_and_lost_the_answer_has_it(
+    s3: S3Settings, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = Lease(s3, prefix, SECONDS, holder="first")
+    put = lease._put
+
+    def refused(epoch: int, *, new: bool = False, released: bool = False) -> bool:
+        """As the client's second try is, which it makes by itself."""
+        return put(epoch, new=new, released=released) and not new
+
+    monkeypatch.setattr(lease, "_put", refused)
+    with lease:
+        lease.check()
+        assert lease.epoch == 1
+        with pytest.raises(TakenOver, match="first holds"):
+            Lease(s3, prefix, SECONDS, holder="second").acquire()
+
+
 def test_of_many_that_start_at_once_one_gets_it(s3: S3Settings, prefix: str) -> None:
     leases = [Lease(s3, prefix, SECONDS, holder=f"writer {number}") for number in range(6)]
 

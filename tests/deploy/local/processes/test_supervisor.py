@@ -121,6 +121,7 @@ def test_a_full_disk_ends_no_supervisor_and_is_said_once(tmp_path: Path) -> None
     supervisor.stop("worker", grace_seconds=10)
 
 
+@pytest.mark.long
 def test_a_process_that_a_full_disk_keeps_from_starting_does_not_run_twice_when_it_has_room_again(
     tmp_path: Path,
 ) -> None:

@@ -32,10 +32,17 @@ def test_the_group_leads(group: int | None, checkpoint: int | None, position: in
 
 @pytest.mark.parametrize("group", [None, 40])
 def test_a_checkpoint_ahead_of_the_group_needs_a_choice(group: int | None) -> None:
-    with pytest.raises(PositionsDisagree, match=r"t/3: the checkpoint has read up to offset 60.*RESUME_FROM=group"):
+    with pytest.raises(PositionsDisagree, match=r"t/3: the checkpoint has read up to offset 60.*=checkpoint"):
         at(group, 60)
     assert at(group, 60, resume_from="checkpoint") == 60
-    assert at(group, 60, resume_from="group") == (group or 0)
+
+
+def test_what_lies_before_a_checkpoint_is_read_by_choice() -> None:
+    with pytest.raises(
+        PositionsDisagree, match=r"t/3: .* up to offset 60, .* taken in up to 40\. Set .*RESUME_FROM=group"
+    ):
+        at(40, 60)
+    assert at(40, 60, resume_from="group") == 40
 
 
 @pytest.mark.parametrize("resume_from", ["both", "group", "checkpoint"])
@@ -43,13 +50,21 @@ def test_no_setting_that_is_left_goes_back_behind_the_group(resume_from: ResumeF
     assert at(40, 30, resume_from=resume_from) == 40
 
 
-def test_an_offset_that_the_brokers_have_forgotten_needs_a_choice() -> None:
+@pytest.mark.parametrize("resume_from", ["both", "group", "checkpoint"])
+def test_no_setting_that_is_left_begins_anew_where_the_brokers_have_forgotten_the_offset(
+    resume_from: ResumeFrom,
+) -> None:
+    cure = r"t/3: the consumer group has no offset, but .*Set it with kafka-consumer-groups: .* the first record, 7, writes again"
+    with pytest.raises(PositionsDisagree, match=cure):
+        at(None, None, low=7, is_forgotten=True, resume_from=resume_from)
+    assert at(40, None, is_forgotten=True, resume_from=resume_from) == 40
+
+
+def test_a_setting_that_is_left_does_not_go_back_behind_a_checkpoint_where_the_group_has_no_offset() -> None:
     with pytest.raises(
-        PositionsDisagree, match=r"t/3: the consumer group has no offset, but .*RESUME_FROM=group to begin at 7"
+        PositionsDisagree, match=r"t/3: .* up to offset 60, the consumer group has no offset\. Set .*=checkpoint"
     ):
-        at(None, None, low=7, is_forgotten=True)
-    assert at(None, None, low=7, is_forgotten=True, resume_from="group") == 7
-    assert at(40, None, is_forgotten=True) == 40
+        at(None, 60, low=7, resume_from="group")
 
 
 def test_a_checkpoint_beyond_the_topic_is_no_place_to_go_on() -> None:

@@ -561,10 +561,9 @@ def test_a_topic_that_was_made_anew_is_not_taken_for_the_old_one(
     running.find(threading.Event())
     takeover.write(0, 2)
     source = SourceTopic(settings.kafka, takeover.route.source)
-    source.check()
+    source.expect(before)
     made_anew(topics, settings, takeover.route.source)
     topics.send_dispatches(*"ABCDE")
-    monkeypatch.setattr(source, "_check_at", 0.0)
     with pytest.raises(
         PositionsDisagree, match=f"was made anew while it was read: its id was {re.escape(str(before))}"
     ):

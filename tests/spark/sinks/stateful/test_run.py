@@ -124,6 +124,19 @@ def test_the_checkpoint_counts_only_where_it_is_whole_and_the_only_one() -> None
     ]
 
 
+def test_a_checkpoint_older_than_the_group_can_not_be_kept_but_of_a_run_that_computes_everything_again() -> None:
+    older, again = logs({0: 90, 1: 20}), a_note(-1, begins="again")
+    rebuilding = {RUN: replace(a_checkpoint(5, 5)[RUN], note=again)}
+    without_positions = [fault_of({}, each, older, PLAN, IDS) for each in (a_checkpoint(5, 5), rebuilding)]
+    of_some = [fault_of(notes(5), each, older, PLAN, IDS) for each in (a_checkpoint(5, 5), rebuilding)]
+    behind = fault_of(notes(5, 5), a_checkpoint(5, 5), older, PLAN, IDS)
+    assert [each and each.is_forgotten for each in (*without_positions, *of_some, behind)] == [
+        *(False, True),
+        *(False, True),
+        False,
+    ]
+
+
 def test_a_run_that_computes_everything_again_may_be_behind_the_group() -> None:
     behind = {partition: a_note(5, begins="again") for partition in (0, 1)}
     assert fault_of(behind, a_checkpoint(5, 5), logs({0: 90, 1: 20}), PLAN, IDS) is None
