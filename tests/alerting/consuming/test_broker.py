@@ -27,7 +27,6 @@ from tests.alerting.worker import SECONDS, producer, settings_of
 from tests.sample import topics
 
 READINGS = topics.DEPOTS_OBSERVED.name
-_PARTITIONS = (0, 1)
 
 
 def test_faust_does_not_look_for_streams_that_are_not_there() -> None:
@@ -37,13 +36,14 @@ def test_faust_does_not_look_for_streams_that_are_not_there() -> None:
 
 
 class Slow(Alerting):
-    """Handles nothing, as if all alerts were on their way, and is held up at the second batch of records that it gets."""
+    """Handles nothing, as if all alerts were on their way, and is held up at two of the batches that it gets."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.taken: list[tuple[Assigned, int]] = []
         """Each batch of readings: for which assignment, and where it begins."""
-        self.held_up, self.goes_on = asyncio.Event(), asyncio.Event()
+        self.gates = {number: asyncio.Event() for number in (3, 4)}
+        """What the batches with these numbers wait for."""
 
     def has(self, count: int) -> bool:
         """Whether it has so many partitions of the readings."""
@@ -53,9 +53,8 @@ class Slow(Alerting):
         if assigned.topic != READINGS or assigned.revoked:
             return
         self.taken.append((assigned, records[0].offset))
-        if len(self.taken) > len(_PARTITIONS):
-            self.held_up.set()
-            await self.goes_on.wait()
+        if (gate := self.gates.get(len(self.taken))) is not None:
+            await gate.wait()
 
 
 async def until(condition: Callable[[], bool], what: str) -> None:
@@ -130,7 +129,8 @@ def run(stack: LocalStack, scenario: Callable[[Slow], Awaitable[None]]) -> None:
         try:
             await scenario(alerting)
         finally:
-            alerting.goes_on.set()
+            for gate in alerting.gates.values():
+                gate.set()
             stop.set()
             await running
 
@@ -152,25 +152,29 @@ def test_records_that_were_fetched_before_a_rebalance_are_not_taken_for_the_next
     """A partition that has come again begins where the group is, though a batch of it, from further on, is at hand."""
     sender = producer(stack)
 
-    def send() -> None:
-        for partition in _PARTITIONS:
+    def send(*partitions: int) -> None:
+        for partition in partitions:
             sender.produce(READINGS, b"\x00", partition=partition)
         assert sender.flush(SECONDS) == 0
 
     async def scenario(alerting: Slow) -> None:
         await until(lambda: alerting.health() is None and alerting.has(2), "the partitions")
-        await asyncio.to_thread(send)
+        await asyncio.to_thread(send, 0, 1)
         await until(lambda: len({each for each, _ in alerting.taken}) == 2, "the first records")
         firsts = {each.partition: offset for each, offset in alerting.taken}
         before = set(alerting.assigned())
-        for _ in range(2):
-            await asyncio.to_thread(send)
-        await asyncio.wait_for(alerting.held_up.wait(), SECONDS)
+        await asyncio.to_thread(send, 0)
+        await until(lambda: len(alerting.taken) == 3, "the next one")
+        # While that is held up, the client fetches these, so that both are handed over together.
+        await asyncio.to_thread(send, 0, 1)
+        await asyncio.sleep(2)
+        alerting.gates[3].set()
+        await until(lambda: len(alerting.taken) == 4, "the first of the two")
         other = Members(stack, 1, topics=[READINGS], client_id="z")
         await until(other.have_some, "another member to have a partition")
         await asyncio.to_thread(other.leave)
         await until(lambda: alerting.has(2) and not before & set(alerting.assigned()), "the partitions again")
-        alerting.goes_on.set()
+        alerting.gates[4].set()
         anew = {each for each in alerting.assigned() if each.topic == READINGS}
         await until(lambda: anew <= {each for each, _ in alerting.taken}, "the first records again")
         assert {each.partition: offset for each, offset in reversed(alerting.taken) if each in anew} == firsts
