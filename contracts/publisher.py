@@ -329,10 +329,10 @@ class Publisher:
         self._thread.serves = True
         try:
             yield
-        except KafkaException as error:  # the client can't go on
-            self._failures.append(_delivery_error("all topics", None, error.args[0]))
         except Exception as error:  # noqa: BLE001
-            self._failures.append(error)
+            failure = error.args[0] if isinstance(error, KafkaException) and error.args else None
+            is_clients = isinstance(failure, KafkaError) and failure.fatal()  # which can't go on
+            self._failures.append(_delivery_error("all topics", None, failure) if is_clients else error)
         finally:
             self._thread.serves = False
 

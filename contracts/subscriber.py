@@ -7,6 +7,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
@@ -48,6 +49,8 @@ _OURS = {
     ),
 }
 """Properties that are not to be set, and what to do instead, or why."""
+_SERVED = 3
+"""More than a group has for a member at once."""
 _OF_CONNECTIONS = ("ssl.", "sasl.", "security.", "socket.", "broker.")
 """How names of properties begin that are about how to reach brokers."""
 _POLL_SECONDS = 0.2
@@ -277,6 +280,10 @@ class Subscriber(Generic[E]):
         """Commit what was handled and leave the group. Where another thread has the loop, `stop` it and join it first."""
         self._is_closing = True
         try:
+            with suppress(RuntimeError):  # it is closed already
+                # What the group has for this member is served now: by its source, the client may wait for ever for what it serves when it has left.
+                for _ in range(_SERVED):
+                    self._consumer.poll(0)
             self._consumer.close()
         finally:
             # The consumer refers to this object by its callbacks, so that both live on for a while; this client need not.

@@ -28,6 +28,7 @@ _SERVICES = CONTRACTS.parent / "services"
 _ALERTS = "ALERTS_RAISED"
 """Alerting's dead letters lie with those of its alerts, of whatever topic the record is."""
 _LEDGER = "DEADLETTERS_SETTLED"
+_LAKE_COLUMNS = ("record_partition", "record_offset", "raw_offset")
 _PARTITION_TYPES = ("string", "enum", "uuid", "boolean", "int", "long", "date")
 """Types of which a table may be partitioned: their values have few texts, which every reader of Delta understands alike."""
 # Almost every past participle ends so: ordered, sent, taken, sold. It catches `order`, `create` and `update`.
@@ -168,6 +169,7 @@ class _Topic:
         for key, name in fields:
             if schema_rules.field_type(schema, name) is None:
                 yield self._at(key, f"the schema has no field '{name}'", "name a field of the schema")
+        yield from self._lake_names(schema) if topic.lake else ()
         for name in topic.lake.partition_by if topic.lake else ():
             found = schema_rules.field_type(schema, name)
             if found is not None and found.removesuffix("?") not in _PARTITION_TYPES:
@@ -178,6 +180,20 @@ class _Topic:
         if schema_rules.field_type(schema, topic.occurred_at) not in (None, "timestamp-millis"):
             yield self._at(
                 "occurred_at", f"'{topic.occurred_at}' is no instant", "use a required timestamp-millis field"
+            )
+
+    def _lake_names(self, schema: Any) -> Iterator[Problem]:
+        """Columns of the table that say where a row comes from, and which revision it is."""
+        for name in _LAKE_COLUMNS:
+            if schema_rules.field_type(schema, name) is not None:
+                yield self._at("lake", f"the table has a column '{name}' of its own", "give the field another name")
+        own = schema_rules.field_type(schema, "coordinate")
+        if own not in (None, "string", "string?") or (own is not None and self.topic.made_of is not None):
+            what = "the table has a column 'coordinate' with the raw record's place"
+            yield self._at("lake", what, "give the field another name")
+        if schema_rules.field_type(schema, "revision") not in (None, "int", "int?"):
+            yield self._at(
+                "lake", "'revision' is not an int, by which the table counts corrections", "give the field another name"
             )
 
     def _compatibility(self, texts: list[str]) -> Iterator[Problem]:

@@ -33,7 +33,7 @@ _TIMEOUT_SECONDS = 30.0
 _CHECK_SECONDS = 10.0
 """Brokers that don't answer hold up a start for so long, which then finds out by itself."""
 
-_BEFORE_MS, _AFTER_MS = 36_525 * _DAY_MS, 3_600_000
+_BEFORE_MS, AHEAD_MS = 36_525 * _DAY_MS, 3_600_000
 """A century before now, and an hour after, as Kafka itself has it. Spark's source ends its query at a time with more microseconds than
 64 bits hold, and moves those of before 1582 to another calendar. A record without a time (-1) passes.
 """
@@ -106,7 +106,7 @@ def register_contracts(registry: Registry, catalog: Catalog) -> list[str]:
 def _wanted(catalog: Catalog) -> dict[str, _Wanted]:
     wanted = {}
     for topic in catalog.topics.values():
-        own = _config(topic.retention_days, topic.most_record_bytes, _BEFORE_MS, _AFTER_MS, compact=topic.is_aggregate)
+        own = _config(topic.retention_days, topic.most_record_bytes, _BEFORE_MS, AHEAD_MS, compact=topic.is_aggregate)
         # It keeps its record's timestamp, whatever the record's topic has let through.
         dead_letters = _config(topic.dead_letters.retention_days, DEAD_LETTER_BYTES, _ANY_MS, _ANY_MS)
         wanted[topic.name] = _Wanted(topic.partitions, own)

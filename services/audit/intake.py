@@ -6,8 +6,11 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from contracts.events import DeadLetterSettled, RulesActivated
 from contracts.handle import E
+from contracts.servers.provision import AHEAD_MS
 from contracts.settings import Settings
 from services.audit.cut import Cut
 from services.audit.hops.alerts import Raised, read_alerts
@@ -138,11 +141,25 @@ class Intake:
         letters = on.contract.dead_letter_topic
         # An entry of before the ledger told whose letter it was may be of anybody's.
         given_up = (each for each in self._settled if (each.action, each.topic) == ("purged", letters))
-        return _known(of, (each.coordinate for each in given_up if each.by in (by, None)))
+        return self._known(of, [each for each in given_up if each.by in (by, None)])
 
     def redriven(self, of: Source) -> Codes:
         """Places of a source's records that were sent back: once for all letters of theirs, whoever put them where."""
-        return _known(of, (each.coordinate for each in self._settled if each.action == "redriven"))
+        return self._known(of, [each for each in self._settled if each.action == "redriven"])
+
+    def _known(self, of: Source, entries: Sequence[Settled]) -> Codes:
+        """Places of the records that the entries are about. What was decided more than an hour before a record was sent, was about the one that had
+        its place in the topic of before it was made anew: so far ahead brokers let a producer's clock be.
+        """
+        found = places(of.name, (each.coordinate for each in entries))
+        decided_ms = np.array([each.at_ms for each in entries], np.int64)
+        is_known = found != NOWHERE
+        for part in self.records.get(of.name, ()):
+            its = np.isin(found, part.at)
+            sent_ms = part.sent_ms[np.searchsorted(part.at, found[its])]
+            is_known[its] &= sent_ms <= decided_ms[its] + AHEAD_MS
+        known: Codes = found[is_known]
+        return known
 
     def not_made(self, of: Source, text: str) -> Iterator[Tally]:
         """A note for each topic that this one would be made of, with the records that were read of it."""
@@ -213,12 +230,6 @@ class Intake:
             made_of=tuple(each.name for each in source.origins),
             most_bytes=source.contract.most_record_bytes,
         )
-
-
-def _known(of: Source, coordinates: Iterable[str]) -> Codes:
-    found = places(of.name, coordinates)
-    known: Codes = found[found != NOWHERE]
-    return known
 
 
 def _pieces(start: int, end: int) -> Iterator[tuple[int, int]]:

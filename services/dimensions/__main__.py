@@ -44,7 +44,7 @@ class Rounds:
         except Overtaken as overtaken:
             _log.warning("overtaken, looking again", reason=str(overtaken), seconds=self._poll_seconds)
         except (BotoCoreError, ClientError, DeltaError, OSError) as error:
-            self.trouble = f"object store: {error}"
+            self.trouble = f"{'a table' if isinstance(error, DeltaError) else 'object store'}: {error}"
             _log.warning("object store in trouble, trying again", error=str(error), seconds=self._poll_seconds)
             return None
         self.trouble = None

@@ -76,7 +76,7 @@ class Publications:
         version = -1 if current is None else current.version()
         if current is not None:
             count = current.count()
-            if _last(current, _FINGERPRINT) == fingerprint and self._has_its_files(current):
+            if _last(current, _FINGERPRINT) == fingerprint and self._has_its_files(contract, current):
                 return Published(version, count, is_new=False, sha256=sha256)
             least = count * (1 - contract.max_shrink_percent / 100)
             if rows.num_rows < least:
@@ -101,6 +101,9 @@ class Publications:
             else:
                 write_deltalake(current, rows, mode="overwrite", schema_mode="overwrite", commit_properties=commit)
         except CommitFailedError as error:
+            # A table that nobody else has written, but that takes no such commit, would be looked at again for ever.
+            if not self._is_there(f"{contract.location}/_delta_log/{version + 1:020d}.json"):
+                raise
             raise Overtaken(f"{uri} has a further version than {version}, which {source} was to follow") from error
         return Published(version + 1, rows.num_rows, is_new=True, sha256=sha256)
 
@@ -113,21 +116,25 @@ class Publications:
             return True
         return _last(DeltaTable(self._uri(contract), storage_options=self._options), _SHA256) == published.sha256
 
-    def _has_its_files(self, table: DeltaTable) -> bool:
-        root = f"s3://{self._bucket}/"
-        missing = [uri for uri in table.file_uris() if not self._is_there(uri.removeprefix(root))]
-        if missing:
-            _log.error("a file of a table is gone, which is published again", file=missing[0])
-        return not missing
+    def _has_its_files(self, contract: DimensionContract, table: DeltaTable) -> bool:
+        files = pa.table(table.get_add_actions(flatten=True)).select(["path", "size_bytes"]).to_pylist()
+        sizes = {f"{contract.location}/{each['path']}": each["size_bytes"] for each in files}
+        damaged = [key for key, size in sizes.items() if self._size(key) != size]
+        if damaged:
+            _log.error("a file of a table is gone or cut short, which is published again", file=damaged[0])
+        return not damaged
 
     def _is_there(self, key: str) -> bool:
+        return self._size(key) is not None
+
+    def _size(self, key: str) -> int | None:
+        """In bytes; None if there is no such object."""
         try:
-            self._client.head_object(Bucket=self._bucket, Key=key)
+            return int(self._client.head_object(Bucket=self._bucket, Key=key)["ContentLength"])
         except ClientError as error:
             if error.response["ResponseMetadata"]["HTTPStatusCode"] == 404:
-                return False
+                return None
             raise
-        return True
 
     def _uri(self, contract: DimensionContract) -> str:
         return f"s3://{self._bucket}/{contract.location}"

@@ -37,7 +37,7 @@ class Reception:
     def __init__(self, catalog: Catalog, landing: Landing, publications: Publications, *, max_file_bytes: int) -> None:
         self._by_source = {contract.source: contract for contract in catalog.dimensions.values()}
         self._landing, self._publications, self._max_file_bytes = landing, publications, max_file_bytes
-        self._taken: dict[str, tuple[str, Published]] = {}
+        self._taken: dict[str, tuple[SourceFile, Published]] = {}
 
     def look(self) -> Look:
         """Take in every file that is new since the last look, or whose table another process has gone back with.
@@ -56,7 +56,7 @@ class Reception:
                     self._set_aside(file, outcome)
                     rejected += 1
                 else:
-                    self._taken[file.key] = (file.etag, outcome)
+                    self._taken[file.key] = (file, outcome)
                     published += outcome.is_new
             except (ClientError, DeltaError) as error:
                 _log.warning("source file left for the next look", file=file.key, error=str(error))
@@ -78,7 +78,8 @@ class Reception:
 
     def _is_taken(self, file: SourceFile) -> bool:
         taken = self._taken.get(file.key)
-        if taken is None or taken[0] != file.etag:
+        # One that was uploaded again is looked at again: somebody means to mend the table.
+        if taken is None or taken[0] != file:
             return False
         # A file that was in force already made no version, which an older file's late commit would have run into.
         return self._publications.has(self._by_source[file.name], taken[1])

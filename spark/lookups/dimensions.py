@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 import structlog
-from botocore.exceptions import ClientError
+from botocore.exceptions import BotoCoreError, ClientError
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from pyspark.errors import AnalysisException
@@ -33,8 +33,8 @@ _AGAIN_SECONDS = 5.0
 _CHECK_SECONDS = 30.0
 """How often to look whether a table is still the one that was read: it can be removed, and made anew from version 0 on."""
 
-_UNFIT = (DeltaError, ClientError, OSError, pa.ArrowException, ValueError, AnalysisException)
-"""What comes of a table whose files are missing, cut short, of another shape, or lack a key."""
+_UNFIT = (DeltaError, BotoCoreError, ClientError, OSError, pa.ArrowException, ValueError, AnalysisException)
+"""What comes of a table whose files are missing, cut short, of another shape, or lack a key; and of an object store that is away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +97,13 @@ class Dimensions:
         for contract in self._contracts:
             if contract.name not in self._held:
                 self._renew(contract)
-            elif self._is_outdated(contract):
-                try:
+                continue
+            try:
+                if self._is_outdated(contract):
                     self._renew(contract)
-                except DimensionUnreadable as error:
-                    self._alarm(contract, error)
+            except DimensionUnreadable as error:
+                self._looks[contract.name].read_at = self._clock() + _AGAIN_SECONDS
+                self._alarm(contract, error)
         return dict(self._held)
 
     def wait(self, stopping: threading.Event) -> bool:
@@ -136,13 +138,14 @@ class Dimensions:
             self._looks[contract.name].read_at = now + _AGAIN_SECONDS
         try:
             found = self._read(contract)
+            tag = self._tag(contract, found.version)
         except _UNFIT as error:
             raise DimensionUnreadable(
                 f"the dimension {contract.name} can't be read from s3://{self._bucket}/{contract.location}: "
                 f"{(str(error).splitlines() or [''])[0][:300]}"
             ) from error
         self._held[contract.name] = found
-        self._looks[contract.name] = _Look(self._tag(contract, found.version), now + _CHECK_SECONDS)
+        self._looks[contract.name] = _Look(tag, now + _CHECK_SECONDS)
         self._calm(contract)
 
     def _calm(self, contract: DimensionContract) -> None:
@@ -160,7 +163,7 @@ class Dimensions:
             _log.warning("waiting for dimension", dimension=contract.name, reason=str(error))
         else:
             _log.error(
-                "dimension can't be read: publish it again",
+                "dimension can't be read: publish it again, if the object store is there",
                 dimension=contract.name,
                 in_force=held.version,
                 reason=str(error),
@@ -180,14 +183,18 @@ class Dimensions:
         return pq.read_table(pa.BufferReader(self._s3.get_object(Bucket=self._bucket, Key=key)["Body"].read()))
 
     def _tag(self, contract: DimensionContract, version: int) -> str | None:
-        """The content tag of this entry of the table's log; None if there is no such entry."""
+        """The content tag of this entry of the table's log; None if there is no such entry. Raises DimensionUnreadable."""
         try:
             key = f"{contract.location}/_delta_log/{version:020d}.json"
             return self._s3.head_object(Bucket=self._bucket, Key=key)["ETag"]
         except ClientError as error:
             if error.response["ResponseMetadata"]["HTTPStatusCode"] == 404:
                 return None
-            raise
+            raise DimensionUnreadable(
+                f"the object store refuses a look at the dimension {contract.name}: {error}"
+            ) from error
+        except BotoCoreError as error:
+            raise DimensionUnreadable(f"no look at the dimension {contract.name}: {error}") from error
 
 
 def _never_null(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:

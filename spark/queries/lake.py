@@ -132,11 +132,11 @@ class LakeTable:
         self._lease.release()
 
     def _start(self) -> StreamingQuery:
-        partitions = self._partitions()
+        partitions, ids = self._partitions(), self._topic_ids()
         schema = row_schema(self._spark, self._schema)
-        self._writer = TableWriter(
-            self._settings.s3, self._topic, schema, self._statistics, self._lease.epoch, self._topic_ids()
-        )
+        # One that was frozen until now would fence its successor.
+        self._lease.check()
+        self._writer = TableWriter(self._settings.s3, self._topic, schema, self._statistics, self._lease.epoch, ids)
         self._upkeep = Upkeep(
             self._writer, self._lake.table, self._lake.history_days * 24, files_per_commit=len(partitions)
         )

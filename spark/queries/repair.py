@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
@@ -16,7 +17,7 @@ from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import TableNotFoundError
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType
+from pyspark.sql.types import DataType, StructType
 
 from contracts.definitions.catalog import Catalog
 from contracts.errors import ContractError
@@ -28,6 +29,7 @@ from spark.derivation.fitness import check
 from spark.lookups.dimensions import Dimensions, stamped_versions
 from spark.lookups.join import look_up, sides
 from spark.pipeline import Pipeline
+from spark.records.schemas import never_null
 from spark.records.wire import wire_value
 from spark.runtime.errors import PipelineUnfit, RepairFailed
 from spark.runtime.settings import SparkSettings
@@ -37,6 +39,8 @@ from spark.sinks.kafka.emission import Emission, Outgoing
 from spark.sinks.kafka.sink import Route
 
 _LOOK_SECONDS = 0.5
+_PLAIN = ("string", "int", "long", "float", "double", "boolean")
+"""Avro types whose default JSON says as Spark does."""
 _TIMEOUT_SECONDS = 30.0
 _LAST_REVISION = 2**31 - 1
 """An Avro int has no greater one."""
@@ -89,7 +93,8 @@ class Repair:
         self._pipeline = pipeline
         self._faults = checked.faults
         self._given = fields_again(pipeline, catalog, checked.given, checked.used)
-        self._value = wire_value(own.schema, own.id)
+        self._value, self._never_null = wire_value(own.schema, own.id), never_null(own.schema)
+        self._defaults = defaults(own.schema, checked.given.schema)
         if target.lake is None:
             raise ContractError(f"the contract of {target.name} asks for no table, whose rows could be repaired")
         self._spark = spark
@@ -213,12 +218,16 @@ class Repair:
                 held = []
         yield from _cut(held, rows_at_once)
 
+    def _of_row(self, name: str) -> Column:
+        default = self._defaults.get(name)
+        return F.col(name) if default is None else F.coalesce(name, default).alias(name)
+
     def _enriched(self, rows: pa.Table) -> list[dict[str, Any]]:
         """Those of the rows that can be repaired, as the pipeline would make them now: coordinate, key, value, ce_time, `found`."""
         held = self._dimensions.newest()
         events = self._spark.createDataFrame(rows).select(
             *[
-                F.col(name) if kind is None else F.lit(None).cast(kind).alias(name)
+                self._of_row(name) if kind is None else F.lit(None).cast(kind).alias(name)
                 for name, kind in self._given.items()
             ],
             F.col("coordinate").alias("__coordinate"),
@@ -233,6 +242,8 @@ class Repair:
         # One that would be no record of the topic now stays as it is.
         for fault in self._faults:
             made = made.where(~fault.is_so)
+        for name in self._never_null:
+            made = made.where(F.col(name).isNotNull())
         repaired = made.where(repairable()).select(
             F.col("__coordinate").alias("coordinate"),
             key.cast("string").cast("binary").alias("key"),
@@ -265,6 +276,17 @@ def fields_again(
             "Add it there"
         )
     return {name: None if name in target else given.schema[name].dataType for name in source}
+
+
+def defaults(schema: str, given: StructType) -> dict[str, Column]:
+    """Of the `given` fields those that an Avro schema, JSON text, gives a default in place of null: a row of before the field was added has a null
+    there, and its readers see the default.
+    """
+    return {
+        field["name"]: F.lit(field["default"]).cast(given[field["name"]].dataType)
+        for field in json.loads(schema)["fields"]
+        if field["type"] in _PLAIN and "default" in field and field["name"] in given.names
+    }
 
 
 def repairable() -> Column:

@@ -12,16 +12,22 @@ from typer.testing import CliRunner
 from contracts.definitions.catalog import Catalog, load_catalog
 from contracts.definitions.pipelines import pipeline_files
 from deploy.cli import app
+from deploy.local.servers.stack import LocalStack
 from services.alerting.rules.condition import Condition
+from services.audit.cut import Cut
 from services.audit.declared.filters import load_filters, wanted
 from services.audit.declared.lookups import load_lookups
 from services.audit.errors import CouldNotAudit
 from services.audit.report import Report
 from services.audit.settings import AuditSettings
+from services.audit.sources.broker import Broker
+from services.audit.state import Audited, State
 from services.audit.values.finding import Finding
 from spark.pipeline import Pipeline
 from spark.pipelines import load
 from tests import sample
+from tests.alerting.test_from_record_to_alert import READINGS, a_reading, a_station
+from tests.alerting.worker import publish_readings, settings_of
 from tests.sample.pipelines import load as load_of_sample
 
 
@@ -137,3 +143,21 @@ def _is_refused(path: Path, content: str, problem: str, load_file: Callable[[Pat
         load_file(path, sample.catalog())
     assert str(raised.value).startswith(f"{path}:")
     assert problem in str(raised.value)
+
+
+def test_a_topic_that_brokers_have_cut_since_the_last_clean_audit_is_not_called_audited(stack: LocalStack) -> None:
+    """Other records may lie where the audited ones were: what ends before them now is as if its last records were gone."""
+    publish_readings(stack, [a_reading(a_station())])
+    broker = Broker(settings_of(stack).kafka.client_config())
+    ends, topic_id = broker.ends(READINGS), broker.topic_id(READINGS)
+    assert topic_id is not None
+
+    def cut(more: int) -> Cut:
+        before = Audited(topic_id=topic_id, ends={partition: end + more for partition, end in ends.items()})
+        return Cut(broker, State(at="2013-01-01T00:00:00.000Z", topics={READINGS: before}), 1, lambda _: None)
+
+    with pytest.raises(
+        CouldNotAudit, match=rf"{READINGS}/0 ended at .* at the last clean audit, and ends at .*: run with --full"
+    ):
+        cut(1).window(READINGS)
+    assert {p: span.end for p, span in cut(0).window(READINGS).spans.items()} == ends

@@ -515,6 +515,17 @@ def test_a_letter_of_lake_that_was_given_up_excuses_no_loss_of_live(way: Way) ->
     assert (found(report), noted(report, "purged dead letters")) == ({("lost", way.at(0, 0))}, 1)
 
 
+def test_a_letter_that_was_given_up_before_the_record_was_sent_excuses_no_loss_of_it(way: Way) -> None:
+    """It was of the record that had its place, in a topic that was made anew."""
+    parcels = way.dispatch(3)
+    way.derive(way.enriched(parcels[2:]))
+    way.settle(parcels[0], ago=timedelta(hours=2))
+    way.settle(parcels[1])
+    way.taken_in("dispatches_enriched", RAW, *parcels)
+    report = way.audit(Hop.DERIVED)
+    assert (found(report), noted(report, "purged dead letters")) == ({("lost", way.at(0, 0))}, 1)
+
+
 def test_one_derived_record_that_has_expired_excuses_none_of_later(way: Way) -> None:
     parcels = way.dispatch(4, timestamp_ms=LONG_AGO)
     others = way.dispatch(20, partition=1, timestamp_ms=LONG_AGO + 600_000)

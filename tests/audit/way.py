@@ -419,8 +419,9 @@ class Way:
         *,
         action: str = "purged",
         by: str | None = "dispatches_enriched",
+        ago: timedelta = timedelta(0),
     ) -> None:
-        """An entry of the ledger: the dead letter of this record of a topic, which lay with those of another, was given up, or its
+        """An entry of the ledger: the dead letter of this record of a topic, which lay with those of another, was given up so long `ago`, or its
         record sent back.
         """
         dead_letter = f"{self.catalog.topic(on).dead_letter_topic}/0/0"
@@ -431,7 +432,7 @@ class Way:
             "action": action,
             "reason": "Planted",
             "value_sha256": None,
-            "settled_at": datetime(2026, 1, 1, tzinfo=UTC),
+            "settled_at": datetime.now(UTC) - ago,
         }
         self.send(LEDGER, [Sent(0, dead_letter, entry, "1")])
 

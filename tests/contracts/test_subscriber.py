@@ -588,15 +588,18 @@ def test_what_it_rests_on_is_not_to_be_set(name: str, room: Room) -> None:
 
 
 def run_alone(program: str, stack: LocalStack) -> subprocess.CompletedProcess[str]:
-    """Run a program whose process may be aborted."""
-    return subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, **stack.settings_env()},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    """Run a program whose process may be aborted, or hang."""
+    try:
+        return subprocess.run(
+            [sys.executable, "-c", f"import faulthandler\nfaulthandler.dump_traceback_later(100)\n{program}"],
+            env={**os.environ, **stack.settings_env()},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as hung:
+        pytest.fail(f"it hangs: {hung.stdout!r}, {(hung.stderr or b'')[-3000:]!r}")
 
 
 def test_what_the_client_logs_while_it_joins_does_not_end_the_process(room: Room, stack: LocalStack) -> None:

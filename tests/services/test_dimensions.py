@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -157,6 +158,39 @@ def test_a_table_that_was_lost_is_published_again(place: Place, suffix: str, is_
     assert reception.look() == Look(published=1, rejected=0)
     assert place.table().to_pyarrow_table().num_rows == 10
     assert reception.look() == Look(published=0, rejected=0)
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_a_table_whose_file_is_gone_or_cut_short_is_published_again_when_its_source_comes_again(
+    place: Place, is_gone: bool
+) -> None:
+    place.upload("vans.csv", vans(10))
+    place.reception.look()
+    (name,) = [key for key in place.keys("dimensions/vans/") if key.endswith(".parquet")]
+    bucket, key = place.s3.bucket, f"dimensions/vans/{name}"
+    if is_gone:
+        place.client.delete_object(Bucket=bucket, Key=key)
+    else:
+        place.client.put_object(Bucket=bucket, Key=key, Body=place.read(key)[:-9])
+    assert place.reception.look() == Look(published=0, rejected=0)
+    time.sleep(1.1)  # an object store's clock may tell seconds only
+    place.upload("vans.csv", vans(10))
+    assert place.reception.look() == Look(published=1, rejected=0)
+    assert place.table().to_pyarrow_table().num_rows == 10
+
+
+def test_a_table_that_takes_no_such_commit_is_trouble_and_blocks_no_other_one(place: Place) -> None:
+    for contract in sample.catalog().dimensions.values():
+        place.upload(contract.source, (sample.TABLES / contract.source).read_bytes())
+    rounds = Rounds(place.reception, poll_seconds=1)
+    assert rounds.look() is not None
+    place.table("couriers").alter.set_table_properties({"delta.appendOnly": "true"})
+    for contract in sample.catalog().dimensions.values():
+        body = (sample.TABLES / contract.source).read_bytes()
+        place.upload(contract.source, body.rstrip().rpartition(b"\n")[0])
+    assert rounds.look() is None
+    assert rounds.trouble is not None
+    assert [place.table(name).version() for name in ("depots", "vans")] == [1, 1]
 
 
 def test_a_table_that_can_not_be_read_blocks_no_other_one(place: Place) -> None:

@@ -130,11 +130,14 @@ class Sessions:
                 yield self._made.finding(
                     "changed", int(rows[firsts[index]]), "its raw records are of several sessions, with a gap between"
                 )
-        same_run = groups.run[rows][1:] == groups.run[rows][:-1]
-        at_once = same_run & (groups.batch[rows][1:] == groups.batch[rows][:-1]) & (np.diff(chain) == 0)
-        for index in np.flatnonzero(at_once).tolist():
+        # A later one may touch several that were written together and do not touch each other.
+        order = np.lexsort((begins, groups.batch[rows], groups.run[rows]))
+        together = rows[order]
+        same_run = groups.run[together][1:] == groups.run[together][:-1]
+        at_once = same_run & (groups.batch[together][1:] == groups.batch[together][:-1])
+        for index in np.flatnonzero(at_once & (begins[order][1:] <= ends[order][:-1])).tolist():
             yield self._made.finding(
-                "changed", int(rows[index + 1]), "it touches one that was written with it: both are one session"
+                "changed", int(together[index + 1]), "it touches one that was written with it: both are one session"
             )
 
     def _without_session(

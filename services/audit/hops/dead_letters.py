@@ -90,13 +90,14 @@ def _payload_of_record(kafka: Mapping[str, str], stump: Letter) -> np.uint64 | N
 @dataclass(frozen=True, slots=True)
 class Settled:
     """An entry of the ledger: `action` about a letter on the dead-letter `topic`, which `by` had put there for the record at
-    `coordinate`; None if the entry doesn't say who.
+    `coordinate`, None if the entry doesn't say who; decided at `at_ms`, milliseconds since 1970.
     """
 
     action: str
     topic: str
     coordinate: str
     by: str | None
+    at_ms: int
 
 
 def settled(entries: Iterable[DeadLetterSettled]) -> Iterator[Settled]:
@@ -104,4 +105,5 @@ def settled(entries: Iterable[DeadLetterSettled]) -> Iterator[Settled]:
     for entry in entries:
         letter = Coordinate.parse(entry.dead_letter)
         if letter is not None and entry.coordinate is not None:
-            yield Settled(entry.action, letter.topic, entry.coordinate, entry.service)
+            at_ms = round(entry.settled_at.timestamp() * 1000)
+            yield Settled(entry.action, letter.topic, entry.coordinate, entry.service, at_ms)

@@ -48,9 +48,11 @@ def check_topics(table: DeltaTable, topic: TopicContract, topic_ids: Mapping[str
     for name, topic_id in topic_ids.items():
         before = kept.get(_id_property(topic, name))
         if before and before != topic_id:
+            # Where records of both raw topics lie in a derived one, the newer of them would be left out as repeats.
+            first = "" if name == topic.name else f"make {topic.name} anew, too, for it has records of both; then "
             raise PositionsDisagree(
                 f"{name} was deleted and made anew: the table {table.table_uri} is of the topic with id {before}, the "
-                f"brokers have one with id {topic_id}, whose records would be taken for those that the table has. Move the "
+                f"brokers have one with id {topic_id}, whose records would be taken for those that the table has. To go on, {first}move the "
                 f"folder {prefix} away and remove checkpoints/{prefix}, and the table is filled anew"
             )
 

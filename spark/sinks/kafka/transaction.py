@@ -172,7 +172,7 @@ def unless_fenced(route: Route) -> Iterator[None]:
         if not error.args[0].fatal():
             raise
         raise TakenOver(
-            f"another process has begun to run {route.query} while this one did: this one stops, having written nothing"
+            f"another process has begun to run {route.query} while this one did, or this one was frozen for longer than a transaction lasts: it stops"
         ) from error
 
 

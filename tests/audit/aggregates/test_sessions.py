@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from services.audit.aggregates.aggregation import Aggregation
@@ -150,6 +150,11 @@ def test_whatever_the_batches_what_went_right_is_clean(raw: list[Raw], cut: int,
     assert rounds(raw, min(cut, len(raw)), chosen).found() == set()
 
 
+TWO_BESIDE_ANOTHER = numbered([(0, "EST", minute, None) for minute in (0, 31, 62, 212, 320)] + [(0, "EST", 0, 200)])
+"""The last one's session touches those from 31 and 62 minutes on, which were written together and don't touch each other."""
+
+
+@example(TWO_BESIDE_ANOTHER, [4], 0)
 @given(events, sizes, st.integers(0, 20))
 def test_an_audit_that_begins_anywhere_is_clean(raw: list[Raw], chosen: list[int], audited: int) -> None:
     made = rounds(raw, len(raw), chosen)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import shutil
 import time
 
@@ -236,6 +237,27 @@ def test_the_ledger_is_kept_as_long_as_any_dead_letter(files: ContractFiles) -> 
         "contracts/topics/deadletters.settled.v1.yaml:10: entries are kept for 3650 days, and dead letters for 4000: one that was sent back could be "
         "sent back again: set it to 4000"
     )
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"revision": "long"}, "'revision' is not an int, by which the table counts corrections"),
+        ({"coordinate": "int"}, "the table has a column 'coordinate' with the raw record's place"),
+        ({"raw_offset": "long"}, "the table has a column 'raw_offset' of its own"),
+        ({"record_offset": "long"}, "the table has a column 'record_offset' of its own"),
+        ({"revision": "int", "coordinate": "string"}, None),
+    ],
+)
+def test_a_field_that_the_table_takes_for_its_own_column_is_told(
+    files: ContractFiles, fields: dict[str, str], told: str | None
+) -> None:
+    path = files.root / SCHEMA
+    schema = json.loads(path.read_text(encoding="utf-8"))
+    schema["fields"] += [{"name": name, "type": kind, "doc": "A number, or a text."} for name, kind in fields.items()]
+    path.write_text(json.dumps(schema), encoding="utf-8")
+    found = [each for each in files.problems() if "table" in each]
+    assert found == [] if told is None else (len(found) == 1 and told in found[0] and "another name" in found[0])
 
 
 def test_all_problems_are_told_at_once(files: ContractFiles) -> None:

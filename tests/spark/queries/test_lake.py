@@ -360,7 +360,7 @@ def test_a_topic_that_was_made_anew_and_is_longer_is_not_taken_for_the_old_one(
     finally:
         query.stop()
         table.close()
-    with pytest.raises(PositionsDisagree, match="Move the folder lake/") as refused:
+    with pytest.raises(PositionsDisagree, match="move the folder lake/") as refused:
         open_table().start()
     assert len(set(re.findall("id ([A-Za-z0-9+/]{22})", str(refused.value)))) == 2
     assert parcels(settings, table) == Counter("ab")

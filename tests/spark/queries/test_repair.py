@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import signal
 import subprocess
@@ -16,12 +17,13 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from contracts.records.codec import Codec
 from contracts.servers.registry import Registry
 from deploy.local.servers.stack import LocalStack
 from spark.queries.lake import LakeTable
-from spark.queries.repair import Progress, Repair, repairable
+from spark.queries.repair import Progress, Repair, defaults, repairable
 from spark.runtime.errors import PositionsDisagree, RepairFailed
 from spark.runtime.lifecycle import Lifecycle
 from spark.runtime.settings import LakeSettings, SparkSettings
@@ -166,6 +168,50 @@ def test_a_revision_that_has_no_next_is_left_alone(way: Way) -> None:
     way.land()
     way.dimensions.publish("vans", *ROWS["vans"], LATE_VAN)
     assert way.run() == Progress(1, 1, 1, Counter({"vans": 1}))
+
+
+def test_a_field_that_is_never_null_has_the_default_of_its_schema(spark: SparkSession) -> None:
+    time = {"type": "long", "logicalType": "timestamp-millis"}
+    fields = [
+        {"name": "number", "type": "int", "default": 7},
+        {"name": "text", "type": "string", "default": "x"},
+        {"name": "part", "type": "float", "default": 0.5},
+        {"name": "own", "type": "string", "default": "not of the source"},
+        {"name": "needed", "type": "long"},
+        {"name": "may_lack", "type": ["null", "string"], "default": None},
+        {"name": "at", "type": time, "default": 0},
+    ]
+    names = "number int, text string, part float, needed bigint, may_lack string, at timestamp"
+    given = spark.createDataFrame([], names).schema
+    found = defaults(json.dumps({"fields": fields}), given)
+    row = spark.range(1).select(*[each.alias(name) for name, each in found.items()])
+    assert row.schema.simpleString() == "struct<number:int,text:string,part:float>"
+    assert [each.asDict() for each in row.collect()] == [{"number": 7, "text": "x", "part": 0.5}]
+
+
+@pytest.mark.parametrize("has_default", [True, False])
+def test_a_row_of_before_a_field_has_its_default_or_is_left_alone_and_holds_up_no_other_one(
+    way: Way, has_default: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if a field that is never null had come with a later version of the schema."""
+    for parcel in ("older", "newer"):
+        way.dispatch(parcel, van_id="N0LATE")
+    way.enrich()
+    way.dimensions.publish("vans", *ROWS["vans"], LATE_VAN)
+    enriched = Repair._enriched
+
+    def with_an_older_one(self: Repair, rows: pa.Table) -> list[dict[str, Any]]:
+        at = rows.schema.get_field_index("parcel_number")
+        numbers = pa.array([None, *rows["parcel_number"].to_pylist()[1:]], rows.schema.field(at).type)
+        return enriched(self, rows.set_column(at, "parcel_number", numbers))
+
+    monkeypatch.setattr(Repair, "_enriched", with_an_older_one)
+    repair = way.repair()
+    if has_default:
+        repair._defaults = {"parcel_number": F.lit(-1)}
+    assert repair.run(None, 0, lambda _: None).sent == (2 if has_default else 1)
+    revised = [event["parcel_number"] for event, _, _ in events(way.topics) if event["revision"]]
+    assert (-1 in revised) is has_default
 
 
 def test_a_strangers_record_has_no_raw_one_and_is_left_alone(way: Way) -> None:
