@@ -330,9 +330,7 @@ class Publisher:
         try:
             yield
         except Exception as error:  # noqa: BLE001
-            failure = error.args[0] if isinstance(error, KafkaException) and error.args else None
-            is_clients = isinstance(failure, KafkaError) and failure.fatal()  # which can't go on
-            self._failures.append(_delivery_error("all topics", None, failure) if is_clients else error)
+            self._failures.append(_of_the_client(error))
         finally:
             self._thread.serves = False
 
@@ -423,6 +421,14 @@ def _report(event_id: str | None, on_delivery: OnDelivery, failure: KafkaError |
     else:
         offset = message.offset()
         on_delivery(Delivered(topic, message.partition() or 0, -1 if offset is None else offset))
+
+
+def _of_the_client(error: Exception) -> Exception:
+    """A client that can't go on says so by an exception of its own."""
+    failure = error.args[0] if isinstance(error, KafkaException) and error.args else None
+    if isinstance(failure, KafkaError) and failure.fatal():
+        return _delivery_error("all topics", None, failure)
+    return error
 
 
 def _delivery_error(topic: str, event_id: str | None, failure: KafkaError) -> DeliveryError:
