@@ -280,7 +280,7 @@ class Subscriber(Generic[E]):
         """Commit what was handled and leave the group. Where another thread has the loop, `stop` it and join it first."""
         self._is_closing = True
         try:
-            with suppress(RuntimeError):  # it is closed already
+            with suppress(RuntimeError, KafkaException):  # it is closed already, or can't go on
                 # What the group has for this member is served now: by its source, the client may wait for ever for what it serves when it has left.
                 for _ in range(_SERVED):
                     self._consumer.poll(0)

@@ -248,6 +248,7 @@ class Consumer(driver.Consumer):
             await self.perform_seek()
         except KafkaError as error:
             _log.warning("no way back to the committed offsets after a rebalance", error=repr(error))
+            await asyncio.sleep(_AGAIN_SECONDS)
             return False
         return True
 
