@@ -15,11 +15,10 @@ from contracts.command_line import command_line
 from contracts.definitions.catalog import load_catalog
 from contracts.errors import HeadraceError
 from contracts.observe import configure_logging, serve_health
-from contracts.publisher import Publisher
 from contracts.servers.provision import check_limits
 from contracts.servers.registry import Registry
 from contracts.settings import read_settings
-from services.alerting.app import Alerting
+from services.alerting.app import Alerting, new_publisher
 from services.alerting.notifying.notifier import Notifier
 from services.alerting.notifying.receiver import ReceiversError, load_receivers
 from services.alerting.rules.rulebook import SERVICE, RulebookError
@@ -63,14 +62,7 @@ def main() -> int:
         check_limits(settings.kafka, catalog, [alerts.name, alerts.dead_letter_topic, topics.RULES_ACTIVATED.name])
         with (
             Registry(settings.registry, retry_seconds=_REGISTRY_RETRY_SECONDS) as registry,
-            Publisher(
-                settings,
-                catalog=catalog,
-                registry=registry,
-                service=SERVICE,
-                topics=[topics.ALERTS_RAISED, topics.RULES_ACTIVATED],
-                linger_ms=0,  # few, and each is urgent
-            ) as publisher,
+            new_publisher(settings, catalog, registry) as publisher,
         ):
             alerting = Alerting(settings, catalog, rules, registry, publisher)
             notifiers = [

@@ -41,6 +41,18 @@ _TOPICS_SECONDS = 5.0
 _SETTLE_SECONDS = 5.0
 
 
+def new_publisher(settings: AlertingSettings, catalog: Catalog, registry: Registry) -> Publisher:
+    """Of all that alerting publishes."""
+    return Publisher(
+        settings,
+        catalog=catalog,
+        registry=registry,
+        service=SERVICE,
+        topics=[topics.ALERTS_RAISED, topics.RULES_ACTIVATED],
+        linger_ms=0,  # few, and each is urgent
+    )
+
+
 class Alerting:
     """Reads every topic whose contract lists alerting as a consumer, and raises the alerts of the rules in force.
 

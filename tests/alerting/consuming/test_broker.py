@@ -12,10 +12,9 @@ import pytest
 from confluent_kafka import Consumer as Member
 from faust.types import TP
 
-from contracts.publisher import Publisher
 from contracts.servers.registry import Registry
 from deploy.local.servers.stack import LocalStack
-from services.alerting.app import Alerting
+from services.alerting.app import Alerting, new_publisher
 from services.alerting.consuming.assigned import Assigned, Records
 from services.alerting.consuming.broker import Consumer
 from services.alerting.rules.rulebook import SERVICE
@@ -135,13 +134,7 @@ def run(stack: LocalStack, scenario: Callable[[Slow], Awaitable[None]]) -> None:
 
     with (
         Registry(settings.registry) as registry,
-        Publisher(
-            settings,
-            catalog=catalog,
-            registry=registry,
-            service=SERVICE,
-            topics=[topics.ALERTS_RAISED, topics.RULES_ACTIVATED],
-        ) as publisher,
+        new_publisher(settings, catalog, registry) as publisher,
     ):
         asyncio.run(whole(Slow(settings, catalog, RulesFile(sample.RULES, catalog), registry, publisher)))
 
