@@ -30,9 +30,9 @@ _AFTER = (AFTERWARDS, OWN_TOPICS)
 RESULTS = Path(__file__).parent.parent.parent / "fault-results"
 
 
-def run(names: Sequence[str], seeds: Sequence[int], strikes: int, mode: Mode) -> int:
+def run(names: Sequence[str], seeds: Sequence[int], strikes: int, mode: Mode, *, is_together: bool = False) -> int:
     """Run the named faults with each seed, or those that have not passed with it, on one stack; print a report for each.
-    The exit status.
+    The exit status. `is_together`: as `Campaign.run` takes it.
     """
     known = {fault.name: fault for fault in FAULTS if mode in fault.modes}
     if unknown := set(names) - known.keys():
@@ -47,7 +47,7 @@ def run(names: Sequence[str], seeds: Sequence[int], strikes: int, mode: Mode) ->
             Stage(Path(folder) / "stack", strikes=strikes, say=_say, mode=mode, pipelines=_PIPELINES[mode]) as stage,
         ):
             campaign = Campaign(stage, _say)
-            for outcome in campaign.run(chosen):
+            for outcome in campaign.run(chosen, is_together=is_together):
                 # What follows all faults is about each seed.
                 for seed in chosen if outcome.fault == AFTERWARDS else [outcome.seed]:
                     kept[seed].add(outcome)
@@ -89,6 +89,11 @@ def main() -> int:
         "--strikes", type=int, default=4, help="how often a fault strikes that is about a moment (default: 4)"
     )
     parser.add_argument(
+        "--together",
+        action="store_true",
+        help="those of a seed strike one upon the other; recovery, ledger, oracle and audit follow the last (default: each)",
+    )
+    parser.add_argument(
         "--mode",
         choices=sorted(mode.value for mode in MODES),
         default=Mode.EXACTLY_ONCE.value,
@@ -101,7 +106,7 @@ def main() -> int:
     enter_own_namespace(["-m", "tests.faults", *sys.argv[1:]])
     seeds = range(arguments.seed, arguments.seed + arguments.seeds)
     try:
-        return run(arguments.names, seeds, arguments.strikes, Mode(arguments.mode))
+        return run(arguments.names, seeds, arguments.strikes, Mode(arguments.mode), is_together=arguments.together)
     except KeyboardInterrupt:
         _say(f"interrupted: the faults that were finished are in {RESULTS}")
         return 128 + signal.SIGINT

@@ -7,7 +7,7 @@ import random
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from deploy.local.processes.deployable import ROOT
@@ -20,13 +20,21 @@ from tests.faults.witness import Found, Witness
 AFTERWARDS = "afterwards"
 OWN_TOPICS = "own_topics"
 
+
+def _nothing(stage: Stage, chance: random.Random) -> Shown:
+    return Shown(stage.acknowledged(), "events acknowledged in all")
+
+
+_AFTER_ALL = Fault(AFTERWARDS, "No fault: all records, rows and alerts once more from the beginning.", _nothing, 120)
 _WARM_UP_SECONDS = 3.0
 """Load between two faults, so that each meets a system at work."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one fault. `recovered_seconds`: from its end until nothing that was sent before waited any more."""
+    """What became of one fault. `recovered_seconds`: from its end until nothing that was sent before waited any more; None where the next one
+    struck at once.
+    """
 
     fault: str
     sentence: str
@@ -39,7 +47,7 @@ class Outcome:
     doubled: int
     wrong: int
     lasted_seconds: float
-    recovered_seconds: float
+    recovered_seconds: float | None
     peak_mb: dict[str, int]
     trouble: list[str] = field(default_factory=list)
     """Everything that is wrong, in words; none is a success."""
@@ -71,26 +79,25 @@ class Campaign:
         )
         self._commit = asked.stdout.strip()
 
-    def run(self, faults: Mapping[int, Sequence[Fault]]) -> Iterable[Outcome]:
-        """The faults of each seed; each one's outcome as soon as it is there. A fault that fails does not end the campaign."""
+    def run(self, faults: Mapping[int, Sequence[Fault]], *, is_together: bool = False) -> Iterable[Outcome]:
+        """The faults of each seed; each one's outcome as soon as it is there. A fault that fails does not end the campaign.
+
+        `is_together`: those of a seed strike one upon the other, and only the last is followed by recovery, ledger, oracle and audit. What these
+        find counts against each of them.
+        """
         before = self._witness.look(240)
         if before.lost or before.doubled or before.wrong:
             raise AssertionError(f"something is wrong before any fault: {before}")
         for self._seed, chosen in faults.items():
-            for fault in chosen:
-                self._say(f"seed {self._seed}, {fault.name}: {fault.sentence}")
-                yield self._run(fault)
+            for faults_at_once in [chosen] if is_together else [[fault] for fault in chosen]:
+                yield from self._run(faults_at_once)
         self._stage.end_load()
-        yield self._run(
-            Fault(
-                AFTERWARDS, "No fault: all records, rows and alerts once more from the beginning.", self._nothing, 120
-            ),
-            full=True,
-        )
+        yield from self._run([_AFTER_ALL], full=True)
 
     def judged(self, fault: Fault) -> Outcome:
         """One more fault, with its audit, after `run` is through."""
-        return self._run(fault, is_audited=True)
+        (outcome,) = self._run([fault], is_audited=True)
+        return outcome
 
     def end(self, count: int) -> Outcome:
         """Send `count` odd records to each topic where Headrace alone should write. The audit names them from then on: nothing comes after it."""
@@ -115,7 +122,7 @@ class Campaign:
             doubled=0,
             wrong=len(trouble),
             lasted_seconds=round(time.monotonic() - began, 1),
-            recovered_seconds=0.0,
+            recovered_seconds=None,
             peak_mb=self._peaks_mb(),
             trouble=trouble,
             commit=self._commit,
@@ -124,16 +131,27 @@ class Campaign:
         self._tell(outcome)
         return outcome
 
-    def _nothing(self, stage: Stage, chance: random.Random) -> Shown:
-        return Shown(stage.acknowledged(), "events acknowledged in all")
+    def _run(self, faults: Sequence[Fault], *, full: bool = False, is_audited: bool = False) -> list[Outcome]:
+        """Strike with each, and judge once."""
+        supervised = len(self._stage.supervised)
+        struck = [self._strike(fault) for fault in faults]
+        seconds = max(fault.seconds for fault in faults)
+        last, trouble = self._judged(struck[-1], seconds, supervised, full=full)
+        if full or is_audited or self._audits_each:
+            trouble += self._audit(*(["--full"] if full else []))
+        outcomes = [replace(each, trouble=[*each.trouble, *trouble]) for each in (*struck[:-1], last)]
+        for each in outcomes:
+            self._tell(each)
+        return outcomes
 
-    def _run(self, fault: Fault, *, full: bool = False, is_audited: bool = False) -> Outcome:
+    def _strike(self, fault: Fault) -> Outcome:
+        """What is known of a fault as soon as it has acted."""
         stage = self._stage
+        self._say(f"seed {self._seed}, {fault.name}: {fault.sentence}")
         time.sleep(_WARM_UP_SECONDS)
         stage.forgive()
         stage.peaks.clear()
         restarts, began, trouble = stage.restarts(), time.monotonic(), list[str]()
-        supervised = len(stage.supervised)
         shown = "not shown"
         try:
             proof = fault.act(stage, random.Random(f"{self._seed}/{fault.name}"))
@@ -142,44 +160,61 @@ class Campaign:
                 trouble.append(f"the fault was not shown to act: {proof}")
         except Exception as error:  # noqa: BLE001  whatever it is, the others are still to run
             trouble.append(f"the fault itself failed: {_told(error)}")
-        healed, found = time.monotonic(), Found()
-        try:
-            found = self._witness.look(fault.seconds)
-        except Exception as error:  # noqa: BLE001
-            trouble += [f"no recovery: {type(error).__name__}: {error}", *stage.supervised[supervised:]]
-        recovered = time.monotonic()
-        if full:
-            found += self._witness.look_at_everything()
-        trouble += [*found.lost, *found.doubled, *found.wrong]
-        if full or is_audited or self._audits_each:
-            trouble += self._audit(*(["--full"] if full else []))
-        outcome = Outcome(
+        return Outcome(
             fault=fault.name,
             sentence=fault.sentence,
             shown=shown,
-            events=found.events,
-            sent_again=found.sent_again,
-            written_again=found.written_again,
+            events=0,
+            sent_again=0,
+            written_again=0,
             restarts=stage.restarts() - restarts,
-            lost=len(found.lost),
-            doubled=len(found.doubled),
-            wrong=len(found.wrong),
-            lasted_seconds=round(healed - began, 1),
-            recovered_seconds=round(recovered - healed, 1),
+            lost=0,
+            doubled=0,
+            wrong=0,
+            lasted_seconds=round(time.monotonic() - began, 1),
+            recovered_seconds=None,
             peak_mb=self._peaks_mb(),
             trouble=trouble,
             commit=self._commit,
             seed=self._seed,
         )
-        self._tell(outcome)
-        return outcome
+
+    def _judged(self, outcome: Outcome, seconds: float, supervised: int, *, full: bool) -> tuple[Outcome, list[str]]:
+        """The outcome with what came of it after it was healed; and all that is wrong since the look before.
+
+        `supervised`: how much the supervisor had said before the first fault.
+        """
+        stage, healed, found, trouble = self._stage, time.monotonic(), Found(), list[str]()
+        restarts = stage.restarts()
+        try:
+            found = self._witness.look(seconds)
+        except Exception as error:  # noqa: BLE001
+            trouble += [f"no recovery: {type(error).__name__}: {error}", *stage.supervised[supervised:]]
+        recovered = time.monotonic()
+        if full:
+            found += self._witness.look_at_everything()
+        judged = replace(
+            outcome,
+            events=found.events,
+            sent_again=found.sent_again,
+            written_again=found.written_again,
+            restarts=outcome.restarts + stage.restarts() - restarts,
+            lost=len(found.lost),
+            doubled=len(found.doubled),
+            wrong=len(found.wrong),
+            recovered_seconds=round(recovered - healed, 1),
+            peak_mb=self._peaks_mb(),
+        )
+        return judged, [*trouble, *found.lost, *found.doubled, *found.wrong]
 
     def _peaks_mb(self) -> dict[str, int]:
         return {name: peak // 1_000_000 for name, peak in sorted(self._stage.peaks.items())}
 
     def _tell(self, outcome: Outcome) -> None:
         verdict = "passed" if outcome.passed else "FAILED"
-        self._say(f"{outcome.fault}: {verdict}: {outcome.shown}; {outcome.recovered_seconds:.0f} s to recover")
+        waited = outcome.recovered_seconds
+        recovered = "" if waited is None else f"; {waited:.0f} s to recover"
+        self._say(f"{outcome.fault}: {verdict}: {outcome.shown}{recovered}")
         for each in outcome.trouble[:5]:
             self._say(f"    {each[:400]}")
 

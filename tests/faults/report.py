@@ -23,7 +23,8 @@ _COLUMNS = (
 def report(seed: int, outcomes: Sequence[Outcome]) -> Iterator[str]:
     """`events`: raw records since the fault before; `sent again`: enriched records that were sent more than once (in
     exactly-once mode those before the last were aborted);
-    `written again`: rows that the lake wrote into files and never committed; `recovered`: seconds until nothing waited.
+    `written again`: rows that the lake wrote into files and never committed; `recovered`: seconds until nothing waited; none where the next
+    fault struck at once: what came of both stands in the line of the last.
     """
     faults = [each for each in outcomes if each.fault != AFTERWARDS]
     yield f"seed {seed}: {sum(each.passed for each in faults)} of {len(faults)} faults passed"
@@ -52,4 +53,10 @@ def _cells(outcome: Outcome) -> tuple[str, ...]:
         outcome.doubled,
         outcome.wrong,
     )
-    return (outcome.fault, outcome.shown, *(f"{count:,}" for count in counts), f"{outcome.recovered_seconds:.0f} s")
+    waited = outcome.recovered_seconds
+    return (
+        outcome.fault,
+        outcome.shown,
+        *(f"{count:,}" for count in counts),
+        "" if waited is None else f"{waited:.0f} s",
+    )

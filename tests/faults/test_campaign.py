@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,12 @@ def test_the_report_has_a_line_for_each_fault_and_says_what_is_wrong() -> None:
     assert [line.split()[0] for line in lines[1:]] == ["fault", "one", "two", AFTERWARDS, "at", "at", "two:"]
     assert lines[-3:-1] == ["at cone: one", "at ctwo: two"]
     assert lines[-1] == "two: a/0/1 was made into nothing"
+
+
+def test_the_line_of_a_fault_that_another_followed_at_once_tells_no_recovery() -> None:
+    outcomes = [replace(an_outcome("one"), recovered_seconds=None), an_outcome("two")]
+    lines = list(report(7, outcomes))
+    assert [line.split()[-1] for line in lines[2:4]] == ["0", "s"]
 
 
 @pytest.mark.campaign
