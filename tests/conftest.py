@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import signal
 from collections.abc import Iterator
 
@@ -23,9 +25,9 @@ _LONGEST = (
     "tests/spark/aggregates/test_audited_aggregates.py",
     "tests/alerting/test_from_record_to_alert.py",
     "tests/second_domain/test_way.py",
-    "tests/alerting/rules/test_shipped_rules.py",
 )
 """These begin first, so that files side by side end at about the same time."""
+_SIDE_BY_SIDE = "PYTEST_XDIST_WORKER" in os.environ
 
 
 @pytest.fixture(scope="session")
@@ -47,10 +49,17 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whatever uses the stack is a system test; the longest come first."""
+    """Whatever uses the stack is a system test. Side by side the longest come first, and the other files in an order of chance, always the same:
+    those that wait for a stack and those that compute stand beside each other.
+    """
     for item in items:
         if "stack" in getattr(item, "fixturenames", ()):
             item.add_marker("system")
-    items.sort(
-        key=lambda item: next((at for at, file in enumerate(_LONGEST) if item.nodeid.startswith(file)), len(_LONGEST))
-    )
+    if _SIDE_BY_SIDE:
+        items.sort(key=_turn)
+
+
+def _turn(item: pytest.Item) -> tuple[int, str]:
+    file = item.nodeid.split("::")[0]
+    longest = next((at for at, each in enumerate(_LONGEST) if file.startswith(each)), len(_LONGEST))
+    return longest, hashlib.sha256(file.encode()).hexdigest()

@@ -49,9 +49,12 @@ DEFAULT_SPEED = 1_008
 """Seconds of event time per second of wall-clock time: a week in ten minutes."""
 
 
-def a_year() -> Iterator[tuple[str, datetime, dict[str, Any]]]:
-    """Topic, event time and fields of every record that a rule may see."""
-    for fields in enriched_flights().values():
+END_OF_DATA = datetime(2014, 1, 2, tzinfo=UTC)
+
+
+def events(until: datetime) -> Iterator[tuple[str, datetime, dict[str, Any]]]:
+    """Topic, event time and fields of every record that a rule may see; some of those after `until` are left out."""
+    for fields in enriched_flights(until).values():
         yield "flights.departed.enriched.v1", fields["departed_at"], fields
     for row in read_table("flights"):
         if row["dep_time"] is None and isinstance(event := departures.event_of(row), FlightCancelled):
@@ -72,12 +75,14 @@ def test_the_shipped_rules_are_valid(rulebook: Rulebook) -> None:
 
 
 @cache
-def evaluated() -> tuple[Counter[str], list[AlertRaised]]:
-    """Records by topic, and every alert of the year."""
+def evaluated(until: datetime = END_OF_DATA) -> tuple[Counter[str], list[AlertRaised]]:
+    """Records by topic, and every alert, up to `until`."""
     rules = load_rulebook(AlertingSettings().rules_file, load_catalog())
     records: Counter[str] = Counter()
     alerts: list[AlertRaised] = []
-    for topic, occurred_at, fields in a_year():
+    for topic, occurred_at, fields in events(until):
+        if occurred_at > until:
+            continue
         record = Record(topic, f"{topic}/0/{records[topic]}", occurred_at, fields)
         records[topic] += 1
         alerts += evaluate(rules.by_topic.get(topic, ()), record)
@@ -109,12 +114,13 @@ def test_none_fails_on_a_record_whose_nullable_fields_are_null(rulebook: Ruleboo
                 evaluate([rule], Record(topic, f"{topic}/0/0", CLOCK_STARTS_AT, fields))
 
 
+@pytest.mark.long
 def test_every_alert_of_the_year_is_another_one() -> None:
     _, alerts = evaluated()
     assert len({alert.alert_id for alert in alerts}) == len(alerts)
 
 
 def test_the_first_alert_comes_within_25_seconds_of_the_clock_at_the_default_speed() -> None:
-    _, alerts = evaluated()
+    _, alerts = evaluated(CLOCK_STARTS_AT + timedelta(days=1))
     first = min(alert.occurred_at for alert in alerts)
     assert (first - CLOCK_STARTS_AT) / DEFAULT_SPEED < timedelta(seconds=25)
