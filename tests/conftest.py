@@ -1,9 +1,7 @@
-"""What tests of every area share: one real local stack for each of the two processes of a run, on free ports."""
+"""What tests of every area share: one real local stack for each process of a run, on free ports."""
 
 from __future__ import annotations
 
-import hashlib
-import os
 import signal
 from collections.abc import Iterator
 
@@ -27,7 +25,6 @@ _LONGEST = (
     "tests/second_domain/test_way.py",
 )
 """These begin first, so that files side by side end at about the same time."""
-_SIDE_BY_SIDE = "PYTEST_XDIST_WORKER" in os.environ
 
 
 @pytest.fixture(scope="session")
@@ -49,17 +46,10 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whatever uses the stack is a system test. Side by side the longest come first, and the other files in an order of chance, always the same:
-    those that wait for a stack and those that compute stand beside each other.
-    """
+    """Whatever uses the stack is a system test; the longest come first."""
     for item in items:
         if "stack" in getattr(item, "fixturenames", ()):
             item.add_marker("system")
-    if _SIDE_BY_SIDE:
-        items.sort(key=_turn)
-
-
-def _turn(item: pytest.Item) -> tuple[int, str]:
-    file = item.nodeid.split("::")[0]
-    longest = next((at for at, each in enumerate(_LONGEST) if file.startswith(each)), len(_LONGEST))
-    return longest, hashlib.sha256(file.encode()).hexdigest()
+    items.sort(
+        key=lambda item: next((at for at, file in enumerate(_LONGEST) if item.nodeid.startswith(file)), len(_LONGEST))
+    )

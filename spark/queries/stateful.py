@@ -166,6 +166,9 @@ class Stateful:
             found[self._target] = topic_id(self._settings.kafka, self._target)
             ids = {name: each for name, each in found.items() if each is not None}
             begun = self._sink.begin(self._checkpoints, taken, ids)
+            if any(begun.kept.values()):
+                # A successor's positions are not another's to move.
+                self._make_sure_of_the_lease()
             for source in self._sources:
                 source.aside.move_to(begun.kept[source.topic])
         # A checkpoint has its own, but a run that was cut off before its first batch has none.

@@ -909,6 +909,7 @@ def _redriven(*records: Sent) -> list[Sent]:
     return [replace(each, redriven_from="parcels.dispatched.enriched.v1.dlq/0/0") for each in records]
 
 
+@pytest.mark.long
 def test_while_records_flow_each_audit_takes_up_where_the_last_one_cut(way: Way) -> None:
     sent = way.dispatch(5)
     way.run(sent)

@@ -71,7 +71,7 @@ def _results(seed: int, mode: Mode) -> Path:
 
 def _chosen(known: Mapping[str, Fault], names: Sequence[str], after: Sequence[str], kept: Kept) -> list[Fault]:
     done = {name for name, outcome in kept.outcomes().items() if outcome.passed}
-    chosen = [known[name] for name in names] or [fault for name, fault in known.items() if name not in done]
+    chosen = [fault for name, fault in known.items() if (name in names if names else name not in done)]
     if not chosen and not done.issuperset(after):
         # What is looked at afterwards needs a stack that has been through something.
         return list(known.values())[-1:]

@@ -148,10 +148,11 @@ class Campaign:
         """What is known of a fault as soon as it has acted."""
         stage = self._stage
         self._say(f"seed {self._seed}, {fault.name}: {fault.sentence}")
+        restarts = stage.restarts()
         time.sleep(_WARM_UP_SECONDS)
         stage.forgive()
         stage.peaks.clear()
-        restarts, began, trouble = stage.restarts(), time.monotonic(), list[str]()
+        began, trouble = time.monotonic(), list[str]()
         shown = "not shown"
         try:
             proof = fault.act(stage, random.Random(f"{self._seed}/{fault.name}"))

@@ -65,8 +65,11 @@ def fault_of(
     logs: Mapping[str, Mapping[int, Log]],
     plan: str,
     topics: Mapping[str, str],
+    written: int,
 ) -> Fault | None:
-    """None if all fits together. `checkpoints` are by run, `logs` by topic and partition; `topics` are the ids of those that are read, by name."""
+    """None if all fits together. `checkpoints` are by run, `logs` by topic and partition; `topics` are the ids of those that are read, by name;
+    `written` is the sum of the offsets at which the partitions of the target end.
+    """
     if not notes:
         for run, found in sorted(checkpoints.items()):
             return Fault(
@@ -74,8 +77,7 @@ def fault_of(
                 f"the brokers have no positions of its state, but there is the checkpoint of a run {run}",
                 len(checkpoints) == 1 and found.is_whole(plan, topics) and _can_be_kept(found, logs),
             )
-        what = "the pipeline's group has offsets, but its state has neither positions nor a checkpoint"
-        return Fault("unknown", what)
+        return _without_a_trace(logs, written)
     first = notes[min(notes)]
     # A run that had more state partitions has left notes beside those of this one.
     notes = {partition: note for partition, note in notes.items() if partition < first.partitions}
@@ -124,6 +126,20 @@ def fault_of(
                 is_whole,
             )
     return None
+
+
+def _without_a_trace(logs: Mapping[str, Mapping[int, Log]], written: int) -> Fault | None:
+    """None if there was no run yet. Its name is lost: how much was taken and written stands for it, and is more at a later loss."""
+    # A partition without an offset counts as taken up to its first record, which moves on.
+    taken = sum(log.taken for of_topic in logs.values() for log in of_topic.values() if log.taken > log.first)
+    shown = [
+        *(["the pipeline's group has offsets"] if taken else []),
+        *(["its topic has had records"] if written else []),
+    ]
+    if not shown:
+        return None
+    name = f"unknown_{written + taken}"
+    return Fault(name, f"{' and '.join(shown)}, but its state has neither positions nor a checkpoint")
 
 
 def _can_be_kept(at: Checkpoint, logs: Mapping[str, Mapping[int, Log]]) -> bool:

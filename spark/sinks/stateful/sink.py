@@ -99,9 +99,8 @@ class StatefulSink:
                 runs = {
                     run: _read(checkpoints, run, self._sources) for run in checkpoints.runs() if not own or run in own
                 }
-                has_taken = any(log.taken > log.first for of_topic in logs.values() for log in of_topic.values())
-                is_new = not notes and not runs and not has_taken
-                fault = None if is_new else fault_of(notes, runs, logs, self._new.plan, topics)
+                written = sum(each.end for each in _logs(reader, self._route.target, dict.fromkeys(there, 0)).values())
+                fault = fault_of(notes, runs, logs, self._new.plan, topics, written)
                 if fault is None:
                     self._note = notes[min(notes)] if notes else self._new
                 else:

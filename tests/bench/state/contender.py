@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from confluent_kafka.admin import AdminClient
 
+from contracts.definitions.catalog import load_catalog
+from contracts.servers.provision import create_topics
 from contracts.settings import Settings
 from deploy.local.processes.deployable import deployables
 from deploy.local.processes.process import Process
@@ -65,6 +67,10 @@ class Contender:
         admin = AdminClient({**stage.settings.kafka.client_config()})
         for group in admin.delete_consumer_groups([workload.pipeline, f"{workload.pipeline}.state"]).values():
             group.result(30)
+        # If it had had records, the next one would ask what has become of the run that wrote them.
+        for topic in admin.delete_topics([workload.target], operation_timeout=30).values():
+            topic.result(30)
+        create_topics(stage.settings, load_catalog())
 
 
 CONTENDERS = (Contender(HEADRACE), Contender("flink", "hashmap"), Contender("flink-rocksdb", "rocksdb"))

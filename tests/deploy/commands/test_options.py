@@ -8,13 +8,17 @@ import sys
 from pathlib import Path
 
 import pytest
+import structlog
 
 from contracts.definitions.pipelines import pipeline_files
 from contracts.settings import Settings, read_settings
+from deploy.cli import main
 from deploy.local.processes.deployable import deployables
 
 HEADRACE = str(Path(sys.executable).parent / "headrace")
 ROOT = Path(__file__).parents[3]
+_WIDE = "300"
+"""Columns: so a sentence in a box is one line."""
 DEPLOYABLES = [
     ["contracts"],
     ["spark", "lake"],
@@ -58,8 +62,29 @@ DEPLOYABLES += [[f"services.{main.parent.name}"] for main in sorted(ROOT.glob("s
         (["test", "--faults", "--short", "live_killed"], 2, "leave --seed, --seeds, --mode and NAME out"),
     ],
 )
-def test_an_option_that_cannot_be_right(arguments: list[str], status: int, said: str, tmp_path: Path) -> None:
-    _refused(arguments, status, said, tmp_path)
+def test_an_option_that_cannot_be_right(
+    arguments: list[str],
+    status: int,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    # In this process: another one takes a second for its imports alone.
+    monkeypatch.setattr(sys, "argv", ["headrace", *_in(tmp_path, arguments)])
+    monkeypatch.setenv("COLUMNS", _WIDE)
+    before = structlog.get_config()
+    try:
+        with pytest.raises(SystemExit) as ended:
+            main()
+    finally:
+        structlog.configure(**before)
+    found = capsys.readouterr()
+    # `sys.exit` says a text itself, and ends with 1.
+    text, code = (ended.value.code, 1) if isinstance(ended.value.code, str) else ("", ended.value.code)
+    assert code == status
+    assert said in found.out + found.err + text
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_wrong_setting_of_spark_stops_up_at_once(tmp_path: Path) -> None:
@@ -100,13 +125,14 @@ def test_a_deployable_that_is_asked_for_help_or_told_nonsense_does_nothing_else(
         assert said in (done.stderr if status else done.stdout)
 
 
+def _in(directory: Path, arguments: list[str]) -> list[str]:
+    return arguments if "--dir" in arguments or arguments[0] == "test" else [*arguments, "--dir", str(directory)]
+
+
 def _refused(arguments: list[str], status: int, said: str, directory: Path, **env: str) -> None:
-    if "--dir" not in arguments and arguments[0] != "test":
-        arguments = [*arguments, "--dir", str(directory)]
-    # Wide, so that a sentence in a box is one line.
     done = subprocess.run(
-        [HEADRACE, *arguments],
-        env={**os.environ, "COLUMNS": "300", **env},
+        [HEADRACE, *_in(directory, arguments)],
+        env={**os.environ, "COLUMNS": _WIDE, **env},
         capture_output=True,
         text=True,
         timeout=60,

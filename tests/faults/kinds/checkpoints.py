@@ -58,6 +58,7 @@ def live_checkpoint_old(stage: Stage, chance: random.Random) -> Shown:
 
 @fault("live's checkpoint is wiped while live runs, and live goes on with it.", only=Mode.EXACTLY_ONCE)
 def live_checkpoint_wiped_running(stage: Stage, chance: random.Random) -> Shown:
+    until_it_works(stage, "live")
     wiped = wipe(stage.positions, stage.positions.live_checkpoint())
     time.sleep(chance.uniform(3, 6))
     return Shown(wiped, "files deleted")

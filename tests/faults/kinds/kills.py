@@ -229,6 +229,7 @@ def _tasks_tried_again(stage: Stage, chance: random.Random, other: Process) -> i
 
 
 def _frozen(stage: Stage, chance: random.Random, name: str) -> Shown:
+    stage.wait(f"{name} to be healthy", lambda: stage.healthy(name))
     before = stage.process(name)
     with stage.frozen(name):
         other = stage.second(name)
@@ -241,6 +242,7 @@ def _frozen(stage: Stage, chance: random.Random, name: str) -> Shown:
 
 
 def _second(stage: Stage, name: str) -> Shown:
+    stage.wait(f"{name} to be healthy", lambda: stage.healthy(name))
     other = stage.second(name)
     stage.wait(f"the second {name} to end", lambda: other.exit_code() is not None)
     other.stop(grace_seconds=10)

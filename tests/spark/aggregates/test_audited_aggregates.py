@@ -123,6 +123,7 @@ def test_overlapping_windows_are_counted_again(query: Query, auditor: Auditor) -
     assert (noted(report, _EXACT), noted(report, "late")) == (4, 2)
 
 
+@pytest.mark.long
 def test_groups_may_be_ahead_of_the_cut(query: Query, auditor: Auditor, monkeypatch: pytest.MonkeyPatch) -> None:
     query.send(*FIRST)
     query.take_in()

@@ -39,7 +39,7 @@ from spark.queries import stateful
 from spark.queries.stateful import Stateful
 from spark.runtime.errors import PositionsDisagree, StateLost, StopRequested
 from spark.runtime.lifecycle import Lifecycle
-from spark.runtime.settings import SparkSettings
+from spark.runtime.settings import LiveSettings, SparkSettings
 from spark.sinks.kafka.sink import Route
 from spark.sinks.kafka.transaction import committed_positions, position_reader
 from spark.sinks.stateful import sink
@@ -120,7 +120,9 @@ class Query:
             pass
         found = re.search(rf"={then}:\w+", str(error.value))
         assert found is not None
-        return found[0][1:]
+        said = found[0][1:]
+        assert LiveSettings(on_state_loss=said).on_state_loss == said
+        return said
 
     def state(self) -> Route:
         return state_route(route(self.pipeline, self.topics.catalog))
@@ -297,6 +299,7 @@ def test_with_the_trigger_available_now_it_takes_what_is_there_and_ends(query: Q
     assert query.newest() == groups_of([*FIRST, *SECOND])
 
 
+@pytest.mark.long
 def test_a_select_counts_what_the_function_counts(
     spark: SparkSession, settings: SparkSettings, registry: Registry, topics: Topics, tmp_path: Path
 ) -> None:
@@ -471,11 +474,14 @@ def test_a_batch_whose_plan_is_written_over_before_it_is_written_sends_nothing(
 
 def test_without_its_state_it_does_not_start_until_told_how(query: Query) -> None:
     query.send(*FIRST)
+    query.topics.send(b"junk")
     query.take_in()
     query.remove(query.files())
     query.send(*SECOND)
     query.take_in(on_state_loss=query.told("is gone", "rebuild"))
     assert query.newest() == groups_of([*FIRST, *SECOND])
+    letters = query.topics.read(query.topics.dispatched.dead_letter_topic)
+    assert [message.value() for message in letters] == [b"junk"], "a rebuild writes no dead letter again"
     query.remove(query.files())
     query.send(*SECOND)
     query.take_in(on_state_loss=query.told("is gone", "begin-anew"))
@@ -577,6 +583,20 @@ def test_what_was_said_of_one_loss_does_not_count_for_the_next(query: Query) -> 
     assert len(query.ids()) == 2 * len(groups_of(FIRST))
     query.remove(query.files())
     assert query.told("is gone", "rebuild", on_state_loss=said) != said
+
+
+@pytest.mark.long
+def test_of_a_run_of_which_nothing_is_left_each_loss_asks_for_a_choice_of_its_own(query: Query, settings: SparkSettings) -> None:
+    query.send(*FIRST)
+    query.take_in()
+    query.forget_positions()
+    CheckpointOffsets(settings.s3, query.prefix).remove()
+    said = query.told("its topic has had records, but its state has neither positions nor a checkpoint", "rebuild")
+    query.take_in(on_state_loss=said)
+    assert len(query.ids()) == 2 * len(groups_of(FIRST))
+    query.forget_positions()
+    CheckpointOffsets(settings.s3, query.prefix).remove()
+    assert query.told("its topic has had records", "rebuild", on_state_loss=said) != said
 
 
 @pytest.mark.long

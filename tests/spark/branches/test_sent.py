@@ -75,6 +75,7 @@ def test_each_record_is_in_the_topic_that_its_row_names(
     assert dict(letter.headers() or [])["ce_id"] == f"{branch.dispatched.name}/1/1".encode()
 
 
+@pytest.mark.long
 def test_exactly_once_goes_on_where_real_time_mode_has_written_to_both_topics(
     spark: SparkSession, settings: SparkSettings, registry: Registry, published: Dimensions, branch: Topics
 ) -> None:

@@ -183,6 +183,21 @@ def test_the_state_outlives_a_new_version_of_the_sources_schema(query: Once, reg
 
 
 @pytest.mark.long
+def test_a_partition_that_the_source_gets_is_read_from_its_first_record(query: Once) -> None:
+    query.dispatch(("A", 0))
+    with query.running() as running:
+        running.processAllAvailable()
+        query.topics.add_partitions(3)
+        query.dispatch(("A", 0), ("B", 10), partition=2)
+        running.processAllAvailable()
+    # One that is added while nobody reads.
+    query.topics.add_partitions(4)
+    query.dispatch(("B", 10), ("C", 20), partition=3)
+    query.take_in()
+    assert query.named() == [("A", 0), ("B", 10), ("C", 20)]
+
+
+@pytest.mark.long
 def test_without_its_state_it_does_not_start_until_told_how(query: Once) -> None:
     query.dispatch(("A", 0), ("B", 0))
     query.take_in()

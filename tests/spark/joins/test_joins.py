@@ -74,6 +74,22 @@ def test_a_parcel_has_its_delivery_and_one_that_never_came_is_told_once(query: T
     assert query.trips().total() == 4
 
 
+@pytest.mark.long
+def test_a_partition_that_a_source_gets_is_read_from_its_first_record(query: Trips) -> None:
+    query.dispatch(("A", 0), ("B", 1))
+    with query.running() as running:
+        running.processAllAvailable()
+        query.topics.add_partitions(3, DELIVERED)
+        query.deliver(("A", 5), partition=2)
+        running.processAllAvailable()
+    # One that is added while nobody reads.
+    query.topics.add_partitions(3, DISPATCHED)
+    query.dispatch(("C", 2), partition=2)
+    query.deliver(("B", 6), ("C", 6))
+    query.take_in()
+    assert query.trips() == Counter([trip("A", 0, 5), trip("B", 1, 6), trip("C", 2, 6)])
+
+
 @pytest.mark.parametrize(("kind", "seed"), [("left_outer", 1), pytest.param("inner", 2, marks=pytest.mark.long)])
 def test_whatever_comes_in_whatever_order_the_pairs_are_those_of_the_records(
     query: Trips, kind: str, seed: int

@@ -89,6 +89,7 @@ def test_behind_a_filter_the_share_of_bad_records_is_one_of_all_that_came(
         query.processAllAvailable()
 
 
+@pytest.mark.long
 def test_the_same_in_real_time_mode(
     spark: SparkSession, settings: SparkSettings, registry: Registry, published: Dimensions, dispatches: Topics
 ) -> None:

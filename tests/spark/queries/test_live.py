@@ -32,7 +32,7 @@ from tests.spark.large_records import large_records
 from tests.spark.live_query import Dimensions, events, parcels, running
 
 
-@pytest.fixture(params=["exactly-once", "at-least-once"])
+@pytest.fixture(params=["exactly-once", pytest.param("at-least-once", marks=pytest.mark.long)])
 def live(
     request: pytest.FixtureRequest,
     spark: SparkSession,

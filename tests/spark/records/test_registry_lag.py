@@ -49,7 +49,7 @@ def release(topics: Topics, registry: Registry, gateway: Gateway) -> None:
     topics.send(framed(schema_id, body(a_dispatch(parcel_id="new", gate="C70"), NEWER)))
 
 
-@pytest.mark.parametrize("mode", ["exactly-once", "at-least-once"])
+@pytest.mark.parametrize("mode", ["exactly-once", pytest.param("at-least-once", marks=pytest.mark.long)])
 def test_a_record_of_a_version_just_registered_is_enriched(
     spark: SparkSession,
     settings: SparkSettings,
@@ -71,6 +71,7 @@ def test_a_record_of_a_version_just_registered_is_enriched(
     assert topics.read(topics.dispatched.dead_letter_topic) == []
 
 
+@pytest.mark.long
 def test_the_same_in_real_time_mode(
     spark: SparkSession,
     settings: SparkSettings,
@@ -88,6 +89,7 @@ def test_the_same_in_real_time_mode(
     assert topics.read(topics.dispatched.dead_letter_topic) == []
 
 
+@pytest.mark.long
 def test_the_same_in_the_lake(
     spark: SparkSession,
     settings: SparkSettings,
@@ -115,7 +117,7 @@ def test_the_same_in_the_lake(
     assert topics.read(topic.dead_letter_topic) == []
 
 
-@pytest.mark.parametrize("mode", ["exactly-once", "at-least-once"])
+@pytest.mark.parametrize("mode", ["exactly-once", pytest.param("at-least-once", marks=pytest.mark.long)])
 def test_many_ids_of_nobody_are_dead_letters_after_one_grace(
     spark: SparkSession, settings: SparkSettings, registry: Registry, topics: Topics, published: Dimensions, mode: str
 ) -> None:

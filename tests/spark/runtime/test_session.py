@@ -17,6 +17,7 @@ from deploy.local.downloads.spark_env import spark_env
 from spark.records.decode import decode
 from spark.records.schemas import WriterSchemas
 from spark.runtime.worker_input import map_whole
+from tests.jvm import SHORT_LIVED_ENV
 from tests.spark.examples import SCHEMA, a_dispatch, body, framed, raw_frame
 
 _START = """
@@ -112,6 +113,7 @@ def test_executors_elsewhere_get_no_keys_over_connections_in_clear(tmp_path: Pat
     env = (
         os.environ
         | spark_env()
+        | SHORT_LIVED_ENV
         | {"HEADRACE_SPARK__MASTER": "local-cluster[1,1,1024]", "SPARK_CONF_DIR": str(tmp_path)}
     )
 

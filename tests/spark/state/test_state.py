@@ -133,6 +133,7 @@ def test_the_groups_of_an_aggregate_that_are_open(query: Query, reader: Reader) 
     assert sum(each.rows for each in summary.partitions) == len(still) == summary.tables[0].rows
 
 
+@pytest.mark.long
 def test_a_group_that_the_function_leaves_out_is_in_the_state_all_the_same(query: Query, reader: Reader) -> None:
     def many(dispatches: DataFrame) -> DataFrame:
         counts: DataFrame = delays_by_origin.function(dispatches)
@@ -220,6 +221,7 @@ def test_the_rows_of_each_side_of_a_join_that_wait(
     assert [each["coordinate"] for each in of_right] == [f"{query.names[DELIVERED]}/1/{offset}" for offset in (2, 3)]
 
 
+@pytest.mark.long
 def test_the_events_that_are_remembered_and_until_when(
     spark: SparkSession, settings: SparkSettings, registry: Registry, topics: Topics, tmp_path: Path
 ) -> None:

@@ -30,6 +30,7 @@ from spark.queries.live import Live
 from spark.runtime.lifecycle import Lifecycle
 from spark.runtime.settings import SparkSettings
 from spark.sinks.kafka.exactly_once import ExactlyOnceSink
+from tests.jvm import SHORT_LIVED_ENV
 from tests.sample.pipelines.dispatches_enriched import dispatches_enriched
 from tests.spark.examples import Topics
 from tests.spark.live_query import Dimensions, wait_for
@@ -104,7 +105,7 @@ def test_a_task_that_is_tried_again_sends_what_its_first_try_did_not_see(hop: Ho
     count = 5_000
     hop.topics.send_many(count)
     command = [sys.executable, "-m", "tests.spark.sinks.kafka.hop", hop.topics.tag, hop.route.query, str(count)]
-    env = {**os.environ, **stack.settings_env(), "HEADRACE_SPARK__MASTER": "local[2,2]"}
+    env = {**os.environ, **stack.settings_env(), **SHORT_LIVED_ENV, "HEADRACE_SPARK__MASTER": "local[2,2]"}
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr[-2_000:]
     assert "USER_RAISED_EXCEPTION] spoilt" in done.stderr

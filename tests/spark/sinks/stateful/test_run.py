@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 from contracts.servers.ranges import OffsetRange
-from spark.sinks.stateful.run import Checkpoint, Log, fault_of
+from spark.sinks.stateful.run import Checkpoint, Fault, Log
+from spark.sinks.stateful.run import fault_of as fault_of_all
 from spark.sinks.stateful.state_note import Begins, Reads, StateNote
 
 RUN, OTHER, PLAN = "0123abcd", "89abcdef", "plan"
@@ -36,6 +37,18 @@ def logs(taken: Mapping[int, int], first: int = 0, end: int = 100) -> Mapping[st
     return {"raw": {partition: Log(taken.get(partition, 0), first, end) for partition in (0, 1)}}
 
 
+def fault_of(
+    notes: Mapping[int, StateNote],
+    checkpoints: Mapping[str, Checkpoint],
+    logs: Mapping[str, Mapping[int, Log]],
+    plan: str = PLAN,
+    topics: Mapping[str, str] = IDS,
+    *,
+    written: int = 7,
+) -> Fault | None:
+    return fault_of_all(notes, checkpoints, logs, plan, topics, written)
+
+
 @pytest.mark.parametrize(
     ("batches", "planned", "committed", "taken"),
     [
@@ -53,7 +66,7 @@ def logs(taken: Mapping[int, int], first: int = 0, end: int = 100) -> Mapping[st
 def test_every_moment_at_which_it_may_be_cut_off_is_one_to_go_on_from(
     batches: tuple[int, ...], planned: int | None, committed: int | None, taken: Mapping[int, int]
 ) -> None:
-    assert fault_of(notes(*batches), a_checkpoint(planned, committed), logs(taken), PLAN, IDS) is None
+    assert fault_of(notes(*batches), a_checkpoint(planned, committed), logs(taken)) is None
 
 
 @pytest.mark.parametrize(
@@ -72,7 +85,7 @@ def test_every_moment_at_which_it_may_be_cut_off_is_one_to_go_on_from(
 def test_what_contradicts_itself_is_a_fault(
     batches: tuple[int, ...], planned: int | None, committed: int | None, taken: Mapping[int, int], told: str
 ) -> None:
-    found = fault_of(notes(*batches), a_checkpoint(planned, committed), logs(taken), PLAN, IDS)
+    found = fault_of(notes(*batches), a_checkpoint(planned, committed), logs(taken))
     assert found is not None
     assert re.search(told, found.text)
     assert found.run == RUN
@@ -97,39 +110,54 @@ def test_a_topic_that_was_made_anew_is_a_fault_and_no_state_of_the_other_one_is_
 
 def test_a_run_with_fewer_state_partitions_goes_on_beside_what_the_one_before_has_left() -> None:
     fewer = {0: a_note(5), 1: a_note(5), 2: a_note(9, OTHER, 4), 3: a_note(9, OTHER, 4)}
-    assert fault_of(fewer, a_checkpoint(5, 5), logs(TAKEN), PLAN, IDS) is None
+    assert fault_of(fewer, a_checkpoint(5, 5), logs(TAKEN)) is None
 
 
 def test_positions_of_two_runs_are_a_fault() -> None:
-    found = fault_of({0: a_note(5), 1: a_note(5, OTHER)}, a_checkpoint(5, 5), logs(TAKEN), PLAN, IDS)
+    found = fault_of({0: a_note(5), 1: a_note(5, OTHER)}, a_checkpoint(5, 5), logs(TAKEN))
     assert found is not None
     assert found.text == f"the positions of the state are of runs that do not fit together, {RUN}, {OTHER}"
 
 
 def test_the_checkpoint_counts_only_where_it_is_whole_and_the_only_one() -> None:
     whole, cut_off = (
-        fault_of({}, a_checkpoint(5, 5), logs(TAKEN), PLAN, IDS),
-        fault_of({}, a_checkpoint(5, 4), logs(TAKEN), PLAN, IDS),
+        fault_of({}, a_checkpoint(5, 5), logs(TAKEN)),
+        fault_of({}, a_checkpoint(5, 4), logs(TAKEN)),
     )
-    two = fault_of({}, {**a_checkpoint(5, 5), **a_checkpoint(5, 5, OTHER)}, logs(TAKEN), PLAN, IDS)
+    two = fault_of({}, {**a_checkpoint(5, 5), **a_checkpoint(5, 5, OTHER)}, logs(TAKEN))
     other_plan = fault_of({}, a_checkpoint(5, 5), logs(TAKEN), "another", IDS)
-    without_a_note = fault_of({}, {RUN: replace(a_checkpoint(5, 5)[RUN], note=None)}, logs(TAKEN), PLAN, IDS)
-    expired = fault_of({}, a_checkpoint(5, 5), logs({}, first=21), PLAN, IDS)
-    neither = fault_of({}, {}, logs(TAKEN), PLAN, IDS)
+    without_a_note = fault_of({}, {RUN: replace(a_checkpoint(5, 5)[RUN], note=None)}, logs(TAKEN))
+    expired = fault_of({}, a_checkpoint(5, 5), logs({}, first=21))
+    neither = fault_of({}, {}, logs(TAKEN))
     found = (whole, cut_off, two, other_plan, without_a_note, expired, neither)
     assert [None if each is None else (each.run, each.is_forgotten) for each in found] == [
         (RUN, True),
         *[(RUN, False)] * 5,
-        ("unknown", False),
+        ("unknown_47", False),
+    ]
+
+
+def test_a_run_of_which_nothing_is_left_is_told_by_what_was_taken_and_written() -> None:
+    assert fault_of({}, {}, logs({}), written=0) is None
+    both, taken, written = (
+        fault_of({}, {}, logs(TAKEN), written=7),
+        fault_of({}, {}, logs(TAKEN), written=0),
+        fault_of({}, {}, logs({}), written=7),
+    )
+    tail = ", but its state has neither positions nor a checkpoint"
+    assert [each and (each.run, each.text.removesuffix(tail)) for each in (both, taken, written)] == [
+        ("unknown_47", "the pipeline's group has offsets and its topic has had records"),
+        ("unknown_40", "the pipeline's group has offsets"),
+        ("unknown_7", "its topic has had records"),
     ]
 
 
 def test_a_checkpoint_older_than_the_group_can_not_be_kept_but_of_a_run_that_computes_everything_again() -> None:
     older, again = logs({0: 90, 1: 20}), a_note(-1, begins="again")
     rebuilding = {RUN: replace(a_checkpoint(5, 5)[RUN], note=again)}
-    without_positions = [fault_of({}, each, older, PLAN, IDS) for each in (a_checkpoint(5, 5), rebuilding)]
-    of_some = [fault_of(notes(5), each, older, PLAN, IDS) for each in (a_checkpoint(5, 5), rebuilding)]
-    behind = fault_of(notes(5, 5), a_checkpoint(5, 5), older, PLAN, IDS)
+    without_positions = [fault_of({}, each, older) for each in (a_checkpoint(5, 5), rebuilding)]
+    of_some = [fault_of(notes(5), each, older) for each in (a_checkpoint(5, 5), rebuilding)]
+    behind = fault_of(notes(5, 5), a_checkpoint(5, 5), older)
     assert [each and each.is_forgotten for each in (*without_positions, *of_some, behind)] == [
         *(False, True),
         *(False, True),
@@ -139,10 +167,10 @@ def test_a_checkpoint_older_than_the_group_can_not_be_kept_but_of_a_run_that_com
 
 def test_a_run_that_computes_everything_again_may_be_behind_the_group() -> None:
     behind = {partition: a_note(5, begins="again") for partition in (0, 1)}
-    assert fault_of(behind, a_checkpoint(5, 5), logs({0: 90, 1: 20}), PLAN, IDS) is None
-    assert fault_of(behind, a_checkpoint(5, 5), logs({0: 90, 1: 19}), PLAN, IDS) is not None
+    assert fault_of(behind, a_checkpoint(5, 5), logs({0: 90, 1: 20})) is None
+    assert fault_of(behind, a_checkpoint(5, 5), logs({0: 90, 1: 19})) is not None
     first = {partition: a_note(5, begins="first") for partition in (0, 1)}
-    assert fault_of(first, a_checkpoint(5, 5), logs({0: 90, 1: 20}), PLAN, IDS) is not None
+    assert fault_of(first, a_checkpoint(5, 5), logs({0: 90, 1: 20})) is not None
 
 
 def reads(start: int, end: int) -> Reads:
@@ -164,7 +192,7 @@ def test_a_plan_that_is_not_the_one_by_which_the_state_was_written_is_a_fault(
 ) -> None:
     one, other = a_note(batch), a_note(4).model_copy(update={"reads": reads(0, 10)})
     written = {0: one.model_copy(update={"reads": reads(*read)}), 1: other}
-    found = fault_of(written, a_checkpoint(5, 4), logs({0: 10, 1: 10}), PLAN, IDS)
+    found = fault_of(written, a_checkpoint(5, 4), logs({0: 10, 1: 10}))
     assert (found is None) == fits
     assert found is None or "reads other records by its checkpoint than" in found.text
 
@@ -195,14 +223,14 @@ def test_records_that_the_state_would_need_and_that_are_gone_are_a_fault_that_no
 
 
 def test_a_topic_that_was_made_anew_with_fewer_partitions_is_a_fault() -> None:
-    found = fault_of(notes(5, 5), a_checkpoint(5, 5), {"raw": {0: Log(20, 0, 100)}}, PLAN, IDS)
+    found = fault_of(notes(5, 5), a_checkpoint(5, 5), {"raw": {0: Log(20, 0, 100)}})
     assert found is not None
     assert "raw/1 ends at offset 0" in found.text
 
 
 def test_of_a_partition_that_was_added_the_first_record_is_needed() -> None:
     of_raw = {**logs(TAKEN)["raw"], 2: Log(7, 7, 9)}
-    found = fault_of(notes(5, 5), a_checkpoint(5, 5), {"raw": of_raw}, PLAN, IDS)
+    found = fault_of(notes(5, 5), a_checkpoint(5, 5), {"raw": of_raw})
     assert found is not None
     assert "records of raw/2 from offset 0 up to 7 are gone" in found.text
 
