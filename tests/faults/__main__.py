@@ -91,7 +91,7 @@ def main() -> int:
     parser.add_argument(
         "--together",
         action="store_true",
-        help="those of a seed strike one upon the other; recovery, ledger, oracle and audit follow the last (default: each)",
+        help="those of a seed strike back to back; recovery, ledger, oracle and audit follow the last (default: each)",
     )
     parser.add_argument(
         "--mode",

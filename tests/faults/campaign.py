@@ -82,7 +82,7 @@ class Campaign:
     def run(self, faults: Mapping[int, Sequence[Fault]], *, is_together: bool = False) -> Iterable[Outcome]:
         """The faults of each seed; each one's outcome as soon as it is there. A fault that fails does not end the campaign.
 
-        `is_together`: those of a seed strike one upon the other, and only the last is followed by recovery, ledger, oracle and audit. What these
+        `is_together`: those of a seed strike back to back, and only the last is followed by recovery, ledger, oracle and audit. What these
         find counts against each of them.
         """
         before = self._witness.look(240)
