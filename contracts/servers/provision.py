@@ -75,7 +75,8 @@ def check_limits(kafka: KafkaSettings, catalog: Catalog, topics: Iterable[str]) 
     """
     wanted = _wanted(catalog)
     admin = AdminClient({**kafka.client_config(), "log_level": 0})
-    resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
+    # Each once, though pipelines share dead letters: librdkafka can't read the answer to a question that is asked twice.
+    resources = [ConfigResource(ResourceType.TOPIC, name) for name in dict.fromkeys(topics)]
     found = admin.describe_configs(resources, request_timeout=_CHECK_SECONDS)
     for resource, future in found.items():
         name, cure = resource.name, "run `headrace topics create`"

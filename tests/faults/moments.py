@@ -77,11 +77,12 @@ def kill_of(family: Family, victims: str) -> int:
 def in_a_long_batch(
     stage: Stage,
     chance: random.Random,
-    act: Callable[[Family], object],
+    act: Callable[[Family], bool],
     *,
     other: psutil.Process | None = None,
 ) -> bool:
-    """`act` on `live`, or on the `other` that runs in its place, somewhere in a batch of tens of thousands; False if no long batch was met.
+    """`act` on `live`, or on the `other` that runs in its place, somewhere in a batch of tens of thousands; False if no long batch was met, or only
+    such in which `act` found nothing to act on, and said False.
 
     The backlog comes while `live` starts anew, or while the other one is stopped (SIGSTOP). `act` gets the process with all that it has
     started, stopped with a transaction of more than one Arrow message open; they go on afterwards.
@@ -100,19 +101,21 @@ def in_a_long_batch(
             stage.burst()
     backlog, until = positions.broker.ends(SOURCE), time.monotonic() + _BACKLOG_SECONDS
     wanted, family = chance.randint(_LONG, _LONGEST), look()
+    # The transaction of one that was killed before stays open until its successor fences it.
+    is_its_own = False
     while time.monotonic() < until:
         opened = positions.open_records()
-        if opened < wanted:
+        is_its_own |= opened < _LONG
+        if opened < wanted or not is_its_own:
             if not opened and positions.reached(backlog, PIPELINE, SOURCE):
                 return False
             # Looking often takes half the machine: not while it starts.
-            time.sleep(_LOOK_SECONDS if opened else _LOOK_IDLY_SECONDS)
+            time.sleep(_LOOK_SECONDS if opened and is_its_own else _LOOK_IDLY_SECONDS)
             continue
         with frozen(look, family) as family:
             # A commit that was sent before comes to its end meanwhile.
             time.sleep(_COMMIT_SECONDS)
-            if positions.open_records() >= _LONG:
-                act(family)
+            if positions.open_records() >= _LONG and act(family):
                 return True
     return False
 

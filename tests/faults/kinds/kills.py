@@ -98,7 +98,7 @@ def live_workers_killed(stage: Stage, chance: random.Random) -> Shown:
 def live_killed_in_a_long_batch(stage: Stage, chance: random.Random) -> Shown:
     met = 0
     for of in chance.sample(VICTIMS, k=len(VICTIMS)):
-        met += _ends_in_a_long_batch(stage, chance, lambda family: kill_of(family, of))  # noqa: B023  called at once
+        met += _ends_in_a_long_batch(stage, chance, lambda family: kill_of(family, of) > 0)  # noqa: B023  called at once
     return Shown(met, "kills with a long transaction open")
 
 
@@ -107,11 +107,12 @@ def live_killed_in_a_long_batch(stage: Stage, chance: random.Random) -> Shown:
     only=Mode.EXACTLY_ONCE,
 )
 def live_input_ends_early(stage: Stage, chance: random.Random) -> Shown:
-    def fence(family: Family) -> None:
+    def fence(family: Family) -> bool:
         kafka, opened = stage.stack.settings().kafka.client_config(), stage.positions.open_in()
         close(
             transactional_producer(kafka, _ROUTE, chance.choice([each for each, records in opened.items() if records]))
         )
+        return True
 
     met = sum(_ends_in_a_long_batch(stage, chance, fence) for _ in range(stage.strikes))
     return Shown(met, "tasks that failed, fenced with a long transaction open")
@@ -196,17 +197,17 @@ def everything_killed(stage: Stage, chance: random.Random) -> Shown:
     return Shown(killed, "processes killed")
 
 
-def _ends_in_a_long_batch(stage: Stage, chance: random.Random, act: Callable[[Family], object]) -> bool:
+def _ends_in_a_long_batch(stage: Stage, chance: random.Random, act: Callable[[Family], bool]) -> bool:
     """Whether `act` met a long batch, of which the process that ran it has ended."""
     struck: list[psutil.Process] = []
 
-    def strike(family: Family) -> None:
+    def strike(family: Family) -> bool:
         struck.append(family[-1])
-        act(family)
+        return act(family)
 
     if not in_a_long_batch(stage, chance, strike):
         return False
-    stage.wait_for_another("live", struck[0])
+    stage.wait_for_another("live", struck[-1])
     return True
 
 
@@ -217,7 +218,9 @@ def _tasks_tried_again(stage: Stage, chance: random.Random, other: Process) -> i
         return text_of(other.log).count("Lost task")
 
     before = lost()
-    if not in_a_long_batch(stage, chance, lambda family: kill_of(family, "workers"), other=psutil.Process(other.pid)):
+    if not in_a_long_batch(
+        stage, chance, lambda family: kill_of(family, "workers") > 0, other=psutil.Process(other.pid)
+    ):
         return 0
     # In the log as soon as Spark reads from the worker that is gone, and no sooner.
     stage.wait("Spark to miss the workers", lambda: lost() > before, 60)

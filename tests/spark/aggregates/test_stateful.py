@@ -586,7 +586,9 @@ def test_what_was_said_of_one_loss_does_not_count_for_the_next(query: Query) -> 
 
 
 @pytest.mark.long
-def test_of_a_run_of_which_nothing_is_left_each_loss_asks_for_a_choice_of_its_own(query: Query, settings: SparkSettings) -> None:
+def test_of_a_run_of_which_nothing_is_left_each_loss_asks_for_a_choice_of_its_own(
+    query: Query, settings: SparkSettings
+) -> None:
     query.send(*FIRST)
     query.take_in()
     query.forget_positions()
