@@ -73,5 +73,7 @@ def test_with_the_trigger_available_now_they_take_what_is_there_and_end(place: P
     several_batches = {"HEADRACE_LIVE__TRIGGER": "available-now", "HEADRACE_LIVE__MAX_OFFSETS_PER_TRIGGER": "7"}
     process = place.start(BOTH, **several_batches)
     assert process.process.wait(240) == 0, process.lines()
+    # One that is in every log is read by nobody.
+    assert [line for line in process.lines() if '"level": "warning"' in line] == []
     assert _parcels(both, ENRICHED) == [*range(1990, 2010)]
     assert _parcels(both, HEAVY) == [*range(2000, 2010)]
