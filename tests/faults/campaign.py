@@ -101,33 +101,17 @@ class Campaign:
 
     def end(self, count: int) -> Outcome:
         """Send `count` odd records to each topic where Headrace alone should write. The audit names them from then on: nothing comes after it."""
+        taken, found = 0, list[str]()
+
+        def send(stage: Stage, chance: random.Random) -> Shown:
+            nonlocal taken, found
+            taken, found = odd_records_in_own_topics(stage, self._seed, count)
+            return Shown(taken, "odd records")
+
         sentence = "Odd records in the topics where Headrace alone should write."
-        self._say(f"{OWN_TOPICS}: {sentence}")
-        self._stage.peaks.clear()
-        time.sleep(_WARM_UP_SECONDS)
-        began, restarts, taken, trouble = time.monotonic(), self._stage.restarts(), 0, list[str]()
-        try:
-            taken, trouble = odd_records_in_own_topics(self._stage, self._seed, count)
-        except Exception as error:  # noqa: BLE001  it is told as what any fault meets
-            trouble.append(_told(error))
-        outcome = Outcome(
-            fault=OWN_TOPICS,
-            sentence=sentence,
-            shown=f"{taken} odd records",
-            events=taken,
-            sent_again=0,
-            written_again=0,
-            restarts=self._stage.restarts() - restarts,
-            lost=0,
-            doubled=0,
-            wrong=len(trouble),
-            lasted_seconds=round(time.monotonic() - began, 1),
-            recovered_seconds=None,
-            peak_mb=self._peaks_mb(),
-            trouble=trouble,
-            commit=self._commit,
-            seed=self._seed,
-        )
+        struck = self._strike(Fault(OWN_TOPICS, sentence, send, 0))
+        trouble = [*struck.trouble, *found]
+        outcome = replace(struck, events=taken, wrong=len(trouble), trouble=trouble)
         self._tell(outcome)
         return outcome
 

@@ -36,7 +36,7 @@ Sign = Callable[[], object]
 def meet(stage: Stage, name: str, sign: Sign, holds: Callable[[Family], bool], act: Callable[[Family], object]) -> bool:
     """Freeze a process each time that `sign` changes; if `holds` then, `act`, else let it go on and wait again. False if the moment did not come."""
     # Looking this often takes half the machine: not while it starts.
-    stage.wait(f"{name} to be healthy", lambda: stage.healthy(name))
+    stage.wait_until_healthy(name)
     until = time.monotonic() + _TRIES_SECONDS
     family, before = stage.family(name), sign()
     while time.monotonic() < until:

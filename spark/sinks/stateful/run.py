@@ -68,7 +68,7 @@ def fault_of(
     written: int,
 ) -> Fault | None:
     """None if all fits together. `checkpoints` are by run, `logs` by topic and partition; `topics` are the ids of those that are read, by name;
-    `written` is the sum of the offsets at which the partitions of the target end.
+    `written` is the sum of the offsets at which the partitions of the target end; only without notes and checkpoints it counts.
     """
     if not notes:
         for run, found in sorted(checkpoints.items()):

@@ -99,7 +99,9 @@ class StatefulSink:
                 runs = {
                     run: _read(checkpoints, run, self._sources) for run in checkpoints.runs() if not own or run in own
                 }
-                written = sum(each.end for each in _logs(reader, self._route.target, dict.fromkeys(there, 0)).values())
+                # Asked for only where nothing else is left.
+                target = {} if notes or runs else _logs(reader, self._route.target, dict.fromkeys(there, 0))
+                written = sum(each.end for each in target.values())
                 fault = fault_of(notes, runs, logs, self._new.plan, topics, written)
                 if fault is None:
                     self._note = notes[min(notes)] if notes else self._new

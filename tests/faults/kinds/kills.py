@@ -232,7 +232,7 @@ def _tasks_tried_again(stage: Stage, chance: random.Random, other: Process) -> i
 
 
 def _frozen(stage: Stage, chance: random.Random, name: str) -> Shown:
-    stage.wait(f"{name} to be healthy", lambda: stage.healthy(name))
+    stage.wait_until_healthy(name)
     before = stage.process(name)
     with stage.frozen(name):
         other = stage.second(name)
@@ -245,7 +245,7 @@ def _frozen(stage: Stage, chance: random.Random, name: str) -> Shown:
 
 
 def _second(stage: Stage, name: str) -> Shown:
-    stage.wait(f"{name} to be healthy", lambda: stage.healthy(name))
+    stage.wait_until_healthy(name)
     other = stage.second(name)
     stage.wait(f"the second {name} to end", lambda: other.exit_code() is not None)
     other.stop(grace_seconds=10)

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -268,6 +267,10 @@ class Stage:
                 raise TimeoutError(f"waited {seconds:.0f} s for {what}")
             time.sleep(_LOOK_SECONDS)
 
+    def wait_until_healthy(self, name: str) -> None:
+        """Until a deployable says so itself."""
+        self.wait(f"{name} to be healthy", lambda: self.healthy(name))
+
     def wait_for_another(self, name: str, before: psutil.Process) -> None:
         """Until the supervisor has started a process in the place of `before`."""
         self.wait(f"{name} to be started again", lambda: self.process(name) != before)
@@ -303,7 +306,7 @@ class Stage:
         self._producer = self.load()
         self.say("everything is started; waiting until it flows")
         for name in ("live", "lake", "alerting"):
-            self.wait(f"{name} to be healthy", partial(self.healthy, name))
+            self.wait_until_healthy(name)
         for name in self.lives[1:]:
             self.wait(f"{name} to start", lambda name=name: '"started"' in self.log_of(name))  # type: ignore[misc]
 
