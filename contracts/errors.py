@@ -144,7 +144,8 @@ class DeliveryError(HeadraceError):
         self.message = message
 
     def __str__(self) -> str:
-        return f"{self.topic}: event {self.event_id} was not delivered: {self.code}: {self.message}"
+        what = "not everything was" if self.event_id is None else f"event {self.event_id} was not"
+        return f"{self.topic}: {what} delivered: {self.code}: {self.message}"
 
 
 class ConsumeError(HeadraceError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import os
 import threading
 import time
 from collections import deque
@@ -28,7 +29,7 @@ from contracts.records.codec import Codec
 from contracts.records.dead_letter_headers import REDRIVEN_FROM, Header, dead_letter_headers, stump_headers
 from contracts.records.limits import KEPT_BYTES, record_size
 from contracts.servers.own_schema import OwnSchema
-from contracts.servers.producer_config import PRODUCER_CONFIG
+from contracts.servers.producer_config import PRODUCER_CONFIG, UNBROKEN_SECONDS
 from contracts.servers.registry import Registry
 from contracts.settings import Settings
 
@@ -39,11 +40,17 @@ _CONFIG = {
     # An outage fills the queue instead, and then blocks.
     "delivery.timeout.ms": 0,
 }
-_CLOSE_SECONDS = 30.0
-"""How long `close` waits for brokers that are away; the records given up then are the youngest."""
+_CLOSE_SECONDS = 15.0
+"""How long `close` waits for brokers that are away; the records given up then are the youngest. With the reports it is less than a process has to stop."""
 
-_REPORT_SECONDS = 5.0
-"""How long the reports of records that are given up may take."""
+_ROOM_SECONDS = 2.0
+"""How long a publisher that is to stop waits for room in a full queue."""
+
+_REPORT_SECONDS = 3.0
+"""How long the reports of records that are given up, or fail with another, may take."""
+
+_CONSEQUENCES = {"_PURGE_QUEUE", "_PURGE_INFLIGHT", "_FATAL", "_GAPLESS_GUARANTEE"}
+"""Codes of records that fail because another did, or that were given up."""
 
 _TOLD = 20
 """Of so many failed records at most one error names the ids."""
@@ -75,11 +82,12 @@ class Outlet:
     def of(cls, contract: TopicContract, schema: str, registry: Registry, source: str) -> Self:
         """Registers `schema`, the topic's current one: raises what `Registry.register` raises."""
         own = OwnSchema(registry, contract.subject, schema)
+        # Headers are bytes: the client cuts a text at its first NUL.
         headers: tuple[Header, ...] = (
-            ("ce_type", contract.name),
-            ("ce_source", source),
-            ("ce_specversion", "1.0"),
-            ("content-type", "application/avro"),
+            ("ce_type", contract.name.encode()),
+            ("ce_source", source.encode()),
+            ("ce_specversion", b"1.0"),
+            ("content-type", b"application/avro"),
         )
         codec = Codec({own.id: schema}.__getitem__)
         return cls(contract, codec, own, headers, nested=schema.count('"record"') > 1)
@@ -101,7 +109,12 @@ class Outlet:
         if at.tzinfo is not UTC:
             at = at.astimezone(UTC)
         time = at.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
-        sent = [("ce_id", event_id), ("ce_time", time), *self.headers, *(headers.items() if headers else ())]
+        sent = [
+            ("ce_id", event_id.encode()),
+            ("ce_time", time.encode()),
+            *self.headers,
+            *(headers.items() if headers else ()),
+        ]
         size, limit = record_size(key, value, sent), self.contract.most_record_bytes
         if size > limit:
             raise TooLong(f"the record has {size} bytes, and those of {self.contract.name} at most {limit}")
@@ -119,7 +132,7 @@ class Publisher:
 
     Raises NotAProducer if a topic's contract does not list `service`; SchemaIncompatible, RegistryRefused or
     RegistryUnavailable if its current schema can't be registered. When the registry has another id for it later, every
-    `publish`, `flush` and `close` raises RegistryMadeAnew.
+    `publish`, `flush` and `close` raises RegistryMadeAnew. Once `stop` is set, `publish` waits no more than 2 s for room, and raises DeliveryError then.
     """
 
     def __init__(
@@ -132,6 +145,7 @@ class Publisher:
         registry: Registry | None = None,
         linger_ms: int = PRODUCER_CONFIG["linger.ms"],
         gapless: bool = False,
+        stop: threading.Event | None = None,
     ) -> None:
         self._service = service
         self._catalog = catalog = catalog or load_catalog()
@@ -147,8 +161,11 @@ class Publisher:
             }
             self._own_registry = opened.pop_all()
         self._outcomes: Outcomes | None = None
-        self._failures: deque[Exception] = deque()
+        self._failures: deque[BaseException] = deque()
         self._made_anew: RegistryMadeAnew | None = None
+        self._fatal: DeliveryError | None = None
+        self._stop = stop or threading.Event()
+        self._pid = os.getpid()
         self._unserved = 0
         self._is_closed = self._has_given_up = False
         self._closing = threading.Event()
@@ -175,7 +192,12 @@ class Publisher:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        try:
+            self.close()
+        except DeliveryError as later:
+            if error is None or later.code not in _CONSEQUENCES:
+                raise
+            error.add_note(str(later))
 
     def publish(
         self,
@@ -197,11 +219,12 @@ class Publisher:
         """
         if headers and (own := _OWN_HEADERS.intersection(headers)):
             raise ValueError(f"leave {', '.join(sorted(own))} out of headers: the publisher gives each event its own")
-        outlet = self._outlets.get(topic.name)
-        if outlet is None:
-            raise NotAProducer(f"this publisher of {self._service} was not made for {topic.name}")
-        key, value, sent = outlet.record(event, event_id, occurred_at, headers)
+        key, value, sent = self._outlet(topic).record(event, event_id, occurred_at, headers)
         self._send(topic.name, key, value, sent, event_id, on_delivery)
+
+    def check(self, topic: Topic[E], event: E, *, event_id: str) -> None:
+        """Send nothing; raises EncodeError or TooLong where `publish` would."""
+        self._outlet(topic).record(event, event_id)
 
     def dead_letter(
         self,
@@ -263,7 +286,7 @@ class Publisher:
         return Delivery(outcomes)
 
     def flush(self, timeout_seconds: float) -> None:
-        """Wait until everything published so far is delivered.
+        """Wait until everything published so far is delivered, by other threads, too: one that publishes on and on keeps it waiting.
 
         Raises DeliveryError if a record without `on_delivery` was not, or if some still wait after `timeout_seconds`; what an `on_delivery`
         raised; RuntimeError in an `on_delivery`, or in a signal handler that came in the midst of another call.
@@ -274,7 +297,7 @@ class Publisher:
             raise DeliveryError("all topics", None, "_TIMED_OUT", f"{left} records wait after {timeout_seconds} s")
 
     def close(self) -> None:
-        """Flush and stop; the publisher can't be used afterwards. What brokers have not taken within 30 s is given up, and reported: `_PURGE_QUEUE`
+        """Flush and stop; the publisher can't be used afterwards. What brokers have not taken within 15 s is given up, and reported: `_PURGE_QUEUE`
         was never sent, and `_PURGE_INFLIGHT` may be there all the same. Raises as `flush` does.
         """
         self._refuse_nested()
@@ -284,11 +307,11 @@ class Publisher:
         try:
             if left := self._flushed(_CLOSE_SECONDS):
                 self._give_up(left)
-            self._raise_failure()
         finally:
             self._closing.set()
             self._poller.join()
             self._own_registry.close()
+        self._raise_failure()
 
     def _give_up(self, left: int) -> None:
         """Let the reports of so many records come: they have failed."""
@@ -306,7 +329,7 @@ class Publisher:
         while left:
             pause = deadline - time.monotonic()
             with self._serving():
-                left = self._producer.flush(max(0.0, pause))
+                left = self._producer.flush(min(UNBROKEN_SECONDS, max(0.0, pause)))
             if pause <= 0:
                 return len(self._producer)
         return 0
@@ -323,16 +346,25 @@ class Publisher:
 
     @contextmanager
     def _serving(self) -> Iterator[None]:
-        """While this thread serves delivery reports. What a caller's `on_delivery` raises is kept: who serves it must go on, and the caller must
-        hear of it.
-        """
+        """While this thread serves delivery reports. What the client raises is kept: who serves it must go on, and the caller must hear of it."""
         self._thread.serves = True
         try:
             yield
         except Exception as error:  # noqa: BLE001
-            self._failures.append(_of_the_client(error))
+            failure = _of_the_client(error)
+            self._failures.append(failure)
+            if isinstance(failure, DeliveryError):
+                self._fatal = self._fatal or failure
         finally:
             self._thread.serves = False
+        if (interrupt := vars(self._thread).pop("interrupt", None)) is not None:
+            raise interrupt
+
+    def _outlet(self, topic: Topic[Any]) -> Outlet:
+        found = self._outlets.get(topic.name)
+        if found is None:
+            raise NotAProducer(f"this publisher of {self._service} was not made for {topic.name}")
+        return found
 
     def _send(
         self,
@@ -344,12 +376,14 @@ class Publisher:
         on_delivery: OnDelivery | None,
         timestamp_ms: int = 0,
     ) -> None:
+        if os.getpid() != self._pid:
+            raise DeliveryError(topic, event_id, "_STATE", "the publisher is of a process that forked: make one here")
         # Within an `on_delivery` those of others are not its own: they come out of the next call.
         if (self._failures or self._made_anew is not None) and not self._is_serving():
+            if self._fatal is not None:
+                self._flushed(_REPORT_SECONDS)  # which record it was, its report says
             self._raise_failure()
-        report = (
-            partial(self._keep_failure, event_id) if on_delivery is None else partial(_report, event_id, on_delivery)
-        )
+        report, until = partial(self._take_report, event_id, on_delivery), 0.0
         while True:
             # What an `on_delivery` publishes belongs to what is flushed.
             if self._is_closed and (self._has_given_up or not self._is_serving()):
@@ -362,9 +396,14 @@ class Publisher:
                     raise DeliveryError(
                         topic, event_id, "_QUEUE_FULL", "nothing leaves the queue within an on_delivery"
                     ) from full
-                self._serve(0.1)
+                if self._stop.is_set():
+                    until = until or time.monotonic() + _ROOM_SECONDS
+                    if time.monotonic() > until:
+                        what = f"it is to stop, and brokers have taken nothing for {_ROOM_SECONDS:g} s"
+                        raise DeliveryError(topic, event_id, "_QUEUE_FULL", what) from full
+                self._serve(UNBROKEN_SECONDS)
             except KafkaException as failure:
-                raise _delivery_error(topic, event_id, failure.args[0]) from failure
+                raise self._cause(topic, event_id, failure.args[0]) from failure
         self._unserved += 1
         if self._is_serving():
             return
@@ -377,23 +416,56 @@ class Publisher:
             self._unserved = 0
             self._serve(0)
 
-    def _keep_failure(self, event_id: str | None, failure: KafkaError | None, message: Message) -> None:
-        if failure is not None:
-            self._failures.append(_delivery_error(message.topic() or "", event_id, failure))
+    def _cause(self, topic: str, event_id: str | None, error: KafkaError) -> DeliveryError:
+        """Why a record is not handed over. Raises what records before it failed of, if that is why."""
+        if error.code() == KafkaError._FATAL and not self._is_serving():
+            self._flushed(_REPORT_SECONDS)
+            self._raise_failure()
+        if error.code() == KafkaError._FATAL and self._fatal is not None:  # told before
+            what = f"{self._fatal.message}. Make the publisher anew"
+            return DeliveryError(topic, event_id, self._fatal.code, what)
+        return _delivery_error(topic, event_id, error)
+
+    def _take_report(
+        self, event_id: str | None, on_delivery: OnDelivery | None, failure: KafkaError | None, message: Message
+    ) -> None:
+        """Nothing is raised into the client, which would lose what it was and go on."""
+        try:
+            topic = message.topic() or ""
+            error = None if failure is None else _delivery_error(topic, event_id, failure)
+            if on_delivery is None:
+                if error is not None:
+                    self._failures.append(error)
+            elif error is not None:
+                on_delivery(error)
+            else:
+                offset = message.offset()
+                on_delivery(Delivered(topic, message.partition() or 0, -1 if offset is None else offset))
+        except Exception as raised:  # noqa: BLE001
+            self._failures.append(raised)
+        except BaseException as raised:  # noqa: BLE001
+            if threading.current_thread() is self._poller:
+                self._failures.append(raised)
+            else:
+                self._thread.interrupt = raised
 
     def _raise_failure(self) -> None:
-        if self._made_anew is not None:  # which holds until a restart
-            raise self._made_anew
-        failures = []
+        failures: list[BaseException] = []
         with suppress(IndexError):  # another thread may take them meanwhile
             while self._failures:
                 failures.append(self._failures.popleft())
-        if len(failures) > 1:
-            ids = [each.event_id or "" if isinstance(each, DeliveryError) else repr(each) for each in failures[1:]]
-            more = f" and {len(ids) - _TOLD} more" if len(ids) > _TOLD else ""
-            failures[0].add_note(f"{len(ids)} more failed: {', '.join(ids[:_TOLD])}{more}")
-        if failures:
-            raise failures[0]
+        failures.sort(key=lambda each: isinstance(each, DeliveryError) and each.code in _CONSEQUENCES)
+        if self._made_anew is not None:  # which holds until a restart
+            raise RegistryMadeAnew(f"{self._made_anew}{_and_more(failures)}") from self._made_anew
+        if not failures:
+            return
+        first, more = failures[0], _and_more(failures[1:])
+        if not more:
+            raise first
+        if isinstance(first, DeliveryError):
+            raise DeliveryError(first.topic, first.event_id, first.code, f"{first.message}{more}") from first
+        first.add_note(more.strip())
+        raise first
 
     def _check_schemas(self) -> None:
         while not self._closing.wait(_LOOK_SECONDS):
@@ -407,20 +479,20 @@ class Publisher:
 
     def _poll(self) -> None:
         while not self._closing.is_set():
-            self._serve(0.1)
+            self._serve(UNBROKEN_SECONDS)
 
     def _serve(self, timeout_seconds: float) -> None:
         with self._serving():
             self._producer.poll(timeout_seconds)
 
 
-def _report(event_id: str | None, on_delivery: OnDelivery, failure: KafkaError | None, message: Message) -> None:
-    topic = message.topic() or ""
-    if failure is not None:
-        on_delivery(_delivery_error(topic, event_id, failure))
-    else:
-        offset = message.offset()
-        on_delivery(Delivered(topic, message.partition() or 0, -1 if offset is None else offset))
+def _and_more(failures: Sequence[BaseException]) -> str:
+    """Which others failed, in parentheses; empty if none did."""
+    if not failures:
+        return ""
+    ids = [each.event_id or each.message if isinstance(each, DeliveryError) else repr(each) for each in failures]
+    rest = f" and {len(ids) - _TOLD} more" if len(ids) > _TOLD else ""
+    return f" ({len(ids)} more failed: {', '.join(ids[:_TOLD])}{rest})"
 
 
 def _of_the_client(error: Exception) -> Exception:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections import OrderedDict
@@ -35,6 +36,7 @@ _CONFIG = {
     "auto.commit.interval.ms": 1000,
     "enable.auto.offset.store": False,  # a position is stored when its record has been handled
     "queued.max.messages.kbytes": 16_384,
+    "enable.partition.eof": True,  # how far a partition goes, the markers of transactions included
 }
 _OURS = {
     "partition.assignment.strategy": "a Subscriber takes its partitions all at once",
@@ -229,7 +231,7 @@ class Subscriber(Generic[E]):
             while not self._stopping.is_set() and not self._idle():
                 self._look()
                 message = self._consumer.poll(_POLL_SECONDS)
-                if message is None:
+                if message is None or self._ends(message):
                     continue
                 self._active_at = time.monotonic()
                 if (error := message.error()) is not None:
@@ -325,11 +327,24 @@ class Subscriber(Generic[E]):
         if len(handled) > self._repeats_window:
             handled.popitem(last=False)
 
+    def _ends(self, message: Message) -> bool:
+        """Whether it is a partition's end and no record. The position goes there: markers of transactions have offsets, too, and once retention
+        has deleted one behind the last record, nobody can tell that it was none.
+        """
+        if (error := message.error()) is None or error.code() != KafkaError._PARTITION_EOF:
+            return False
+        topic, partition, offset = _place(message)
+        if offset > self._due.get(partition, offset):
+            self._go_behind(topic, partition, offset, None)
+        return True
+
     def _store(self, message: Message) -> None:
         topic, partition, offset = _place(message)
-        epoch = message.leader_epoch()
-        self._due[partition] = offset + 1
-        behind = TopicPartition(topic, partition, offset + 1, _metadata(self._topic_id), -1 if epoch is None else epoch)
+        self._go_behind(topic, partition, offset + 1, message.leader_epoch())
+
+    def _go_behind(self, topic: str, partition: int, offset: int, epoch: int | None) -> None:
+        self._due[partition] = offset
+        behind = TopicPartition(topic, partition, offset, _metadata(self._topic_id), -1 if epoch is None else epoch)
         try:
             self._consumer.store_offsets(offsets=[behind])
         except KafkaException as error:
@@ -439,7 +454,7 @@ class Subscriber(Generic[E]):
         if self._active_at is None or time.monotonic() - self._looked_at < pause:
             return
         try:
-            if self._is_begun and self._found() in (None, self._topic_id):
+            if self._is_begun and not self._is_another():
                 return
         except KafkaException as error:
             _log.warning("%s: can't see whether it is the topic that it was: %s", self._topic.name, error)
@@ -451,28 +466,38 @@ class Subscriber(Generic[E]):
         self._subscribe()
         self._active_at = None
 
+    def _is_another(self) -> bool:
+        """Whether the topic was made anew since the group began. Raises KafkaException."""
+        return self._found() not in (None, self._topic_id)
+
     def _found(self) -> str | None:
         """The identity of the topic that is there, or None. Raises KafkaException."""
         return topic_ids(self._admin, [self._topic.name], _REGISTRY_SECONDS).get(self._topic.name)
 
     def _find_place(self, partition: int) -> None:
         try:
-            self._go_on_behind_loss(partition)
+            if self._is_another():
+                # The group begins it anew, which says so: before other partitions' records are given at places that were the old one's.
+                self._is_begun, self._looked_at = False, -math.inf
+            else:
+                self._go_on_behind_loss(partition)
         except KafkaException as error:
             _log.warning("%s/%s: where to go on is not known yet: %s", self._topic.name, partition, error)
             self._is_begun = False
 
     def _go_on_behind_loss(self, partition: int) -> None:
         place = TopicPartition(self._topic.name, partition)
-        position = own = self._consumer.position([place])[0].offset
+        own = self._consumer.position([place])[0].offset
+        position = self._due.get(partition, own)
         if own < 0:
             position = self._consumer.committed([place], _BROKER_SECONDS)[0].offset
         if position < 0:
             self._is_begun = False
             return
         low, high = watermarks(self._consumer, self._topic.name, partition, _BROKER_SECONDS)
-        if own < 0 and low <= position <= high:
-            self._go_on_at(partition, position)  # which was committed after the client had asked
+        if position != own and low <= position <= high:
+            # It was committed after the client had asked, or the partition's end was there already.
+            self._go_on_at(partition, position)
             return
         lost = max(0, low - position)
         what = (
@@ -499,7 +524,7 @@ class Subscriber(Generic[E]):
                 TopicPartition(
                     each.topic,
                     each.partition,
-                    offset if each.partition == partition else each.offset,
+                    self._due.get(each.partition, each.offset),
                     _metadata(self._topic_id),
                 )
                 for each in assigned

@@ -170,9 +170,15 @@ def _earlier(revision: str, folder: Path) -> tuple[str, Catalog]:
         raise DeployError("There is no git on this machine, which knows the contracts before the change") from None
     except subprocess.CalledProcessError as error:
         said = " ".join(error.stderr.decode(errors="replace").split())
+        if not said:
+            raise DeployError(
+                f"git knows no commit that this branch and {revision} have in common: fetch more of the history, as a shallow clone lacks it"
+            ) from None
         raise DeployError(f"git has no contracts of {revision}: {said}. Name a commit, a branch or a tag") from None
     with tarfile.open(fileobj=io.BytesIO(archived)) as archive:
-        archive.extractall(folder, filter="data")
+        # As an attribute: the argument `filter` came with Python 3.11.4.
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)
+        archive.extractall(folder)
     catalog, problems = read_catalog(folder / "contracts")
     if problems:
         raise DeployError(f"The contracts of {revision} can't be read: {problems[0]}")

@@ -22,8 +22,8 @@ def sql_pipeline(path: Path) -> Pipeline:
         raise PipelineUnfit("; ".join(map(str, problems)))
     header = found.header
     lookups = [Lookup(each.name, each.dimension, each.by, each.fields) for each in header.lookups]
-    (source,) = header.reads.values()
-    return Pipeline(path.stem, source, header.writes, tuple(lookups), _function(found), header.output)
+    source, *others = header.reads.values()
+    return Pipeline(path.stem, source, header.writes, tuple(lookups), _function(found), header.output, *others)
 
 
 def _function(file: SqlFile) -> Callable[[DataFrame], DataFrame]:

@@ -53,18 +53,27 @@ async def _send(servers: str, topic: str, partition: int, records: list[RawRecor
     found: list[int | Refusal] = []
     async with _producer(servers) as producer:
         for together in _batches(records):
-            try:
-                first = await _send_batch(producer, topic, partition, together, codec)
-                found += range(first, first + len(together))
-            except KafkaError as error:
-                if len(together) > 1:
-                    raise
-                found.append(Refusal(type(error).__name__))
+            found += await _sent(producer, topic, partition, together, codec)
     return found
 
 
+async def _sent(
+    producer: AIOKafkaProducer, topic: str, partition: int, records: list[RawRecord], codec: int
+) -> list[int | Refusal]:
+    """The brokers refuse a batch as a whole, such as for one record without a key in a compacted topic: then each is sent by itself."""
+    try:
+        first = await _send_batch(producer, topic, partition, records, codec)
+    except KafkaError as error:
+        if len(records) == 1:
+            return [Refusal(type(error).__name__)]
+        if error.retriable:
+            raise
+        return [each for record in records for each in await _sent(producer, topic, partition, [record], codec)]
+    return [*range(first, first + len(records))]
+
+
 def _batches(records: list[RawRecord]) -> Iterable[list[RawRecord]]:
-    """The broker refuses a batch as a whole: whatever it may refuse is one of its own."""
+    """What brokers may refuse in any topic is a batch of its own."""
     batch: list[RawRecord] = []
     size = 0
     for record in records:

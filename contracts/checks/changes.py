@@ -22,6 +22,7 @@ _MEANINGS = {
     "occurred_at": "the event time is another one",
     "lake": "the table that is there does not fit",
     "location": "the versions that are there are not found",
+    "type": "pipelines that run keep the version that they have until they are started with this contract",
 }
 """Keys whose change breaks something, and what."""
 
@@ -135,7 +136,7 @@ def _of_dimension(old: DimensionContract | None, new: DimensionContract | None) 
         if name not in was:
             yield Change("new", new.name, new.owner, f"column {name}: {column.type}", new.consumers)
         elif was[name].type != column.type:
-            text = f"column {name}: {was[name].type} → {column.type}"
+            text = f"column {name}: {was[name].type} → {column.type}: {_MEANINGS['type']}"
             yield Change("breaking", new.name, new.owner, text, new.consumers)
         elif was[name] != column:
             yield Change(
@@ -174,9 +175,10 @@ def _of_keys(
 
 def _meaning(key: str, was: Any, now: Any, of_dimension: bool) -> str | None:
     if of_dimension and key == "key":
-        return (
+        meaning = (
             "lookups find other rows, or none" if len(was) == len(now) else "pipelines that look up in it do not start"
         )
+        return f"{meaning}; those that run keep the version that they have if its key no longer tells rows apart"
     if key == "derived_from":
         ids = [_ids(each) if isinstance(each, dict) else None for each in (was, now)]
         names = [each["named_by"] for each in (was, now) if isinstance(each, dict) and each["named_by"]]

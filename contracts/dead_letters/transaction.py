@@ -17,7 +17,7 @@ from contracts.errors import SettlementError
 from contracts.events import DeadLetterSettled, Settlement
 from contracts.publisher import Outlet
 from contracts.records.dead_letter_headers import REDRIVEN_FROM, Header
-from contracts.servers.producer_config import PRODUCER_CONFIG
+from contracts.servers.producer_config import PRODUCER_CONFIG, UNBROKEN_SECONDS, close_producer
 from contracts.settings import KafkaSettings
 
 TRANSACTION_LETTERS = 500
@@ -75,7 +75,7 @@ class Settling:
             elif self._open:
                 self._abort()
         finally:
-            self._producer.close()
+            close_producer(self._producer)
 
     def over(self, letters: Iterable[DeadLetter]) -> Iterator[DeadLetter]:
         """These letters. Where most of them are not settled, no transaction is open for long."""
@@ -151,7 +151,7 @@ class Settling:
             try:
                 return self._run(produce)
             except BufferError:
-                self._run(lambda: self._producer.poll(0.1))
+                self._run(lambda: self._producer.poll(UNBROKEN_SECONDS))
 
     def _run(self, call: Callable[[], object]) -> None:
         """`call`, again while its error passes, up to the transaction's timeout."""
@@ -165,8 +165,10 @@ class Settling:
                 _unless_fenced(failure)
                 if not error.retriable() or time.monotonic() > until:
                     try:
-                        while self._producer.poll(_REPORT_SECONDS):
-                            pass
+                        told = time.monotonic()
+                        while time.monotonic() < told + _REPORT_SECONDS:
+                            if self._producer.poll(UNBROKEN_SECONDS):
+                                told = time.monotonic()
                     except KafkaException as reported:
                         # A call may fail before the client knows, or says, why.
                         _unless_fenced(reported)
@@ -185,5 +187,5 @@ class Settling:
 
 def _unless_fenced(failure: KafkaException) -> None:
     if failure.args[0].code() in _FENCED:
-        what = "another redrive or purge began; what this one had committed holds"
-        raise SettlementError(f"{what}: run it again when that one has ended") from failure
+        what = "another redrive or purge began, or this one was held up for longer than a transaction lasts; what it had committed holds"
+        raise SettlementError(f"{what}: run it again when no other one runs") from failure

@@ -61,9 +61,9 @@ def declared_pipelines(folder: Path = PIPELINES) -> tuple[list[DeclaredPipeline]
             sql, wrong = read_sql_file(path)
             problems += wrong
             if sql is not None:
-                (source,) = sql.header.reads.values()
+                source, *others = map(constant_of, sql.header.reads.values())
                 written = tuple(map(constant_of, sql.header.targets))
-                found.append(DeclaredPipeline(name, sql.file, sql.line, constant_of(source), written))
+                found.append(DeclaredPipeline(name, sql.file, sql.line, source, written, *others))
             continue
         try:
             functions = list(_decorated(ast.parse(path.read_bytes())))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationInfo, field_validator
 
 from contracts.definitions.branches import fault_of_branches, targets_of
 from contracts.definitions.contract_file import Problem, as_contract
@@ -51,19 +51,20 @@ _Written = Annotated[
 
 
 class SqlHeader(_Section):
-    """What `@pipeline` says of a function. `reads` has the topic by the name of the table that the SELECT is of; `writes` is one topic, or
-    several by the values of the column `branch`.
+    """What `@pipeline` says of a function. `reads` has the topic by the name of the table that the SELECT is of, or the two that it joins;
+    `writes` is one topic, or several by the values of the column `branch`.
     """
 
-    reads: Mapping[FieldName, TopicName] = Field(min_length=1, max_length=1)
+    reads: Mapping[FieldName, TopicName] = Field(min_length=1, max_length=2)
     writes: _Written
     lookups: tuple[SqlLookup, ...] = ()
     output: Output = "update"
 
     @field_validator("writes")
     @classmethod
-    def _has_branches(cls, writes: str | Mapping[str, str]) -> str | Mapping[str, str]:
-        if not isinstance(writes, str) and (fault := fault_of_branches(list(writes.items()))):
+    def _has_branches(cls, writes: str | Mapping[str, str], info: ValidationInfo) -> str | Mapping[str, str]:
+        sources = len(info.data.get("reads", ()))
+        if not isinstance(writes, str) and (fault := fault_of_branches(list(writes.items()), sources)):
             raise ValueError(fault)
         return writes
 

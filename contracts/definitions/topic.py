@@ -34,9 +34,6 @@ Records = Literal["each", "some", "many", "aggregate", "join", "distinct"]
 of those that tell of one event.
 """
 
-OfOneTopic = Literal["each", "some", "many", "aggregate", "distinct"]
-"""Those `Records` that come of one topic."""
-
 STATEFUL = ("aggregate", "join", "distinct")
 """Those `Records` that depend on other records than the one that they come of."""
 

@@ -54,8 +54,9 @@ def dead_letter_headers(
     if coordinate is not None:
         # Headers are texts: nothing is gained by numbers, and Spark's sink does this for each dead letter.
         errors["topic"], errors["partition"], errors["offset"] = coordinate.rsplit("/", 2)
-        headers.append(("ce_id", coordinate))
-    headers += [(f"{ERRORS}{name}", text) for name, text in errors.items()]
+        headers.append(("ce_id", coordinate.encode()))
+    # Bytes: the client cuts a text at its first NUL.
+    headers += [(f"{ERRORS}{name}", text.encode(errors="replace")) for name, text in errors.items()]
     return headers
 
 

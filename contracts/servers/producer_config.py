@@ -1,8 +1,11 @@
-"""What every producer of ours is set to. Spark's Python workers import it, so it imports nothing of weight."""
+"""What every producer of ours is set to, and how one is closed. Spark's Python workers import it, so it imports nothing of weight."""
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
+
+from confluent_kafka import KafkaException, Producer
 
 from contracts.records.limits import LARGEST_BATCH_BYTES
 
@@ -22,3 +25,18 @@ PRODUCER_CONFIG: dict[str, Any] = {
     "message.max.bytes": LARGEST_BATCH_BYTES,
 }
 """librdkafka properties."""
+
+UNBROKEN_SECONDS = 0.1
+"""Wait in steps of this for delivery reports: the client cuts waits of 0.2 s or more into pieces, and in the piece after a fatal error it calls
+the report's callback with that error already raised, which loses the report.
+"""
+
+
+def close_producer(producer: Producer) -> None:
+    """Close one that may have been fenced: that it can't abort its transaction then is no news."""
+    with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
+        try:
+            producer.close()
+        except KafkaException as error:
+            if not error.args[0].fatal():
+                raise

@@ -6,7 +6,9 @@ Apicurio serves version 7 under `/apis/ccompat/v7`.
 
 from __future__ import annotations
 
+import json
 import ssl
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -33,6 +35,8 @@ _log = structlog.get_logger(__name__)
 _T = TypeVar("_T")
 
 _MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
+_MOST_BYTES = 32 << 20
+"""Of one answer. A schema takes some kilobytes."""
 _SUBJECT_NOT_FOUND = 40401
 _VERSION_NOT_FOUND = 40402
 _SCHEMA_NOT_FOUND = 40403
@@ -52,8 +56,8 @@ class Registry:
     """Registers and looks up Avro schemas. Safe to share between threads; close it, or use it in a `with`.
 
     No answer, an answer 5xx, 429 or 408, a redirect, and any answer that is not the protocol's own are an outage: it is
-    retried with growing pauses for `retry_seconds`, then raised as RegistryUnavailable; one answer may take
-    `timeout_seconds`. An outage is logged once, however many calls it fails, and its end too. It is never taken for
+    retried with growing pauses for `retry_seconds`, then raised as RegistryUnavailable; each piece of an answer may take
+    `timeout_seconds`, a whole one twice that. An outage is logged once, however many calls it fails, and its end too. It is never taken for
     "unknown": that takes the protocol's own error code, and of an id more than that, see `by_id`.
     """
 
@@ -78,6 +82,7 @@ class Registry:
         host = f"{settings.url.host}:{settings.url.port}"
         self._where = f"schema registry at {host}"
         self._retry_seconds = retry_seconds
+        self._timeout_seconds = timeout_seconds
         self._away = False
         # Ids never change their meaning while a registry keeps its data, so what is here stays right for the records that
         # were written then; `OwnSchema` and `TopicSchemas` notice one that was made anew. A dict is enough for threads: at
@@ -233,15 +238,14 @@ class Registry:
     def _ask_once(self, method: str, path: str, body: dict[str, str] | None, read: Callable[[Any], _T]) -> _T | _No:
         what = f"{self._where}, {method} {path}"
         try:
-            response = self._client.request(method, path, json=body)
+            status, content = self._response(method, path, body)
         except httpx.RequestError as error:
             raise RegistryUnavailable(f"{what}: {type(error).__name__}: {error}") from error
-        status = response.status_code
         if status in (401, 403):
             return _No(status, status, "the credentials are missing, wrong or not enough")
         try:
-            answer = response.json()
-            if response.is_success:
+            answer = json.loads(content)
+            if 200 <= status < 300:
                 return read(answer)
             # What stands between us and the registry has 4xx answers too, but not in this shape.
             if 400 <= status < 500 and status not in (408, 429):
@@ -249,6 +253,17 @@ class Registry:
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise RegistryUnavailable(f"{what}: answered {status}, but not as a schema registry does") from error
         raise RegistryUnavailable(f"{what}: answered {status}")
+
+    def _response(self, method: str, path: str, body: dict[str, str] | None) -> tuple[int, bytes]:
+        """Status and body, bounded in time and size: httpx bounds the wait for each piece only."""
+        until = time.monotonic() + 2 * self._timeout_seconds
+        content = bytearray()
+        with self._client.stream(method, path, json=body) as response:
+            for piece in response.iter_bytes():
+                content += piece
+                if len(content) > _MOST_BYTES or time.monotonic() > until:
+                    raise httpx.ReadTimeout(f"{len(content)} bytes came, and no end", request=response.request)
+            return response.status_code, bytes(content)
 
     def _no_subject(self, subject: str, answer: _No) -> RegistryError:
         if answer.code in (_SUBJECT_NOT_FOUND, _VERSION_NOT_FOUND):

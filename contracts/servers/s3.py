@@ -15,8 +15,12 @@ if TYPE_CHECKING:
     from mypy_boto3_s3.type_defs import ObjectTypeDef
 
 
-def s3_client(s3: S3Settings) -> S3Client:
-    """A client of the object store that the settings name. Checksums are left to the servers that ask for them.
+ANSWER_SECONDS, LOOK_SECONDS = 30, 5
+"""How long an answer is waited for, and how long by whoever looks at something while records wait."""
+
+
+def s3_client(s3: S3Settings, *, answer_seconds: int = ANSWER_SECONDS) -> S3Client:
+    """A client of the object store that the settings name, which waits so long for each answer, three times. Checksums are left to the servers that ask for them.
 
     An object whose body is cut off is no shorter object: reading it raises a BotoCoreError.
     """
@@ -29,7 +33,7 @@ def s3_client(s3: S3Settings) -> S3Client:
         config=Config(
             s3={"addressing_style": "auto" if s3.endpoint is None else "path"},
             connect_timeout=5,
-            read_timeout=30,
+            read_timeout=answer_seconds,
             retries={"mode": "standard", "max_attempts": 3},
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",
@@ -45,7 +49,7 @@ def keys(client: S3Client, bucket: str, prefix: str) -> list[str]:
 
 
 def objects(client: S3Client, bucket: str, prefix: str) -> list[ObjectTypeDef]:
-    """All whose key begins with the prefix: `Key`, `Size`, `LastModified`."""
+    """All whose key begins with the prefix: `Key`, `Size`, `LastModified`, and `ETag` if it is whole."""
     pages = client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
     return [each for page in pages for each in page.get("Contents", [])]
 

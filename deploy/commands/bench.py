@@ -48,7 +48,7 @@ def bench_enrich(
     from tests.bench import beside as comparison
     from tests.bench import enrich
     from tests.bench.measuring.hop import report
-    from tests.bench.trees import NoSuchCommit
+    from tests.bench.measuring.trees import NoSuchCommit
 
     if beside is None:
         report("enrich", enrich.run(events, typer.echo), typer.echo)
@@ -121,7 +121,7 @@ def bench_latency(
 ) -> None:
     """Raw → enriched and raw → alert as a polling consumer sees them, under evenly paced load, in each mode; as long as the loads take."""
     from tests.bench.latency import MODES, RATES, report, report_beside, run, run_beside
-    from tests.bench.trees import NoSuchCommit
+    from tests.bench.measuring.trees import NoSuchCommit
 
     if beside is None:
         report(run(mode or MODES, rate or RATES, seconds, interval, typer.echo), typer.echo)
@@ -211,6 +211,21 @@ def bench_state(
     from tests.bench.state.run import report, run
 
     report(run(workloads or [], events, copies, rounds, only or [], typer.echo), copies, typer.echo)
+
+
+@bench_app.command("pipelines")
+def bench_pipelines(
+    further: Annotated[
+        list[str] | None, typer.Argument(help="Added in this order; a filter by default.", metavar="[NAME…]")
+    ] = None,
+    rate: Annotated[int, typer.Option(min=100, help="Events per second, evenly paced.")] = 1_000,
+    seconds: Annotated[float, typer.Option(min=60, help="How long each load lasts; 30 s of it are left out.")] = 120.0,
+    rounds: Annotated[int, typer.Option(min=1, help="Runs of each.")] = 3,
+) -> None:
+    """Memory and processor time of one process with the first pipeline, and with each further one; about a quarter of an hour."""
+    from tests.bench.pipelines import report, run
+
+    report(run(further or [], rate, seconds, rounds, typer.echo), rate, seconds, typer.echo)
 
 
 @bench_app.command("alerting")

@@ -105,7 +105,7 @@ def send(
 ) -> None:
     """Check events against their contract, and publish them.
 
-    Of a file nothing is sent unless every line is an event; standard input is sent as it comes, up to the first line that is none.
+    Of a file nothing is sent unless every line is an event; standard input is sent as it comes, up to the first line that is none or that brokers refuse.
     The same line has the same event id, so a Subscriber takes what was sent twice once.
     """
     from contracts.definitions.catalog import load_catalog
@@ -115,9 +115,8 @@ def send(
 
     catalog = load_catalog()
     handle = handle_of(catalog, topic)
-    events = read_events(handle, file)
-    if file.name != "<stdin>":
-        events = iter(list(events))
+    lines = read_events(handle, file)
+    events = lines if file.name == "<stdin>" else list(lines)
     producer = service or catalog.topic(topic).producers[0]
     count = publish(client_settings(directory), catalog, handle, producer, events)
     typer.echo(f"{count} events published to {topic} as {producer}")

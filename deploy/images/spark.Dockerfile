@@ -19,10 +19,11 @@ COPY deploy deploy
 # The jars go where PySpark looks by itself; the JVM that Ivy runs in is the one of the image.
 RUN --mount=type=secret,id=ivysettings.xml --mount=type=cache,target=/root/.cache/headrace set -eu; \
     if [ -s /run/secrets/ivysettings.xml ]; then export HEADRACE_IVY_SETTINGS=/run/secrets/ivysettings.xml; fi; \
-    /opt/headrace/bin/python -m deploy.local.downloads.jars spark spark-s3a; \
-    cp /root/.cache/headrace/jars/spark/*.jar /root/.cache/headrace/jars/spark-s3a/*.jar \
-        /opt/headrace/lib/python3.11/site-packages/pyspark/jars/; \
-    cp -r "$(/opt/headrace/bin/python -c 'from deploy.local import java; print(java.java_home())')" /opt/java
+    folders="$(/opt/headrace/bin/python -m deploy.local.downloads.jars spark spark-s3a)"; \
+    for folder in $(echo "$folders" | cut -d ' ' -f 2); do \
+        cp "$folder"/*.jar /opt/headrace/lib/python3.11/site-packages/pyspark/jars/; \
+    done; \
+    cp -r "$(/opt/headrace/bin/python -c 'from deploy.local.downloads import java; print(java.java_home())')" /opt/java
 COPY contracts /app/contracts
 COPY spark /app/spark
 

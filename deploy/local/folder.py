@@ -7,11 +7,13 @@ import json
 import os
 import shutil
 import signal
+import stat
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from deploy.errors import DeployError, StackBusy
 from deploy.local.processes.deployable import deployables
@@ -20,7 +22,11 @@ from deploy.local.servers.ports import Ports
 from deploy.local.servers.stack import STOP_ORDER
 
 _OURS = ("kafka", "registry", "s3", "logs", "run", "state.json", "env")
+_IN_NO_PATH = ",;\n\r"
+"""What Kafka takes for the end of a folder, the registry's database for that of an address, and both for that of a line."""
 _GRACE_SECONDS = 120
+_LOOK_SECONDS = 0.1
+_TELL_SECONDS = 10.0
 
 
 class Folder:
@@ -34,14 +40,22 @@ class Folder:
     def owned(self, say: Callable[[str], None]) -> Iterator[None]:
         """Hold the folder, after stopping what a killed owner left.
 
-        Raises DeployError when it can't be made, StackBusy when another `up` holds it.
+        Raises DeployError when it can't be made or is somebody else's, StackBusy when another `up` holds it.
         """
+        if found := [each for each in _IN_NO_PATH if each in str(self.path)]:
+            raise DeployError(
+                f"{self.path} can't be the stack's folder: its path has {found[0]!r}. Take another by --dir."
+            )
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise DeployError(
                 f"{self.path} can't be the stack's folder ({error.strerror}): take another by --dir."
             ) from error
+        if not self._lock.exists() and (foreign := [each for each in _OURS if (self.path / each).exists()]):
+            raise DeployError(
+                f"{self.path} is no stack's folder, and has {', '.join(foreign)}, which a stack would overwrite: take another by --dir."
+            )
         with self._lock.open("a+") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -64,7 +78,10 @@ class Folder:
         return self._owner() is not None
 
     def stop(self, say: Callable[[str], None]) -> bool:
-        """Ask the `up` that runs on it to stop and wait for its end; stop leftovers. False if there was nothing to stop."""
+        """Ask the `up` that runs on it to stop and wait for its end; stop leftovers. False if there was nothing to stop.
+
+        Raises DeployError if it is another user's.
+        """
         try:
             file = self._lock.open("r+")
         except FileNotFoundError:
@@ -77,9 +94,8 @@ class Folder:
                 owner = self._owner()
                 if owner is not None:
                     say(f"asking headrace up (pid {owner}) to stop")
-                    with suppress(ProcessLookupError, PermissionError):
-                        os.kill(owner, signal.SIGTERM)
-                fcntl.flock(file, fcntl.LOCK_EX)
+                    _ask(owner)
+                _wait_for(file, say)
             # The lock is held to the end, so that no `up` begins meanwhile, and the pid of one that is gone is nobody's.
             file.truncate(0)
             return self._stop_leftovers(say) > 0 or owner is not None
@@ -92,7 +108,7 @@ class Folder:
         """Delete all data of the stack, and nothing that isn't the stack's."""
         for name in _OURS:
             path = self.path / name
-            if path.is_dir():
+            if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
@@ -122,6 +138,8 @@ class Folder:
         """
         lines = "".join(f"{name}={_quoted(name, value)}\n" for name, value in settings.items())
         with os.fdopen(os.open(self.path / "env", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                os.fchmod(file.fileno(), 0o600)  # one that was there keeps its mode
             file.write(lines)
 
     def _owner(self) -> int | None:
@@ -137,6 +155,29 @@ class Folder:
         except FileNotFoundError:
             pass
         return None
+
+
+def _ask(owner: int) -> None:
+    """SIGTERM, and SIGCONT: one that Ctrl-Z has stopped hears of nothing."""
+    try:
+        for number in (signal.SIGTERM, signal.SIGCONT):
+            os.kill(owner, number)
+    except ProcessLookupError:
+        pass
+    except PermissionError:
+        raise DeployError(f"headrace up (pid {owner}) is another user's: stop it as that one.") from None
+
+
+def _wait_for(lock: IO[str], say: Callable[[str], None]) -> None:
+    """Until the lock is let go; says every ten seconds that it waits."""
+    began = told = time.monotonic()
+    while True:
+        with suppress(BlockingIOError):
+            return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if (now := time.monotonic()) - told >= _TELL_SECONDS:
+            told = now
+            say(f"it has not ended yet, {now - began:.0f} s after it was asked to")
+        time.sleep(_LOOK_SECONDS)
 
 
 def _quoted(name: str, value: str) -> str:

@@ -24,13 +24,17 @@ _COLUMNS = 120
 
 
 def status(directory: Path, *, as_json: bool) -> bool:
-    """Print the state once; False, and one sentence, when no stack runs in the folder."""
+    """Print the state once; False, and one sentence, when no stack runs in the folder, or it is still starting."""
     folder = Folder(directory)
     snapshot = look(folder)
     if snapshot is None:
-        print(
-            json.dumps({"running": False}) if as_json else f"no stack runs in {folder.path}: ./headrace up starts one"
+        starts = folder.is_owned()
+        text = (
+            f"the stack in {folder.path} is starting, or ending: its `up` says how far it is"
+            if starts
+            else f"no stack runs in {folder.path}: ./headrace up starts one"
         )
+        print(json.dumps({"running": False} | ({"starting": True} if starts else {})) if as_json else text)
     elif as_json:
         print(json.dumps({"running": True, **snapshot.json()}, indent=2))
     else:

@@ -18,6 +18,7 @@ import psutil
 from contracts import topics
 from contracts.definitions.catalog import load_catalog
 from contracts.definitions.pipelines import pipeline_files
+from deploy.dead_letter_text import printable
 from deploy.errors import DeployError
 from deploy.local.folder import Folder
 from deploy.local.processes.attempts import Attempts
@@ -233,7 +234,7 @@ class _Run:
         if self._alerts_before is None:
             self._alerts_before = alerts
         elif alerts > self._alerts_before >= 0:
-            newest = f": {snapshot.alerts[-1].message}" if snapshot.alerts else ""
+            newest = f": {printable(snapshot.alerts[-1].message)}" if snapshot.alerts else ""
             self._terminal.say(f"the first new alert is there{newest}")
             self._alerts_before = sys.maxsize
         states = [asdict(each) for each in snapshot.processes]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from contracts.definitions.topic import FieldName, OfOneTopic, Slug, TopicName
+from contracts.definitions.topic import FieldName, Records, Slug, TopicName
 
 if TYPE_CHECKING:
     from deploy.new.files import NewFiles
@@ -35,6 +35,7 @@ def event(
 
     service = producer or topic.partition(".")[0]
     _valid(TopicName, topic, "TOPIC", "it is DOMAIN.PAST_TENSE.v1 in lower case, e.g. gates.assigned.v1")
+    _valid(FieldName, service, "--producer", "it is a name in Python: lower case, digits and _, no keyword")
     there = (ROOT / "services" / service).is_dir()
     if not there:
         _valid_name(service, "--producer")
@@ -87,15 +88,20 @@ def pipeline(
     reads: Annotated[str, typer.Option(metavar="TOPIC", help="Whose records it takes, e.g. gates.assigned.v1.")],
     writes: Annotated[str, typer.Option(metavar="TOPIC", help="A new topic, e.g. gates.assigned.enriched.v1.")],
     records: Annotated[
-        OfOneTopic,
+        Records,
         typer.Option(
-            help="How many come of one record: each one, some (a filter), many, an aggregate of several, or distinct ones: each event once."
+            help="How many come of one record: each one, some (a filter), many, an aggregate of several, a join of two topics, or distinct "
+            "ones: each event once."
         ),
     ] = "each",
+    joined_with: Annotated[
+        str | None, typer.Option(metavar="TOPIC", help="With --records join: the second topic, e.g. gates.freed.v1.")
+    ] = None,
     in_sql: Annotated[bool, typer.Option("--sql", help="As one SELECT in a SQL file, in place of a function.")] = False,
     owner: Owner = "my-team",
 ) -> None:
     """Write a pipeline, and the contract of the topic that it writes, with the fields of the one that it reads."""
+    from deploy.local.processes.deployable import deployables
     from deploy.new.pipeline import new_pipeline
 
     _valid_name(name, "NAME")
@@ -103,12 +109,15 @@ def pipeline(
         TopicName, writes, "--writes", "it is DOMAIN.PAST_TENSE.STAGE.v1 in lower case, e.g. gates.assigned.enriched.v1"
     )
     _valid_team(owner)
+    if (records == "join") != (joined_with is not None):
+        raise typer.BadParameter("--records join and --joined-with TOPIC belong together", param_hint="--joined-with")
     _write(
-        new_pipeline(name, reads, writes, records, owner, _catalog(), in_sql=in_sql),
+        new_pipeline(name, reads, writes, records, owner, _catalog(), joined_with=joined_with, in_sql=in_sql),
         f"edit the {'SELECT' if in_sql else 'function'}, and the schema of {writes}",
-        "say it to the audit, too: a filter in services/audit/filters.yaml, lookups in lookups.yaml, groups in aggregates.yaml",
+        "say it to the audit, too: a filter in services/audit/filters.yaml, lookups in lookups.yaml, groups in aggregates.yaml, pairs in joins.yaml",
         "./headrace contracts check, contracts generate and contracts docs",
-        f"./headrace up --pipelines {name}",
+        # The names replace those that run by default.
+        f"./headrace up --pipelines {','.join((*deployables().pipelines, name))} runs it beside those that run by default",
     )
 
 
@@ -154,9 +163,11 @@ def _valid_team(text: str) -> None:
 def _valid(kind: Any, text: str, option: str, cure: str) -> None:
     from pydantic import TypeAdapter
 
+    from contracts.definitions.contract_file import load_yaml
+
     try:
         TypeAdapter(kind).validate_python(text)
-        if iskeyword(text):
+        if iskeyword(text) or load_yaml(text.encode()) != text:  # as `on` and `no` are words of YAML's
             raise ValueError
     except ValueError:  # pydantic's ValidationError is one
         raise typer.BadParameter(f"{text!r}: {cure}", param_hint=option) from None

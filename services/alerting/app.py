@@ -39,6 +39,8 @@ _POLL_SECONDS = 1.0
 _TOPICS_SECONDS = 5.0
 """How often the topics are looked at: whether they are those that they were."""
 _SETTLE_SECONDS = 5.0
+_LEAVE_SECONDS = 10.0
+"""How long the end waits for brokers that don't answer: to take the positions, and to let this worker leave its group."""
 
 
 def new_publisher(settings: AlertingSettings, catalog: Catalog, registry: Registry) -> Publisher:
@@ -125,10 +127,8 @@ class Alerting:
                 self._failure,
             ]
             try:
-                try:
-                    await app.start()
-                except KafkaError as error:
-                    raise ConsumeError(f"no start at {self._settings.kafka.bootstrap_servers}: {error}") from error
+                if not await self._started(app, stop):
+                    return
                 self._state = None
                 await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
                 if app.crashed:
@@ -143,7 +143,33 @@ class Alerting:
             finally:
                 for wait in waits:
                     wait.cancel()
-                await app.stop()
+                await self._leave(app, stop)
+
+    async def _leave(self, app: faust.App, stop: asyncio.Event) -> None:
+        """Leave the group. For as long as it takes, since another app is to follow; once `stop` is set, for `_LEAVE_SECONDS` more."""
+        left, end = asyncio.ensure_future(app.stop()), asyncio.ensure_future(stop.wait())
+        await asyncio.wait([left, end], return_when=asyncio.FIRST_COMPLETED)
+        if not left.done():
+            await asyncio.wait([left], timeout=_LEAVE_SECONDS)
+        end.cancel()
+        if left.done():
+            left.result()
+        else:
+            _log.warning("ends without an answer of the brokers; others take over when its session has expired")
+
+    async def _started(self, app: faust.App, stop: asyncio.Event) -> bool:
+        """Whether it has, which takes until brokers answer, or was asked to end before."""
+        start, end = asyncio.ensure_future(app.start()), asyncio.ensure_future(stop.wait())
+        try:
+            await asyncio.wait([start, end], return_when=asyncio.FIRST_COMPLETED)
+            if start.done():
+                start.result()
+            return start.done()
+        except KafkaError as error:
+            raise ConsumeError(f"no start at {self._settings.kafka.bootstrap_servers}: {error}") from error
+        finally:
+            start.cancel()
+            end.cancel()
 
     async def _settle(self) -> None:
         """Before the end: let what is on its way arrive, so that the next worker repeats nothing."""

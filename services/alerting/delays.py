@@ -26,11 +26,13 @@ class Delays(Collector):
     def observe(self, topic: str, now: float, sent_ms: Iterable[int]) -> None:
         """Take in records that were sent at these milliseconds since the epoch; `now` is in seconds since then.
 
-        A record from the future counts as no delay.
+        A record from the future counts as no delay, and one that bears no time does not count.
         """
         counts = self._counts.setdefault(topic, [0] * (len(self._bounds) + 1))
         bounds, total = self._bounds, 0.0
         for sent in sent_ms:
+            if sent < 0:
+                continue
             delay = now - sent / 1000
             counts[bisect_left(bounds, delay)] += 1
             if delay > 0:

@@ -112,7 +112,9 @@ def main() -> int:
         "--hop", action="append", choices=[hop.value for hop in HOPS], help="only this one; may be given more than once"
     )
     parser.add_argument(
-        "--at-least-once", action="store_true", help="live may have repeated records after a failure: note them"
+        "--at-least-once",
+        action="store_true",
+        help="for real-time mode: live may have repeated records after a failure, note them",
     )
     arguments = parser.parse_args()
     return run(

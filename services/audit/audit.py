@@ -308,8 +308,12 @@ class Audit:
                 is_compacted=source.contract.is_aggregate,
             )
             of = source, self._plan.alerts, ALERTING
-            settled = {*self._intake.purged(*of).tolist(), *self._intake.redriven(source).tolist()}
-            yield from alarm.findings({at for _, at in self._intake.set_aside(*of)}, settled)
+            dead = {at for _, at in self._intake.set_aside(*of)}
+            # Whoever's letter it was, the record was sent back once. Where alerting had none, that excuses nothing. Its own may have expired.
+            sent_back = dead.intersection(self._intake.redriven(source).tolist())
+            sent_back |= {*self._intake.redriven_for(*of).tolist()}
+            settled = {*self._intake.purged(*of).tolist(), *sent_back}
+            yield from alarm.findings(dead, settled)
             self._tallies += alarm.tallies.values()
             ahead += alarm.ahead
         for name, others in found.items():

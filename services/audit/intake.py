@@ -138,14 +138,23 @@ class Intake:
 
     def purged(self, of: Source, on: Source, by: str) -> Codes:
         """Places of a source's records whose letters, which `by` put on the dead-letter topic of `on`, were given up."""
-        letters = on.contract.dead_letter_topic
-        # An entry of before the ledger told whose letter it was may be of anybody's.
-        given_up = (each for each in self._settled if (each.action, each.topic) == ("purged", letters))
-        return self._known(of, [each for each in given_up if each.by in (by, None)])
+        return self._settled_as("purged", of, on, by)
 
     def redriven(self, of: Source) -> Codes:
         """Places of a source's records that were sent back: once for all letters of theirs, whoever put them where."""
         return self._known(of, [each for each in self._settled if each.action == "redriven"])
+
+    def redriven_for(self, of: Source, on: Source, by: str) -> Codes:
+        """Those of `redriven` whose letters, which `by` put on the dead-letter topic of `on`, are the ones that the ledger names."""
+        return self._settled_as("redriven", of, on, by)
+
+    def _settled_as(self, action: str, of: Source, on: Source, by: str) -> Codes:
+        letters = on.contract.dead_letter_topic
+        # An entry of before the ledger told whose letter it was may be of anybody's.
+        found = [
+            each for each in self._settled if (each.action, each.topic) == (action, letters) and each.by in (by, None)
+        ]
+        return self._known(of, found)
 
     def _known(self, of: Source, entries: Sequence[Settled]) -> Codes:
         """Places of the records that the entries are about. What was decided more than an hour before a record was sent, was about the one that had

@@ -15,6 +15,7 @@ from services.audit.declared.distinct import Distinct
 from services.audit.declared.joins import Join
 from services.audit.declared.lookups import Recomputed
 from services.audit.records.groups import FINAL
+from services.audit.values.field_sets import FieldSets, field_sets
 from services.audit.values.shape import Shape
 
 
@@ -23,8 +24,8 @@ class Source:
     """A topic and what the audit looks at in it. `key` is its name in catalog, rules and lookups.
 
     `raw`: the contract of the topic that it derives from, `by` the pipeline that derives it (consumer group, connector
-    name); None for a raw topic. `shared`, by derived topic: fields that its records only carry on, those of all for a raw topic, else its
-    own. `filters`, of a raw topic by derived one: which records that has, where its contract says `some`. `recomputed`: fields that are
+    name); None for a raw topic. `shared`, by derived topic: fields that its records only carry on, by the version of its schema; those of all for a raw topic,
+    else its own. `filters`, of a raw topic by derived one: which records that has, where its contract says `some`. `recomputed`: fields that are
     looked up again.
 
     An aggregate is no derived topic, for its records name no raw ones. `counted_from` is the contract of the topic whose records it counts,
@@ -41,7 +42,7 @@ class Source:
     schema: str
     raw: TopicContract | None
     by: str | None
-    shared: Mapping[str, tuple[str, ...]]
+    shared: Mapping[str, FieldSets]
     filters: Mapping[str, str]
     recomputed: Recomputed | None
     counted_from: TopicContract | None = None
@@ -90,7 +91,7 @@ class Source:
             return tuple(name for name in Shape(self.schema).columns if name not in counted)
         if self.raw is None:
             return ()
-        known = {*self.shared[self.name], "revision"}
+        known = {*self.shared[self.name][0], "revision"}
         if self.recomputed is not None:
             known |= {*self.recomputed.lookups.fields, self.recomputed.lookups.versions}
         return tuple(name for name in Shape(self.schema).columns if name not in known)
@@ -167,7 +168,12 @@ def plan(
                 None
                 if (made_of := raw or counted_from or next(iter(joined_of), None)) is None
                 else _deriver(made_of, topic),
-                {catalog.topic(each).name: _shared(catalog.schema(raw_key), catalog.schema(each)) for each in derived},
+                {
+                    catalog.topic(each).name: field_sets(
+                        _shared(catalog.schema(raw_key), catalog.schema(each)), catalog.schemas(each)
+                    )
+                    for each in derived
+                },
                 {catalog.topic(each).name: filters[each] for each in derived if each in filters} if raw is None else {},
                 lookups.get(key),
                 counted_from,

@@ -36,11 +36,11 @@ class Rounds:
         self.trouble: str | None = None
         """Why the last look failed; None if it did not."""
 
-    def look(self) -> Look | None:
+    def look(self, *, is_only: bool = False) -> Look | None:
         """One look; None if the object store was in trouble, or another process came first."""
         found = None
         try:
-            found = self._reception.look()
+            found = self._reception.look(is_only=is_only)
         except Overtaken as overtaken:
             _log.warning("overtaken, looking again", reason=str(overtaken), seconds=self._poll_seconds)
         except (BotoCoreError, ClientError, DeltaError, OSError) as error:
@@ -60,7 +60,7 @@ class Rounds:
     def once(self, stop: Event) -> int:
         """One look that succeeds; the exit status is 1 if a file was set aside or the object store stayed away."""
         deadline = time.monotonic() + ONCE_PATIENCE_SECONDS
-        while (found := self.look()) is None:
+        while (found := self.look(is_only=True)) is None:
             if stop.wait(self._poll_seconds) or time.monotonic() > deadline:
                 return 1
         return 1 if found.rejected else 0

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from hashlib import blake2b
 
-from botocore.exceptions import ClientError
+from botocore.exceptions import BotoCoreError, ClientError
 
-from contracts.servers.s3 import s3_client
+from contracts.servers.s3 import objects, s3_client
 from contracts.settings import S3Settings
 from services.dimensions.errors import Overtaken
 from services.dimensions.rejected import Rejected
@@ -46,12 +46,23 @@ class Landing:
         self._bucket = s3.bucket
         self._client = s3_client(s3)
 
+    def answers(self) -> bool:
+        """Whether the object store answers, be it to refuse."""
+        try:
+            self._client.head_bucket(Bucket=self._bucket)
+        except ClientError:
+            return True
+        except BotoCoreError:
+            return False
+        return True
+
     def files(self) -> Iterator[SourceFile]:
-        """Every file that lies there."""
-        for page in self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=PREFIX):
-            for item in page.get("Contents", []):
-                if not item["Key"].endswith("/"):  # what some clients put there to show a folder
-                    yield SourceFile(item["Key"], item["ETag"], item["Size"], item["LastModified"])
+        """Every file that lies there whole."""
+        for item in objects(self._client, self._bucket, PREFIX):
+            # Some clients put a key with a slash there, to show a folder. A server on a file system may list an upload that goes on, or
+            # was cut off, under a name of its own and without a tag.
+            if not item["Key"].endswith("/") and "ETag" in item:
+                yield SourceFile(item["Key"], item["ETag"], item["Size"], item["LastModified"])
 
     def read(self, file: SourceFile) -> bytes:
         """The file's content, of the listed etag: the server refuses when it has another by now."""

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import csv
-import io
 import math
 import re
 from collections.abc import Callable, Sequence
 from datetime import date
+from itertools import islice
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from contracts.definitions.dimension import Column, DimensionContract
 from contracts.records.limits import DIMENSION_TEXT_BYTES
 from services.dimensions.rejected import Rejected
+from services.dimensions.rows import Rows
 
 Value = str | int | float | bool | date
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
-_DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_DECIMAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_NUMBER_CHARACTERS = 400
+"""The largest double has 309 digits before its point."""
+
+_BATCH_ROWS = 10_000
+"""So many rows are Python's at a time: there a value takes some 60 bytes, as Arrow's its own."""
 
 
 def parse(contract: DimensionContract, body: bytes) -> pa.Table | Rejected:
@@ -29,15 +36,23 @@ def parse(contract: DimensionContract, body: bytes) -> pa.Table | Rejected:
     """
     if b"\0" in body:
         return Rejected("Unparseable", f"not text: byte {body.index(0)} is 0x00")
+    rows = Rows(body)
     try:
-        lines = csv.reader(io.StringIO(body.decode("utf-8-sig"), newline=""), strict=True)
-        header = next(lines, [])
-        rows = [(lines.line_num, row) for row in lines if row]
-    except UnicodeDecodeError as error:
-        return Rejected("Unparseable", f"not UTF-8: byte {error.start} is 0x{body[error.start]:02x}")
+        header = next(rows, [])
+        table = _wrong_header(contract, header) or _table(contract, header, rows)
+    except UnicodeDecodeError:
+        return Rejected("Unparseable", _not_text(body))
     except csv.Error as error:
-        return Rejected("Unparseable", f"not CSV: line {lines.line_num}: {error}")
-    return _wrong_header(contract, header) or _wrong_width(header, rows) or _table(contract, header, rows)
+        return Rejected("Unparseable", f"not CSV: line {rows.line}: {error}")
+    return table if isinstance(table, Rejected) else _key_twice(contract, table, body) or table
+
+
+def _not_text(body: bytes) -> str:
+    try:
+        body.decode()
+    except UnicodeDecodeError as error:
+        return f"not UTF-8: byte {error.start} is 0x{body[error.start]:02x}"
+    return "not UTF-8"
 
 
 def _wrong_header(contract: DimensionContract, header: Sequence[str]) -> Rejected | None:
@@ -53,51 +68,63 @@ def _wrong_header(contract: DimensionContract, header: Sequence[str]) -> Rejecte
     return None
 
 
-def _wrong_width(header: Sequence[str], rows: Sequence[tuple[int, list[str]]]) -> Rejected | None:
-    if not rows:
-        return Rejected("Empty", "the file has no rows")
-    for line, row in rows:
+def _table(contract: DimensionContract, header: Sequence[str], rows: Rows) -> pa.Table | Rejected:
+    schema = pa.schema([pa.field(each.name, _TYPES[each.type][0], each.nullable) for each in contract.columns])
+    places = [(column, header.index(column.source)) for column in contract.columns]
+    null_values = frozenset(contract.null_values)
+    batches: list[pa.RecordBatch] = []
+    columns: list[list[Value | None]] = [[] for _ in places]
+    for row in rows:
+        if not row:
+            continue
         if len(row) != len(header):
-            return Rejected("Unparseable", f"line {line} has {len(row)} values, the header has {len(header)}")
-    return None
+            return Rejected("Unparseable", f"line {rows.line} has {len(row)} values, the header has {len(header)}")
+        for (column, index), values in zip(places, columns, strict=True):
+            value = _value(column, row[index], null_values, rows.line)
+            if isinstance(value, Rejected):
+                return value
+            values.append(value)
+        if len(columns[0]) == _BATCH_ROWS:
+            batches.append(pa.record_batch(columns, schema=schema))
+            columns = [[] for _ in places]
+    if columns[0]:
+        batches.append(pa.record_batch(columns, schema=schema))
+    if not batches:
+        return Rejected("Empty", "the file has no rows")
+    return pa.Table.from_batches(batches)
 
 
-def _table(
-    contract: DimensionContract, header: Sequence[str], rows: Sequence[tuple[int, list[str]]]
-) -> pa.Table | Rejected:
-    columns: dict[str, list[Value | None]] = {}
-    for column in contract.columns:
-        values = _values(column, header.index(column.source), rows, frozenset(contract.null_values))
-        if isinstance(values, Rejected):
-            return values
-        columns[column.name] = values
-    seen: dict[tuple[Value | None, ...], int] = {}
-    for (line, _), key in zip(rows, zip(*(columns[name] for name in contract.key), strict=True), strict=True):
-        if key in seen:
-            text = ", ".join(map(str, key))
-            return Rejected("DuplicateKey", f"lines {seen[key]} and {line} have the same key: {text}")
-        seen[key] = line
-    fields = [pa.field(column.name, _TYPES[column.type][0], column.nullable) for column in contract.columns]
-    return pa.table(columns, schema=pa.schema(fields))
+def _value(column: Column, text: str, null_values: frozenset[str], line: int) -> Value | Rejected | None:
+    if text in null_values:
+        if column.nullable:
+            return None
+        return Rejected("MissingValue", f"line {line}, column {column.source!r} must have a value")
+    value = _TYPES[column.type][1](text)
+    if value is None:
+        return Rejected("WrongType", f"line {line}, column {column.source!r}: {text[:80]!r} is no {column.type}")
+    if isinstance(value, str) and len(value.encode()) > DIMENSION_TEXT_BYTES:
+        size = f"{len(value.encode())} bytes, at most {DIMENSION_TEXT_BYTES} fit into what looks it up"
+        return Rejected("TooLong", f"line {line}, column {column.source!r}: {size}")
+    return value
 
 
-def _values(
-    column: Column, index: int, rows: Sequence[tuple[int, list[str]]], null_values: frozenset[str]
-) -> list[Value | None] | Rejected:
-    read = _TYPES[column.type][1]
-    values: list[Value | None] = []
-    for line, row in rows:
-        text = row[index]
-        value = None if text in null_values else read(text)
-        if value is None and text not in null_values:
-            return Rejected("WrongType", f"line {line}, column {column.source!r}: {text[:80]!r} is no {column.type}")
-        if isinstance(value, str) and len(value.encode()) > DIMENSION_TEXT_BYTES:
-            size = f"{len(value.encode())} bytes, at most {DIMENSION_TEXT_BYTES} fit into what looks it up"
-            return Rejected("TooLong", f"line {line}, column {column.source!r}: {size}")
-        if value is None and not column.nullable:
-            return Rejected("MissingValue", f"line {line}, column {column.source!r} must have a value")
-        values.append(value)
-    return values
+def _key_twice(contract: DimensionContract, table: pa.Table, body: bytes) -> Rejected | None:
+    """By sorting: a set of the keys takes ten times the memory."""
+    order = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in contract.key])
+    is_same: pa.BooleanArray | None = None
+    for name in contract.key:
+        values = table.column(name).take(order).combine_chunks()
+        of_column = pc.equal(values[1:], values[:-1])
+        is_same = of_column if is_same is None else pc.and_(is_same, of_column)
+    if (at := pc.index(is_same, True).as_py()) < 0:
+        return None
+    first, second = order[at].as_py(), order[at + 1].as_py()
+    key = ", ".join(str(table.column(name)[first].as_py()) for name in contract.key)
+    rows = Rows(body)
+    next(rows)
+    lines = (rows.line for row in rows if row)
+    line, other = next(islice(lines, first, None)), next(islice(lines, second - first - 1, None))
+    return Rejected("DuplicateKey", f"lines {line} and {other} have the same key: {key}")
 
 
 def _integer(bits: int) -> Callable[[str], int | None]:
@@ -114,7 +141,7 @@ def _integer(bits: int) -> Callable[[str], int | None]:
 
 
 def _double(text: str) -> float | None:
-    value = float(text) if _DECIMAL.fullmatch(text) else math.nan
+    value = float(text) if len(text) <= _NUMBER_CHARACTERS and _DECIMAL.fullmatch(text) else math.nan
     return value if math.isfinite(value) else None
 
 

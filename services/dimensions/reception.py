@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 import structlog
 from botocore.exceptions import ClientError
@@ -11,6 +13,7 @@ from prometheus_client import Counter, Gauge
 
 from contracts.definitions.catalog import Catalog
 from contracts.definitions.dimension import DimensionContract
+from services.dimensions.errors import Overtaken
 from services.dimensions.landing import Landing, SourceFile
 from services.dimensions.parse import parse
 from services.dimensions.publication import Publications, Published
@@ -21,6 +24,9 @@ _log = structlog.get_logger(__name__)
 _PUBLISHED = Counter("headrace_dimensions_published", "Versions published.", ["dimension"])
 _REJECTED = Counter("headrace_dimensions_rejected", "Files set aside.", ["reason"])
 _ROWS = Gauge("headrace_dimensions_rows", "Rows in the version in force.", ["dimension"])
+
+_UNKNOWN_AFTER = timedelta(minutes=1)
+"""So old is a file of an unknown name when it is set aside: clients and servers give one that is on its way a name of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,22 +40,32 @@ class Look:
 class Reception:
     """Publishes the good files and sets the bad ones aside; a bad file leaves the last good version in force."""
 
-    def __init__(self, catalog: Catalog, landing: Landing, publications: Publications, *, max_file_bytes: int) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        landing: Landing,
+        publications: Publications,
+        *,
+        max_file_bytes: int,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
         self._by_source = {contract.source: contract for contract in catalog.dimensions.values()}
         self._landing, self._publications, self._max_file_bytes = landing, publications, max_file_bytes
+        self._clock = clock
         self._taken: dict[str, tuple[SourceFile, Published]] = {}
 
-    def look(self) -> Look:
-        """Take in every file that is new since the last look, or whose table another process has gone back with.
+    def look(self, *, is_only: bool = False) -> Look:
+        """Take in every file that is new since the last look, or whose table another process has gone back with. If it is the only look, a file of no
+        dimension is set aside, however young.
 
-        Raises Overtaken and what S3 raises; the next look goes on there. What S3 refuses for one file, or a table that can't be read, stops no
-        other one: that is raised when all have had their turn.
+        Raises Overtaken and what S3 raises; the next look goes on there. What S3 refuses for one file or table, a table that can't be read, and
+        Overtaken stop no other one: that is raised when all have had their turn.
         """
         published = rejected = 0
-        refusal: ClientError | DeltaError | None = None
+        put_off: list[Exception] = []
         for file in list(self._landing.files()):
             try:
-                if self._is_taken(file):
+                if self._is_taken(file) or (not is_only and self._is_on_its_way(file)):
                     continue
                 outcome = self._take(file)
                 if isinstance(outcome, Rejected):
@@ -58,11 +74,15 @@ class Reception:
                 else:
                     self._taken[file.key] = (file, outcome)
                     published += outcome.is_new
-            except (ClientError, DeltaError) as error:
+            except (ClientError, DeltaError, OSError, Overtaken) as error:
+                # deltalake's OSError may be an answer or none; waiting for none again, file by file, would take minutes.
+                if isinstance(error, OSError) and not self._landing.answers():
+                    raise
                 _log.warning("source file left for the next look", file=file.key, error=str(error))
-                refusal = refusal or error
-        if refusal is not None:
-            raise refusal
+                put_off.append(error)
+        if put_off:
+            # That somebody was faster is no trouble.
+            raise min(put_off, key=lambda error: isinstance(error, Overtaken))
         return Look(published, rejected)
 
     def _set_aside(self, file: SourceFile, rejected: Rejected) -> None:
@@ -83,6 +103,9 @@ class Reception:
             return False
         # A file that was in force already made no version, which an older file's late commit would have run into.
         return self._publications.has(self._by_source[file.name], taken[1])
+
+    def _is_on_its_way(self, file: SourceFile) -> bool:
+        return file.name not in self._by_source and self._clock() - file.uploaded_at < _UNKNOWN_AFTER
 
     def _take(self, file: SourceFile) -> Published | Rejected:
         contract = self._by_source.get(file.name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from contracts.events import ReplayStarted
 
@@ -26,7 +26,10 @@ class ReplayClock:
 
     def event_time(self, now: datetime) -> datetime:
         """The event time at wall-clock time `now`; stands still before `wall_at` and from `until_at` on."""
-        event_time = self.event_at + max(now - self.wall_at, timedelta(0)) * self.speed
+        try:
+            event_time = self.event_at + max(now - self.wall_at, timedelta(0)) * self.speed
+        except OverflowError:  # it is behind the year 9999
+            event_time = datetime.max.replace(tzinfo=UTC)
         return event_time if self.until_at is None else min(event_time, self.until_at)
 
     def wall_time(self, occurred_at: datetime) -> datetime:

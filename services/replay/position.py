@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, Self
 
@@ -26,7 +27,7 @@ class Position(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> Self:
         """What `str` made. Raises ValueError if it did not make this."""
-        time, row = text.split("-")
+        time, _, row = text.rpartition("-")
         position = cls(int(time), int(row))
         if str(position) != text:
             raise ValueError(f"{text!r} is no position")
@@ -41,5 +42,5 @@ class Position(NamedTuple):
         return _EPOCH + self.time * _MILLISECOND
 
 
-START = Position(-1, -1)
+START = Position(-sys.maxsize, -1)
 """Before every entry."""

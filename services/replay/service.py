@@ -16,6 +16,7 @@ from contracts.errors import HeadraceError
 from contracts.handle import Topic
 from contracts.observe import configure_logging, serve_health
 from contracts.publisher import Publisher
+from contracts.servers.provision import check_limits
 from contracts.servers.registry import Registry
 from contracts.settings import read_settings
 from services.replay.clock_topic import ClockTopic
@@ -50,12 +51,21 @@ def run_service(
     try:
         with serve_health(settings.http, service=service, healthy=lambda: None):
             catalog = load_catalog()
+            contracts = [catalog.topic(each.name) for each in topics]
+            written = [name for each in contracts for name in (each.name, each.dead_letter_topic)]
+            check_limits(settings.kafka, catalog, written)
             timeline = Timeline(table(), convert, identify, topics, catalog)
             with (
                 Registry(settings.registry) as registry,
                 # The next run goes on behind the newest record that is there.
                 Publisher(
-                    settings, catalog=catalog, registry=registry, service=service, topics=topics, gapless=True
+                    settings,
+                    catalog=catalog,
+                    registry=registry,
+                    service=service,
+                    topics=topics,
+                    gapless=True,
+                    stop=stop,
                 ) as publisher,
                 ClockTopic(settings.kafka, registry, catalog) as clocks,
             ):

@@ -18,7 +18,10 @@ from contracts.settings import KafkaSettings
 from services.replay.position import HEADER, START, Position
 
 FIRST_REACH = 256
-"""Offsets that the first look back takes in; each next one takes four times as many."""
+"""Offsets that the first look back takes in; each next one takes four times as many, up to `_MOST_REACH`."""
+
+_MOST_REACH = 16_384
+"""They are held at once."""
 
 _PATIENCE_SECONDS = 60
 
@@ -94,7 +97,7 @@ class Tails:
         while end > low:
             start = max(low, end - reach)
             yield from reversed(self._range(topic, partition, start, end))
-            end, reach = start, reach * 4
+            end, reach = start, min(reach * 4, _MOST_REACH)
 
     def _range(self, topic: str, partition: int, start: int, end: int) -> list[Message]:
         """The records at offsets from `start` up to, not including, `end`."""

@@ -186,15 +186,12 @@ def _check(
 
 
 def _slide(spark: SparkSession, pipeline: Pipeline, occurred_at: str, given: DataFrame) -> int:
-    """Microseconds between the begins of two windows, found out from those of one instant."""
+    """Microseconds between the begins of two windows, found out from those that Spark tries for one instant, whether they hold it or not."""
     fields = [F.lit(None).cast(field.dataType).alias(field.name) for field in given.schema if field.name != occurred_at]
     instant = F.timestamp_seconds(F.lit(0)).alias(occurred_at)
     whole = spark.range(1).select(*fields, instant, F.lit("whatever is filtered").alias(REASON))
     node = aggregation(pipeline(row := whole.select(given.columns)))
-    windows = carrying(frame_of(spark, node.child()), row, whole, REASON).select(f"{_window(node).name()}.*")
-    found = windows.where(
-        (F.col("start") <= F.timestamp_seconds(F.lit(0))) & (F.col("end") > F.timestamp_seconds(F.lit(0)))
-    )
+    found = carrying(frame_of(spark, node.child()), row, whole, REASON).select(f"{_window(node).name()}.*")
     bounds = found.select(*[F.unix_micros(name).alias(name) for name in ("start", "end")]).toArrow().to_pylist()
     starts = sorted(each["start"] for each in bounds)
     slide: int = starts[1] - starts[0] if len(starts) > 1 else bounds[0]["end"] - bounds[0]["start"]
@@ -209,7 +206,14 @@ def _check_steps(pipeline: Pipeline, made: DataFrame, given: DataFrame, occurred
         raise PipelineUnfit(
             f"{pipeline.name} has {error}, and the contract of {pipeline.target} says records: aggregate: group once"
         ) from error
-    for node in nodes(made):
+    steps = list(nodes(made))
+    kinds = [node.nodeName() for node in steps]
+    if FILTER in kinds[: kinds.index(found.nodeName())]:
+        raise PipelineUnfit(
+            f"{pipeline.name} filters its groups: one that was written, and meets the condition no more, would keep its record, and the audit would "
+            "take those that were left out for lost. Filter the records before they are grouped, or write each group with a field that says whether it meets the condition"
+        )
+    for node in steps:
         if node.nodeName() not in (*PASSING_ON, FILTER, EXPAND, "Aggregate", "LogicalRDD", "LocalRelation"):
             raise PipelineUnfit(
                 f"{pipeline.name} has a step {node.nodeName()}, which an aggregate can't have yet: filter, compute and group by a window"

@@ -13,6 +13,7 @@ from contracts.definitions.catalog import Catalog
 from spark.derivation.event_time import REASON, check_watermarks, late_or_bad, watermarked, without_future
 from spark.derivation.fitness import (
     called,
+    carried,
     check_carried,
     check_key,
     check_repeated,
@@ -148,7 +149,7 @@ def _check(
     kept = unchanged(made, given)
     check_key(pipeline, catalog, pipeline.target)
     check_carried(pipeline, {*wanted}.intersection(given.columns), kept)
-    check_types(pipeline, catalog, pipeline.target, kept)
+    check_types(pipeline, catalog, pipeline.target, carried(catalog, pipeline.source, pipeline.target, kept))
     used, before = what_comes_to(node, given, column_id(given, catalog.topic(pipeline.source).occurred_at))
     return wanted, used, [said(node), *before]
 

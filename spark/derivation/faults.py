@@ -7,7 +7,7 @@ import json
 import operator
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -119,4 +119,22 @@ def kinds_of(schema: str) -> dict[str, str]:
         branches = field["type"] if isinstance(field["type"], list) else [field["type"]]
         kinds = [branch["type"] if isinstance(branch, dict) else branch for branch in branches if branch != "null"]
         found[field["name"]] = str(kinds[0]) if len(kinds) == 1 else "union"
+    return found
+
+
+def narrow_texts(schema: str) -> dict[str, frozenset[str]]:
+    """The fields of an Avro schema, JSON text, that are text to Spark and that not every text is: an enum's symbols, none of a UUID."""
+    found, named, record = {}, dict[str, dict[str, Any]](), json.loads(schema)
+    for field in record["fields"]:
+        for branch in field["type"] if isinstance(field["type"], list) else [field["type"]]:
+            kind = (
+                named.get(branch) if isinstance(branch, str) else branch
+            )  # an enum is written once, and named afterwards
+            if kind is None:
+                continue
+            if kind["type"] == "enum":
+                namespace = kind.get("namespace", record.get("namespace", ""))
+                named |= {kind["name"]: kind, f"{namespace}.{kind['name']}": kind}
+            if kind["type"] == "enum" or kind.get("logicalType") == "uuid":
+                found[field["name"]] = frozenset(kind.get("symbols", ()))
     return found

@@ -9,37 +9,18 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
-from pyspark.sql.types import (
-    BooleanType,
-    DataType,
-    DateType,
-    DoubleType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-)
+from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from contracts.definitions.catalog import Catalog
 from contracts.definitions.pipelines import pipeline_files
-from spark.derivation.faults import PLATFORM, Fault, faults, kinds_of, of_branches
+from spark.derivation.faults import PLATFORM, Fault, faults, kinds_of, narrow_texts, of_branches
 from spark.derivation.steps import check_steps
+from spark.lookups.dimensions import KINDS
 from spark.pipeline import Pipeline
 from spark.runtime.errors import PipelineUnfit
 from spark.runtime.internals.plans import exploded_fields, unchanged, used
 from spark.runtime.lifecycle import in_a_line
 from spark.sinks.kafka.sink import BRANCH
-
-_KINDS: dict[str, DataType] = {
-    "string": StringType(),
-    "int": IntegerType(),
-    "long": LongType(),
-    "double": DoubleType(),
-    "boolean": BooleanType(),
-    "date": DateType(),
-}
-"""Types of a dimension's columns. `DataType.fromDDL` knows them as well, at 30 ms each."""
 
 _COMPUTED = ("string", "boolean", "int", "long", "float", "double")
 _DOES = {"aggregate": "aggregates", "join": "joins", "distinct": "lets each event through once"}
@@ -83,7 +64,7 @@ def check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> Checked:
     kept = unchanged(made, given)
     check_carried(pipeline, wanted.keys() & source.keys(), kept)
     for target in pipeline.targets:
-        check_types(pipeline, catalog, target, kept)
+        check_types(pipeline, catalog, target, carried(catalog, pipeline.source, target, kept & source.keys()))
     if pipeline.branches:
         _check_branch_column(pipeline, made)
         wanted[BRANCH] = None
@@ -179,7 +160,7 @@ def _looked_up(pipeline: Pipeline, catalog: Catalog, source: Mapping[str, DataTy
     found: dict[str, DataType] = {}
     for lookup in pipeline.lookups:
         contract = catalog.dimension(lookup.dimension)
-        of = {column.name: _KINDS[column.type] for column in contract.columns}
+        of = {column.name: KINDS[column.type] for column in contract.columns}
         wrong = [f"{lookup.dimension} has no column {each}" for each in lookup.fields.values() if each not in of]
         wrong += [
             f"{each} is filled in already: choose another name"
@@ -208,14 +189,24 @@ def _looked_up(pipeline: Pipeline, catalog: Catalog, source: Mapping[str, DataTy
     return found
 
 
-def check_types(pipeline: Pipeline, catalog: Catalog, target: str, unchanged: Collection[str]) -> None:
-    """What is computed must be of a type whose every value can be encoded, and of a bounded size."""
+def check_types(pipeline: Pipeline, catalog: Catalog, target: str, exempt: Collection[str]) -> None:
+    """What is computed or looked up must be of a type whose every value can be encoded, and of a bounded size; fields that are `exempt` are neither."""
+    looked_up = {name for lookup in pipeline.lookups for name in lookup.fields}
+    narrow = narrow_texts(catalog.schema(target))
     for name, kind in kinds_of(catalog.schema(target)).items():
-        if name not in {*unchanged, *PLATFORM} and kind not in _COMPUTED:
-            raise PipelineUnfit(
-                f"{pipeline.name} computes {name}, a {kind}: what is computed can be {', '.join(_COMPUTED)}, since not every value of "
-                "another type can be encoded, or its size is not bounded"
-            )
+        if name in {*exempt, *PLATFORM} or (kind in _COMPUTED and not (name in looked_up and name in narrow)):
+            continue
+        kind = "uuid" if name in narrow and kind != "enum" else kind
+        raise PipelineUnfit(
+            f"{pipeline.name} makes {name}, of type {kind}: what is computed, looked up or carried from another type can be {', '.join(_COMPUTED)}, "
+            f"since not every value of another type can be encoded, or its size is not bounded: give {name} one of these types in {target}"
+        )
+
+
+def carried(catalog: Catalog, source: str, target: str, names: Collection[str]) -> set[str]:
+    """Those of the fields `names` of the topic `source`, which come out as they are, that the topic `target` can have every value of."""
+    before, after = narrow_texts(catalog.schema(source)), narrow_texts(catalog.schema(target))
+    return {name for name in names if name not in after or (name in before and before[name] <= after[name])}
 
 
 def called(pipeline: Pipeline, *given: DataFrame) -> DataFrame:

@@ -9,7 +9,15 @@ from pyspark.sql import functions as F
 
 from contracts.definitions.catalog import Catalog
 from spark.derivation.event_time import REASON, check_watermarks, late_or_bad, watermarked, without_future
-from spark.derivation.fitness import called, check_repeated, check_source, check_types, check_wanted, event_type
+from spark.derivation.fitness import (
+    called,
+    carried,
+    check_repeated,
+    check_source,
+    check_types,
+    check_wanted,
+    event_type,
+)
 from spark.derivation.state_plan import state_plan
 from spark.derivation.stateful_rows import Read, stateful_rows
 from spark.derivation.steps import check_expression, check_names
@@ -113,7 +121,10 @@ def _check(
     wanted = [field.name for field in check_wanted(spark, pipeline, catalog, pipeline.target, made, ())]
     _check_steps(pipeline, made)
     check_repeated(pipeline, made, left, right)
-    check_types(pipeline, catalog, pipeline.target, unchanged(made, left) | unchanged(made, right))
+    exempt: set[str] = set()
+    for name, frame in zip(pipeline.sources, (left, right), strict=True):
+        exempt |= carried(catalog, name, pipeline.target, unchanged(made, frame))
+    check_types(pipeline, catalog, pipeline.target, exempt)
     try:
         found = optimised_join(made.select(wanted), left, right)
     except NotRowByRow as error:

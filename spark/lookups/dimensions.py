@@ -17,9 +17,10 @@ from deltalake.exceptions import DeltaError
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType, DataType, DateType, DoubleType, IntegerType, LongType, StringType, StructType
 
 from contracts.definitions.dimension import DimensionContract
-from contracts.servers.s3 import s3_client
+from contracts.servers.s3 import LOOK_SECONDS, s3_client
 from contracts.settings import S3Settings
 from spark.runtime.errors import DimensionUnreadable
 from spark.runtime.metrics import DIMENSION_UNREADABLE
@@ -34,7 +35,20 @@ _CHECK_SECONDS = 30.0
 """How often to look whether a table is still the one that was read: it can be removed, and made anew from version 0 on."""
 
 _UNFIT = (DeltaError, BotoCoreError, ClientError, OSError, pa.ArrowException, ValueError, AnalysisException)
-"""What comes of a table whose files are missing, cut short, of another shape, or lack a key; and of an object store that is away."""
+"""What comes of a table whose files are missing, cut short, of another contract, or lack a key; and of an object store that is away."""
+
+KINDS: dict[str, DataType] = {
+    "string": StringType(),
+    "int": IntegerType(),
+    "long": LongType(),
+    "double": DoubleType(),
+    "boolean": BooleanType(),
+    "date": DateType(),
+}
+"""Types of a dimension's columns. `DataType.fromDDL` knows them as well, at 30 ms each."""
+
+_WIDER_THAN_INT = ("long", "double")
+"""Each int is one of these, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +98,13 @@ class Dimensions:
     ) -> None:
         self._spark = spark
         self._bucket = s3.bucket
-        self._s3 = s3_client(s3)
-        self._delta_options = s3.delta_options()
+        self._s3 = s3_client(s3, answer_seconds=LOOK_SECONDS)
+        # By itself deltalake tries for three minutes, and a batch waits for it.
+        self._delta_options = s3.delta_options() | {
+            "timeout": f"{LOOK_SECONDS}s",
+            "max_retries": "2",
+            "retry_timeout": f"{3 * LOOK_SECONDS}s",
+        }
         self._contracts = contracts
         self._clock = clock
         self._held: dict[str, Dimension] = {}
@@ -94,9 +113,14 @@ class Dimensions:
 
     def newest(self) -> Mapping[str, Dimension]:
         """Every dimension by name, in its newest version by now. Raises DimensionUnreadable if none could be read yet."""
+        is_away = False
         for contract in self._contracts:
             if contract.name not in self._held:
                 self._renew(contract)
+                continue
+            if is_away:
+                # A look at each of the others would wait for an answer, too.
+                self._looks[contract.name].read_at = self._clock() + _AGAIN_SECONDS
                 continue
             try:
                 if self._is_outdated(contract):
@@ -104,6 +128,7 @@ class Dimensions:
             except DimensionUnreadable as error:
                 self._looks[contract.name].read_at = self._clock() + _AGAIN_SECONDS
                 self._alarm(contract, error)
+                is_away = isinstance(error.__cause__, BotoCoreError)
         return dict(self._held)
 
     def wait(self, stopping: threading.Event) -> bool:
@@ -137,8 +162,7 @@ class Dimensions:
         if contract.name in self._looks:
             self._looks[contract.name].read_at = now + _AGAIN_SECONDS
         try:
-            found = self._read(contract)
-            tag = self._tag(contract, found.version)
+            found, tag = self._read(contract)
         except _UNFIT as error:
             raise DimensionUnreadable(
                 f"the dimension {contract.name} can't be read from s3://{self._bucket}/{contract.location}: "
@@ -163,20 +187,32 @@ class Dimensions:
             _log.warning("waiting for dimension", dimension=contract.name, reason=str(error))
         else:
             _log.error(
-                "dimension can't be read: publish it again, if the object store is there",
+                "dimension can't be used, see the reason: if its table is damaged, publish it again",
                 dimension=contract.name,
                 in_force=held.version,
                 reason=str(error),
             )
 
-    def _read(self, contract: DimensionContract) -> Dimension:
-        # By deltalake: Spark's own Delta takes seconds to read its first table, and one more job for each batch.
-        table = DeltaTable(f"s3://{self._bucket}/{contract.location}", storage_options=self._delta_options)
+    def _read(self, contract: DimensionContract) -> tuple[Dimension, str | None]:
+        """The newest version, and the tag of its entry in the table's log."""
+        version = self._table(contract).version()
+        tag = self._tag(contract, version)
+        # Once more: the first may be of a table that was made anew before the tag was read.
+        table = self._table(contract, version)
         rows = pa.concat_tables([self._rows(uri) for uri in table.file_uris()])
-        columns = [F.col(column.name).cast(column.type) for column in contract.columns]
-        frame = self._spark.createDataFrame(rows.cast(_never_null(rows.schema, contract.key))).select(columns)
-        _log.info("dimension read", dimension=contract.name, version=table.version(), rows=rows.num_rows)
-        return Dimension(table.version(), frame, contract.key)
+        frame = self._spark.createDataFrame(rows.cast(_never_null(rows.schema, contract.key)))
+        _check_fit(contract, version, frame.schema, rows)
+        if tag != self._tag(contract, version):
+            raise ValueError(f"version {version} was made anew while it was read")
+        _log.info("dimension read", dimension=contract.name, version=version, rows=rows.num_rows)
+        return Dimension(
+            version, frame.select([F.col(column.name).cast(column.type) for column in contract.columns]), contract.key
+        ), tag
+
+    def _table(self, contract: DimensionContract, version: int | None = None) -> DeltaTable:
+        # By deltalake: Spark's own Delta takes seconds to read its first table, and one more job for each batch.
+        uri = f"s3://{self._bucket}/{contract.location}"
+        return DeltaTable(uri, version=version, storage_options=self._delta_options)
 
     def _rows(self, uri: str) -> pa.Table:
         key = uri.removeprefix(f"s3://{self._bucket}/")
@@ -200,3 +236,22 @@ class Dimensions:
 def _never_null(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
     """A table's key never is, but its files don't say so."""
     return pa.schema([field.with_nullable(field.nullable and field.name not in names) for field in schema])
+
+
+def _check_fit(contract: DimensionContract, version: int, there: StructType, rows: pa.Table) -> None:
+    """Raises ValueError unless the version has the contract's columns, of its types, and no key twice.
+
+    Another contract may have made it. A key that stands twice would double records, and a cast would change values unseen.
+    """
+    cure = "run the pipelines and the dimensions service with the same contracts"
+    kinds = {field.name: field.dataType for field in there}
+    for column in contract.columns:
+        kind = kinds.get(column.name)
+        if kind != KINDS[column.type] and not (kind == IntegerType() and column.type in _WIDER_THAN_INT):
+            found = f"column {column.name} as {kind.simpleString()}" if kind else f"no column {column.name}"
+            raise ValueError(f"version {version} has {found}, and the contract says {column.type}: {cure}")
+    if (distinct := rows.group_by(list(contract.key)).aggregate([]).num_rows) != rows.num_rows:
+        raise ValueError(
+            f"version {version} has {rows.num_rows} rows and {distinct} keys by {', '.join(contract.key)}, and the contract has one row for each "
+            f"key: {cure}"
+        )

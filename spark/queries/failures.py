@@ -11,7 +11,7 @@ _PAUSES_SECONDS = (0.0, 1.0, 2.0, 5.0, 10.0)
 
 
 def stuck(positions: Mapping[int, int], since: Mapping[int, int], ends: Mapping[int, int]) -> set[int]:
-    """The partitions that have something to take, and have not moved; `ends` are the topic's of a moment before."""
+    """The partitions that had something to take, and have not moved; `since` is where they were, and `ends` are the topic's of then."""
     return {p for p, position in positions.items() if position <= since.get(p, 0) and position < ends.get(p, 0)}
 
 
@@ -28,7 +28,7 @@ class Failures:
         self._started_at = dict(positions)
 
     def reached(self, positions: Mapping[int, int], ends: Mapping[int, int]) -> None:
-        """Take in how far the query has come, and the topic's ends of a moment before: a partition that is stuck counts, whatever the others do."""
+        """Take in how far the query has come, and the topic's ends of a look before: a partition that is stuck counts, whatever the others do."""
         has_moved = any(position > self._started_at.get(p, 0) for p, position in positions.items())
         if has_moved and not stuck(positions, self._started_at, ends):
             self.forget()

@@ -18,12 +18,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from contracts.definitions.catalog import Catalog
 from contracts.definitions.topic import TopicContract
-from contracts.errors import ContractError
+from contracts.errors import ContractError, TopicUnfit
 from contracts.servers.brokers import list_offsets, partitions_of, retried, topic_ids
 from contracts.servers.provision import check_limits
 from contracts.servers.ranges import OffsetRange
 from contracts.servers.registry import Registry
-from contracts.servers.s3 import s3_client
+from contracts.servers.s3 import LOOK_SECONDS, s3_client
 from spark.records.dead_letters import dead_letters
 from spark.records.decode import decode
 from spark.records.headers import header
@@ -96,7 +96,13 @@ class LakeTable:
         self._query_name = f"lake.{topic.lake.table}"
         self._prefix = f"lake/{topic.lake.table}"
         self._checkpoints = f"checkpoints/lake/{topic.lake.table}"
-        self._lease = Lease(settings.s3, f"leases/lake/{topic.lake.table}", settings.lake.lease_seconds)
+        self._lease = Lease(
+            settings.s3,
+            f"leases/lake/{topic.lake.table}",
+            settings.lake.lease_seconds,
+            resumes=True,
+            answer_seconds=LOOK_SECONDS,
+        )
         self._s3 = s3_client(settings.s3)
         # `log_level`: a broker that is away is told of by whoever asks.
         self._admin = AdminClient({**settings.kafka.client_config(), "log_level": 0})
@@ -133,6 +139,8 @@ class LakeTable:
 
     def _start(self) -> StreamingQuery:
         partitions, ids = self._partitions(), self._topic_ids()
+        if not partitions:
+            raise TopicUnfit(f"there is no topic {self._topic.name}: create it (headrace topics create), or restore it")
         schema = row_schema(self._spark, self._schema)
         # One that was frozen until now would fence its successor.
         self._lease.check()

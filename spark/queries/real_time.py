@@ -8,7 +8,6 @@ moment, which is how it gets a new schema or dimension version, and how it recov
 from __future__ import annotations
 
 import tempfile
-import threading
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
@@ -59,6 +58,8 @@ _VERSIONS_SECONDS = 5.0
 """Between two looks at what changes seldom: the subject's versions, the dimensions'. A record of a new version doesn't wait for it."""
 _REHEARSE_SECONDS = (1.0, 60.0)
 """From one rehearsal to the next, at least and at most; in between, a sixth of the process's age."""
+_LEAVE_SECONDS = 10.0
+_MOST_STEP_SECONDS = 1.0
 _REASON_CHARACTERS = 500
 _OUTAGES = (KafkaException, BotoCoreError, ClientError)
 """Of the brokers, or of the object store."""
@@ -104,6 +105,7 @@ class RealTime:
         self._interval_seconds = settings.live.interval(follows=self._follows)
         self._failures = Failures(self._route.query)
         self._told: dict[int, int] = {}  # the positions up to which records are counted
+        self._due: dict[int, int] = {}  # the source topic's ends then
 
     def run(self) -> None:
         """Return when asked to stop.
@@ -122,15 +124,19 @@ class RealTime:
         try:
             with configured(self._spark, CHECKPOINT_ON_DISK):
                 self._run_queries()
-            # How far it came, for those who watch the group. Whoever stops it gives it some seconds, and this has deadlines of its own.
-            self._positions.find(threading.Event())
+            self._leave()
         except StopRequested:
             pass  # while it was found out where to go on, so there is nothing new to commit
-        except KafkaException as error:
-            # The next start finds it in the topics as well.
-            _log.warning("positions not committed", query=self._route.query, error=str(error))
         finally:
             self._positions.close()
+
+    def _leave(self) -> None:
+        try:
+            # Whoever stops it gives it some seconds.
+            self._positions.leave(_LEAVE_SECONDS)
+        except (KafkaException, StopRequested) as error:
+            # The next start finds it in the topics as well.
+            _log.warning("positions not committed", query=self._route.query, error=str(error))
 
     def _run_queries(self) -> None:
         while not self._lifecycle.stopping.is_set():
@@ -147,12 +153,15 @@ class RealTime:
         self._schemas.renew()
         dimensions = self._dimensions.newest()
         versions = self._versions(dimensions)
-        drain(self._spark)
+        drain(self._spark, self._lifecycle.stopping)
         self._lifecycle.check_lease()
         taken = self._positions.find(self._lifecycle.stopping)
         self._source.expect(self._positions.topic_id)
         positions = {partition: each.position for partition, each in taken.items()}
         self._failures.started(positions)
+        if self._follows and self._told:
+            # What was written between the last commit of the query before and its end.
+            self._count(positions)
         self._told = positions
         check_slots(self._spark, self._route.source, len(positions))
         with ExitStack() as ending:
@@ -170,7 +179,7 @@ class RealTime:
             )
             _log.info("started", query=query.name, positions=positions, **versions)
             try:
-                return self._watch(query, meter, follower, versions)
+                return self._watch(query, meter, follower, versions, dimensions)
             finally:
                 query.stop()
 
@@ -192,12 +201,18 @@ class RealTime:
         }
 
     def _watch(
-        self, query: StreamingQuery, meter: Meter, follower: Follower | None, versions: Mapping[str, object]
+        self,
+        query: StreamingQuery,
+        meter: Meter,
+        follower: Follower | None,
+        versions: Mapping[str, object],
+        dimensions: Mapping[str, Dimension],
     ) -> str | None:
         interval, before = -1, meter.ends
         look_at = versions_at = time.monotonic()
         commit_at = look_at + self._settings.live.commit_seconds
         rehearse_at = self._next_rehearsal()
+        clock = _clock()
         while not self._lifecycle.stopping.wait(_WATCH_SECONDS):
             if not query.isActive:
                 return failure_of(query)
@@ -211,28 +226,40 @@ class RealTime:
                 continue
             look_at = time.monotonic() + _LOOK_SECONDS
             self._lifecycle.check_lease()
+            if abs(_clock() - clock) > _MOST_STEP_SECONDS:
+                # Each task ends its interval by the clock: one that ended before the others reads nothing until they have.
+                _log.warning("renewing the query: the machine's clock was set", query=query.name)
+                return None
             self._lifecycle.progress.look(query, counts=not self._follows)
             try:
                 ends = meter.look()
                 if follower is not None:
                     BEHIND.labels(self._route.query).set(follower.behind(ends))
+                ended = interval
                 interval = self._commit_interval(query, meter, follower, interval, before)
+                if interval != ended:
+                    clock = _clock()
                 before = ends
                 if follower is not None and time.monotonic() >= commit_at:
                     commit_at = time.monotonic() + self._settings.live.commit_seconds
                     self._commit(follower, meter)
-                    if follower.added:
-                        _log.info("renewing the query", query=query.name, partitions=len(meter.source_ends))
-                        return None
                 if time.monotonic() < versions_at:
                     continue
                 versions_at = time.monotonic() + _VERSIONS_SECONDS
                 for each in self._own:
                     each.check()
                 self._source.check()
+                if added := self._positions.added():
+                    _log.info("renewing the query", query=query.name, added_partitions=added)
+                    return None
+                if follower is None and interval < 0 and self._schemas.current.foreign is not None:
+                    # Renewed before its first interval has ended, again and again, it would never get a position.
+                    continue
                 self._schemas.renew()
-                if (newest := self._versions(self._dimensions.newest())) != versions:
-                    _log.info("renewing the query", query=query.name, **newest)
+                newest = self._dimensions.newest()
+                # A table that was made anew may have the version that it had.
+                if newest != dimensions or self._versions(newest) != versions:
+                    _log.info("renewing the query", query=query.name, **self._versions(newest))
                     return None
             except _OUTAGES as error:
                 # The query itself waits for brokers, and needs the store only when it starts.
@@ -272,12 +299,16 @@ class RealTime:
         self._positions.commit(found)
         positions = {partition: each.position for partition, each in found.items()}
         meter.reached(positions)
-        self._failures.reached(positions, meter.source_ends)
-        before, self._told = self._told, positions
-        rows = sum(max(position - before.get(partition, 0), 0) for partition, position in positions.items())
-        self._lifecycle.progress.take_in(self._route.query, rows)
-        if not stuck(positions, before, meter.source_ends):
+        self._failures.reached(positions, self._due)
+        self._count(positions)
+        # Of many partitions, one has always just got a record.
+        if not stuck(positions, self._told, self._due):
             self._lifecycle.progress.hear(self._route.query)
+        self._told, self._due = positions, dict(meter.source_ends)
+
+    def _count(self, positions: Mapping[int, int]) -> None:
+        rows = sum(max(position - self._told.get(partition, 0), 0) for partition, position in positions.items())
+        self._lifecycle.progress.take_in(self._route.query, rows)
 
     def _recover(self, failure: str) -> None:
         """Wait until it is worth trying again. Raises QueryFailed when it isn't any more."""
@@ -291,3 +322,8 @@ class RealTime:
         pause = self._failures.pause_seconds(reason)
         _log.error("query failed, and is started again", query=self._route.query, reason=reason, pause_seconds=pause)
         self._lifecycle.stopping.wait(pause)
+
+
+def _clock() -> float:
+    """By how much the clock differs from one that nobody sets, in seconds; a machine that sleeps stops the latter."""
+    return time.time() - time.monotonic()

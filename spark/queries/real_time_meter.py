@@ -27,6 +27,8 @@ _WINDOW_SECONDS = 5.0
 """Over how long the share of dead letters counts."""
 _TIMEOUT_SECONDS = 10.0
 _SAMPLE_SECONDS = 0.3
+_MOST_BATCHES = 50
+"""In one call, as `Follower.read`: a flood of dead letters must not hold up the lease, nor a stop."""
 
 
 class Meter:
@@ -42,14 +44,15 @@ class Meter:
         self._limit = dead_letter_limit
         self._positions = dict(positions)
         self._sampler = reader(kafka, route, {"fetch.wait.max.ms": 100})
-        self._letters = reader(kafka, route)
+        # What this mode writes is in no transaction, and must not wait for the end of somebody else's.
+        self._letters = reader(kafka, route, {"isolation.level": "read_uncommitted"})
         self.ends = mark(self._sampler, route)
         self.source_ends: dict[int, int] = {}
-        self._letters.assign(
-            [TopicPartition(route.dead_letters, p, end) for p, end in enumerate(self.ends.ends[route.dead_letters])]
-        )
+        ends = mark(self._letters, route).ends[route.dead_letters]
+        self._letters.assign([TopicPartition(route.dead_letters, p, end) for p, end in enumerate(ends)])
         self._window_ends_at = 0.0
         self._bad = self._good_before = 0
+        self._bad_up_to: dict[int, int] = {}
         self._begin_window()
 
     def __enter__(self) -> Self:
@@ -58,7 +61,9 @@ class Meter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._count_letters()
+        until = time.monotonic() + _SAMPLE_SECONDS
+        while self._count_letters() and time.monotonic() < until:
+            pass
         self._sampler.close()
         self._letters.close()
 
@@ -89,11 +94,19 @@ class Meter:
                 f"to {self._route.dead_letters}"
             )
 
-    def _count_letters(self) -> None:
-        while messages := self._letters.consume(1000, 0):
-            bad = sum(source_of(each, self._route) is not None for each in messages if each.error() is None)
-            self._bad += bad
-            DEAD_LETTERS.labels(self._route.query).inc(bad)
+    def _count_letters(self) -> bool:
+        """Whether there may be more."""
+        for _ in range(_MOST_BATCHES):
+            messages = self._letters.consume(1000, 0)
+            if not messages:
+                return False
+            found = [source_of(each, self._route) for each in messages if each.error() is None]
+            bad = [each for each in found if each is not None]
+            self._bad += len(bad)
+            DEAD_LETTERS.labels(self._route.query).inc(len(bad))
+            for each in bad:
+                self._bad_up_to[each.partition] = max(each.offset + 1, self._bad_up_to.get(each.partition, 0))
+        return True
 
     def _begin_window(self) -> None:
         self._window_ends_at = time.monotonic() + _WINDOW_SECONDS
@@ -110,15 +123,19 @@ class Meter:
         """Records of the window, bad ones included."""
         if not self._route.filters:
             return self._bad + self._good() - self._good_before
-        # A filter takes good ones away: what counts is how far the query has come.
-        self._sample()
+        # A filter takes good ones away: what counts is how far the query has come, at least up to the last bad one.
+        for partition in self._positions.keys() & self._bad_up_to.keys():
+            _, end = watermarks(self._sampler, self._route.source, partition, _TIMEOUT_SECONDS)
+            # Anybody may write an id that looks like a coordinate.
+            if self._bad_up_to[partition] <= end:
+                self.reached({partition: self._bad_up_to[partition]})
         return max(self._bad, self._good() - self._good_before)
 
     def _good(self) -> int:
         """How many there have been; behind a filter the sum of the positions, bad ones included."""
         if self._route.filters:
             return sum(self._positions.values())
-        ends = mark(self._sampler, self._route).ends
+        ends = mark(self._letters, self._route).ends
         return sum(sum(ends[target]) for target in self._route.targets)
 
     def _moved(self, ends: Mark) -> list[TopicPartition]:

@@ -14,13 +14,15 @@ from spark.runtime.settings import SparkSettings
 from spark.sinks.kafka.offset_note import Mark, OffsetNote
 from spark.sinks.kafka.resume import resume
 from spark.sinks.kafka.sink import Route
+from spark.sinks.kafka.source_partition import SourcePartition, pass_gaps
 from spark.sinks.kafka.succession import check_epoch, wait_for_predecessor
-from spark.sinks.kafka.tail import Taken, mark, read_known
+from spark.sinks.kafka.tail import Taken, mark, raw_reader, read_known
 from spark.sinks.kafka.transaction import committed_positions, fence, note_of, position_reader
 from spark.sources.checkpoint_offsets import CheckpointOffsets
 from spark.sources.source_topic import topic_id
 
 _TIMEOUT_SECONDS = 30.0
+_GAP_SECONDS = 0.5
 
 
 class RealTimePositions:
@@ -42,15 +44,18 @@ class RealTimePositions:
         self._notice_seconds = notice_seconds
         self._route = route
         self._reader = position_reader(settings.kafka.client_config(), route)
+        self._raw = raw_reader(settings.kafka, route)
         self._checkpoint = checkpoint
         self._alone = False
         self.topic_id: str | None = None
         """The source's, when it was found out where to go on."""
         self._taken: dict[int, Taken] = {}
+        self._committed: dict[int, int] = {}
 
     def close(self) -> None:
         """Close the connections."""
         self._reader.close()
+        self._raw.close()
 
     def find(self, stopping: threading.Event) -> dict[int, Taken]:
         """Every partition's, and commit them. Fences whoever writes exactly once. Nobody may write in real-time mode.
@@ -60,34 +65,59 @@ class RealTimePositions:
         """
         topic = self._route.source
         partitions = partitions_of(self._reader, topic, _TIMEOUT_SECONDS)
+        checkpoint: dict[int, int] = {}
+        other: str | None = None
         if self._alone:
-            checkpoint = {}
             self._check_epoch(partitions)
         else:
-            checkpoint = self._take_over(partitions, stopping)
+            checkpoint, other = self._take_over(partitions, stopping)
         # Before reading the tail: what a query that has just ended still sends lies behind this mark.
         before = mark(self._reader, self._route)
         live = self._settings.live
         known = read_known(self._settings.kafka, self._route, self._reader, partitions, live.on_data_loss, stopping)
-        evidence = {p: known.evidence(self._reader, topic, p, checkpoint.get(p)) for p in partitions}
+        evidence = {p: known.evidence(self._reader, topic, p, checkpoint.get(p), other) for p in partitions}
         self.topic_id = known.topic_id
         positions = resume(evidence, topic, live.resume_from, live.on_data_loss)
         result = known.taken_at(positions)
         # Another process may have taken over while the tail was read.
         self.commit({partition: replace(each, mark=each.mark or before) for partition, each in result.items()})
         self._taken = result
+        self._committed = positions
         if not self._alone:
             self._checkpoint.remove()
             self._alone = True
         return result
+
+    def leave(self, seconds: float) -> None:
+        """Commit how far it came, for those who watch the group; nothing if it never found out where to begin. Raises as `find`, StopRequested after
+        so many seconds.
+        """
+        if not self._alone:
+            return
+        late = threading.Event()
+        timer = threading.Timer(seconds, late.set)
+        timer.start()
+        try:
+            self.find(late)
+        finally:
+            timer.cancel()
 
     def commit_interval(self, positions: Mapping[int, int], before: Mark) -> None:
         """Commit the end of an interval; `before` is of a moment when the interval hadn't ended yet.
 
         The mark by which records were found that had been written ahead stays until the position is beyond them. Raises as `commit`.
         """
+        # Behind the last record there may be a marker, and retention may take that: a position before it would seem to have lost a record.
+        sources = {p: SourcePartition(max(at, self._committed.get(p, 0))) for p, at in positions.items()}
+        pass_gaps(self._raw, self._route.source, sources, _GAP_SECONDS)
+        positions = self._committed = {p: source.position for p, source in sources.items()}
         found = {p: self._taken[p].mark_at(at) if p in self._taken else None for p, at in positions.items()}
         self.commit({partition: Taken(at, mark=found[partition] or before) for partition, at in positions.items()})
+
+    def added(self) -> list[int]:
+        """The source topic's partitions that it did not have at the last `find`."""
+        there = partitions_of(self._reader, self._route.source, _TIMEOUT_SECONDS)
+        return [partition for partition in there if partition not in self._taken]
 
     def commit(self, taken: Mapping[int, Taken]) -> None:
         """Commit positions with their marks.
@@ -101,7 +131,7 @@ class RealTimePositions:
     def _check_epoch(self, partitions: Sequence[int]) -> None:
         check_epoch(committed_positions(self._reader, self._route.source, partitions), self._route, self._epoch)
 
-    def _take_over(self, partitions: Sequence[int], stopping: threading.Event) -> dict[int, int]:
+    def _take_over(self, partitions: Sequence[int], stopping: threading.Event) -> tuple[dict[int, int], str | None]:
         """Leave the epoch with every position, so that nobody who slept through this begins to write exactly once."""
         before = mark(self._reader, self._route)
         while True:
@@ -110,7 +140,7 @@ class RealTimePositions:
             if all(note_of(at).epoch == self._epoch for at in committed.values()):
                 wait_for_predecessor(committed, self._notice_seconds, stopping)
                 source = self._route.source
-                return self._checkpoint.committed_of(source, topic_id(self._settings.kafka, source))[0]
+                return self._checkpoint.committed_of(source, topic_id(self._settings.kafka, source))
             # Whoever has begun since the fence found no epoch: what it commits lies behind the mark, and the next fence ends it.
             notes = {partition: note_of(at) for partition, at in committed.items()}
             own = {p: replace(note, epoch=self._epoch, mark=note.mark or before) for p, note in notes.items()}
@@ -125,7 +155,10 @@ class RealTimePositions:
             for partition, position in positions.items()
         ]
         try:
-            self._reader.commit(offsets=offsets, asynchronous=False)
+            # The client raises what is wrong with all of them.
+            for failure in (each.error for each in self._reader.commit(offsets=offsets, asynchronous=False) or ()):
+                if failure is not None:
+                    raise KafkaException(failure)
         except KafkaException as error:
             if error.args[0].code() != KafkaError.OFFSET_METADATA_TOO_LARGE:
                 raise

@@ -7,8 +7,10 @@ told of others while it runs.
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from contracts.settings import KafkaSettings
-from spark.runtime.errors import QueryFailed, TooFewSlots
+from spark.runtime.errors import QueryFailed, StopRequested, TooFewSlots
 from spark.runtime.internals.real_time import (
     close_producers,
     excludable_rules,
@@ -28,6 +30,8 @@ from spark.runtime.internals.real_time import (
 from spark.sources.kafka import PRODUCER, kafka_options, read_topic
 
 _TASKS_END_SECONDS = 60.0
+_SENT_SECONDS = 120.0
+_DELIVERY_SECONDS = 1800
 _LOOK_SECONDS = 0.01
 
 _SOURCE = {
@@ -39,6 +43,8 @@ _SINK = {
     "kafka.linger.ms": "0",
     # A batch is a record or two: nothing to gain, and each would take 160 KiB of heap for the codec's buffers.
     "kafka.compression.type": "none",
+    # Of a target partition that is away for longer the oldest records are given up, and younger ones of the same key written. By default two minutes.
+    "kafka.delivery.timeout.ms": str(_DELIVERY_SECONDS * 1000),
 }
 
 CHECKPOINT_ON_DISK = {
@@ -108,15 +114,37 @@ def start(
         return writer.start()
 
 
-def drain(spark: SparkSession) -> None:
+def drain(spark: SparkSession, stopping: threading.Event) -> None:
     """Return when queries that have been stopped can write no more: their tasks are gone, and what they handed to producers is sent.
 
     Stopping a query waits neither for the one nor for the other, and producers outlive their tasks. Holds for what runs in the driver's
-    own process (`local[N]`). Raises QueryFailed if a task doesn't end.
+    own process (`local[N]`). Raises QueryFailed if a task doesn't end, or brokers don't take what is to be sent, and StopRequested: what they have
+    then is all of each target partition up to some record, as long as nobody else writes before this process has ended.
     """
     until = time.monotonic() + _TASKS_END_SECONDS
     while running := running_tasks(spark):
         if time.monotonic() > until:
             raise QueryFailed(f"{running} tasks of a query that was stopped still run after {_TASKS_END_SECONDS:.0f} s")
         time.sleep(_LOOK_SECONDS)
-    close_producers(spark)
+    sent: Future[None] = Future()
+    # A call into the JVM can't be given up, but its thread can.
+    threading.Thread(target=_send_all, args=(spark, sent), name="drain", daemon=True).start()
+    until = time.monotonic() + _SENT_SECONDS
+    while not wait([sent], _LOOK_SECONDS).done:
+        if stopping.is_set():
+            raise StopRequested("asked to stop while brokers had not taken all that a query before had to send")
+        if time.monotonic() > until:
+            raise QueryFailed(
+                f"in {_SENT_SECONDS:.0f} s the brokers have not taken what a query that was stopped had to send: a target partition has no "
+                "leader, or its topic is gone"
+            )
+    sent.result()
+
+
+def _send_all(spark: SparkSession, sent: Future[None]) -> None:
+    try:
+        close_producers(spark)
+    except Exception as error:  # noqa: BLE001  for whoever waits
+        sent.set_exception(error)
+    else:
+        sent.set_result(None)

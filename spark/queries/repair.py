@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient
 from deltalake import DeltaTable, QueryBuilder
@@ -22,6 +23,7 @@ from pyspark.sql.types import DataType, StructType
 from contracts.definitions.catalog import Catalog
 from contracts.errors import ContractError
 from contracts.records.coordinates import pattern
+from contracts.records.evolution import resolve
 from contracts.servers.brokers import partitions_of, topic_ids, watermarks
 from contracts.servers.registry import Registry
 from spark.derivation.derivation import derived, target_schemas
@@ -35,7 +37,7 @@ from spark.runtime.errors import PipelineUnfit, RepairFailed
 from spark.runtime.settings import SparkSettings
 from spark.sinks.delta.lake_table import check_topics
 from spark.sinks.delta.latest import LATEST
-from spark.sinks.kafka.emission import Emission, Outgoing
+from spark.sinks.kafka.emission import Emission, Outgoing, transactions
 from spark.sinks.kafka.sink import Route
 
 _LOOK_SECONDS = 0.5
@@ -45,19 +47,22 @@ _TIMEOUT_SECONDS = 30.0
 _LAST_REVISION = 2**31 - 1
 """An Avro int has no greater one."""
 _ROWS_AT_ONCE = 20_000
-"""How many rows are enriched, and sent in a transaction, at a time: as much as a second brings."""
+_BYTES_AT_ONCE = 64 << 20
+"""How much is enriched at a time: as many rows as a second brings, and of large ones what the driver can hold."""
 
 
 @dataclass(slots=True)
 class Progress:
     """How far a repair is, counts of rows: those that lack a lookup, those of them that have it by now, and those that were sent
-    and committed; `by_lookup`: which lookups are new.
+    and committed; `by_lookup`: which lookups are new; `untold`: those that lack a field which was added later, and whose raw record the lake does
+    not have.
     """
 
     unmatched: int = 0
     repairable: int = 0
     sent: int = 0
     by_lookup: Counter[str] = field(default_factory=Counter)
+    untold: int = 0
 
 
 OnProgress = Callable[[Progress], None]
@@ -75,7 +80,8 @@ def refuse_branch(pipeline: Pipeline) -> None:
 class Repair:
     """Reads the lake, where every row stays, and sends to the topic, from which the lake takes revisions in.
 
-    A row that would lose a lookup which it has, because the dimension has it no more, is left as it is.
+    A row that would lose a lookup which it has, because the dimension has it no more, is left as it is. A field that was added to the topic later is
+    null in a row of before: it is taken from the raw record's row, and without that the row is left as it is, too.
     """
 
     def __init__(
@@ -94,15 +100,21 @@ class Repair:
         self._faults = checked.faults
         self._given = fields_again(pipeline, catalog, checked.given, checked.used)
         self._value, self._never_null = wire_value(own.schema, own.id), never_null(own.schema)
-        self._defaults = defaults(own.schema, checked.given.schema)
+        # A field has a null that is none of its own only if it was added later, and then its value is the raw record's.
+        self._defaults = defaults(catalog.schema(pipeline.source), checked.given.schema)
+        versions = catalog.schemas(pipeline.target)
+        absent = frozenset[str]().union(*(resolve(versions[-1], each).absent for each in versions))
+        self.added_later = tuple(name for name, kind in self._given.items() if kind is None and name in absent)
+        """Fields that are carried on, and that an earlier version of the target's schema lacks."""
+        self._matched = matched(pipeline, checked.unchanged.intersection(checked.made.columns))
         if target.lake is None:
             raise ContractError(f"the contract of {target.name} asks for no table, whose rows could be repaired")
         self._spark = spark
-        self._s3 = settings.s3
+        self._s3, self._source = settings.s3, source
         self._kafka = settings.kafka.client_config()
         self._target = target
         self._route = Route(f"repair/{pipeline.name}", source.name, target.name, target.dead_letter_topic)
-        self._table = f"{settings.s3.bucket}/lake/{target.lake.table}"
+        self._table = target.lake.table
         self._dimensions = Dimensions(spark, settings.s3, [catalog.dimension(name) for name in pipeline.dimensions])
 
     def look(self, since: datetime | None, wait_seconds: float) -> Progress:
@@ -128,22 +140,27 @@ class Repair:
 
         Whoever is repairing is fenced first, and what it had committed is in the table when that has reached the topic's end
         of then. So nothing is sent twice, however often this is killed and run again. `on_progress` is told after each
-        transaction. Raises RepairFailed and PositionsDisagree as `look` does, and RepairFailed when the brokers refuse.
+        piece of the rows. Raises RepairFailed and PositionsDisagree as `look` does, and RepairFailed when the brokers refuse.
         """
         progress = Progress()
         with Emission(self._kafka, self._route) as emission:
             table = self._caught_up(wait_seconds)
             for records in self._repaired(table, since, progress, rows_at_once):
-                if records:
-                    emission.commit(records)
-                    progress.sent += len(records)
+                for together in transactions(records):
+                    emission.commit(together)
+                    progress.sent += len(together)
                 on_progress(progress)
         return progress
 
     def _caught_up(self, wait_seconds: float) -> DeltaTable:
         """The table, in a version that has all that is in the topic now."""
         ends = self._ends()
-        table = self._open()
+        try:
+            table = self._open(self._table)
+        except TableNotFoundError as error:
+            raise RepairFailed(
+                f"there is no table s3://{self._s3.bucket}/lake/{self._table} yet: the lake makes it"
+            ) from error
         until = time.monotonic() + wait_seconds
         while True:
             table.update_incremental()
@@ -175,48 +192,70 @@ class Repair:
         names = {self._target.name, self._target.derived_from or self._target.name}
         return topic_ids(AdminClient({**self._kafka}), names, _TIMEOUT_SECONDS)
 
-    def _open(self) -> DeltaTable:
-        try:
-            return DeltaTable(f"s3://{self._table}", storage_options=self._s3.delta_options())
-        except TableNotFoundError as error:
-            raise RepairFailed(f"there is no table s3://{self._table} yet: the lake makes it") from error
+    def _open(self, table: str) -> DeltaTable:
+        return DeltaTable(f"s3://{self._s3.bucket}/lake/{table}", storage_options=self._s3.delta_options())
 
     def _repaired(
         self, table: DeltaTable, since: datetime | None, progress: Progress, rows_at_once: int = _ROWS_AT_ONCE
     ) -> Iterator[list[Outgoing]]:
         """The records of all rows that can be repaired, so many rows at a time; counts them."""
         for rows in self._unmatched(table, since, rows_at_once):
-            found = self._enriched(rows)
             progress.unmatched += rows.num_rows
+            told = rows.filter(pc.invert(rows["__untold"]))
+            progress.untold += rows.num_rows - told.num_rows
+            found = self._enriched(told)
             progress.repairable += len(found)
             progress.by_lookup.update(name for row in found for name in row["found"])
             yield [Outgoing(row["coordinate"], row["key"], row["value"], row["ce_time"]) for row in found]
 
     def _unmatched(self, table: DeltaTable, since: datetime | None, rows_at_once: int) -> Iterator[pa.Table]:
         """The newest revisions that lack a lookup, in the order of the topic: so those of one key stay in theirs."""
-        columns = ", ".join(
-            [*(name for name, kind in self._given.items() if kind is None), "coordinate", "revision", "unmatched"]
-        )
+        of_row = {name: f'"{name}"' for name, kind in self._given.items() if kind is None}
+        lacks = " OR ".join(f'"{name}" IS NULL' for name in self.added_later) or "false"
+        rows, query = LATEST.format(table="rows"), QueryBuilder().register("rows", table)
+        if (raw := self._raw_rows()) is not None:
+            query = query.register("raw", raw)
+            of_raw = ", ".join(f'"{name}" AS "__raw_{name}"' for name in self.added_later)
+            rows = f"({rows}) LEFT JOIN (SELECT coordinate AS __raw, {of_raw} FROM raw) ON coordinate = __raw"
+            of_row |= {name: f'coalesce("{name}", "__raw_{name}") AS "{name}"' for name in self.added_later}
+            lacks = f"({lacks}) AND __raw IS NULL"
+        else:
+            rows = f"({rows})"
+        columns = [*of_row.values(), "coordinate", "revision", "unmatched"]
+        columns += [f"{self._matched} AS __matched", f"{lacks} AS __untold"]
         where = f"array_length(unmatched) > 0 AND coalesce(revision, 0) < {_LAST_REVISION}"
         # A stranger's record has a row, too, and no raw record.
         where += f" AND regexp_like(coordinate, '{pattern(self._route.source)}')"
         if since is not None:
-            where += f" AND {self._target.occurred_at} >= to_timestamp('{since.astimezone(UTC).isoformat()}')"
-        found = (
-            QueryBuilder()
-            .register("rows", table)
-            .execute(
-                f"SELECT {columns} FROM ({LATEST.format(table='rows')}) WHERE {where} "
-                "ORDER BY record_partition, record_offset"
-            )
+            where += f" AND \"{self._target.occurred_at}\" >= to_timestamp('{since.astimezone(UTC).isoformat()}')"
+        found = query.execute(
+            f"SELECT {', '.join(columns)} FROM {rows} WHERE {where} ORDER BY record_partition, record_offset"
         )
-        held: list[pa.RecordBatch] = []
-        for batch in map(pa.record_batch, found):
+        held: list[pa.Table] = []
+        for batch in map(_as_spark_takes_it, map(pa.record_batch, found)):
             held.append(batch)
-            if sum(each.num_rows for each in held) >= rows_at_once:
+            if (
+                sum(each.num_rows for each in held) >= rows_at_once
+                or sum(each.nbytes for each in held) >= _BYTES_AT_ONCE
+            ):
                 yield from _cut(held, rows_at_once)
                 held = []
         yield from _cut(held, rows_at_once)
+
+    def _raw_rows(self) -> DeltaTable | None:
+        """The raw topic's table, if it is asked for a field; None if there is none that has all of them. Raises PositionsDisagree."""
+        source = self._source
+        if not self.added_later or source.lake is None:
+            return None
+        try:
+            table = self._open(source.lake.table)
+        except TableNotFoundError:
+            return None
+        # A raw topic that has been retired is not there; its table is.
+        ids = {name: found for name, found in self._topic_ids().items() if name == source.name}
+        check_topics(table, source, ids)
+        there = {each.name for each in table.schema().fields}
+        return table if there.issuperset(self.added_later) else None
 
     def _of_row(self, name: str) -> Column:
         default = self._defaults.get(name)
@@ -233,6 +272,7 @@ class Repair:
             F.col("coordinate").alias("__coordinate"),
             F.coalesce("revision", F.lit(0)).alias("__revision"),
             F.col("unmatched").alias("__was_unmatched"),
+            "__matched",
         )
         lookups = self._pipeline.lookups
         made = derived(self._pipeline, look_up(events, lookups, sides(lookups, held))).withColumns(
@@ -289,23 +329,61 @@ def defaults(schema: str, given: StructType) -> dict[str, Column]:
     }
 
 
+def matched(pipeline: Pipeline, carried: Collection[str]) -> str:
+    """A SQL list of the lookups that had a row when the row of the table was made, with nulls between; `carried` are the table's fields that lookups fill
+    in, as they fill them in.
+
+    One that was added to the pipeline since is not unmatched in the row, and has filled in nothing. Of one that fills in nothing that is carried,
+    its dimension's version tells.
+    """
+    names = []
+    for lookup in pipeline.lookups:
+        filled_in = [f'"{each}" IS NOT NULL' for each in lookup.fields if each in carried]
+        had = " OR ".join(filled_in) or f"dimension_versions['{lookup.dimension}'] IS NOT NULL"
+        names.append(f"CASE WHEN {had} THEN '{lookup.name}' END")
+    return f"make_array({', '.join(names)})"
+
+
 def repairable() -> Column:
-    """Of rows with `unmatched` and what it was, `__was_unmatched`: whether a lookup has its row now, and none has lost it."""
-    found, lost = F.array_except("__was_unmatched", "unmatched"), F.array_except("unmatched", "__was_unmatched")
-    return (F.size(found) > 0) & (F.size(lost) == 0)
+    """Of rows with `unmatched` and what it was, `__was_unmatched`: whether a lookup has its row now, and none of those that had one,
+    `__matched`, has lost it.
+    """
+    found, missed = F.array_except("__was_unmatched", "unmatched"), F.array_except("unmatched", "__was_unmatched")
+    return (F.size(found) > 0) & ~F.arrays_overlap(missed, F.array_compact("__matched"))
 
 
-def _cut(batches: list[pa.RecordBatch], rows_at_once: int) -> Iterator[pa.Table]:
-    """The batches in pieces of so many rows, texts as Spark takes them: DataFusion has views of theirs."""
+def _cut(batches: list[pa.Table], rows_at_once: int) -> Iterator[pa.Table]:
+    """The batches in pieces of so many rows, or bytes."""
     if not batches:
         return
-    table = pa.Table.from_batches(batches)
-    plain = pa.schema([(column.name, _plain(column.type)) for column in table.schema])
+    table = pa.concat_tables(batches)
     for start in range(0, table.num_rows, rows_at_once):
-        yield table.slice(start, rows_at_once).cast(plain)
+        yield from _halved(table.slice(start, rows_at_once))
+
+
+def _halved(table: pa.Table) -> Iterator[pa.Table]:
+    """In their order; a row that is larger is a piece of its own."""
+    if table.nbytes <= _BYTES_AT_ONCE or table.num_rows == 1:
+        yield table
+        return
+    middle = table.num_rows // 2
+    yield from _halved(table.slice(0, middle))
+    yield from _halved(table.slice(middle))
+
+
+def _as_spark_takes_it(batch: pa.RecordBatch) -> pa.Table:
+    """Texts and bytes, of which DataFusion has views: each batch may have the bytes of all."""
+    table = pa.Table.from_batches([batch])
+    return table.cast(pa.schema([(column.name, _plain(column.type)) for column in table.schema]))
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_list(kind):
         return pa.list_(_plain(kind.value_type))
+    if pa.types.is_map(kind):
+        return pa.map_(_plain(kind.key_type), _plain(kind.item_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_plain(field.type)) for field in kind])
+    if pa.types.is_binary_view(kind):
+        return pa.binary()
     return pa.string() if pa.types.is_string_view(kind) else kind

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from datetime import datetime
 
 from confluent_kafka import KafkaException
@@ -40,9 +41,9 @@ def run(pipeline: Pipeline, settings: SparkSettings, options: argparse.Namespace
             repair = Repair(spark, pipeline, settings, catalog, registry)
             _tell("reading the lake, when it has all that is in the topic now")
             if options.dry_run:
-                _say(repair.look(options.since, options.wait))
+                _say(repair.look(options.since, options.wait), repair.added_later)
             else:
-                _say(repair.run(options.since, options.wait, _say_how_far))
+                _say(repair.run(options.since, options.wait, _say_how_far), repair.added_later)
                 done = True
     except KafkaException as failure:
         raise RepairFailed(f"the brokers do not answer: {failure.args[0].str()}") from failure
@@ -59,8 +60,13 @@ def _say_how_far(progress: Progress) -> None:
     print(f"{progress.unmatched:,} rows looked at, {progress.sent:,} sent and committed", flush=True)
 
 
-def _say(progress: Progress) -> None:
+def _say(progress: Progress, added_later: Sequence[str]) -> None:
     print(f"{progress.unmatched:,} rows lack a lookup")
+    if progress.untold:
+        print(
+            f"{progress.untold:,} of them are left as they are: they may be of before {', '.join(added_later)} came into the topic, and the lake "
+            "does not have their raw records, which tell the value"
+        )
     lookups = ", ".join(f"{name} {count:,}" for name, count in sorted(progress.by_lookup.items()))
     print(f"{progress.repairable:,} of them have it by now{f': {lookups}' if lookups else ''}")
     print(f"{progress.sent:,} sent and committed", flush=True)

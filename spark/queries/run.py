@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from contracts.definitions.catalog import Catalog
 from contracts.servers.provision import check_limits
 from contracts.servers.registry import Registry
+from contracts.servers.s3 import ANSWER_SECONDS, LOOK_SECONDS
 from spark.derivation.derivation import is_stateful, route
 from spark.pipeline import Pipeline
 from spark.queries.live import Live
@@ -92,7 +93,9 @@ class _Run:
         self.route = self.routes[0]
         # Whoever starts fences the one before: the lease only says which of two may run.
         prefix = f"leases/{pipeline.name}"
-        self.lease = Lease(settings.s3, prefix, settings.live.lease_seconds, resumes=True)
+        # In real-time mode the loop that looks at the lease looks after the query, too.
+        seconds = LOOK_SECONDS if settings.live.mode == Mode.REAL_TIME else ANSWER_SECONDS
+        self.lease = Lease(settings.s3, prefix, settings.live.lease_seconds, resumes=True, answer_seconds=seconds)
         self.is_stateful = is_stateful(pipeline, catalog)
         self._catalog = catalog
         self._lifecycle = of_process.holding(self.lease)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 import structlog
 from botocore.exceptions import BotoCoreError, ClientError
 
-from contracts.servers.s3 import s3_client
+from contracts.servers.s3 import ANSWER_SECONDS, s3_client
 from contracts.settings import S3Settings
 from spark.runtime.errors import StoreUnfit, TakenOver
 
@@ -58,7 +58,7 @@ class Lease:
 
     `check` before each step that only the holder may take; a holder that was stopped for longer than the lease lasts finds
     out there, by its own clock, and does not take it up again. Where something else keeps two of them from doing harm, one
-    that `resumes` goes on as long as nobody has taken over.
+    that `resumes` goes on as long as nobody has taken over. Each answer of the store is waited for `answer_seconds`, three times.
     """
 
     def __init__(
@@ -71,8 +71,9 @@ class Lease:
         clock: Callable[[], float] = since_boot,
         watch: Callable[[], float] = time.monotonic,
         resumes: bool = False,
+        answer_seconds: int = ANSWER_SECONDS,
     ) -> None:
-        self._s3: S3Client = s3_client(s3)
+        self._s3: S3Client = s3_client(s3, answer_seconds=answer_seconds)
         self._bucket = s3.bucket
         self._prefix = prefix
         self._seconds = seconds

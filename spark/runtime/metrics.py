@@ -16,7 +16,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 INPUT_RATE = Gauge("headrace_input_rows_per_second", "Records that arrive.", ["query"])
 PROCESSING_RATE = Gauge("headrace_processed_rows_per_second", "Records that the last batch handled.", ["query"])
 BATCH_DURATION = Gauge("headrace_batch_duration_seconds", "How long the last batch took.", ["query"])
-ROWS = Counter("headrace_rows", "Records taken in.", ["query"])
+ROWS = Counter(
+    "headrace_rows", "Records taken in; in real-time mode offsets that the positions have passed.", ["query"]
+)
 LAG = Gauge("headrace_lag_records", "Offsets between what is read and the end.", ["query", "topic", "partition"])
 BEHIND = Gauge(
     "headrace_follower_behind_records",
@@ -37,9 +39,13 @@ DEAD_LETTERS = Counter("headrace_dead_letters", "Records that became dead letter
 LATE = Counter(
     "headrace_late_records", "Records that came too late for an aggregate, a join or distinct events.", ["query"]
 )
-STATE_ROWS = Gauge("headrace_state_rows", "Groups, or rows of a join, that the state holds.", ["query"])
+STATE_ROWS = Gauge(
+    "headrace_state_rows", "Groups, rows of a join, or names of events, that the state holds.", ["query"]
+)
 STATE_BYTES = Gauge("headrace_state_memory_bytes", "Memory of a pipeline's state.", ["query"])
-WATERMARK = Gauge("headrace_watermark_seconds", "Windows that end before are over, seconds since 1970.", ["query"])
+WATERMARK = Gauge(
+    "headrace_watermark_seconds", "Windows that end then or before are over, seconds since 1970.", ["query"]
+)
 UNMATCHED = Counter("headrace_unmatched_rows", "Lookups that had no row.", ["query", "lookup"])
 RESTARTS = Counter("headrace_query_restarts", "Times that a query failed and was started again.", ["query"])
 REGISTRY_AWAY = Gauge("headrace_registry_unavailable", "1 while the schema registry does not answer.", ["subject"])
@@ -66,11 +72,11 @@ class Progress:
         """Whether any query has taken any in."""
 
     def look(self, query: StreamingQuery, *, counts: bool = True) -> None:
-        """Set the metrics of a query that runs; without `counts` all but that of its records, which `take_in` is told."""
+        """Set the metrics of a query that runs; without `counts` all but what `take_in` and `hear` are told: its records, and whether it gets on."""
         name, newest = query.name or str(query.id), query.lastProgress
         seen = self._seen.get(name, "")
         moved = newest is not None and newest.timestamp > seen
-        if moved or not query.status["isTriggerActive"]:
+        if counts and (moved or not query.status["isTriggerActive"]):
             self.hear(name)
         self._heard_at.setdefault(name, time.monotonic())
         if newest is None or not moved:

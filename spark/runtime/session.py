@@ -155,6 +155,9 @@ def start_session(settings: SparkSettings, name: str, *, delta: bool = False, li
         conf |= _DELTA
     if jars:
         conf |= {"spark.driver.extraClassPath": jars, "spark.executor.extraClassPath": jars}
+    if live == Mode.REAL_TIME:
+        # A task that is tried again writes its whole interval again: a query that is started anew goes on behind what is written. Local tasks are not tried again.
+        conf["spark.task.maxFailures"] = "1"
     if not is_local:
         for own in ("spark.driver.host", "spark.driver.bindAddress"):
             del conf[own]

@@ -56,7 +56,9 @@ class LiveSettings(_Part):
     trigger: Trigger = Field(
         default="interval", description="available-now: take the records that are there, and end, as a cron job does"
     )
-    trigger_seconds: float = Field(default=0.0, ge=0, description="how long a batch lasts at least")
+    trigger_seconds: float = Field(
+        default=0.0, ge=0, description="from the begin of one batch to that of the next, at least"
+    )
     max_offsets_per_trigger: int = Field(default=1_048_576, gt=0, description="records in a batch at most")
     mode: Mode = Field(default=Mode.EXACTLY_ONCE, description="which guarantee, which delay")
     interval_seconds: float = Field(
@@ -68,10 +70,14 @@ class LiveSettings(_Part):
     commit_seconds: float = Field(
         default=5.0,
         ge=1,
+        le=60,
         description="real-time mode: between two commits of positions, where one record comes of each",
     )
     dead_letter_limit: float = Field(
-        default=0.2, ge=0, le=1, description="the share of bad records that stops a pipeline; 1 never does"
+        default=0.2,
+        ge=0,
+        le=1,
+        description="the share of bad records, of more than 100, that stops a pipeline; 1 never does",
     )
     resume_from: ResumeFrom = Field(
         default="both", description="which one counts where group and checkpoint contradict each other"

@@ -56,8 +56,8 @@ class StateCheckpoint:
             found = committed(self._offsets.objects(), batch)
             if found is None:
                 raise StateUnreadable(
-                    f"{self._pipeline} has no state in s3://{self._root}: it has committed no batch here. Run it: ./headrace up --pipelines "
-                    f"{self._pipeline}"
+                    f"{self._pipeline} has no state in s3://{self._root}: it has committed no batch here. Run it beside the others: ./headrace up "
+                    f"--pipelines OTHERS,{self._pipeline}"
                 )
             note = StateNote.of(self._offsets.kept_note(found.run))
             watermark_ms = self._offsets.watermark_ms(found.run, found.batch)

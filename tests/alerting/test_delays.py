@@ -28,6 +28,14 @@ def test_it_counts_as_the_histogram_of_the_library_does() -> None:
         assert of(found, end) == of(expected, end)
 
 
+def test_a_record_that_bears_no_time_does_not_count() -> None:
+    ours = Delays("delay_seconds", "Delay.", bounds=BOUNDS)
+    ours.observe("t", NOW, [-1, 998_000])
+    [family] = ours.collect()
+    values = {sample.name.removeprefix("delay_seconds"): sample.value for sample in family.samples}
+    assert (values["_sum"], values["_count"]) == (2.0, 1)
+
+
 def test_a_record_from_the_future_counts_as_no_delay() -> None:
     ours = Delays("delay_seconds", "Delay.", bounds=BOUNDS)
     ours.observe("t", NOW, [1_005_000])

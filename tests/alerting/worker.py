@@ -92,10 +92,10 @@ class Worker:
         self.process.kill()
         self.wait()
 
-    def wait(self) -> int:
+    def wait(self, seconds: float = SECONDS) -> int:
         """The exit status."""
         try:
-            status = self.process.wait(SECONDS)
+            status = self.process.wait(seconds)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()

@@ -27,6 +27,7 @@ def records_at(at: Sequence[int], sent_ms: Sequence[int], readable: Sequence[boo
         "payload": np.array(at, np.uint64),
         "shared": {},
         "wanted": {},
+        "compared": np.zeros(count, np.int8),
         "readable": np.array(readable, np.bool_),
         "redriven": np.zeros(count, np.bool_),
         "verdict": np.full(count, RIGHT, np.int16),

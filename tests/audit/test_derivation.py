@@ -45,7 +45,8 @@ def records(
         sent_ms=np.zeros(count, np.int64),
         revision=np.array(revisions, np.int64),
         key=np.array(sources, np.uint64),
-        shared={"derived": np.array(shared, np.uint64)},
+        shared={"derived": np.array(shared, np.uint64).reshape(-1, 1)},
+        compared=np.zeros(count, np.int8),
         wanted={},
         readable=np.ones(count, np.bool_),
         redriven=np.array(redriven, np.bool_),
@@ -62,7 +63,7 @@ derived_records = st.lists(
 def test_what_a_record_behind_the_cut_overtook_is_out_of_order() -> None:
     of_raw = records("raw", [11], [11], [0], [11], [False])
     made = records("derived", [END, 11, END + 1], [0, 11, 0], [0] * 3, [0, 1, 2], [False] * 3)
-    made.key[:] = 7
+    of_raw.key[:] = made.key[:] = 7
     letters = Made(Window("raw.dlq", {}), np.zeros(0, np.int64), np.zeros(0, np.int64))
     derivation = Derivation(
         Window("raw", {0: Span(11, 0, END, 0)}),

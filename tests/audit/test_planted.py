@@ -12,6 +12,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+import yaml
 from deltalake import DeltaTable
 
 from contracts.definitions.topic import Lake
@@ -20,8 +21,10 @@ from deploy.local.servers.stack import LocalStack
 from services.audit.__main__ import run
 from services.audit.errors import CouldNotAudit
 from services.audit.hops.hop import Hop
+from services.audit.records.records import Reading, read
 from services.audit.report import Report
 from services.audit.sources import broker
+from services.audit.values.field_sets import UNKNOWN
 from tests.audit.way import (
     ACTIVATIONS,
     ALERTS,
@@ -33,6 +36,7 @@ from tests.audit.way import (
     OVERDUE,
     PUNCTUAL,
     RAW,
+    RULES,
     SERVED,
     Sent,
     Way,
@@ -43,6 +47,7 @@ from tests.producers import ordered
 VERSION_0 = {"couriers": 0, "depots": 0, "vans": 0}
 LONG_AGO = round((datetime.now(UTC) - timedelta(days=40)).timestamp() * 1000)
 """In ms: longer than the contracts keep records."""
+GONE = "names dimension versions that are gone, what was looked up in them not compared"
 
 
 @pytest.fixture(scope="module")
@@ -320,6 +325,52 @@ def test_a_field_that_an_older_version_lacks_is_not_compared_and_the_others_are(
     assert noted(report, "of a schema version without some looked-up fields, those not compared") == 2
 
 
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_carried_field_that_an_older_version_lacks_is_not_compared_and_the_others_are(
+    way: Way, is_known: bool
+) -> None:
+    """It was added to the derived topic long after the raw one had it. What was looked up by it can't be made again."""
+    newest = way.dispatch(1)
+    way.derive(way.enriched(newest))
+    way.before(DERIVED, "van_id", is_known=is_known)
+    parcels = way.dispatch(3)
+    fine, changed, keyed = way.enriched(parcels)
+    changed = replace(changed, fields={**changed.fields, "late_minutes": 59})
+    older = [fine, changed, replace(keyed, key="another")]
+    way.derive(
+        replace(each, fields={name: value for name, value in each.fields.items() if name != "van_id"}) for each in older
+    )
+    way.taken_in("dispatches_enriched", RAW, *newest, *parcels)
+    report = way.audit(Hop.DERIVED)
+    # Of a version that the contract does not know, the key alone.
+    assert found(report) == {("changed", each.ce_id) for each in (changed, keyed)[0 if is_known else 1 :]}
+    assert noted(report, "of a schema version without some carried fields, those not compared") == 3
+    assert noted(report, "of a schema version without some looked-up fields, those not compared") == 3
+
+
+def test_of_a_joined_record_it_is_told_whether_its_version_has_all_carried_fields(way: Way) -> None:
+    (newest,) = way.derive(way.enriched(way.dispatch(1)))
+    way.before(DERIVED, "van_id")
+    fields = {name: value for name, value in newest.fields.items() if name != "van_id"}
+    (older,) = way.derive([replace(newest, fields=fields)])
+    contract = way.catalog.topic(DERIVED)
+    reading = Reading(
+        way.settings.kafka.client_config(),
+        way.settings.registry,
+        contract.name,
+        contract.subject,
+        0,
+        newest.offset,
+        older.offset + 1,
+        0.0,
+        way.catalog.schema(DERIVED),
+        pairs=(("parcel_id",), ("van_id",)),
+        made_of=(way.name(RAW), way.name(DERIVED)),
+    )
+    assert read(reading).compared.tolist() == [0, UNKNOWN]
+    assert read(replace(reading, pairs=(("parcel_id",), ("origin",)))).compared.tolist() == [0, 0]
+
+
 def test_an_id_of_something_that_is_no_avro_record_is_a_dead_letters_own_business(
     way: Way, registry: Registry, stack: LocalStack
 ) -> None:
@@ -392,6 +443,35 @@ def test_a_wrong_value_of_a_lookup_by_two_fields_is_found(way: Way) -> None:
     assert found(report) == {*wrong, ("lost", way.at(0, 0)), ("lost", way.at(0, parcels[5].offset))}
 
 
+def test_one_dimension_version_that_is_gone_hides_no_fault_in_another(way: Way) -> None:
+    parcels = way.dispatch(4)
+    gone = {**VERSION_0, "couriers": way.vacuum("couriers")}
+    good = [replace(each, fields={**each.fields, "dimension_versions": gone}) for each in way.enriched(parcels)]
+    wrong: list[dict[str, Any]] = [
+        {},
+        {"courier_name": "United", "unmatched": ["couriers"]},  # nobody can tell
+        {"van_model": "F-900"},
+        {"unmatched": ["vans"]},
+    ]
+    way.derive(replace(each, fields={**each.fields, **but}) for each, but in zip(good, wrong, strict=True))
+    way.taken_in("dispatches_enriched", RAW, *parcels)
+    report = way.audit(Hop.DERIVED)
+    assert found(report) == {("changed", way.at(0, each.offset)) for each in parcels[2:]}
+    assert noted(report, GONE) == 2
+
+
+def test_a_lookup_that_fills_in_nothing_is_made_again(way: Way) -> None:
+    said = yaml.safe_load(way.settings.lookups_file.read_text())
+    (vans,) = (join for join in said[DERIVED]["joins"] if join["name"] == "vans")
+    vans["fields"] = {}
+    way.settings.lookups_file.write_text(yaml.safe_dump(said))
+    parcels = [*way.dispatch(1), *way.dispatch(2, van_id="N0")]
+    good = way.enriched(parcels)
+    way.derive([*good[:2], replace(good[2], fields={**good[2].fields, "unmatched": ["vans"]})])
+    way.taken_in("dispatches_enriched", RAW, *parcels)
+    assert found(way.audit(Hop.DERIVED)) == {("changed", way.at(0, parcels[1].offset))}
+
+
 def test_faults_between_raw_and_derived_are_found(way: Way) -> None:
     parcels = [*way.dispatch(13), *way.dispatch(4, partition=1)]
     lost, doubled, both, changed, dead, mangled, purged, repaired, *others = range(len(parcels))
@@ -441,7 +521,7 @@ def test_faults_between_raw_and_derived_are_found(way: Way) -> None:
         ("phantom", way.at(0, records[-1].offset, DERIVED)),
     }
     assert noted(report, "purged dead letters") == 1
-    assert noted(report, "names dimension versions that are gone, lookups not compared") == 1
+    assert noted(report, GONE) == 1
     assert noted(report, "event ids sent before") == 2
 
 
@@ -679,19 +759,38 @@ def test_a_dead_letter_of_alerting_excuses_no_alert_that_its_rules_ask_for(way: 
 
 
 def test_a_redrive_for_lake_excuses_no_alert_of_what_it_sent_again(way: Way) -> None:
-    records = way.derive(way.enriched(way.dispatch(3, late_minutes=61)))
+    records = way.derive(way.enriched(way.dispatch(4, late_minutes=61)))
     for each in records:
         way.settle(each, DERIVED, on=DERIVED, action="redriven", by="lake")
-    *again, given_up = way.derive(_redriven(*records))
+    way.set_aside(*records[:3], by="alerting", topic=DERIVED, on=ALERTS)
+    lost, dead, given_up, _ = again = way.derive(_redriven(*records))
     way.settle(given_up, DERIVED, on=ALERTS, by="alerting")
-    way.set_aside(again[1], by="alerting", topic=DERIVED, on=ALERTS)
-    way.taken_in("alerting", DERIVED, *records, *again, given_up)
+    way.set_aside(dead, by="alerting", topic=DERIVED, on=ALERTS)
+    way.taken_in("alerting", DERIVED, *records, *again)
     report = way.audit(Hop.ALERTS)
     assert found(report) == {
-        ("lost", way.at(0, again[0].offset, DERIVED)),
-        ("set aside", way.at(0, again[1].offset, DERIVED)),
+        ("lost", way.at(0, lost.offset, DERIVED)),
+        ("set aside", way.at(0, dead.offset, DERIVED)),
+        # Of this one alerting had no dead letter.
+        ("lost", way.at(0, records[3].offset, DERIVED)),
     }
     assert noted(report, "dead letters") == 1
+
+
+def test_a_redrive_for_a_pipeline_excuses_no_alert_of_the_raw_record(way: Way) -> None:
+    raw = way.catalog.topic(RAW)
+    asked = raw.model_copy(update={"consumers": (*raw.consumers, "alerting")})
+    way.catalog = replace(way.catalog, topics={**way.catalog.topics, RAW: asked})
+    way.settings.rules_file.write_text(RULES.replace(DERIVED, RAW))
+    rule = way.rule(topic=RAW)
+    parcels = way.dispatch(2, late_minutes=61)
+    way.settle(parcels[0], action="redriven")
+    again = way.send(RAW, _redriven(parcels[0]))
+    way.alarm(
+        way.alerts([replace(each, ce_id=way.at(0, each.offset)) for each in (parcels[1], *again)], rule, topic=RAW)
+    )
+    way.taken_in("alerting", RAW, *parcels, *again)
+    assert found(way.audit(Hop.ALERTS)) == {("lost", way.at(0, parcels[0].offset))}
 
 
 def test_each_record_is_asked_by_the_rules_that_were_in_force_then(way: Way) -> None:

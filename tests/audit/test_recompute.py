@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import struct
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +18,7 @@ KINDS = [
     (pa.int32(), pa.int64(), st.sampled_from([-1, 0, 1, 2**31 - 1])),
     (pa.int64(), pa.int64(), st.sampled_from([0, 1, 2**40])),
     (pa.bool_(), pa.bool_(), st.booleans()),
+    (pa.float64(), pa.float64(), st.sampled_from([-1.5, 0.0, 2.0])),
 ]
 
 
@@ -39,3 +42,11 @@ def test_a_record_finds_the_row_that_has_all_of_its_values(data: st.DataObject, 
 def test_a_key_of_many_columns_and_rows_is_told_apart() -> None:
     columns = [pa.array([(number >> 2 * at) % 4 for number in range(4**6)]) for at in range(6)]
     assert places_of(columns, columns).to_pylist() == list(range(4**6))
+
+
+def test_as_in_spark_a_zero_has_no_sign_and_each_nan_is_the_same() -> None:
+    known = pa.array([math.nan, -0.0, 1.0])
+    (other_nan,) = struct.unpack("<d", (0x7FF8000000000001).to_bytes(8, "little"))
+    assert places_of([pa.array([0.0, -0.0, other_nan, None])], [known]).to_pylist() == [1, 1, 0, None]
+    text = pa.array(["a", "a", "a", "a"])
+    assert places_of([text, pa.array([0.0, -0.0, other_nan, None])], [text[:3], known]).to_pylist() == [1, 1, 0, None]

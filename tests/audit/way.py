@@ -242,11 +242,14 @@ class Way:
         self._new_names[topic] = {field: f"new_{field}"}
         self._write_by(topic, schema)
 
-    def before(self, topic: str, *fields: str) -> None:
-        """Producers of a topic have an older version than its contract, which lacks these fields."""
+    def before(self, topic: str, *fields: str, is_known: bool = True) -> None:
+        """Producers of a topic have an older version than its contract's current one, which lacks these fields; nor `is_known` to the contract."""
         schema = json.loads(self.catalog.schema(topic))
         schema["fields"] = [each for each in schema["fields"] if each["name"] not in fields]
         self._write_by(topic, schema)
+        if is_known:
+            versions = (json.dumps(schema), *self.catalog.schemas(topic))
+            self.catalog = dataclasses.replace(self.catalog, _schemas={**self.catalog._schemas, topic: versions})
 
     def send(self, topic: str, records: Iterable[Sent], *, transactional: bool = False) -> list[Sent]:
         """Append records; returns them with their offsets."""

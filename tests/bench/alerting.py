@@ -38,7 +38,7 @@ from tests.bench.measuring.delays import COLUMNS, Delays, as_text, stamp_of, und
 from tests.bench.measuring.listen import listen
 from tests.bench.measuring.meter import SELDOM_SECONDS, Meter, Usage
 from tests.bench.measuring.results import as_line, conditions, save, save_samples
-from tests.bench.trees import program
+from tests.bench.measuring.trees import program
 
 RULES = Path(__file__).with_suffix(".yaml")
 

@@ -15,7 +15,7 @@ from tests.bench.enrich import LAKE_ALONE
 from tests.bench.load.filled import filled_stack
 from tests.bench.load.records import PIPELINE, TABLE
 from tests.bench.measuring.hop import Hop, forget_positions, measure_process, table_size, taken_in
-from tests.bench.trees import in_turn, program, trees
+from tests.bench.measuring.trees import in_turn, program, trees
 
 
 def run(commit: str, events: int, rounds: int, say: Callable[[str], None]) -> list[Hop]:

@@ -32,7 +32,7 @@ from tests.bench.measuring.listen import listen
 from tests.bench.measuring.meter import SELDOM_SECONDS, Meter, Usage
 from tests.bench.measuring.plot import delays_svg
 from tests.bench.measuring.results import as_line, conditions, save, save_samples, save_text
-from tests.bench.trees import in_turn, program, trees
+from tests.bench.measuring.trees import in_turn, program, trees
 
 MODES: tuple[Mode, ...] = (Mode.EXACTLY_ONCE, Mode.REAL_TIME)
 RATES = (1_000, 10_000)

@@ -482,6 +482,21 @@ def test_records_that_are_gone_unread_are_an_error_or_counted(room: Room, caplog
         assert list(subscriber) == []
 
 
+def test_a_transactions_marker_that_is_gone_is_no_loss(room: Room) -> None:
+    producer = ordered({**room.settings.kafka.client_config(), "transactional.id": room.group})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(room.topic.name, b"committed", partition=0)
+    producer.commit_transaction(30)
+    with room.subscriber() as subscriber:
+        assert [record.offset for record in subscriber] == [0]
+    admin = AdminClient({**room.settings.kafka.client_config()})
+    [deleted] = admin.delete_records([TopicPartition(room.topic.name, 0, -1)]).values()
+    assert deleted.result().low_watermark == 2
+    with room.subscriber() as subscriber:
+        assert list(subscriber) == []
+
+
 @pytest.mark.parametrize("is_running", [True, False])
 def test_a_topic_made_anew_is_not_taken_for_the_one_before(
     is_running: bool, room: Room, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -573,6 +588,22 @@ def test_a_reader_that_was_refused_reads_nothing_after_it(room: Room, monkeypatc
         for again in (records, iter(reader)):
             with pytest.raises(ConsumeError, match="was deleted and made anew"):
                 assert [record.value for record in again if record.value == b"new"] == []
+
+
+@pytest.mark.parametrize("again", [1, 5], ids=["shorter", "longer"])
+def test_a_topic_made_anew_is_called_so_however_it_is_noticed(
+    again: int, room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is noticed by a look at the topic, or by an offset that brokers don't know, while it is shorter than what was read."""
+    for _ in range(3):
+        room.send(b"old")
+    with room.subscriber(idle_seconds=10) as reader:
+        records = iter(reader)
+        assert [next(records).offset for _ in range(3)] == [0, 1, 2]
+        monkeypatch.setattr(subscriber, "_LOOK_SECONDS", 5.0 if again > 3 else 1000.0)
+        room.make_anew(b"new", count=again)
+        with pytest.raises(ConsumeError, match="was deleted and made anew"):
+            list(records)
 
 
 @pytest.mark.parametrize(

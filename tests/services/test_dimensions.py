@@ -7,8 +7,11 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from http.client import HTTPConnection
 from pathlib import Path
 from uuid import uuid4
 
@@ -38,11 +41,17 @@ class Place:
         self.s3 = s3
         self.client = s3_client(s3)
         self.client.create_bucket(Bucket=s3.bucket)
+        self.ahead = timedelta(hours=1)
+        """Of the object store's clock is the service's."""
         self.reception = self.new_reception()
 
     def new_reception(self, *, max_file_bytes: int = 1_000_000, catalog: Catalog | None = None) -> Reception:
         return Reception(
-            catalog or sample.catalog(), Landing(self.s3), Publications(self.s3), max_file_bytes=max_file_bytes
+            catalog or sample.catalog(),
+            Landing(self.s3),
+            Publications(self.s3, clock=lambda: time.time() + self.ahead.total_seconds()),
+            max_file_bytes=max_file_bytes,
+            clock=lambda: datetime.now(UTC) + self.ahead,
         )
 
     def frozen(self, behind: str, meanwhile: Callable[[], object]) -> Rounds:
@@ -53,6 +62,21 @@ class Place:
 
     def upload(self, name: str, body: bytes) -> None:
         self.client.put_object(Bucket=self.s3.bucket, Key=PREFIX + name, Body=body)
+
+    @contextmanager
+    def uploading(self, name: str, size: int) -> Iterator[HTTPConnection]:
+        """A connection on which a file of this size is put, of which nothing is sent yet."""
+        endpoint, asked = self.s3.endpoint, {"Bucket": self.s3.bucket, "Key": PREFIX + name}
+        assert endpoint is not None
+        connection = HTTPConnection(f"{endpoint.host}:{endpoint.port}")
+        url = self.client.generate_presigned_url("put_object", Params=asked)
+        connection.putrequest("PUT", url.removeprefix(str(endpoint).rstrip("/")))
+        connection.putheader("Content-Length", str(size))
+        connection.endheaders()
+        try:
+            yield connection
+        finally:
+            connection.close()
 
     def keys(self, prefix: str) -> list[str]:
         found = self.client.list_objects_v2(Bucket=self.s3.bucket, Prefix=prefix).get("Contents", [])
@@ -121,12 +145,30 @@ def test_another_content_is_another_version(place: Place) -> None:
     assert (place.table().version(), place.table().count()) == (1, 11)
 
 
+def by_two_columns() -> Catalog:
+    catalog = sample.catalog()
+    contract = catalog.dimension("vans").model_copy(update={"key": ("van_id", "model")})
+    return replace(catalog, dimensions={**catalog.dimensions, "vans": contract})
+
+
+def test_the_same_file_by_another_process_s_contract_stays_in_force_for_a_minute(place: Place) -> None:
+    newer = place.new_reception(catalog=by_two_columns())
+    place.upload("vans.csv", vans(10))
+    assert newer.look() == Look(published=1, rejected=0)
+    # One that still runs by the contract before comes after it, and is stopped.
+    assert place.reception.look() == Look(published=1, rejected=0)
+    place.ahead = timedelta(seconds=30)
+    assert newer.look() == Look(published=0, rejected=0)
+    place.ahead = timedelta(seconds=90)
+    assert newer.look() == Look(published=1, rejected=0)
+    place.ahead = timedelta(0)
+    assert newer.look() == Look(published=0, rejected=0)
+
+
 def test_a_key_of_two_columns_is_another_contract_and_so_another_version(place: Place) -> None:
     place.upload("vans.csv", vans(10))
     place.reception.look()
-    catalog = sample.catalog()
-    contract = catalog.dimension("vans").model_copy(update={"key": ("van_id", "model")})
-    reception = place.new_reception(catalog=replace(catalog, dimensions={**catalog.dimensions, "vans": contract}))
+    reception = place.new_reception(catalog=by_two_columns())
     assert reception.look() == Look(published=1, rejected=0)
     place.upload("vans.csv", vans(10) + b"\n" + a_van(van_id="N3", model="G-319").encode())
     assert reception.look() == Look(published=1, rejected=0)
@@ -205,6 +247,29 @@ def test_a_table_that_can_not_be_read_blocks_no_other_one(place: Place) -> None:
     assert (place.table("depots").count(), place.table("vans").count()) == (60, 250)
 
 
+def test_a_table_that_the_object_store_refuses_blocks_no_other_one(place: Place) -> None:
+    # A file where the table's folder is to be: the server answers with status 500, and deltalake raises an OSError.
+    place.client.put_object(Bucket=place.s3.bucket, Key="dimensions/couriers", Body=b"no folder")
+    for contract in sample.catalog().dimensions.values():
+        place.upload(contract.source, (sample.TABLES / contract.source).read_bytes())
+    rounds = Rounds(place.reception, poll_seconds=1)
+    assert rounds.look() is None
+    assert "500" in str(rounds.trouble)
+    assert (place.table("depots").count(), place.table("vans").count()) == (60, 250)
+
+
+def test_a_file_that_is_overtaken_blocks_no_other_one(place: Place) -> None:
+    for contract in sample.catalog().dimensions.values():
+        place.upload(contract.source, (sample.TABLES / contract.source).read_bytes())
+    body = (sample.TABLES / "couriers.csv").read_bytes()
+    rounds = place.frozen("read", lambda: place.upload("couriers.csv", body.rstrip().rpartition(b"\n")[0]))
+    assert rounds.look() is None
+    assert rounds.trouble is None
+    assert (place.table("depots").count(), place.table("vans").count()) == (60, 250)
+    assert rounds.look() == Look(published=1, rejected=0)
+    assert place.table("couriers").count() == 15
+
+
 BAD = {
     "a missing column": (vans(10).replace(b"seats", b"chairs"), "MissingColumn"),
     "a wrong type": (vans(10, seats="many"), "WrongType"),
@@ -264,6 +329,29 @@ def test_a_file_of_no_dimension_and_one_that_is_too_large_are_set_aside(place: P
 
     reasons = [json.loads(place.read(REJECTED_PREFIX + key)) for key in place.keys(REJECTED_PREFIX) if "reason" in key]
     assert sorted(reason["reason"] for reason in reasons) == ["TooLarge", "UnknownFile"]
+
+
+def test_an_upload_that_goes_on_is_no_file_yet_and_blocks_no_other_one(place: Place) -> None:
+    body = vans()
+    with place.uploading("vans.csv", len(body)) as upload:
+        upload.send(body[:100])
+        deadline = time.monotonic() + 30
+        while not place.keys(PREFIX):
+            assert time.monotonic() < deadline, "the server lists an upload that goes on"
+        place.upload("couriers.csv", (sample.TABLES / "couriers.csv").read_bytes())
+        assert place.reception.look() == Look(published=1, rejected=0)
+        upload.send(body[100:])
+        assert upload.getresponse().status == 200
+    assert place.reception.look() == Look(published=1, rejected=0)
+    assert place.table().count() == 10
+
+
+def test_a_file_of_no_dimension_is_left_alone_for_a_minute(place: Place) -> None:
+    place.upload("vans.csv.part", vans())
+    place.ahead = timedelta(seconds=30)
+    assert place.reception.look() == Look(published=0, rejected=0)
+    place.ahead = timedelta(seconds=90)
+    assert place.reception.look() == Look(published=0, rejected=1)
 
 
 def test_a_file_whose_name_is_as_long_as_a_key_may_be_is_set_aside_and_blocks_no_other_one(place: Place) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -85,6 +88,12 @@ NONSENSE = {
     "text in Latin-1": (a_file(a_van(model="Étoile")).decode().encode("latin-1"), "Unparseable", "UTF-8"),
     "a picture": (b"\x89PNG\r\n\x1a\n\x00\x00", "Unparseable", "byte 8 is 0x00"),
     "zeros": (bytes(100), "Unparseable", "byte 0 is 0x00"),
+    "a row that never ends": (
+        HEADER.encode() + b"\n" + b'"ab\n",' * 200_000,
+        "Unparseable",
+        "line 174764: a row has more than 1048576 characters",
+    ),
+    "a header that never ends": (b"ab," * 400_000, "Unparseable", "line 0: a row has more than"),
     "a JSON file": (b'[{"plate": "N1"}]', "MissingColumn", "'plate'"),
 }
 
@@ -98,12 +107,31 @@ def test_nonsense_is_rejected_by_name(name: str) -> None:
     assert words in outcome.explanation
 
 
-@pytest.mark.parametrize("value", ["nan", "inf", "1e999", "1_0", " 1", "0x1", "--1", "."])
+@pytest.mark.parametrize("value", ["nan", "inf", "1e999", "1_0", " 1", "0x1", "--1", ".", "0" * 401])
 def test_a_double_is_a_finite_decimal_number(value: str) -> None:
     depots = CATALOG.dimension("depots")
     outcome = parse(depots, f"code,name,lat,lon,alt,tzone\nNTH,North Yard,{value},-73.8,13,NA\n".encode())
     assert isinstance(outcome, Rejected)
     assert outcome.reason == "WrongType"
+
+
+def test_what_is_nearly_a_number_is_refused_at_once() -> None:
+    begun = time.monotonic()
+    parse(CATALOG.dimension("depots"), f"code,name,lat,lon,alt,tzone\nNTH,North Yard,{'1' * 8_000}x,1,1,NA\n".encode())
+    assert time.monotonic() - begun < 0.5
+
+
+def test_rows_are_held_as_python_s_values_only_for_a_while() -> None:
+    body = a_file(*(a_van(van_id=f"N{number}") for number in range(100_000)))
+    tracemalloc.start()
+    try:
+        table = parse(VANS, body)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert not isinstance(table, Rejected)
+    assert table.num_rows == 100_000
+    assert peak < 2 * len(body)
 
 
 @given(st.binary(max_size=2_000) | st.text(max_size=500).map(lambda text: a_file(text)))

@@ -86,8 +86,13 @@ def test_a_row_that_happens_long_before_its_hour_stops_the_replay_instead_of_bre
 def test_a_position_survives_its_header_and_sorts_as_text(time: int, row: int) -> None:
     position = Position(time, row)
     assert Position.parse(str(position)) == position
-    assert START < position
     assert str(position) < str(Position(time, row + 1)) < str(Position(time + 1, 0))
+
+
+@given(st.integers(-60_000_000_000_000, 4_000_000_000_000), st.integers(0, 10_000_000))
+def test_a_position_of_any_year_survives_its_header_and_is_behind_the_start(time: int, row: int) -> None:
+    position = Position(time, row)
+    assert Position.parse(str(position)) == position > START
 
 
 @pytest.mark.parametrize("text", ["1-2", "1_0-000000001", " 00000000000001-000000001", "0000000000000001-000000001"])
@@ -118,3 +123,9 @@ def test_wall_time_is_when_the_event_time_is_reached(speed: float, after: timede
     clock = a_clock(speed=speed)
     due = clock.wall_time(NOON + after)
     assert abs(clock.event_time(due) - (NOON + after)) <= timedelta(microseconds=1) * (speed + 1)
+
+
+def test_a_clock_that_is_too_fast_for_the_calendar_stands_at_its_end() -> None:
+    now = datetime(2026, 1, 2, tzinfo=UTC)
+    assert a_clock(speed=1e12).event_time(now) == datetime.max.replace(tzinfo=UTC)
+    assert a_clock(speed=1e12, until_at=NOON).event_time(now) == NOON

@@ -63,13 +63,13 @@ class Dimensions:
         schema = pa.schema([(column.name, _TYPES[column.type]) for column in contract.columns])
         table = pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)
         uri = f"s3://{self._s3.bucket}/{contract.location}"
-        write_deltalake(uri, table, mode="overwrite", storage_options=self._s3.delta_options())
+        write_deltalake(uri, table, mode="overwrite", schema_mode="overwrite", storage_options=self._s3.delta_options())
 
-    def remove(self) -> None:
-        """All of the tables, log and files."""
+    def remove(self, *names: str) -> None:
+        """All of the tables or of these, log and files."""
         s3 = s3_client(self._s3)
-        for contract in self.contracts.values():
-            found = s3.list_objects_v2(Bucket=self._s3.bucket, Prefix=f"{contract.location}/")
+        for name in names or self.contracts:
+            found = s3.list_objects_v2(Bucket=self._s3.bucket, Prefix=f"{self.contracts[name].location}/")
             for each in found.get("Contents", []):
                 s3.delete_object(Bucket=self._s3.bucket, Key=each["Key"])
 

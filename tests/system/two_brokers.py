@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import uuid
 from collections.abc import Iterator
@@ -22,6 +20,7 @@ from deploy.local.downloads.jars import ensure_jars
 from deploy.local.processes.process import Process
 from deploy.local.servers.kafka import KafkaBroker
 from deploy.local.servers.ports import HOST, Ports
+from tests.frozen import frozen
 
 _SECONDS = 60
 
@@ -75,13 +74,8 @@ class TwoBrokers:
     @contextmanager
     def follower_stopped(self) -> Iterator[None]:
         """It goes on at the end. The cluster gives it up after nine seconds, and does without."""
-        pid = self._follower.pid
-        assert pid is not None
-        os.kill(pid, signal.SIGSTOP)
-        try:
+        with frozen(self._follower):
             yield
-        finally:
-            os.kill(pid, signal.SIGCONT)
 
     def _make_coordinator(self) -> None:
         """Have the offsets topic made while the leader is alone: no group's coordinator is ever on a broker that is stopped."""

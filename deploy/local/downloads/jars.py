@@ -95,12 +95,21 @@ def ensure_jars(
     groups = groups or tuple(locked)
     root = cache_dir() / "jars"
     root.mkdir(exist_ok=True)
+    folders = {group: root / _folder_name(group, locked[group]) for group in groups}
     with _alone(root / ".lock", say):
-        missing = {group: [jar for jar in locked[group] if not _is_whole(root / group, jar)] for group in groups}
-        missing = {group: jars for group, jars in missing.items() if jars}
+        missing = {
+            folder: [jar for jar in locked[group] if not _is_whole(folder, jar)] for group, folder in folders.items()
+        }
+        missing = {folder: jars for folder, jars in missing.items() if jars}
         if missing:
             _fetch(root, missing, say)
-    return {group: root / group for group in groups}
+    return folders
+
+
+def _folder_name(group: str, jars: Sequence[Jar]) -> str:
+    """Another one where the lock says otherwise: what clones of two versions share would else have both in one class path."""
+    lines = "".join(f"{jar.sha256}  {jar.path}\n" for jar in jars)
+    return f"{group}-{hashlib.sha256(lines.encode()).hexdigest()[:12]}"
 
 
 def unpacked(group: str, directory: Path) -> Path:
@@ -119,22 +128,22 @@ def unpacked(group: str, directory: Path) -> Path:
     return target
 
 
-def _fetch(root: Path, missing: dict[str, list[Jar]], say: Callable[[str], None]) -> None:
+def _fetch(root: Path, missing: dict[Path, list[Jar]], say: Callable[[str], None]) -> None:
     total = sum(len(jars) for jars in missing.values())
     say(f"fetching {total} jars in {len(missing)} groups into {root} (once for all clones)")
     failures: list[JarsUnavailable] = []
     done = threading.Event()
 
-    def fetch(group: str) -> None:
+    def fetch(folder: Path) -> None:
         try:
-            _fetch_group(root, group, missing[group], done, say)
+            _fetch_group(folder, missing[folder], done, say)
         except JarsUnavailable as failure:
             failures.append(failure)
 
     def report() -> None:
         while not done.wait(5):
             megabytes = sum(f.stat().st_size for f in root.rglob("*") if f.is_file()) / 1e6
-            here = sum((root / group / jar.name).exists() for group, jars in missing.items() for jar in jars)
+            here = sum((folder / jar.name).exists() for folder, jars in missing.items() for jar in jars)
             say(f"  {here} of {total} jars, {megabytes:.0f} MB in the cache")
 
     reporter = threading.Thread(target=report, daemon=True)
@@ -143,7 +152,7 @@ def _fetch(root: Path, missing: dict[str, list[Jar]], say: Callable[[str], None]
         # The biggest downloads first: one archive is half of all bytes.
         with ThreadPoolExecutor(_PARALLEL) as pool:
             try:
-                list(pool.map(fetch, sorted(missing, key=lambda group: len(missing[group]))))
+                list(pool.map(fetch, sorted(missing, key=lambda folder: len(missing[folder]))))
             finally:
                 done.set()
     except OSError as error:
@@ -154,13 +163,14 @@ def _fetch(root: Path, missing: dict[str, list[Jar]], say: Callable[[str], None]
         raise failures[0]
 
 
-def _fetch_group(root: Path, group: str, jars: list[Jar], ended: threading.Event, say: Callable[[str], None]) -> None:
+def _fetch_group(folder: Path, jars: list[Jar], ended: threading.Event, say: Callable[[str], None]) -> None:
     started = time.monotonic()
-    downloads = root / ".ivy" / group
+    root, group = folder.parent, folder.name.rpartition("-")[0]
+    downloads = root / ".ivy" / folder.name
     downloads.mkdir(parents=True, exist_ok=True)
     output = ""
     for _ in range(_ATTEMPTS):
-        jars = _take(downloads, root / group, jars)
+        jars = _take(downloads, folder, jars)
         if not jars:
             shutil.rmtree(downloads)
             say(f"  {group}: ready after {time.monotonic() - started:.0f} s")
@@ -168,7 +178,7 @@ def _fetch_group(root: Path, group: str, jars: list[Jar], ended: threading.Event
         if ended.is_set():
             return  # interrupted: no second attempt
         output = _run_ivy(downloads, jars)
-    jars = _take(downloads, root / group, jars)
+    jars = _take(downloads, folder, jars)
     if not jars:
         shutil.rmtree(downloads)
         return

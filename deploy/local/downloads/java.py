@@ -83,7 +83,8 @@ def network_options() -> list[str]:
         options += [f"-Djavax.net.ssl.trustStore={path}", "-Djavax.net.ssl.trustStoreType=JKS"]
     proxies = urllib.request.getproxies()
     for scheme in ("http", "https"):
-        proxy = urlsplit(proxies.get(scheme, ""))
+        told = proxies.get(scheme, "")
+        proxy = urlsplit(told if "//" in told else f"//{told}")  # as curl takes it: host and port alone
         if proxy.hostname:
             options += [f"-D{scheme}.proxyHost={proxy.hostname}", f"-D{scheme}.proxyPort={proxy.port or 8080}"]
     return options

@@ -1,8 +1,8 @@
 """One process of the local stack: its log file, its pid file, its health, its end.
 
 A process runs in a session of its own, so that a Ctrl-C at the terminal reaches only `headrace`, which stops everything
-in order. Its pid file holds pid and start time: a pid that the system has given to somebody else since is never
-signalled. Its environment carries the stack's folder, by which children that outlived it are found.
+in order. Its pid file holds its pid. Its environment carries the stack's folder and its name: a pid that the system has given to somebody
+else since is never signalled, and children that outlived it are found.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from deploy.errors import ProcessFailed
 MARK = "HEADRACE_STACK"
 """The environment variable that names the folder of the stack to which a process belongs."""
 
+_NAME = "HEADRACE_STACK_PROCESS"
+"""The one that says which process of the stack it is. When it started would not tell: that moves when the clock is set."""
 _LOG_LIMIT_BYTES = 20_000_000
 _POLL_SECONDS = 0.1
-# psutil adds a process's age to the boot time, which moves when the clock is set; the mark in its environment tells the rest.
-_SAME_START_SECONDS = 2.0
 
 
 class Process:
@@ -63,14 +63,13 @@ class Process:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **self.env, MARK: str(self.directory)},
+                env={**os.environ, **self.env, MARK: str(self.directory), _NAME: self.name},
                 start_new_session=True,
             )
         try:
             if self.niceness:
                 os.setpriority(os.PRIO_PROCESS, self._child.pid, self.niceness)
-            started = psutil.Process(self._child.pid).create_time()
-            self._pid_file.write_text(json.dumps({"name": self.name, "pid": self._child.pid, "started": started}))
+            self._pid_file.write_text(json.dumps({"name": self.name, "pid": self._child.pid}))
         except BaseException:
             # Who starts it again must not have two of it, and one without a pid file is nobody's after a Ctrl-C.
             _kill_session(self._child.pid)
@@ -183,8 +182,8 @@ def running(directory: Path) -> dict[str, psutil.Process]:
         try:
             record = json.loads(file.read_text())
             process = psutil.Process(record["pid"])
-            same_start = abs(process.create_time() - record["started"]) < _SAME_START_SECONDS
-            if same_start and process.environ().get(MARK) == str(directory):
+            told = process.environ()
+            if told.get(MARK) == str(directory) and told.get(_NAME) == record["name"]:
                 found[record["name"]] = process
         except (psutil.NoSuchProcess, psutil.AccessDenied, ValueError, KeyError):
             continue

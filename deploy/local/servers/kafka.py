@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient
 from deploy.errors import ProcessFailed
 from deploy.local.downloads.java import java_command
 from deploy.local.processes.process import Process
+from deploy.local.servers.java_properties import property_value
 from deploy.local.servers.ports import HOST, Ports
 
 # One node: every internal topic has one replica. Few partitions of those, because each costs files and start-up time.
@@ -109,7 +110,9 @@ class KafkaBroker:
         data = self._home / "data"
         self._logging.write_text(_LOGGING)
         self._properties.write_text(
-            _PROPERTIES.format(host=HOST, kafka=self._ports.kafka, controller=self._ports.controller, data=data)
+            _PROPERTIES.format(
+                host=HOST, kafka=self._ports.kafka, controller=self._ports.controller, data=property_value(str(data))
+            )
         )
         if not (data / "meta.properties").exists():
             self._format_storage()

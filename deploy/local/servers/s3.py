@@ -10,6 +10,7 @@ import httpx
 
 from deploy.local.downloads.java import java_command
 from deploy.local.processes.process import Process
+from deploy.local.servers.java_properties import property_value
 from deploy.local.servers.ports import HOST, Ports
 
 _PROPERTIES = """\
@@ -68,7 +69,11 @@ class S3Server:
         data = self._home / "data"
         data.mkdir(parents=True, exist_ok=True)
         content = _PROPERTIES.format(
-            host=HOST, port=self._ports.s3, access_key=self.access_key, secret_key=self.secret_key, data=data.resolve()
+            host=HOST,
+            port=self._ports.s3,
+            access_key=self.access_key,
+            secret_key=self.secret_key,
+            data=property_value(str(data.resolve())),
         )
         _write_private(self._properties, content)
         self.process.start()

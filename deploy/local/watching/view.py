@@ -11,6 +11,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from deploy.dead_letter_text import printable
 from deploy.local.watching.snapshot import Snapshot
 
 _STATE_STYLE = {
@@ -24,16 +25,17 @@ _SEVERITY_STYLE = {"info": "cyan", "warning": "yellow", "critical": "bold red"}
 
 
 def render(snapshot: Snapshot, notices: Sequence[str] = ()) -> RenderableType:
-    """Everything at once, about thirty lines high."""
-    parts: list[RenderableType] = [
-        Columns([_topics(snapshot), _numbers(snapshot)], padding=(0, 2)),
-        _processes(snapshot),
-        _alerts(snapshot),
-    ]
+    """Everything at once, what is wrong first: a low terminal shows the beginning."""
+    parts: list[RenderableType] = []
     if snapshot.unavailable:
         parts.append(Text("no answer from " + "; ".join(snapshot.unavailable), style="red"))
     if snapshot.alarms:
         parts.append(Text("\n".join(snapshot.alarms), style="yellow"))
+    parts += [
+        Columns([_topics(snapshot), _numbers(snapshot)], padding=(0, 2)),
+        _processes(snapshot),
+        _alerts(snapshot),
+    ]
     if notices:
         parts.append(Panel(Text("\n".join(notices)), title="what happened", title_align="left", box=box.SIMPLE))
     return Group(*parts)
@@ -91,7 +93,7 @@ def _processes(snapshot: Snapshot) -> Table:
             str(each.pid or ""),
             str(each.restarts or ""),
             f"{each.resident_mb:,}" if each.resident_mb else "",
-            each.note[:60],
+            Text(printable(each.note[:60])),
         )
     table.columns[1].justify = table.columns[5].justify = "left"
     return table
@@ -101,8 +103,8 @@ def _alerts(snapshot: Snapshot) -> Table:
     table = _table("latest alerts", "UTC", "severity", "rule", "message")
     for each in reversed(snapshot.alerts):
         severity = Text(each.severity, style=_SEVERITY_STYLE.get(each.severity, ""))
-        message = Text(each.message, no_wrap=True, overflow="ellipsis")
-        table.add_row(f"{each.occurred_at:%m-%d %H:%M}", severity, each.rule, message)
+        message = Text(printable(each.message), no_wrap=True, overflow="ellipsis")
+        table.add_row(f"{each.occurred_at:%m-%d %H:%M}", severity, Text(printable(each.rule)), message)
     for column in table.columns:
         column.justify = "left"
     table.columns[3].no_wrap = False  # so that it is the one that gives way on a narrow terminal

@@ -16,8 +16,8 @@ class Assigned:
 
     `generation` is the consumer group's, which grows with each assignment of partitions to its workers.
     `handled` is the offset after the last record that has been handled, with every record before it; `committed` is what
-    of it the group knows; both None until there is something. `beats` grows with all that is done on the partition, waiting
-    for a reason included.
+    of it the group knows; both None until there is something. `beats` grows with all that is done on the partition; `waits` as long as a record
+    waits for a reason, and all partitions behind it.
     """
 
     topic: str
@@ -29,6 +29,7 @@ class Assigned:
     rules: RulesInForce | None = None
     revoked: bool = False
     beats: int = 0
+    waits: int = 0
 
     def up_to(self, next_offset: int) -> UpTo:
         """What the window acknowledges when every record before `next_offset` has been handled."""

@@ -28,6 +28,7 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 from faust.types.auth import CredentialsT
 from mode import ServiceT
+from mode.threads import WorkerThread
 from yarl import URL
 
 from contracts.settings import KafkaSettings
@@ -47,10 +48,21 @@ _SHARED_SECONDS = 0.005
 _AGAIN_SECONDS = 0.05
 _COMMIT_SECONDS = 5.0
 """A commit that takes longer may be of a topic that is gone: it is looked at again which are there."""
+_NO_END_MS = 2**31 - 1
+
+
+class Daemon(WorkerThread):
+    """A thread for which the process does not wait: brokers may not answer."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.daemon = True
 
 
 class ConsumerThread(driver.AIOKafkaConsumerThread):
     """Reads in a thread of its own, so heartbeats go on while records are evaluated."""
+
+    Worker = Daemon
 
     def _create_worker_consumer(self, transport: driver.Transport) -> aiokafka.AIOKafkaConsumer:
         conf = self.app.conf
@@ -66,7 +78,9 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
             # An error in place of a silent reset: `Consumer` decides where to go on, and tells.
             auto_offset_reset="none",
             max_poll_records=conf.broker_max_poll_records,
-            max_poll_interval_ms=int(conf.broker_max_poll_interval * 1000),
+            # No end: a record may wait for the registry for as long as that is away, and whoever left the group would not join it again before
+            # the next fetch, for which faust waits until it has joined. `Watchdog` looks whether anything is done.
+            max_poll_interval_ms=_NO_END_MS,
             max_partition_fetch_bytes=conf.consumer_max_fetch_size,
             request_timeout_ms=int(conf.broker_request_timeout * 1000),
             session_timeout_ms=int(conf.broker_session_timeout * 1000),

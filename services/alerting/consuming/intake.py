@@ -137,7 +137,7 @@ class Intake:
                     # In a thread: the registry is asked for the schema.
                     values = await asyncio.to_thread(self._codec.decode, body)
                 except RegistryError as error:
-                    assigned.beats += 1
+                    assigned.waits += 1
                     metrics.REGISTRY_WAITS.inc()
                     self.refusal = str(error) if isinstance(error, RegistryRefused) else None
                     _log.warning("waiting for the schema registry", topic=self._topic, error=str(error))

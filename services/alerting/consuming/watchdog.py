@@ -61,18 +61,26 @@ class Watchdog:
 
     async def _look(self) -> None:
         before = {each: (each.beats, each.revoked) for each in self._assigned()}
+        waits = {each: each.waits for each in before}
+
+        def waits_for_a_reason() -> bool:
+            """Partitions are taken one after the other: what one waits for, all others do."""
+            return any(each.window.is_full or waits.get(each, 0) != each.waits for each in self._assigned())
+
         await asyncio.sleep(self._settings.stall_seconds)
         # Those of a rebalance that does not end, too.
         still = {
             each for each in self._assigned() if before.get(each) == (each.beats, each.revoked) and not each.window
         }
-        if not still:
+        if not still or waits_for_a_reason():
             return
         record = await asyncio.to_thread(self.unread, [(each.topic, each.partition, each.handled) for each in still])
         if record is None:
             return
         # It may have come this very moment.
         await asyncio.sleep(_GRACE_SECONDS)
+        if waits_for_a_reason():
+            return
         for each in still:
             is_of = (each.topic, each.partition) == (record.topic, record.partition)
             if is_of and before[each] == (each.beats, each.revoked):

@@ -32,6 +32,11 @@ class Window:
     def __len__(self) -> int:
         return len(self._waiting)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether `add` waits."""
+        return len(self._waiting) > self._limit
+
     async def add(self, record: Acknowledged, deliveries: Sequence[asyncio.Future[Any]]) -> None:
         """Take a record and the deliveries that it waits for; none means that it has been handled."""
         if not deliveries and not self._waiting:
@@ -40,7 +45,7 @@ class Window:
         self._waiting.append((record, asyncio.gather(*deliveries)))
         if deliveries:
             self._waiting[-1][1].add_done_callback(self._arrived)
-        while len(self._waiting) > self._limit:
+        while self.is_full:
             # Shielded: when the intake is stopped, the delivery goes on.
             await asyncio.shield(self._waiting[0][1])
             self._settle()

@@ -191,7 +191,7 @@ def _filter_problems(when: str, fields: dict[str, FieldType]) -> Iterator[str]:
         answer = program.execute({name: cel_value(field.sample) for name, field in fields.items()})
     except TypeError as error:
         yield str(error).partition(".")[0]
-    except (ValueError, RuntimeError, ArithmeticError):
+    except (ValueError, RuntimeError, ArithmeticError, LookupError):
         pass  # depends on the values, and these were made up
     else:
         if not isinstance(answer, bool):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Self
 
@@ -24,7 +23,7 @@ class Grid:
 
     @classmethod
     def of(cls, begins: Instants, ends: Instants) -> Self | None:
-        """Those that these are of; None if nothing tells them: there are none, or they are of several lengths.
+        """Those that these are of; None if nothing tells them: there are none, they are of several lengths, or they overlap and are too few.
 
         The step may be a multiple of the true one, where few windows are there. Then fewer windows are known.
         """
@@ -32,8 +31,10 @@ class Grid:
         if len(lengths) != 1:
             return None
         length, step = int(lengths[0]), int(np.gcd.reduce(begins - begins[0]))
-        # Where none overlap they lie side by side.
-        return cls(int(begins[0]), step if 0 < step < length else math.gcd(step, length), length)
+        if step % length == 0:
+            # As if they lay side by side: each record of a window that is there lies in one of these.
+            step = length
+        return cls(int(begins[0]), step, length) if step <= length else None
 
     def windows(self, by: Digests, of: Instants) -> tuple[Digests, Instants, npt.NDArray[np.int64]]:
         """Every window that one of these lies in, once for each `by`: `by`, begin, and the index of one of them."""

@@ -130,9 +130,9 @@ class Alarm:
             elif alert.rule_version not in self._versions.get(partition_of(at), {alert.rule_version}):
                 self._note(at, "alerts of rule versions that are neither recorded nor in the file, not recomputed")
             else:
-                yield self._finding(
-                    "phantom", at, f"alert {alert.alert_id}: no rule {alert.rule} in force there matches"
-                )
+                # By its coordinate, which another record may claim as well.
+                named = f"alert {alert.alert_id} of {alert.coordinate}"
+                yield self._finding("phantom", at, f"{named}: no rule {alert.rule} in force there matches")
         yield from self._compare(found, dead, settled)
         for at in self._unevaluable:
             if at not in dead and at not in settled:

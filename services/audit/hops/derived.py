@@ -13,6 +13,7 @@ from services.audit.records.recompute import GONE, NEVER, OLDER
 from services.audit.records.records import Records
 from services.audit.records.window import Where, Window
 from services.audit.values.digest import NULL
+from services.audit.values.field_sets import UNKNOWN
 from services.audit.values.finding import Finding, Kind, Tally
 from services.audit.values.place import (
     ENDLESS,
@@ -27,7 +28,7 @@ from services.audit.values.place import (
 )
 
 _NOT_COMPARED = {
-    GONE: "names dimension versions that are gone, lookups not compared",
+    GONE: "names dimension versions that are gone, what was looked up in them not compared",
     OLDER: "of a schema version without some looked-up fields, those not compared",
 }
 
@@ -99,8 +100,10 @@ class Derivation:
         }
         self._expected = {
             "shared": concatenated([part.shared[topic] for part in records], np.uint64),
+            "key": concatenated([part.key for part in records], np.uint64),
             "payload": concatenated([part.payload for part in records], np.uint64),
         }
+        self._compared = concatenated([part.compared for part in derived_records], np.int8)
         self._is_filtered, self._has_parts = is_filtered, has_parts
         self._parts = concatenated([part.parts for part in derived_records], np.int64)
         told = all(topic in part.wanted for part in records)
@@ -355,21 +358,29 @@ class Derivation:
 
     def _changes(self, derived: Mask, dead: Mask) -> Iterator[Finding]:
         """Fields that a derived record only carries on, and the bytes of dead letters."""
-        pairs = (
-            (self._derived, derived, self._found["shared"], "shared", "key or a field differs from the raw record in"),
-            (self._dead, dead, self._dead_payloads, "payload", "key or value differs from the raw record in"),
+        if derived.any():
+            yield from self._changed_fields(np.flatnonzero(derived))
+        rows = np.flatnonzero(dead)
+        expected = self._expected["payload"][np.searchsorted(self._at, self._dead.source[rows])]
+        yield from self._differing(self._dead, rows[expected != self._dead_payloads[rows]], "key or value")
+
+    def _changed_fields(self, rows: Codes) -> Iterator[Finding]:
+        number, places = self._compared[rows], np.searchsorted(self._at, self._derived.source[rows])
+        differs = self._found["key"][rows] != self._expected["key"][places]
+        differs |= (number != UNKNOWN) & (
+            self._found["shared"][rows, number] != self._expected["shared"][places, number]
         )
-        for made, chosen, found, name, what in pairs:
-            expected = self._expected[name]
-            rows = np.flatnonzero(chosen)
-            places = np.searchsorted(self._at, made.source[rows])
-            differs = expected[places] != found[rows]
-            if made is self._derived:
-                differs &= self._readable[places]  # the others are phantoms
-            for row in rows[differs].tolist():
-                source = int(made.source[row])
-                own = coordinate(made.window.topic, int(made.at[row]))
-                yield self._finding("changed", source, coordinate(self._raw.topic, source), f"{what} {own}")
+        # The others are phantoms.
+        yield from self._differing(self._derived, rows[differs & self._readable[places]], "key or a field")
+        for partition, tally in self.tallies.items():
+            older = (number != 0) & (partition_of(self._derived.source[rows]) == partition)
+            tally.notes["of a schema version without some carried fields, those not compared"] += int(older.sum())
+
+    def _differing(self, made: Made, rows: Codes, what: str) -> Iterator[Finding]:
+        for row in rows.tolist():
+            source, own = int(made.source[row]), coordinate(made.window.topic, int(made.at[row]))
+            why = f"{what} differs from the raw record in {own}"
+            yield self._finding("changed", source, coordinate(self._raw.topic, source), why)
 
     def _wrong_lookups(self, derived: Mask) -> Iterator[Finding]:
         for partition, tally in self.tallies.items():

@@ -20,7 +20,9 @@ _NEVER_MS = 1 << 62
 
 
 class MadePairs:
-    """One entry of each array for each record. `is_old`: an earlier run than the one that goes on has written it; `is_rebuilt`: there was one."""
+    """One entry of each array for each record. `is_old`: an earlier run than the one that goes on has written it; `is_rebuilt`: there was one. `is_older`: its
+    version of the schema lacks carried fields.
+    """
 
     def __init__(self, sheet: Sheet, records: Sequence[Records], begun_ms: int) -> None:
         """`begun_ms`: when the run began that goes on, milliseconds since 1970; 0: nobody knows of an earlier one."""
@@ -30,6 +32,7 @@ class MadePairs:
         self.readable = concatenated([part.readable for part in records], np.bool_)
         self.redriven = concatenated([part.redriven for part in records], np.bool_)
         self.key = concatenated([part.key for part in records], np.uint64)
+        self.is_older: Mask = concatenated([part.compared for part in records], np.int8) != 0
         self.pairs = Pairs.joined([part.pairs for part in records if part.pairs is not None])
         self.is_old: Mask = self.sent_ms < begun_ms
         self.is_rebuilt = bool(self.is_old.any())

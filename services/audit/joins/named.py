@@ -110,15 +110,18 @@ class Named:
         yield from self._leave(came & of_before, "doubled", why)
 
     def _other_values(self) -> Iterator[Finding]:
-        pairs, at = self._made.pairs, self._made.at
+        pairs, at, holds = self._made.pairs, self._made.at, self.holds & ~self._made.is_older
         said = (pairs.says_first, self.first, self.has_first), (pairs.says_second, self.second, self.has_second)
         for side, (says, rows, is_there) in zip(self._sides, said, strict=False):
-            for row in np.flatnonzero(self.holds & is_there & (picked(side.says, rows) != says)).tolist():
+            for row in np.flatnonzero(holds & is_there & (picked(side.says, rows) != says)).tolist():
                 what = f"a field differs from {coordinate(side.window.topic, int(side.at[rows[row]]))}"
                 yield self._sheet.of_made("changed", int(at[row]), what)
-        for row in np.flatnonzero(self.holds & self._made.is_alone & (pairs.says_second != self._nothing)).tolist():
+        for row in np.flatnonzero(holds & self._made.is_alone & (pairs.says_second != self._nothing)).tolist():
             what = f"it says something of a record of {self._sides[-1].window.topic}, and its id names none"
             yield self._sheet.of_made("changed", int(at[row]), what)
+
+        note = "of a schema version without some carried fields, values not compared"
+        self._sheet.count(self._sheet.target, at, self.holds & self._made.is_older, note)
 
     def _told(self, wrong: Mask, kind: Kind, side: Side, rows: Rows, why: str) -> Iterator[Finding]:
         for row in self._left(wrong):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import numpy as np
@@ -21,9 +22,9 @@ from services.audit.values.shape import Shape
 
 RIGHT = -1
 GONE = -2
-"""The dimension version that the record names can't be read any more."""
+"""A dimension version that the record names can't be read any more; what the others say is right."""
 OLDER = -3
-"""The schema version by which the record was written lacks some of the fields; the others are right."""
+"""The schema version by which the record was written lacks some of the fields, or what they are looked up by; the others are right."""
 
 NEVER = -4
 """The record names no version of a dimension, or one that there never was."""
@@ -72,12 +73,21 @@ class Recomputation:
         names = self._lookups.fields
         found = np.full(len(rows), OLDER if absent & set(names) else RIGHT, np.int16)
         unmatched = np.zeros(len(rows), np.int64)
+        untold, is_gone = set[str](), False
         for number, join in enumerate(self._lookups.joins):
-            if join.fields.keys() <= absent:
+            if join.fields and join.fields.keys() <= absent:
                 continue  # it was not made yet
+            if not absent.isdisjoint(join.by_fields):
+                untold.add(join.name)
+                found[found == RIGHT] = OLDER
+                continue
             table = self._dimension(join, versions.get(join.dimension))
             if isinstance(table, int):
-                return np.full(len(rows), table, np.int16)
+                if table == NEVER:
+                    return np.full(len(rows), NEVER, np.int16)
+                untold.add(join.name)
+                is_gone = True
+                continue
             looked_up = [columns[field].take(pa.array(rows)) for field in join.by_fields]
             places = places_of(looked_up, [table.column(name) for name in self._places[join.dimension].key])
             unmatched |= places.is_null().to_numpy(zero_copy_only=False).astype(np.int64) << number
@@ -85,8 +95,19 @@ class Recomputation:
                 column = join.fields[field]
                 expected = self._shape.digest(field, table.column(column).combine_chunks().take(places))
                 found[expected != fields[field][rows]] = names.index(field)
-        found[self._unmatched(unmatched) != fields[self._lookups.unmatched][rows]] = len(names) - 1
+        if is_gone:
+            found[found < 0] = GONE
+        if self._lookups.unmatched not in absent:
+            said = self._without(untold, columns[self._lookups.unmatched].take(pa.array(rows)))
+            found[self._unmatched(unmatched) != said] = len(names) - 1
         return found
+
+    def _without(self, untold: AbstractSet[str], unmatched: pa.Array) -> Digests:
+        """The digests of lists of joins, without those of which nobody can tell whether they found something."""
+        if not untold:
+            return digests(unmatched)
+        lists = [[name for name in each or () if name not in untold] for each in unmatched.to_pylist()]
+        return digests(pa.array(lists, pa.list_(pa.string())))
 
     def _unmatched(self, bits: npt.NDArray[np.int64]) -> Digests:
         """The digests of the lists of joins that found nothing; bit n stands for join n."""
@@ -143,7 +164,7 @@ def places_of(looked_up: Sequence[pa.Array], key: Sequence[pa.Array]) -> pa.Arra
 
     Of several columns the first two become one of numbers, and so on: each pair of values that the table has is a number of its own.
     """
-    (values, *others), (known, *columns) = looked_up, key
+    (values, *others), (known, *columns) = map(_as_in_spark, looked_up), map(_as_in_spark, key)
     for value, column in zip(others, columns, strict=True):
         left, right = pc.unique(known), pc.unique(column)
         values, known = (
@@ -151,3 +172,10 @@ def places_of(looked_up: Sequence[pa.Array], key: Sequence[pa.Array]) -> pa.Arra
             for one, other in ((values, value), (known, column))
         )
     return pc.index_in(values, known)
+
+
+def _as_in_spark(column: pa.Array) -> pa.Array:
+    """There -0.0 finds 0.0, and each NaN any other."""
+    if not pa.types.is_floating(column.type):
+        return column
+    return pc.if_else(pc.is_nan(column), float("nan"), pc.add(column, 0.0))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ from services.audit.records.writers import Writers
 from services.audit.sources.consume import consume
 from services.audit.sources.progress import advance
 from services.audit.values.digest import NULL, Digests, digests, mix
+from services.audit.values.field_sets import FieldSets, set_for
 from services.audit.values.place import WHOLE, Codes, Parts, codes, concatenated, parsed_parts
 from services.audit.values.shape import Shape, in_calendar, row_digests
 
@@ -48,7 +50,7 @@ class Reading:
     `kafka` are librdkafka properties, secrets in clear. `subject` has the versions that count, which the whole registry knows by
     `known_by` (of `time.monotonic`), `schema` is the topic's current one; None: only keys, ids and raw
     bytes are looked at. `source`: the topic that the records derive from, None for a raw one; `parts`: of one of its records there may be several. `shared`, by derived topic: fields that are to be
-    equal in source and derived records; `filters`, by derived topic: which records it holds. `rules`: those whose alerts are to be recomputed, `occurred_at` the field with the event time. `recomputed`: fields to be
+    equal in source and derived records, by the version of its schema; `filters`, by derived topic: which records it holds. `rules`: those whose alerts are to be recomputed, `occurred_at` the field with the event time. `recomputed`: fields to be
     looked up again, in dimensions in `s3`. `partition_by`: columns that the lake table is partitioned by. `members`, by aggregate: what that
     makes of these records; `groups`, of an aggregate: what it is itself, with the contract's field `key`. `halves`, by topic that joins these
     records, or lets each event through once: what they bring to it; `pairs`, of such a topic: the fields that come of each of the topics `made_of`. `most_bytes`: the largest
@@ -66,7 +68,7 @@ class Reading:
     schema: str | None = None
     source: str | None = None
     parts: bool = False
-    shared: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    shared: Mapping[str, FieldSets] = field(default_factory=dict)
     filters: Mapping[str, str] = field(default_factory=dict)
     rules: tuple[RuleUse, ...] = ()
     occurred_at: str = ""
@@ -89,7 +91,9 @@ class Records:
     `at` is the record's own place, `source` that of the raw record which it goes back to (NOWHERE if it names none), `part` which part of
     that it is, and `parts` how many there are by its own word (0: it does not say).
     `sent_ms` is its timestamp. `event` is the digest of its ce_id, `payload` that of key and value as bytes, `row` that of all fields and the time of
-    sending, `shared`, by derived topic, that of the key and the fields which source and derived records share; 0 where the value can't be decoded.
+    sending, `shared`, by derived topic, those of the key and of each set of fields which source and derived records share, a column each; 0 where the
+    value can't be decoded. `compared`, of a derived record: the number of the set that its version has; of one that is joined, or distinct: 0 if
+    that has all carried fields, else UNKNOWN.
     `wanted`, by derived topic with a filter: whether it holds. `verdict` is about the fields that were looked up. `redriven`: it says that it was sent back.
     `members`, by aggregate: to which group each belongs; `groups`: what the records of an aggregate say. `halves` and `pairs`: the same for joins and distinct
     events.
@@ -108,6 +112,7 @@ class Records:
     payload: Digests
     row: Digests
     shared: Mapping[str, Digests]
+    compared: np.ndarray[Any, np.dtype[np.int8]]
     wanted: Mapping[str, np.ndarray[Any, np.dtype[np.bool_]]]
     readable: np.ndarray[Any, np.dtype[np.bool_]]
     redriven: np.ndarray[Any, np.dtype[np.bool_]]
@@ -198,6 +203,7 @@ class _Reader:
     def records(self) -> Records:
         kinds: dict[str, Any] = {"at": np.int64, "source": np.int64, "sent_ms": np.int64, "revision": np.int64}
         kinds |= {"part": np.int64, "parts": np.int64, "readable": np.bool_, "redriven": np.bool_, "verdict": np.int16}
+        kinds["compared"] = np.int8
         names = (*kinds, "event", "key", "payload", "row")
         arrays = {
             name: concatenated([part[name] for part in self._parts], kinds.get(name, np.uint64)) for name in names
@@ -207,8 +213,10 @@ class _Reader:
             self._reading.partition,
             **arrays,
             shared={
-                topic: concatenated([part["shared"][topic] for part in self._parts], np.uint64)
-                for topic in self._reading.shared
+                topic: np.concatenate(
+                    [np.zeros((0, len(sets)), np.uint64), *(part["shared"][topic] for part in self._parts)]
+                )
+                for topic, sets in self._reading.shared.items()
             },
             wanted={
                 topic: concatenated([part["wanted"][topic] for part in self._parts], np.bool_)
@@ -242,7 +250,8 @@ class _Reader:
         found: dict[str, Any] = {
             "revision": np.zeros(rows, np.int64),
             "row": np.zeros(rows, np.uint64),
-            "shared": {topic: np.zeros(rows, np.uint64) for topic in self._reading.shared},
+            "shared": {topic: np.zeros((rows, len(sets)), np.uint64) for topic, sets in self._reading.shared.items()},
+            "compared": np.zeros(rows, np.int8),
             "wanted": {topic: np.zeros(rows, np.bool_) for topic in self._filters},
             "readable": np.zeros(rows, np.bool_),
             "verdict": np.full(rows, RIGHT, np.int16),
@@ -264,8 +273,17 @@ class _Reader:
         count = int(good.sum())
         fields = self._shape.field_digests(columns, count)
         found["readable"] = good
-        for topic, names in self._reading.shared.items():
-            found["shared"][topic][good] = row_digests({name: fields[name] for name in names}, count) + mix(key[good])
+        absent = [event.absent for event in events if event is not None]
+        for topic, sets in self._reading.shared.items():
+            for number, names in enumerate(sets):
+                of_set = row_digests({name: fields[name] for name in names}, count)
+                found["shared"][topic][good, number] = of_set + mix(key[good])
+        own = self._reading.shared.get(self._reading.topic)
+        if self._reading.pairs:
+            own = (tuple(chain.from_iterable(self._reading.pairs)),)
+        if own is not None:
+            numbers = {each: set_for(own, each) for each in {*absent}}
+            found["compared"][good] = [numbers[each] for each in absent]
         for topic, condition in self._filters.items():
             found["wanted"][topic][good] = wanted(condition, columns, count)
         found["members"] = {
@@ -285,7 +303,6 @@ class _Reader:
                 self._reading.pairs, self._reading.made_of, self._reading.key, key, ids.to_pylist(), columns, good
             )
         if self._recomputation is not None:
-            absent = [event.absent for event in events if event is not None]
             found["verdict"][good] = self._recomputation.verdicts(columns, fields, absent)
         sent = pa.array(part["sent_ms"], pa.int64()).cast(pa.timestamp("ms"))
         if "recorded_at" not in self._shape.columns:

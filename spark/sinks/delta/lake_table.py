@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 import structlog
@@ -170,7 +170,9 @@ class TableWriter:
         marks = [Transaction(self._app(partition), offset) for partition, offset in positions.next_offsets.items()]
         marks += [Transaction(f"headrace/raw/{raw}", offset) for raw, offset in highest.items()]
         adds = [_added(each, data_change=True) for each in files]
-        self._commit(adds, CommitProperties({"userMetadata": positions.as_json()}, 0, marks))
+        self._commit(
+            adds, CommitProperties({"userMetadata": positions.as_json()}, 0, marks), lambda: self._has_taken(positions)
+        )
         self.confirm(positions)
 
     def merge(self, files: Sequence[LiveFile]) -> TableFile:
@@ -185,17 +187,21 @@ class TableWriter:
         """Put files with the same rows in the place of these. Raises TakenOver as `commit` does."""
         now_ms = round(time.time() * 1000)
         gone = [RemoveAction(each.path, False, now_ms, each.size, partition_texts(each.partition)) for each in files]
-        self._commit([*gone, *(_added(each, data_change=False) for each in by)], CommitProperties(None, 0))
+        self._commit(
+            [*gone, *(_added(each, data_change=False) for each in by)],
+            CommitProperties(None, 0),
+            lambda: {each.path for each in by} <= {each.path for each in self.files()},
+        )
 
     def confirm(self, positions: Positions) -> None:
-        """Raises TakenOver unless the table, as read last, has taken in just this: a commit may follow it."""
-        if self._positions_of(list(positions.next_offsets)) != positions:
+        """Raises TakenOver unless the table, as read last, has taken in just this, and no other writer has begun: a commit may follow it."""
+        if not self._has_taken(positions) or not self._is_ours():
             raise self.taken()
 
     def catch_up(self) -> None:
         """Read what this writer itself may have committed before something failed. Raises TakenOver if the table has another one by now."""
         self.table.update_incremental()
-        if self.table.metadata().configuration.get(_EPOCH) != self._epoch:
+        if not self._is_ours():
             raise self.taken()
 
     def files(self) -> list[LiveFile]:
@@ -210,15 +216,27 @@ class TableWriter:
         """What to raise when somebody else turns out to have committed."""
         return TakenOver(f"another writer has committed to {self.table.table_uri}: this one stops; a table has one")
 
-    def _commit(self, actions: Sequence[AddAction | RemoveAction], properties: CommitProperties) -> None:
-        """`properties` allow no second attempt, which would be at another version."""
+    def _commit(
+        self, actions: Sequence[AddAction | RemoveAction], properties: CommitProperties, is_done: Callable[[], bool]
+    ) -> None:
+        """`properties` allow no second attempt, which would be at another version. `is_done` says whether the table, as read last, has it."""
         try:
             self.table.create_write_transaction(
                 list(actions), "append", self.table.schema(), self._partition_by, commit_properties=properties
             )
         except CommitFailedError as error:
-            raise self.taken() from error
-        self.table.update_incremental()
+            # Where the store's answer was lost, its client has sent the version again, and was told that it is there.
+            self.catch_up()
+            if not is_done():
+                raise self.taken() from error
+        else:
+            self.table.update_incremental()
+
+    def _has_taken(self, positions: Positions) -> bool:
+        return self._positions_of(list(positions.next_offsets)) == positions
+
+    def _is_ours(self) -> bool:
+        return bool(self.table.metadata().configuration.get(_EPOCH) == self._epoch)
 
     def _positions_of(self, partitions: Sequence[int]) -> Positions:
         found = {each: self.table.transaction_version(self._app(each)) for each in partitions}

@@ -50,14 +50,16 @@ class Positions:
         return replace(self, next_offsets=moved)
 
     def within(self, ends: Mapping[int, tuple[int, int]], on_data_loss: OnDataLoss) -> Positions:
-        """The positions where each partition can be read, whose first offset and the one after its last are its `ends`.
+        """The positions where each partition can be read, whose first offset and the one after its last are its `ends`; each has one, so that the
+        table's next commit says of all where they begin.
 
         Raises PositionsDisagree if records that the table has not are gone, unless `on_data_loss` says to go on behind them; and if a partition
         ends before the position, for its next records would be taken for those that the table has.
         """
         moved = dict(self.next_offsets)
         for partition, (low, high) in sorted(ends.items()):
-            name, taken = f"{self.topic}/{partition}", moved.get(partition, low)
+            # A table that has taken in others has had this one from its first record on.
+            name, taken = f"{self.topic}/{partition}", moved.setdefault(partition, 0 if self.next_offsets else low)
             if taken > high:
                 raise PositionsDisagree(
                     f"{name} ends at offset {high}, and the table has its records up to {taken}: it was cut, and its next records "

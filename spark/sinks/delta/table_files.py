@@ -286,6 +286,8 @@ def rows_of(batch: pa.RecordBatch, plan: FilePlan) -> tuple[pa.RecordBatch, pa.R
     columns = events | {name: values for name, values in own.items() if name not in events}
     rows = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
     revision = events["revision"] if "revision" in events else numbers(np.zeros(batch.num_rows, np.int32))
+    # Of a null, too, two are repeats of each other.
+    revision = pc.fill_null(revision, 0)
     identity = pa.RecordBatch.from_arrays([raw, raw_offset, part, revision, partition, offset], schema=IDENTITY)
     return rows, identity.filter(derived)
 

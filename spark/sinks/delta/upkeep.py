@@ -23,10 +23,10 @@ SMALL_BYTES = 16 << 20
 """A file of fewer bytes costs a reader more for opening it than for reading it."""
 
 _SMALL_FILES = 5
-"""As many small files a partition of the table may have, those of the next batch included."""
+"""As many small files of about the same size a partition of the table may have, those of the next batch included."""
 
 _TARGET_BYTES = 2 * SMALL_BYTES
-"""Twice the limit: of small files, any two that are left would have fitted into one."""
+"""Twice the limit: any two small files fit into one."""
 
 _PARTITIONS_AT_ONCE = 100
 """Some seconds of requests; the others come after the next batch."""
@@ -51,7 +51,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Upkeep:
-    """Compacts when a partition has too many small files, vacuums once a day.
+    """Compacts when a partition has too many small files of about the same size, vacuums once a day.
 
     `files_per_commit` is how many a commit may add to a partition. Files that no version within `history_hours` needs are
     deleted, whatever left them there.
@@ -91,7 +91,8 @@ class Upkeep:
         for file in self._writer.files():
             if file.size < self._small_bytes:
                 small[str(file.partition)].append(file)
-        due = sorted((files for files in small.values() if len(files) > self._kept), key=len, reverse=True)
+        alike = [mergeable(files, self._kept) for files in small.values()]
+        due = sorted(filter(None, alike), key=len, reverse=True)
         if not due:
             return
         began = time.monotonic()
@@ -157,3 +158,18 @@ class Upkeep:
         VACUUMED.labels(self._name).inc(len(gone))
         if gone:
             _log.info("vacuumed", table=self._name, files=len(gone))
+
+
+def mergeable(files: Sequence[LiveFile], kept: int) -> list[LiveFile]:
+    """Those of a partition's small files, in their order, that are to be made one: none, or more than `kept`.
+
+    None of them is larger than twice all smaller ones together. So a row is written again when its file has grown by half, and not with every
+    few commits.
+    """
+    by_size = sorted(range(len(files)), key=lambda number: files[number].size)
+    count, smaller = 0, 0
+    for place, number in enumerate(by_size):
+        if files[number].size <= 2 * smaller:
+            count = place + 1
+        smaller += files[number].size
+    return [files[number] for number in sorted(by_size[:count])] if count > kept else []

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import NamedTuple, Self
 
 from confluent_kafka import KafkaError, KafkaException
 
 from contracts.servers.brokers import retried
+from contracts.servers.producer_config import close_producer
 from spark.runtime.errors import RepairFailed
 from spark.sinks.kafka.sink import Route
-from spark.sinks.kafka.transaction import Headers, abort, close, constant_headers, produce, transactional_producer
+from spark.sinks.kafka.transaction import (
+    HELD_BYTES,
+    Headers,
+    abort,
+    constant_headers,
+    produce,
+    transactional_producer,
+)
 
 _TIMEOUT_SECONDS = 30.0
 _TRANSACTION_SECONDS = 15.0
@@ -27,6 +35,20 @@ class Outgoing(NamedTuple):
     key: bytes | None
     value: bytes
     ce_time: str
+
+
+def transactions(records: Iterable[Outgoing]) -> Iterator[list[Outgoing]]:
+    """The records in pieces that are sent within a second; one that is larger is a piece of its own."""
+    held: list[Outgoing] = []
+    size = 0
+    for record in records:
+        if held and size + len(record.value) > HELD_BYTES:
+            yield held
+            held, size = [], 0
+        held.append(record)
+        size += len(record.value)
+    if held:
+        yield held
 
 
 class Emission:
@@ -47,7 +69,7 @@ class Emission:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        close(self._producer)
+        close_producer(self._producer)
 
     def commit(self, records: Iterable[Outgoing]) -> None:
         """Send all in one transaction; returns when it is committed."""
@@ -60,7 +82,10 @@ class Emission:
             error: KafkaError = failure.args[0]
             abort(self._producer)
             if error.code() in _FENCED:
-                raise RepairFailed("another repair began, which goes on from what this one has committed") from failure
+                raise RepairFailed(
+                    "another repair began, which goes on from what this one has committed, or this one was held up for longer than a transaction lasts: then run "
+                    "it again"
+                ) from failure
             raise RepairFailed(f"the brokers refuse: {error.str()}; run it again, nothing is sent twice") from failure
         except BaseException:
             abort(self._producer)

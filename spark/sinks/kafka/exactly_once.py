@@ -120,7 +120,12 @@ class ExactlyOnceSink:
 
     def write(self, batch: DataFrame, to_rows: ToRows, ranges: Sequence[OffsetRange]) -> Written:
         """Raises SinkRefused if a task found that writing would lose or double records."""
-        late = {at.partition: self._taken[at.partition] for at in ranges if at.start <= self._last_taken(at.partition)}
+        # Of what real-time mode wrote ahead of its position.
+        late = {
+            at.partition: self._taken[at.partition]
+            for at in ranges
+            if at.partition in self._taken and self._taken[at.partition].reaches_beyond(at.start)
+        }
         notes = {at.partition: self._note(late[at.partition].mark if at.partition in late else None) for at in ranges}
         metadata = {partition: note.as_metadata() for partition, note in notes.items()}
         prepared = self._prepare(to_rows, late) if late else self._prepared(to_rows)
@@ -167,10 +172,6 @@ class ExactlyOnceSink:
 
     def _note(self, mark: Mark | None) -> OffsetNote:
         return OffsetNote(self._epoch, mark, self.topic_id)
-
-    def _last_taken(self, partition: int) -> int:
-        """The last record that real-time mode wrote ahead of its position; -1 if there is none."""
-        return max(self._taken[partition].beyond, default=-1) if partition in self._taken else -1
 
     def keep_offsets(self, lifecycle: Lifecycle) -> None:
         """Commit the positions again every hour, until it is stopping: brokers forget those that nobody renews for days."""

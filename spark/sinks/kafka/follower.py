@@ -88,11 +88,6 @@ class Follower:
             for message in messages:
                 self._take(message)
 
-    @property
-    def added(self) -> bool:
-        """Whether the source topic has partitions, at the last `found`, that it had not when the query started."""
-        return self._ends.keys() > self._marks.keys()
-
     def behind(self, ends: Mark) -> int:
         """How many offsets of the target topics it hasn't read yet, up to these ends."""
         places = ((topic, p, end) for topic, found in ends.ends.items() for p, end in enumerate(found))

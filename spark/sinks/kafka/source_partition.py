@@ -7,6 +7,8 @@ from __future__ import annotations
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
+from heapq import merge
+from operator import attrgetter
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -20,12 +22,12 @@ _MOST_READ = 1_000
 class SourcePartition:
     """All below `position` is taken, and some of what follows."""
 
-    def __init__(self, position: int, beyond: Iterable[int] = ()) -> None:
+    def __init__(self, position: int, beyond: Iterable[range] = ()) -> None:
+        """`beyond` as `take_all` takes it."""
         self.position = position
         # The first offset of a run, the one after its last, the first of the next run, and so on: an odd number is at or below an offset in a run.
         self._bounds: list[int] = []
-        for offset in sorted(beyond):
-            self.take(offset)
+        self.take_all(beyond)
 
     @property
     def end(self) -> int:
@@ -37,10 +39,9 @@ class SourcePartition:
         """Whether something is taken beyond the position."""
         return bool(self._bounds)
 
-    def beyond(self) -> frozenset[int]:
-        """What is taken beyond the position."""
-        runs = zip(self._bounds[::2], self._bounds[1::2], strict=True)
-        return frozenset(offset for first, end in runs for offset in range(first, end))
+    def beyond(self) -> tuple[range, ...]:
+        """What is taken beyond the position: runs of offsets, the lowest first."""
+        return tuple(map(range, self._bounds[::2], self._bounds[1::2]))
 
     def take(self, offset: int) -> None:
         """Note that a record is taken."""
@@ -48,6 +49,18 @@ class SourcePartition:
             self.move(offset + 1)
         elif offset > self.position:
             self._add(offset)
+
+    def take_all(self, runs: Iterable[range]) -> None:
+        """Note that these are taken, the lowest first. One by one, in any order, many would each move all that lie behind it."""
+        bounds: list[int] = []
+        for run in merge(self.beyond(), runs, key=attrgetter("start")):
+            if bounds and run.start <= bounds[-1]:
+                bounds[-1] = max(run.stop, bounds[-1])
+            elif run.stop > self.position:
+                bounds += run.start, run.stop
+        if bounds and bounds[0] <= self.position:
+            _, self.position, *bounds = bounds
+        self._bounds = bounds
 
     def move(self, position: int) -> None:
         """Note that all below is taken."""

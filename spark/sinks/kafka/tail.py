@@ -41,6 +41,10 @@ from spark.sources.source_topic import topic_id
 _TIMEOUT_SECONDS = 30.0
 _NEWEST = 1_000
 _MOST_RUNS = 100
+_MOST_BITS = 64
+"""So many for each offset that is taken: with more, a list is shorter."""
+_MOST_HELD = 250_000
+"""Offsets of a partition in any order, until they become runs: some 20 MB."""
 _TO_THE_END = {"enable.partition.eof": True}
 _TAIL_GONE = prometheus_client.Counter(
     "headrace_tail_records_gone",
@@ -52,23 +56,27 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Which records of one source partition are in the target topics: all below `position`, and of the later ones those `beyond`.
+    """Which records of one source partition are in the target topics: all below `position`, and of the later ones those `beyond`, runs of offsets.
 
     `mark` is to be committed with every position up to the last of `beyond`, so that they are found again.
     """
 
     position: int
-    beyond: frozenset[int] = frozenset()
+    beyond: tuple[range, ...] = ()
     mark: Mark | None = None
 
     def at(self, position: int) -> Self:
         """The same, where one goes on at another position: what was written beyond that one is still there."""
-        beyond = frozenset(offset for offset in self.beyond if offset >= position)
+        beyond = tuple(range(max(run.start, position), run.stop) for run in self.beyond if run.stop > position)
         return type(self)(position, beyond, self.mark if beyond else None)
 
     def mark_at(self, position: int) -> Mark | None:
         """What is to be committed with a position; None if nothing lies beyond it."""
-        return self.mark if position <= max(self.beyond, default=-1) else None
+        return self.mark if self.reaches_beyond(position) else None
+
+    def reaches_beyond(self, position: int) -> bool:
+        """Whether some of `beyond` lies there or behind it."""
+        return bool(self.beyond) and position < self.beyond[-1].stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,29 +179,35 @@ def not_taken(rows: DataFrame, taken: Mapping[int, Taken]) -> DataFrame:
     return rows
 
 
-def _is_one_of(offsets: Collection[int]) -> Column:
-    runs = ranges(offsets)
+def _is_one_of(runs: Sequence[range]) -> Column:
     if len(runs) <= _MOST_RUNS:
         return _in_any(runs)
-    # Behind a filter most are alone. One list, which Spark makes a hash set of: as single literals a minute's would take a minute.
-    return F.expr(f"`offset` IN ({', '.join(map(str, sorted(offsets)))})")
+    # Behind a filter most are alone. As literals some hundred thousand would exhaust the heap.
+    first, end = runs[0].start, runs[-1].stop
+    count = sum(map(len, runs))
+    if end - first > _MOST_BITS * count:
+        # One list, of which Spark makes a hash set.
+        return F.expr(f"`offset` IN ({', '.join(str(offset) for run in runs for offset in run)})")
+    bits = F.lit(_bits(runs))
+    at = F.col("offset") - first
+    byte = F.conv(F.hex(F.substring(bits, F.shiftright(at, 3).cast("int") + 1, F.lit(1))), 16, 10).cast("int")
+    is_taken = F.bit_get(byte, (at % 8).cast("int")) == 1
+    return F.when(F.col("offset").between(first, end - 1), is_taken).otherwise(F.lit(False))
 
 
-def ranges(offsets: Collection[int]) -> list[tuple[int, int]]:
-    """First and last of each run of offsets. One hole in a long interval is two runs, not a million literals in a plan."""
-    found: list[tuple[int, int]] = []
-    for offset in sorted(offsets):
-        if found and found[-1][1] == offset - 1:
-            found[-1] = (found[-1][0], offset)
-        else:
-            found.append((offset, offset))
-    return found
+def _bits(runs: Sequence[range]) -> bytes:
+    """A bit for each offset from the first one on, the lowest of a byte first."""
+    first = runs[0].start
+    bits = bytearray((runs[-1].stop - first + 7) // 8)
+    for at in (offset - first for run in runs for offset in run):
+        bits[at // 8] |= 1 << at % 8
+    return bytes(bits)
 
 
-def _in_any(runs: Sequence[tuple[int, int]]) -> Column:
+def _in_any(runs: Sequence[range]) -> Column:
     """As a tree of little depth: Spark walks through it by recursion."""
     if len(runs) == 1:
-        return F.col("offset").between(*runs[0])
+        return F.col("offset").between(runs[0].start, runs[0].stop - 1)
     half = len(runs) // 2
     return _in_any(runs[:half]) | _in_any(runs[half:])
 
@@ -267,6 +281,7 @@ class _Tail:
 
     def read(self, committed: Mapping[int, TopicPartition], oldest: Mark, ends: Mapping[int, int]) -> dict[int, Taken]:
         """How far each source partition is taken, by its offset and by the records since its mark. `ends` are the source partitions'."""
+        sources = {p: SourcePartition(at.offset) for p, at in committed.items()}
         found: dict[int, set[int]] = {p: set() for p, at in committed.items() if note_of(at).mark is not None}
 
         def span(topic: str, partition: int, low: int, end: int) -> tuple[int, int]:
@@ -281,7 +296,11 @@ class _Tail:
             # Anybody may write an id that looks like a coordinate: one beyond the end would hold the mark for good.
             if partition in found and committed[partition].offset <= offset < ends[partition]:
                 found[partition].add(offset)
-        sources = {p: SourcePartition(at.offset, found.get(p, ())) for p, at in committed.items()}
+                if len(found[partition]) == _MOST_HELD:
+                    sources[partition].take_all(_runs(found[partition]))
+                    found[partition].clear()
+        for partition, offsets in found.items():
+            sources[partition].take_all(_runs(offsets))
         self._pass_gaps({p: source for p, source in sources.items() if source.has_gap})
         taken = {
             p: Taken(source.position, source.beyond(), note_of(committed[p]).mark if source.has_gap else None)
@@ -289,7 +308,7 @@ class _Tail:
         }
         ahead = {partition: each.position - committed[partition].offset for partition, each in taken.items()}
         if any(ahead.values()):
-            beyond_count = sum(len(each.beyond) for each in taken.values())
+            beyond_count = sum(len(run) for each in taken.values() for run in each.beyond)
             _log.info("found more than was committed", query=self._route.query, ahead=ahead, beyond=beyond_count)
         return taken
 
@@ -345,6 +364,11 @@ class _Tail:
     def _pause(self, seconds: float) -> None:
         if self._stopping.wait(seconds):
             raise StopRequested("asked to stop while finding out where to go on")
+
+
+def _runs(offsets: Iterable[int]) -> Iterator[range]:
+    """One for each, the lowest first."""
+    return (range(offset, offset + 1) for offset in sorted(offsets))
 
 
 def _ends(consumer: Consumer, topic: str) -> list[int]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import json
 import time
-import warnings
 from base64 import b64decode
 from bisect import bisect_left, bisect_right
 from collections import Counter
@@ -28,7 +27,7 @@ from contracts.records.coordinates import PARTS
 from contracts.records.dead_letter_headers import Header, dead_letter_headers, stump_headers
 from contracts.records.missed_windows import missed_windows_headers
 from contracts.servers.brokers import retried, watermarks
-from contracts.servers.producer_config import PRODUCER_CONFIG
+from contracts.servers.producer_config import PRODUCER_CONFIG, close_producer
 from contracts.servers.ranges import OffsetRange
 from spark.runtime.arrow import text
 from spark.runtime.errors import TakenOver
@@ -46,7 +45,7 @@ _PART_COLUMNS = ("part", "parts")
 _RANGES = "headrace.ranges"
 _TIMEOUT_SECONDS = 30.0
 _TRANSACTION_SECONDS = 60.0
-_HELD_BYTES = 8 << 20
+HELD_BYTES = 8 << 20
 """Some 30,000 rows: sent within a second."""
 DEAD_LETTERS_ALLOWED = 100
 """So many are let through, whatever their share."""
@@ -198,7 +197,7 @@ def fenced(
         producers = {}
         for partition in partitions:
             producers[partition] = transactional_producer(kafka, route, partition, seconds)
-            stack.callback(close, producers[partition])
+            stack.callback(close_producer, producers[partition])
         yield producers
 
 
@@ -225,16 +224,6 @@ def abort(producer: Producer) -> None:
 def constant_headers(route: Route, target: str) -> list[tuple[str, bytes]]:
     """Those of a topic's derived records, as they are sent."""
     return [(name, text.encode()) for name, text in route.constant_headers(target).items()]
-
-
-def close(producer: Producer) -> None:
-    """Close a producer that may have been fenced: that it can't abort its transaction then is no news."""
-    with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
-        try:
-            producer.close()
-        except KafkaException as error:
-            if not error.args[0].fatal():
-                raise
 
 
 def position_reader(kafka: Mapping[str, str], route: Route) -> Consumer:
@@ -331,7 +320,7 @@ class _Task:
             else:
                 self.skipped = sum(batch.num_rows for batch in batches)
         finally:
-            close(self._producer)
+            close_producer(self._producer)
 
     def _take_in(self, batches: Iterator[pa.RecordBatch], taken: int) -> None:
         self._start, last = taken, taken - 1
@@ -480,7 +469,7 @@ class _Task:
     def _is_due(self) -> bool:
         """Whether what came since the last commit is to be committed."""
         is_long = time.monotonic() - self._began > self._plan.transaction_seconds
-        is_much = self._rows >= self._plan.transaction_records or self._bytes >= _HELD_BYTES
+        is_much = self._rows >= self._plan.transaction_records or self._bytes >= HELD_BYTES
         return is_much or (self._rows > 0 and is_long)
 
     def _open(self) -> None:
@@ -497,11 +486,16 @@ class _Task:
         # A filter takes good ones away before they come here.
         records = position - self._start if self._route.filters else self._good + self._bad
         if self._bad > max(DEAD_LETTERS_ALLOWED, self._plan.dead_letter_limit * records):
+            raised = f"raise HEADRACE_LIVE__DEAD_LETTER_LIMIT to send them to {self._route.dead_letters}"
+            # With a state the groups of the good ones are written before, and the batch runs again as it was.
+            cure = (
+                f"the good ones are taken in already, so only this lets it go on: {raised}"
+                if self._route.late
+                else f"none of them was taken in: mend their producer or schema, or {raised}"
+            )
             raise Refused(
                 f"{self._bad} of {records} records of {self.range.topic}/{self.range.partition} before "
-                f"offset {position} are bad, more than the share of {self._plan.dead_letter_limit:g} that is let through; none of them "
-                "was taken in: mend their producer or schema, or raise HEADRACE_LIVE__DEAD_LETTER_LIMIT to send them to "
-                f"{self._route.dead_letters}"
+                f"offset {position} are bad, more than the share of {self._plan.dead_letter_limit:g} that is let through; {cure}"
             )
         offsets = [TopicPartition(self.range.topic, self.range.partition, position, self._metadata)]
         retried(

@@ -212,7 +212,13 @@ def _read(checkpoints: CheckpointOffsets, run: str, topics: Sequence[str]) -> Ch
     except PositionsDisagree as error:
         _log.error("checkpoint damaged", run=run, error=str(error))
         return Checkpoint(run, None, None, (), note)
-    return Checkpoint(run, planned, committed, tuple(ranges), note)
+    found = Checkpoint(run, planned, committed, tuple(ranges), note)
+    partitions = range(note.partitions) if note is not None and found.coming > 0 else ()
+    if gone := [each for each in partitions if not checkpoints.has_state(run, each, found.coming)]:
+        damage = f"the state of partition {gone[0]} after batch {found.coming - 1} is gone"
+        _log.error("checkpoint damaged", run=run, error=damage)
+        return Checkpoint(run, None, None, (), note)
+    return found
 
 
 def _logs(reader: Consumer, topic: str, taken: Mapping[int, int]) -> Mapping[int, Log]:

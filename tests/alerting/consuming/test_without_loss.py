@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import signal
 from collections.abc import Mapping
@@ -17,7 +18,9 @@ from contracts.servers.registry import Registry
 from contracts.subscriber import Record as Received
 from contracts.subscriber import Subscriber
 from deploy.local.servers.stack import LocalStack
-from services.alerting.consuming.watchdog import Watchdog
+from services.alerting.consuming.assigned import Assigned
+from services.alerting.consuming.watchdog import Stalled, Watchdog
+from services.alerting.consuming.window import Window
 from services.alerting.settings import AlertingSettings
 from tests import sample
 from tests.alerting.consuming.oracle import activations, alerts_by_activations
@@ -132,7 +135,8 @@ def test_a_consumer_that_stops_fetching_is_begun_anew(stack: LocalStack) -> None
     assert raised(stack, placed).keys() == alerts_by_activations(activations(stack), placed).keys()
 
 
-def test_the_watchdog_counts_records_and_no_markers_of_transactions(stack: LocalStack) -> None:
+def a_record_and_markers(stack: LocalStack) -> int:
+    """The offset of a record of partition 0, behind which its transaction's marker lies, then an aborted record and that one's marker."""
     with Registry(settings_of(stack).registry) as registry:
         schema_id = registry.latest(f"{READINGS}-value").id
         body = Codec(registry.by_id).encode(schema_id, vars(a_reading(a_station(), wind_peak_mph=None)))
@@ -147,7 +151,41 @@ def test_the_watchdog_counts_records_and_no_markers_of_transactions(stack: Local
             sender.commit_transaction(30)
         else:
             sender.abort_transaction(30)
+    return places[0]
+
+
+def test_the_watchdog_counts_records_and_no_markers_of_transactions(stack: LocalStack) -> None:
+    place = a_record_and_markers(stack)
     watchdog = Watchdog(AlertingSettings.model_validate({"kafka": settings_of(stack).kafka}), list)
-    assert watchdog.unread([(READINGS, 0, places[0])]) == Coordinate(READINGS, 0, places[0])
-    # Behind the record lie its transaction's marker, an aborted record and that one's marker.
-    assert watchdog.unread([(READINGS, 0, places[0] + 1)]) is None
+    assert watchdog.unread([(READINGS, 0, place)]) == Coordinate(READINGS, 0, place)
+    assert watchdog.unread([(READINGS, 0, place + 1)]) is None
+
+
+def test_a_record_that_waits_for_the_registry_holds_up_all_partitions_for_a_good_reason(stack: LocalStack) -> None:
+    """They are taken one after the other."""
+    place = a_record_and_markers(stack)
+
+    async def look() -> None:
+        waiting, behind = (
+            Assigned(READINGS, number, Window(10, lambda error: None), 1, handled=place) for number in (1, 0)
+        )
+        settings = AlertingSettings.model_validate({"kafka": settings_of(stack).kafka, "stall_seconds": 1})
+        watchdog = Watchdog(settings, lambda: [waiting, behind])
+
+        async def wait() -> None:
+            while True:
+                waiting.waits += 1
+                await asyncio.sleep(0.1)
+
+        waits = asyncio.ensure_future(wait())
+        try:
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(watchdog.watch(), 5)
+            waits.cancel()
+            with pytest.raises(Stalled, match=f"{READINGS}/./.* waits"):
+                await asyncio.wait_for(watchdog.watch(), 30)
+        finally:
+            waits.cancel()
+            watchdog.rest()
+
+    asyncio.run(look())

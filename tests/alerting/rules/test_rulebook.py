@@ -107,6 +107,20 @@ def test_a_filter_that_does_not_parse_is_refused(tmp_path: Path, catalog: Catalo
     assert problem.startswith("rules.yaml:8: rule strong_wind: when: Failed to parse")
 
 
+@pytest.mark.parametrize(
+    "when", ["unmatched[0] == 'vans'", "dimension_versions['vans'] == 3", "dimension_versions.vans > 3"]
+)
+def test_a_filter_that_looks_for_what_a_record_may_lack_is_none_to_refuse(
+    when: str, tmp_path: Path, catalog: Catalog
+) -> None:
+    about = VALID.replace("depots.observed.v1", "parcels.dispatched.enriched.v1").replace(
+        "wind_peak_mph", "weight_grams"
+    )
+    text = about.replace("temperature_fahrenheit > 14.0", when).replace("[station]", "[origin]")
+    (tmp_path / "rules.yaml").write_text(text.replace(":.0f} mph at {station}", "} g"))
+    assert len(load_rulebook(tmp_path / "rules.yaml", catalog).rules) == 1
+
+
 def test_every_problem_of_a_file_is_named_at_once(tmp_path: Path, catalog: Catalog) -> None:
     text = VALID.replace("severity: critical", "severity: urgent") + VALID.removeprefix("rules:\n").replace("40", "x")
     assert [problem.split(":")[1] for problem in problems(text, tmp_path, catalog)] == ["10", "18"]

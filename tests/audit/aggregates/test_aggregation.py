@@ -32,7 +32,7 @@ events = st.lists(
 sizes = st.lists(st.integers(1, 12), min_size=1, max_size=4)
 
 
-@given(events, st.integers(0, 60), sizes, st.booleans(), st.integers(0, 30), st.sampled_from([15, 5, 7]))
+@given(events, st.integers(0, 60), sizes, st.booleans(), st.integers(0, 30), st.sampled_from([15, 5, 7, 10]))
 def test_whatever_the_batches_what_went_right_is_clean(
     raw: list[Raw], cut: int, chosen: list[int], appends: bool, ahead: int, slide: int
 ) -> None:
@@ -178,6 +178,14 @@ FAULTS: list[tuple[str, Story, set[tuple[str, str]]]] = [
     ("a window ends before it begins", replace(GOOD, made=changed(1, length=0)), {("phantom", named(1)), ("lost", "raw/0/2")}),
     ("a group can't be decoded", replace(GOOD, made=changed(1, is_readable=False)), {("phantom", named(1)), ("lost", "raw/0/2")}),
 ]  # fmt: skip
+
+
+def test_where_windows_overlap_those_of_few_records_tell_no_others() -> None:
+    raw = numbered([(0, "EST", minute, 0, True, False) for minute in (7, 27, 47)])
+    # Each lies in one window: from 0, 20 and 40 on.
+    story = a_story(raw, len(raw), [1], slide=10)
+    assert story.found() == set()
+    assert replace(story, made=tuple(each for each in story.made if each.begins != 20)).found() == {("lost", "raw/0/1")}
 
 
 @pytest.mark.parametrize(("story", "expected"), [each[1:] for each in FAULTS], ids=[each[0] for each in FAULTS])

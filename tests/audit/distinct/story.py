@@ -16,6 +16,7 @@ from services.audit.records.groups import NEVER
 from services.audit.records.pairs import ALONE, Halves, Pairs
 from services.audit.records.records import Records
 from services.audit.records.window import Span, Window
+from services.audit.values.field_sets import UNKNOWN
 from services.audit.values.place import NOWHERE, code
 from tests.audit.joins.story import (
     LATE_AFTER,
@@ -50,6 +51,7 @@ class Once:
     is_readable: bool = True
     has_own_key: bool = True
     is_redriven: bool = False
+    is_older: bool = False
 
     def __str__(self) -> str:
         return f"made/{self.partition}/{self.offset}"
@@ -153,6 +155,7 @@ def records_of(made: Sequence[Once]) -> Records:
         pairs=pairs,
         halves={"made": own},
         redriven=np.array([each.is_redriven for each in made], np.bool_),
+        compared=np.array([UNKNOWN if each.is_older else 0 for each in made], np.int8),
     )
 
 

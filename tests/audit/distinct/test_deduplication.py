@@ -196,6 +196,7 @@ def _planted() -> dict[str, tuple[Story, set[tuple[str, str]]]]:
             {("out of order", str(former))},
         ),
         "another value": (instead(alone, says="else"), {("changed", str(alone))}),
+        "another value, for its version lacks a field": (instead(alone, says="else", is_older=True), set()),
         "another key": (instead(alone, has_own_key=False), {("changed", str(alone))}),
         "of no record, in another partition": (moved, {("phantom", moved_at), ("out of order", moved_at)}),
         "an id that is no coordinate": (nothing, {("phantom", nothing_at)}),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -75,6 +76,15 @@ class Meter:
                 except psutil.NoSuchProcess:
                     continue
             self._peak[name] = max(self._peak[name], rss)
+
+
+def proportional_mib(pid: int | None) -> float:
+    """The memory of a process tree in MiB; of a page that n processes share, each has one nth (PSS)."""
+    found = 0
+    for process in _tree(psutil.Process(pid)):
+        with suppress(psutil.NoSuchProcess):
+            found += process.memory_full_info().pss
+    return found / 2**20
 
 
 def _tree(root: psutil.Process) -> list[psutil.Process]:

@@ -141,7 +141,10 @@ ONLY = "its schema: "
             lambda root: (root / "dimensions" / "depots.yaml").unlink(),
             [("breaking", "the dimension is gone", ENRICHED)],
         ),
-        (of_dimension(key=["name"]), [("breaking", "lookups find other rows, or none", ENRICHED)]),
+        (
+            of_dimension(key=["name"]),
+            [("breaking", "lookups find other rows, or none; those that run keep the version", ENRICHED)],
+        ),
         (
             of_dimension(key=["depot", "name"]),
             [
@@ -157,7 +160,7 @@ ONLY = "its schema: "
         (of_columns(lambda columns: columns.pop()), [("breaking", "column timezone is gone", ENRICHED)]),
         (
             of_columns(lambda columns: columns[4].update(type="double")),
-            [("breaking", "column altitude_feet: int → double", ENRICHED)],
+            [("breaking", "column altitude_feet: int → double: pipelines that run keep the version", ENRICHED)],
         ),
         (
             of_columns(lambda columns: columns[4].update(description="Feet.")),

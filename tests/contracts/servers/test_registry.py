@@ -8,7 +8,10 @@ import shutil
 import socket
 import ssl
 import subprocess
+import threading
+import time
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +151,26 @@ def test_an_answer_that_makes_no_sense_is_an_outage_and_never_unknown(answer: tu
 def test_a_schema_of_protobuf_is_given_as_it_is(stack: LocalStack) -> None:
     with a_registry(stack.registry.url) as registry:
         assert registry.by_id(register_protobuf(stack.registry.url, a_subject())).startswith('syntax = "proto3";')
+
+
+def test_an_answer_that_trickles_for_ever_is_an_outage() -> None:
+    def trickle(listening: socket.socket) -> None:
+        asking, _ = listening.accept()
+        with asking, suppress(OSError):
+            asking.recv(65_536)
+            asking.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 1000000\r\n\r\n")
+            while True:
+                asking.sendall(b" ")
+                time.sleep(0.1)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=trickle, args=[listening], daemon=True).start()
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        with (
+            Registry(RegistrySettings.model_validate({"url": url}), retry_seconds=0, timeout_seconds=1) as registry,
+            pytest.raises(RegistryUnavailable, match="bytes came, and no end"),
+        ):
+            registry.latest("any")
 
 
 def test_a_closed_port_is_an_outage() -> None:

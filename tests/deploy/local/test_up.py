@@ -145,6 +145,7 @@ def test_a_full_disk_does_not_end_it(up: Up) -> None:
 
 def test_a_disk_that_is_full_from_the_beginning_is_a_sentence(up: Up) -> None:
     up.directory.mkdir()
+    (up.directory / "owner").touch()  # a stack's folder
     (up.directory / "env").symlink_to("/dev/full")
     up.start()
     assert up.process is not None and up.process.wait(120) == 1

@@ -11,6 +11,7 @@ import yaml
 
 from contracts.definitions.catalog import load_catalog
 from contracts.definitions.pipelines import pipeline_files
+from deploy.local.processes.deployable import deployables
 from deploy.local.servers.stack import LocalStack
 from services.alerting.settings import AlertingSettings
 from tests.alerting.worker import wait_for
@@ -32,24 +33,31 @@ def test_one_of_each_kind_keeps_every_rule(clone: Clone) -> None:
     clone.headrace("new", "service", "gates", "--topic", "gates.assigned.v1")
     for kind, records in (("known", "some"), ("all", "each"), ("twice", "many"), ("once", "distinct")):
         target = f"gates.assigned.{kind}.v1"
-        clone.headrace(
+        said = clone.headrace(
             *("new", "pipeline", f"gates_{kind}", "--records", records),
             *("--reads", "gates.assigned.v1", "--writes", target),
         )
+        assert f"./headrace up --pipelines {','.join(deployables().pipelines)},gates_{kind} runs it" in said
     clone.headrace(
         *("new", "pipeline", "gates_in_sql", "--sql", "--records", "some"),
         *("--reads", "gates.assigned.v1", "--writes", "gates.assigned.selected.v1"),
     )
+    clone.headrace("new", "event", "gates.freed.v1", "--producer", "gates", "--owner", "gate-operations")
+    for name, more in (("gates_pairs", ()), ("gates_pairs_in_sql", ("--sql",))):
+        clone.headrace(
+            *("new", "pipeline", name, *more, "--records", "join", "--reads", "gates.assigned.v1"),
+            *("--joined-with", "gates.freed.v1", "--writes", f"gates.assigned.{name.replace('_', '')}.v1"),
+        )
     clone.headrace("new", "dimension", "stands")
     clone.headrace("contracts", "generate")
     topic = clone.root / "contracts" / "topics" / "gates.assigned.v1.yaml"
-    readers = "gates_known, gates_all, gates_twice, gates_once, gates_in_sql"
+    readers = "gates_known, gates_all, gates_twice, gates_once, gates_in_sql, gates_pairs, gates_pairs_in_sql"
     topic.write_text(topic.read_text().replace(f"[{readers}]", f"[{readers}, alerting]"))
     clone.headrace("new", "rule", "many_gates", "--topic", "gates.assigned.v1")
     clone.headrace("contracts", "docs")
     assert (
         clone.headrace("contracts", "check")
-        == f"{len(CATALOG.topics) + 6} topics and {len(CATALOG.dimensions) + 1} dimensions keep every rule\n"
+        == f"{len(CATALOG.topics) + 9} topics and {len(CATALOG.dimensions) + 1} dimensions keep every rule\n"
     )
     assert "1 about gates.assigned.v1" in clone.headrace("rules", "check", "services/alerting/rules.yaml")
     assert {*readers.split(", ")} <= set(clone.headrace("pipelines").split())
@@ -95,9 +103,18 @@ def test_nothing_is_overwritten(clone: Clone) -> None:
         (["service", "gates", "--topic", RAW], "name gates among its producers"),
         (["service", "gates", "--topic", DERIVED], "is derived by a pipeline"),
         (["dimension", "../../x"], "'../../x': lower case"),
+        (["dimension", "on"], "'on': lower case"),
+        (["event", "gates.assigned.v1", "--owner", "no"], "'no': lower case"),
+        (["event", "gates.assigned.v1", "--producer", "../contracts"], "'../contracts': it is a name in Python"),
         (["pipeline", "p", "--reads", "nope.a.v1", "--writes", "a.b.v1"], "no contract for topic 'nope.a.v1'"),
         (["pipeline", "p", "--reads", DERIVED, "--writes", "a.b.v1"], "is derived itself"),
         (["pipeline", "p", "--reads", RAW, "--writes", "a.b.v1", "--records", "distinct", "--sql"], "leave out --sql"),
+        (["pipeline", "p", "--reads", RAW, "--writes", "a.b.v1", "--records", "join"], "--joined-with TOPIC belong"),
+        (["pipeline", "p", "--reads", RAW, "--writes", "a.b.v1", "--joined-with", RAW], "--joined-with TOPIC belong"),
+        (
+            ["pipeline", "p", "--reads", RAW, "--writes", "a.b.v1", "--records", "join", "--joined-with", RAW],
+            "of two topics",
+        ),
         (["rule", "late", "--topic", UNREAD], "nothing was written, for alerting would refuse it"),
         (["rule", RULE["name"], "--topic", RULE["topic"]], "services/alerting/rules.yaml:"),
     ],

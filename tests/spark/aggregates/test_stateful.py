@@ -489,6 +489,37 @@ def test_without_its_state_it_does_not_start_until_told_how(query: Query) -> Non
 
 
 @pytest.mark.long
+def test_a_checkpoint_that_lacks_a_partitions_state_is_a_lost_one(query: Query) -> None:
+    query.send(*FIRST)
+    query.take_in()
+    query.remove(query.files("/state/0/1/"))
+    query.send(*SECOND)
+    with structlog.testing.capture_logs() as logs:
+        said = query.told("is gone", "rebuild")
+    last = query.last("/commits/")
+    assert f"the state of partition 1 after batch {last} is gone" in {log.get("error") for log in logs}
+    query.take_in(on_state_loss=said)
+    assert query.newest() == groups_of([*FIRST, *SECOND])
+
+
+@pytest.mark.long
+def test_too_many_dead_letters_stop_it_until_the_limit_lets_them_through(query: Query) -> None:
+    query.topics.send(*[b"junk"] * 150)
+    query.send(*FIRST)
+    for _ in range(2):
+        with pytest.raises(
+            StreamingQueryException, match="150 of 155 .* the good ones are taken in already, so only this"
+        ):
+            query.take_in()
+    assert query.newest() == groups_of(FIRST)
+    query.take_in(dead_letter_limit=1.0)
+    query.send(*SECOND)
+    query.take_in()
+    assert query.newest() == groups_of([*FIRST, *SECOND])
+    assert len(query.topics.read(query.topics.dispatched.dead_letter_topic)) == 150
+
+
+@pytest.mark.long
 def test_a_source_topic_made_anew_is_not_gone_on_with_by_the_state_of_the_other_one(query: Query) -> None:
     query.send(*FIRST)
     query.take_in()
@@ -718,17 +749,21 @@ def test_another_grouping_does_not_go_on_with_the_state_and_another_selection_do
     def by_hour(dispatches: DataFrame) -> DataFrame:
         return delays_by_origin.function(dispatches.where("late_minutes > 0"))
 
-    def without_few(dispatches: DataFrame) -> DataFrame:
-        return delays_by_origin.function(dispatches).where("dispatches > 1")
+    def negated(dispatches: DataFrame) -> DataFrame:
+        return delays_by_origin.function(dispatches).withColumn("dispatches", -F.col("dispatches"))
 
     query.send(*FIRST)
     query.take_in()
     query.pipeline = dataclasses.replace(delays_by_origin, function=by_hour)
     query.told("groups, joins or tells events apart otherwise than the run", "rebuild")
-    query.pipeline = dataclasses.replace(delays_by_origin, function=without_few)
+    query.pipeline = dataclasses.replace(delays_by_origin, function=negated)
     query.send(("NTH", 2, 9), ("STH", 61, 1))
     query.take_in()
-    assert query.newest() == groups_of(FIRST) | groups_of([*FIRST[:2], ("NTH", 2, 9)])
+    changed = groups_of([*FIRST[:2], ("NTH", 2, 9)]) | groups_of([("STH", 61, 1)])
+    changed = {name: group for name, group in changed.items() if name.startswith("STH") or group["dispatches"] == 3}
+    assert query.newest() == groups_of(FIRST) | {
+        name: group | {"dispatches": -group["dispatches"]} for name, group in changed.items()
+    }
 
 
 def test_the_state_outlives_a_new_version_of_the_sources_schema(query: Query, registry: Registry) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -12,8 +12,12 @@ from pyspark.sql import functions as F
 from contracts.definitions.catalog import Catalog
 from spark.derivation.aggregation import Aggregation
 from spark.pipeline import Lookup, Pipeline
+from spark.records.schemas import WriterSchemas
 from spark.runtime.errors import PipelineUnfit
 from tests.sample.pipelines.delays_by_origin import delays_by_origin
+from tests.spark.examples import DISPATCHED, SCHEMA, a_dispatch, body, framed, raw_frame
+
+SCHEMAS = WriterSchemas(f"{DISPATCHED}-value", SCHEMA, {7: SCHEMA})
 
 _BY = "dispatched_at", "15 minutes"
 
@@ -25,13 +29,14 @@ def _made(windows: DataFrame) -> DataFrame:
     return windows.select("*", F.concat_ws("/", "origin", begin).alias("window_id"), *ends)
 
 
-def _grouped(events: DataFrame, **others: Column) -> DataFrame:
+def _grouped(events: DataFrame, by: Column | None = None, **others: Column) -> DataFrame:
     columns = {
         "dispatches": F.count("*"),
         "delay_mean_minutes": F.avg("late_minutes"),
         "delay_p95_minutes": F.percentile("late_minutes", 0.95),
     } | others
-    return events.groupBy(F.window(*_BY), "origin").agg(*[each.alias(name) for name, each in columns.items()])
+    window = F.window(*_BY) if by is None else by
+    return events.groupBy(window, "origin").agg(*[each.alias(name) for name, each in columns.items()])
 
 
 def _aggregation(spark: SparkSession, catalog: Catalog, function: Callable[[DataFrame], DataFrame]) -> Aggregation:
@@ -174,11 +179,41 @@ def test_a_lookup_is_refused(spark: SparkSession, catalog: Catalog) -> None:
         Aggregation(spark, pipeline, catalog, 300)
 
 
-def test_a_filter_before_and_after_the_grouping_is_taken(spark: SparkSession, catalog: Catalog) -> None:
+def test_a_filter_before_the_grouping_is_taken_and_one_behind_it_refused(spark: SparkSession, catalog: Catalog) -> None:
     def late_ones(events: DataFrame) -> DataFrame:
-        return _made(_grouped(events.where(F.col("late_minutes") > 0)).where(F.col("dispatches") > 3))
+        return _made(_grouped(events.where(F.col("late_minutes") > 0)))
+
+    def large_ones(events: DataFrame) -> DataFrame:
+        return _made(_grouped(events).where(F.col("dispatches") > 3))
 
     _aggregation(spark, catalog, late_ones)
+    with pytest.raises(PipelineUnfit, match="filters its groups.*a field that says whether"):
+        _aggregation(spark, catalog, large_ones)
+
+
+@pytest.mark.parametrize(
+    ("length", "slide", "start"),
+    [(15, 15, 0), (60, 5, 0), (90, 60, 0), (90, 60, 15), (90, 60, 30), (90, 60, 45), (50, 40, 20), (7, 5, 3)],
+)
+def test_of_an_event_whose_windows_are_all_over_one_row_is_late_and_names_them(
+    spark: SparkSession, catalog: Catalog, length: int, slide: int, start: int
+) -> None:
+    def overlapping(events: DataFrame) -> DataFrame:
+        return _made(
+            _grouped(events, F.window("dispatched_at", *(f"{each} minutes" for each in (length, slide, start))))
+        )
+
+    minutes = range(0, 3 * length, 4)
+    rows = _aggregation(spark, catalog, overlapping).aside(DISPATCHED, SCHEMAS, 10**13)
+    epoch = datetime.fromtimestamp(0, UTC)
+    values = [framed(7, body(a_dispatch(dispatched_at=epoch + timedelta(minutes=each)))) for each in minutes]
+    late = rows(raw_frame(spark, *values)).select("offset", "missed").orderBy("offset")
+    found = late.toArrow().to_pylist()
+    assert [row["offset"] for row in found] == list(range(len(minutes)))
+    for row, minute in zip(found, minutes, strict=True):
+        ends = [begins + length for begins in range(start - 20 * slide, minute + 1, slide) if minute < begins + length]
+        told = [datetime.fromisoformat(row["missed"][name]) for name in ("first", "last")]
+        assert told == [epoch + timedelta(minutes=each) for each in (min(ends), max(ends))]
 
 
 def test_decimals_whose_sum_has_room_are_taken(spark: SparkSession, catalog: Catalog) -> None:
@@ -190,17 +225,17 @@ def test_another_function_of_the_same_type_that_is_needed_is_another_state(
 ) -> None:
     """The optimizer leaves out the one that is not, and Spark would take the least values that it kept for the greatest."""
 
-    def needed(name: str, *, least: int) -> Callable[[DataFrame], DataFrame]:
+    def needed(name: str, *, times: int) -> Callable[[DataFrame], DataFrame]:
         def function(events: DataFrame) -> DataFrame:
             both = {"most": F.max("late_minutes"), "least": F.min("late_minutes")}
-            made = _made(_grouped(events, **both)).where(F.col("dispatches") >= least)
+            made = _made(_grouped(events, **both)).withColumn("dispatches", F.col("dispatches") * times)
             return made.withColumn("delay_mean_minutes", F.col(name).cast("double")).drop(*both)
 
         return function
 
     of_most, of_more, of_least = (
         _aggregation(spark, catalog, function).plan
-        for function in (needed("most", least=1), needed("most", least=2), needed("least", least=1))
+        for function in (needed("most", times=1), needed("most", times=2), needed("least", times=1))
     )
     assert of_most == of_more
     assert of_most != of_least

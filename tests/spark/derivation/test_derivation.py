@@ -16,7 +16,7 @@ from pyspark.sql.avro.functions import from_avro
 
 from contracts.definitions.catalog import Catalog
 from spark.derivation.derivation import Derivation, derived
-from spark.derivation.faults import Fault, faults, set_aside
+from spark.derivation.faults import Fault, faults, narrow_texts, set_aside
 from spark.derivation.fitness import check
 from spark.lookups.dimensions import stamped_versions
 from spark.lookups.join import look_up, sides
@@ -29,7 +29,7 @@ from spark.runtime.errors import PipelineUnfit
 from spark.runtime.internals.plans import NotRowByRow, carrying, unchanged, used
 from tests.sample import topics
 from tests.sample.pipelines.dispatches_enriched import LOOKUPS, dispatches_enriched
-from tests.spark.examples import DISPATCHED, ENRICHED, SCHEMA, a_dispatch, body, framed, raw_frame
+from tests.spark.examples import DISPATCHED, ENRICHED, SCHEMA, a_dispatch, body, framed, raw_frame, schema_with
 from tests.spark.lookups.test_enrich import held
 
 HEAVY = "parcels.dispatched.heavy.v1"
@@ -294,6 +294,52 @@ def test_a_lookup_that_cannot_be_joined_is_refused(
     mine = Pipeline("mine", dispatches_enriched.source, dispatches_enriched.target, (*LOOKUPS, lookup), every_field)
     with pytest.raises(PipelineUnfit, match=why):
         check(spark, mine, catalog)
+
+
+_ENUM = {"type": "enum", "name": "Name", "symbols": ["umber"]}
+
+
+def test_an_enum_that_is_named_again_has_its_symbols_there_too() -> None:
+    enum = {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}
+    fields = [
+        {"name": "a", "type": enum},
+        {"name": "b", "type": ["null", "Kind"]},
+        {"name": "c", "type": "parcels.Kind"},
+        {"name": "d", "type": "string"},
+    ]
+    schema = {"type": "record", "name": "Any", "namespace": "parcels", "fields": fields}
+    assert narrow_texts(json.dumps(schema)) == dict.fromkeys("abc", frozenset("AB"))
+
+
+@pytest.mark.parametrize(
+    ("field", "kind", "why"),
+    [
+        ("courier_name", _ENUM, "mine makes courier_name, of type enum: .*, looked up .*: give courier_name one of"),
+        ("courier_name", {"type": "string", "logicalType": "uuid"}, "mine makes courier_name, of type uuid: "),
+        ("courier", _ENUM, "mine makes courier, of type enum: .* carried from another type"),
+    ],
+)
+def test_a_text_that_the_target_may_not_hold_is_refused(
+    spark: SparkSession, catalog: Catalog, field: str, kind: dict[str, object], why: str
+) -> None:
+    schema = schema_with({"name": field, "type": ["null", kind], "default": None}, base=catalog.schema(ENRICHED))
+    narrow = replace(catalog, _schemas={**catalog._schemas, ENRICHED: (schema,)})
+    with pytest.raises(PipelineUnfit, match=why):
+        check(spark, made_by(every_field), narrow)
+
+
+def test_an_enum_is_carried_if_the_target_has_all_its_symbols(spark: SparkSession, catalog: Catalog) -> None:
+    def of(raw: list[str], enriched: list[str]) -> Catalog:
+        symbols = {DISPATCHED: raw, ENRICHED: enriched}
+        schemas = {
+            topic: (schema_with({"name": "courier", "type": _ENUM | {"symbols": each}}, base=catalog.schema(topic)),)
+            for topic, each in symbols.items()
+        }
+        return replace(catalog, _schemas={**catalog._schemas, **schemas})
+
+    check(spark, made_by(every_field), of(["a"], ["a", "b"]))
+    with pytest.raises(PipelineUnfit, match="mine makes courier, of type enum"):
+        check(spark, made_by(every_field), of(["a", "b"], ["a"]))
 
 
 def test_what_a_repair_cannot_make_again_is_refused(spark: SparkSession, catalog: Catalog) -> None:

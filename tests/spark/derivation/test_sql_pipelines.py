@@ -13,6 +13,7 @@ from deploy.new.files import rendered
 from spark.derivation.aggregation import Aggregation
 from spark.derivation.derivation import derived
 from spark.derivation.fitness import check
+from spark.derivation.joining import Joining
 from spark.lookups.join import look_up, sides
 from spark.pipeline import Pipeline
 from spark.records.decode import events
@@ -20,7 +21,7 @@ from spark.records.schemas import WriterSchemas
 from spark.runtime.errors import PipelineUnfit
 from spark.sql_pipeline import sql_pipeline
 from tests.sample.pipelines import load
-from tests.spark.examples import DISPATCHED, SCHEMA, a_dispatch, body, framed, raw_frame
+from tests.spark.examples import DELIVERED, DISPATCHED, SCHEMA, a_dispatch, body, framed, raw_frame
 
 HEAVY = """\
 /*
@@ -84,6 +85,17 @@ SELECT
 FROM dispatches
 GROUP BY window(dispatched_at, '15 minutes'), origin
 """
+TRIPS = """\
+/*
+reads: {dispatches: parcels.dispatched.v1, deliveries: parcels.delivered.v1}
+writes: parcels.dispatched.trips.v1
+*/
+SELECT sent.*, theirs.delivered_at, theirs.delivered_late_minutes
+FROM dispatches AS sent
+LEFT JOIN deliveries AS theirs
+  ON theirs.parcel_id = sent.parcel_id
+  AND theirs.delivered_at BETWEEN sent.dispatched_at AND sent.dispatched_at + INTERVAL 20 HOURS
+"""
 
 
 @pytest.fixture
@@ -144,6 +156,48 @@ def test_an_aggregate_counts_what_the_function_counts(spark: SparkSession, catal
 
     assert rows(mine(dispatches)) == rows(theirs(dispatches))
     assert len(rows(mine(dispatches))) == 14
+
+
+def test_a_join_pairs_what_the_function_pairs(spark: SparkSession, catalog: Catalog, folder: Path) -> None:
+    mine, theirs = written(folder, "parcel_trips", TRIPS), load("parcel_trips")
+    assert (mine.sources, mine.target) == (theirs.sources, theirs.target)
+    Joining(spark, mine, catalog, 300)
+    dispatches = spark.sql(
+        "SELECT parcel, timestamp'2026-01-01 00:00' AS at FROM VALUES ('a'), ('b'), ('c') AS t(parcel)"
+    )
+    deliveries = spark.sql(
+        "SELECT * FROM VALUES ('a', timestamp'2026-01-01 20:00', 3), ('b', timestamp'2026-01-01 20:01', 4) AS t(parcel, at, late)"
+    )
+    frames = [
+        dispatches.toDF("parcel_id", "dispatched_at"),
+        deliveries.toDF("parcel_id", "delivered_at", "delivered_late_minutes"),
+    ]
+    columns = ("parcel_id", "delivered_at", "delivered_late_minutes")
+    rows = [mine(*frames).select(*columns).orderBy("parcel_id").collect() for mine in (mine, theirs)]
+    assert rows[0] == rows[1]
+    assert [row.delivered_late_minutes for row in rows[0]] == [3, None, None]
+
+
+@pytest.mark.parametrize(
+    ("condition", "why"),
+    [
+        (
+            "LEFT JOIN deliveries AS d ON d.parcel_id = s.parcel_id",
+            "does not say how far apart the times of two records may be",
+        ),
+        (
+            "CROSS JOIN deliveries AS d",
+            "joins Cross, and a record that is made must name that of parcels.dispatched.v1",
+        ),
+    ],
+)
+def test_a_join_whose_state_would_not_end_is_refused(
+    spark: SparkSession, catalog: Catalog, folder: Path, condition: str, why: str
+) -> None:
+    begin, _, _ = TRIPS.partition("SELECT")
+    statement = f"SELECT s.*, d.delivered_at, d.delivered_late_minutes FROM dispatches AS s {condition}"
+    with pytest.raises(PipelineUnfit, match=why):
+        Joining(spark, written(folder, "parcel_trips", begin + statement), catalog, 300)
 
 
 @pytest.mark.parametrize(
@@ -222,6 +276,15 @@ def test_a_file_that_cannot_be_read_is_no_pipeline(folder: Path) -> None:
         written(folder, "mine", "SELECT * FROM dispatches")
     with pytest.raises(PipelineUnfit, match=r"spark/pipelines/mine\.sql:5: DROP is no SELECT: write one SELECT"):
         written(folder, "mine", HEAVY.replace("SELECT *\nFROM dispatches", "DROP TABLE dispatches"))
+
+
+def test_a_join_that_is_written_for_a_new_one_runs(spark: SparkSession, folder: Path) -> None:
+    names = {"reads": DISPATCHED, "other": DELIVERED, "writes": "parcels.dispatched.mine.v1", "by": "parcel_id"}
+    times = {"occurred_at": "dispatched_at", "other_at": "delivered_at", "joined_at": "joined_delivered_at"}
+    mine = written(folder, "mine", rendered("pipeline_join.sql.txt", **names, **times))
+    dispatches = spark.sql("SELECT 'a' AS parcel_id, timestamp'2026-01-01 00:00' AS dispatched_at")
+    deliveries = spark.sql("SELECT 'a' AS parcel_id, timestamp'2026-01-01 00:59' AS delivered_at")
+    assert [row.joined_delivered_at.minute for row in mine(dispatches, deliveries).collect()] == [59]
 
 
 @pytest.mark.parametrize("records", ["each", "some", "many", "aggregate"])

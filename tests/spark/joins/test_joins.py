@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -16,6 +17,8 @@ from contracts.definitions.catalog import Catalog
 from contracts.servers.registry import Registry
 from spark.records.topic_schemas import TopicSchemas
 from spark.runtime.settings import SparkSettings
+from spark.sql_pipeline import sql_pipeline
+from tests.spark.derivation.test_sql_pipelines import TRIPS as IN_SQL
 from tests.spark.examples import DELIVERED, DISPATCHED, Topics, a_delivery, body, framed, schema_with
 from tests.spark.joins.trips import TEN, TRIPS, Trips, trip
 from tests.spark.live_query import wait_for
@@ -90,12 +93,22 @@ def test_a_partition_that_a_source_gets_is_read_from_its_first_record(query: Tri
     assert query.trips() == Counter([trip("A", 0, 5), trip("B", 1, 6), trip("C", 2, 6)])
 
 
-@pytest.mark.parametrize(("kind", "seed"), [("left_outer", 1), pytest.param("inner", 2, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("kind", "seed"),
+    [
+        ("left_outer", 1),
+        pytest.param("inner", 2, marks=pytest.mark.long),
+        pytest.param("left_outer in SQL", 3, marks=pytest.mark.long),
+    ],
+)
 def test_whatever_comes_in_whatever_order_the_pairs_are_those_of_the_records(
-    query: Trips, kind: str, seed: int
+    query: Trips, tmp_path: Path, kind: str, seed: int
 ) -> None:
     if kind == "inner":
         query.with_function(inner)
+    if kind == "left_outer in SQL":
+        (tmp_path / "parcel_trips.sql").write_text(IN_SQL)
+        query.with_function(sql_pipeline(tmp_path / "parcel_trips.sql").function)
     chance = random.Random(seed)
     kept: dict[str, list[tuple[str, int]]] = {DISPATCHED: [], DELIVERED: []}
     sent = {DISPATCHED: [0, 0], DELIVERED: [0, 0]}
@@ -131,7 +144,7 @@ def test_whatever_comes_in_whatever_order_the_pairs_are_those_of_the_records(
         if name == other and at <= delivered <= at + _BOUND
     ]
     expected = Counter(trip(*pair) for pair in pairs)
-    if kind == "left_outer":
+    if kind != "inner":
         matched = {(name, at) for name, at, _ in pairs}
         over = [each for each in kept[DISPATCHED] if each not in matched and each[1] + _BOUND < watermark]
         expected += Counter(trip(name, at, None) for name, at in over)

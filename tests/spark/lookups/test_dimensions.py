@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from typing import Any
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from prometheus_client import REGISTRY
+from pydantic import HttpUrl
 from pyspark.sql import SparkSession
 from structlog.testing import capture_logs
 
@@ -14,6 +19,7 @@ from spark.lookups.dimensions import Dimension, Dimensions
 from spark.runtime.errors import DimensionUnreadable
 from spark.runtime.settings import SparkSettings
 from tests import sample
+from tests.faults.stage.proxy import Proxy
 from tests.spark.live_query import Dimensions as Published
 
 NAME = "couriers"
@@ -23,14 +29,27 @@ class Place:
     """The table of one dimension, and the one who holds it, by a clock that the test moves."""
 
     def __init__(self, spark: SparkSession, settings: SparkSettings, published: Published) -> None:
+        self._spark, self._settings = spark, settings
         self._bucket, self._published = settings.s3.bucket, published
         self._s3 = s3_client(settings.s3)
         self._contract = published.contracts[NAME]
         self.now = 0.0
-        self.holder = Dimensions(spark, settings.s3, [self._contract], clock=lambda: self.now)
+        self.holder = self.anew()
+
+    def anew(self) -> Dimensions:
+        """As a process that starts holds it: nothing yet."""
+        return Dimensions(self._spark, self._settings.s3, [self._contract], clock=lambda: self.now)
 
     def publish(self, name: str) -> None:
         self._published.publish(NAME, ("UA", name))
+
+    def publish_by_another_contract(self, *rows: tuple[object, ...], **column: object) -> None:
+        """`column`: what is otherwise in the last one."""
+        *others, last = self._contract.columns
+        other = self._contract.model_copy(update={"columns": (*others, last.model_copy(update=column))})
+        self._published.contracts[NAME] = other
+        self._published.publish(NAME, *rows)
+        self._published.contracts[NAME] = self._contract
 
     def newest(self) -> Dimension:
         return self.holder.newest()[NAME]
@@ -56,6 +75,21 @@ class Place:
         return REGISTRY.get_sample_value("headrace_dimension_unreadable", {"dimension": NAME})
 
 
+class Frozen(Dimensions):
+    """Of a process that stands still once, when it has read a table's rows."""
+
+    def __init__(self, *args: Any, behind_rows: Callable[[], None]) -> None:
+        super().__init__(*args)
+        self._behind_rows: Callable[[], None] | None = behind_rows
+
+    def _rows(self, uri: str) -> pa.Table:
+        found = super()._rows(uri)
+        meanwhile, self._behind_rows = self._behind_rows, None
+        if meanwhile is not None:
+            meanwhile()
+        return found
+
+
 def _cut_short(body: bytes) -> bytes:
     return body[: len(body) // 2]
 
@@ -67,6 +101,40 @@ def _without_keys(body: bytes) -> bytes:
     written = pa.BufferOutputStream()
     pq.write_table(rows.set_column(rows.schema.get_field_index(key), key, keys), written)
     return bytes(written.getvalue())
+
+
+def test_a_store_that_does_not_answer_is_waited_for_once_and_not_for_each_dimension(
+    spark: SparkSession, settings: SparkSettings, dimensions: Published, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spark.lookups.dimensions.LOOK_SECONDS", 1)
+    now = 0.0
+    assert settings.s3.endpoint is not None
+    with Proxy(int(settings.s3.endpoint.port or 0)) as proxy:
+        theirs = settings.s3.model_copy(update={"endpoint": HttpUrl(f"http://127.0.0.1:{proxy.port}")})
+        holder = Dimensions(spark, theirs, list(dimensions.contracts.values()), clock=lambda: now)
+        held = holder.newest()
+        assert len(held) > 1
+        with proxy.slow(60) as hits:
+            now += 60
+            assert holder.newest() == held
+            # The client tries three times, and each try may be on a connection of its own.
+            asked = hits.count
+            assert 3 <= asked < 3 * len(held)
+            assert holder.newest() == held
+            assert hits.count == asked
+
+
+def test_a_store_that_is_silent_while_a_table_is_read_is_waited_for_as_long_as_for_a_look(
+    spark: SparkSession, settings: SparkSettings, dimensions: Published, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spark.lookups.dimensions.LOOK_SECONDS", 1)
+    assert settings.s3.endpoint is not None
+    with Proxy(int(settings.s3.endpoint.port or 0)) as proxy, proxy.slow(60):
+        theirs = settings.s3.model_copy(update={"endpoint": HttpUrl(f"http://127.0.0.1:{proxy.port}")})
+        begun = time.monotonic()
+        with pytest.raises(DimensionUnreadable):
+            Dimensions(spark, theirs, [dimensions.contracts[NAME]]).newest()
+        assert time.monotonic() - begun < 15
 
 
 @pytest.fixture
@@ -117,6 +185,29 @@ def test_a_version_that_is_not_whole_leaves_the_one_before_in_force_until_it_is(
     assert (place.names(), place.newest().version, place.alarm()) == (["second"], 2, 0)
 
 
+@pytest.mark.parametrize(
+    ("rows", "column", "reason"),
+    [
+        ([("UA", "second"), ("UA", "third")], {}, "2 rows and 1 keys by courier"),
+        ([("UA", 2)], {"type": "int"}, "column name as int, and the contract says string"),
+        ([("UA", "second")], {"name": "title"}, "no column name"),
+    ],
+)
+def test_a_version_of_another_contract_leaves_the_one_before_in_force_and_is_waited_out_at_the_start(
+    place: Place, rows: list[tuple[object, ...]], column: dict[str, object], reason: str
+) -> None:
+    place.newest()
+    place.publish_by_another_contract(*rows, **column)
+    with capture_logs() as logs:
+        assert place.names() == ["first"]
+    assert (place.alarm(), [line["log_level"] for line in logs]) == (1, ["error"])
+    with pytest.raises(DimensionUnreadable, match=f"couriers can't be read from .*: version 2 has {reason}.*: run the"):
+        place.anew().newest()
+    place.publish("fourth")
+    place.now += 10
+    assert (place.names(), place.alarm()) == (["fourth"], 0)
+
+
 def test_a_table_that_is_removed_stays_in_force_and_one_made_anew_takes_its_place(place: Place) -> None:
     place.newest()
     place.remove(place.objects())
@@ -125,6 +216,20 @@ def test_a_table_that_is_removed_stays_in_force_and_one_made_anew_takes_its_plac
     place.publish("anew")
     place.now += 60
     assert (place.names(), place.newest().version, place.alarm()) == (["anew"], 0, 0)
+
+
+def test_a_table_that_is_made_anew_while_it_is_read_is_read_again(
+    place: Place, spark: SparkSession, settings: SparkSettings, dimensions: Published
+) -> None:
+    def made_anew() -> None:
+        dimensions.remove(NAME)
+        place.publish("lost")
+        place.publish("anew")
+
+    holder = Frozen(spark, settings.s3, [dimensions.contracts[NAME]], behind_rows=made_anew)
+    with pytest.raises(DimensionUnreadable, match="version 1 was made anew while it was read"):
+        holder.newest()
+    assert [row["name"] for row in holder.newest()[NAME].frame.collect()] == ["anew"]
 
 
 def test_one_that_could_never_be_read_has_no_version_to_go_on_with(place: Place) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark.queries.failures import Failures
+from spark.queries.failures import Failures, stuck
 from spark.runtime.errors import QueryFailed
 
 
@@ -41,6 +41,17 @@ def test_that_nothing_came_is_no_progress(failures: Failures) -> None:
     failures.reached({0: 3}, {0: 3})
     with pytest.raises(QueryFailed):
         fail(failures, 1)
+
+
+def test_of_many_partitions_that_seldom_get_a_record_none_is_stuck() -> None:
+    """At each look, one has just got a record that nobody can have taken yet."""
+    told, due, ends = {p: 0 for p in range(100)}, {p: 0 for p in range(100)}, {p: 0 for p in range(100)}
+    for look in range(300):
+        positions = dict(ends)
+        ends[look % 100] += 1
+        assert not stuck(positions, told, due)
+        told, due = positions, dict(ends)
+    assert stuck(told, told, due) == {99}
 
 
 def test_an_intervals_end_is_progress(failures: Failures) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -17,8 +19,9 @@ from contracts.servers.registry import Registry
 from spark import pipelines
 from spark.derivation.derivation import Derivation
 from spark.pipeline import Pipeline
+from spark.queries import real_time
 from spark.records.schemas import WriterSchemas
-from spark.runtime.errors import PipelineUnfit, SinkRefused
+from spark.runtime.errors import PipelineUnfit, SinkRefused, TooFewSlots
 from spark.runtime.internals.plans import FILTER, expressions, items
 from spark.runtime.settings import SparkSettings
 from tests.sample.pipelines import load
@@ -108,6 +111,49 @@ def test_the_same_in_real_time_mode(
     ):
         dispatches.send(*[b"junk"] * 2_000)
         thread.join(120)
+
+
+def test_in_real_time_mode_a_partition_that_has_no_slot_is_not_left_unread(
+    spark: SparkSession, settings: SparkSettings, registry: Registry, published: Dimensions, dispatches: Topics
+) -> None:
+    pipeline = load("heavy_parcels")
+    with (
+        # The tests' session has two slots.
+        pytest.raises(TooFewSlots, match="3 partitions"),
+        test_real_time.running(spark, settings, registry, dispatches, published, pipeline) as thread,
+    ):
+        _send(dispatches, 1, weight_grams=2000)
+        wait_for("the first record", lambda: len(events(dispatches, HEAVY)) == 1)
+        dispatches.add_partitions(3)
+        thread.join(120)
+        assert not thread.is_alive()
+
+
+@pytest.mark.long
+def test_a_dimension_that_changes_all_the_time_keeps_no_position_back(
+    spark: SparkSession,
+    settings: SparkSettings,
+    registry: Registry,
+    published: Dimensions,
+    dispatches: Topics,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where only an interval's end tells a position, a query that is renewed before it has none to go on from."""
+    monkeypatch.setattr(real_time, "_VERSIONS_SECONDS", 1.0)
+    pipeline = Pipeline("heavy_parcels", DISPATCHED, HEAVY, LOOKUPS, large_vans)
+    _send(dispatches, 3)
+    versions = itertools.count()
+
+    def is_committed() -> bool:
+        published.publish("couriers", ("UA", f"United {next(versions)}"))
+        return test_real_time.positions(settings, dispatches, pipeline)[0] == 3
+
+    with (
+        structlog.testing.capture_logs() as logs,
+        test_real_time.running(spark, settings, registry, dispatches, published, pipeline, interval_seconds=8.0),
+    ):
+        wait_for("an interval's end", is_committed)
+        wait_for("a renewal", lambda: is_committed() and any(line["event"] == "renewing the query" for line in logs))
 
 
 def test_a_pipeline_that_is_not_there_or_fails_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -591,6 +591,16 @@ def test_a_topic_that_ends_before_the_tables_position_is_refused() -> None:
         Positions("t", {0: 1, 1: 5}).within({0: (0, 1), 1: (0, 3)}, "continue")
 
 
+def test_records_that_were_deleted_before_the_table_had_any_of_their_partition_are_lost_ones() -> None:
+    ends = {0: (0, 1), 1: (3, 5)}
+    # One that begins now has what is there; its marks tell of all partitions, idle ones too.
+    assert Positions("t", {}).within(ends, "stop").next_offsets == {0: 0, 1: 3}
+    # To one that has others, the partition was empty or has come since.
+    with pytest.raises(PositionsDisagree, match="3 records from offset 0 up to 3 are gone from t/1"):
+        Positions("t", {0: 1}).within(ends, "stop")
+    assert Positions("t", {0: 1}).within(ends, "continue").next_offsets == {0: 1, 1: 3}
+
+
 @pytest.mark.long
 def test_a_batch_of_bad_records_alone_moves_the_position(
     settings: SparkSettings, topics: Topics, open_table: Callable[..., LakeTable]

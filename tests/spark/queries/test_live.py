@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import re
+import threading
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 from pyspark.sql import SparkSession
@@ -19,6 +21,7 @@ from contracts.servers.registry import Registry
 from contracts.servers.s3 import s3_client
 from spark.derivation.derivation import route
 from spark.queries.live import Live
+from spark.queries.real_time_positions import RealTimePositions
 from spark.runtime.errors import PositionsDisagree
 from spark.runtime.lifecycle import Lifecycle
 from spark.runtime.settings import SparkSettings
@@ -190,6 +193,15 @@ def test_of_a_topic_made_anew_while_it_was_stopped_no_record_is_left_out(
         running(spark, settings, registry, topics.catalog, dimensions, mode=mode),
     ):
         pass
+    if mode == "exactly-once":
+        # In real-time mode no checkpoint is gone on from, but it tells.
+        own = route(dispatches_enriched, topics.catalog)
+        checkpoint = CheckpointOffsets(settings.s3, checkpoint_folder(dispatches_enriched.name))
+        with (
+            closing(RealTimePositions(settings, own, checkpoint, 0)) as positions,
+            pytest.raises(PositionsDisagree, match=f"made anew: .* {re.escape(str(before))}, the one"),
+        ):
+            positions.find(threading.Event())
     live = settings.live.model_copy(update={"on_data_loss": "continue"})
     goes_on = settings.model_copy(update={"live": live})
     for more in ("", "F"):

@@ -20,6 +20,7 @@ from contracts.settings import RegistrySettings
 from deploy.local.servers.stack import LocalStack
 from spark.derivation.derivation import route
 from spark.pipeline import Pipeline
+from spark.queries import real_time
 from spark.queries.real_time import RealTime
 from spark.queries.real_time_query import CHECKPOINT_ON_DISK, check_slots, configured
 from spark.runtime.errors import SinkRefused, TooFewSlots
@@ -157,6 +158,45 @@ def test_a_new_dimension_version_renews_the_query(
     assert [event["courier_name"] for event, _, _ in events(topics)][1] == "United of Tomorrow"
 
 
+def test_a_dimension_that_is_made_anew_at_its_version_renews_the_query(
+    spark: SparkSession,
+    settings: SparkSettings,
+    registry: Registry,
+    topics: Topics,
+    dimensions: Dimensions,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("spark.lookups.dimensions._CHECK_SECONDS", 1.0)
+    with running(spark, settings, registry, topics, dimensions):
+        topics.send_dispatches("before")
+        wait_for("the first record", lambda: parcels(topics) == ["before"])
+        with structlog.testing.capture_logs() as logs:
+            dimensions.remove("couriers")
+            dimensions.publish("couriers", ("UA", "United Anew"))
+            wait_for("the renewal", lambda: any(line["event"] == "started" for line in logs))
+        topics.send_dispatches("after")
+        wait_for("the second record", lambda: parcels(topics) == ["before", "after"])
+    found = [(event["courier_name"], event["dimension_versions"]["couriers"]) for event, _, _ in events(topics)]
+    assert found == [("Umber Couriers Ltd.", 0), ("United Anew", 0)]
+
+
+def test_a_clock_that_is_set_renews_the_query(
+    live: threading.Thread, topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tasks end their intervals by the clock."""
+    topics.send_dispatches("before")
+    wait_for("the first record", lambda: parcels(topics) == ["before"])
+    with structlog.testing.capture_logs() as logs:
+        there = real_time._clock() + 3600
+        monkeypatch.setattr(real_time, "_clock", lambda: there)
+        wait_for("the renewal", lambda: any(line["event"] == "started" for line in logs))
+        topics.send_dispatches("after")
+        wait_for("the second record", lambda: parcels(topics) == ["before", "after"])
+    assert [line["event"] for line in logs if "clock" in line["event"]] == [
+        "renewing the query: the machine's clock was set"
+    ]
+
+
 @pytest.mark.long
 def test_a_renewal_waits_for_what_the_old_query_handed_to_its_producers(
     live: threading.Thread, topics: Topics, settings: SparkSettings, dimensions: Dimensions
@@ -246,8 +286,10 @@ def test_what_is_configured_for_a_while_is_as_before_afterwards(spark: SparkSess
     assert {name: spark.conf.get(name, None) for name in CHECKPOINT_ON_DISK} == before
 
 
-def positions(settings: SparkSettings, topics: Topics) -> dict[int, int | None]:
-    there = route(dispatches_enriched, topics.catalog)
+def positions(
+    settings: SparkSettings, topics: Topics, pipeline: Pipeline = dispatches_enriched
+) -> dict[int, int | None]:
+    there = route(pipeline, topics.catalog)
     reader = position_reader(settings.kafka.client_config(), there)
     try:
         return committed_offsets(reader, there.source, [0, 1])

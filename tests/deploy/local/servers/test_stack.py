@@ -11,7 +11,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
 from confluent_kafka.admin import AdminClient
 
@@ -19,6 +18,7 @@ from contracts.definitions.catalog import load_catalog
 from contracts.servers.s3 import s3_client
 from deploy.errors import PortInUse, ProcessFailed
 from deploy.local.processes.process import MARK, Process, running, stop_leftovers, tail
+from deploy.local.servers.java_properties import property_value
 from deploy.local.servers.ports import HOST, Ports
 from deploy.local.servers.stack import BUCKET, LocalStack
 
@@ -62,6 +62,10 @@ def test_a_stack_stops_leaving_nothing_and_keeps_its_data(tmp_path: Path) -> Non
         assert load_catalog().topics.keys() <= admin.list_topics(timeout=10).topics.keys()
 
 
+def test_a_path_in_a_servers_properties_is_read_back_as_it_is() -> None:
+    assert property_value("/home/Jörg B/a\\b/𝄞") == r"/home/J\u00f6rg\u0020B/a\\b/\ud834\udd1e"
+
+
 def test_a_port_in_use_is_named(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind((HOST, 0))
@@ -92,14 +96,22 @@ def test_a_process_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
 def test_a_stale_pid_is_not_killed(tmp_path: Path) -> None:
     """The pid file names a process of somebody else, who got the pid after ours had ended."""
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as stranger:
-        started = psutil.Process(stranger.pid).create_time()
         (tmp_path / "run").mkdir()
-        record = {"name": "kafka", "pid": stranger.pid, "started": started}
+        record = {"name": "kafka", "pid": stranger.pid}
         (tmp_path / "run" / "kafka.json").write_text(json.dumps(record))
         assert stop_leftovers(tmp_path, order=(), grace_seconds=5, say=print) == 0
         assert stranger.poll() is None
         stranger.kill()
     assert not list((tmp_path / "run").iterdir())
+
+
+def test_a_pid_that_another_process_of_the_stack_has_now_is_not_taken_for_the_one_before(tmp_path: Path) -> None:
+    process = a_sleeper(tmp_path, code="import time; time.sleep(600)")
+    process.start()
+    record = tmp_path / "run" / "kafka.json"
+    record.write_text(json.dumps({"name": "kafka", "pid": running(tmp_path)[process.name].pid}))
+    assert list(running(tmp_path)) == [process.name]
+    process.stop(grace_seconds=5)
 
 
 def test_what_a_killed_owner_left_is_stopped_with_its_children(tmp_path: Path) -> None:

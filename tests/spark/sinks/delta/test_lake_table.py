@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder
+from deltalake.exceptions import CommitFailedError
 from prometheus_client import REGISTRY
 from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType, TimestampType
 
@@ -253,6 +254,30 @@ def test_a_compaction_that_fails_stops_no_commit_and_is_tried_again(
     upkeep.run(taken(4))
     assert len(writer.files()) == 2
     assert table.read() == Counter((origin, offset) for origin in ("EST", "NTH") for offset in range(4))
+
+
+def test_a_commit_whose_answer_was_lost_is_found_in_the_table(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store's client sends the version again, and is told that it is there."""
+    writer, whole = table.writer(), DeltaTable.create_write_transaction
+
+    def lost(*given: Any, **named: Any) -> None:
+        whole(*given, **named)
+        raise CommitFailedError("Transaction failed: the version is there")
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", lost)
+    for offset in range(4):
+        writer.commit(table.files(offset), taken(offset + 1), {})
+    Upkeep(writer, "parcels", 1, files_per_commit=2).run(taken(4))
+    assert len(writer.files()) == 1
+    assert table.read() == Counter(("EST", offset) for offset in range(4))
+    # What was not committed is not taken for it.
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", _refused)
+    with pytest.raises(TakenOver, match="another writer has committed"):
+        writer.commit(table.files(4), taken(5), {})
+
+
+def _refused(*given: Any, **named: Any) -> None:
+    raise CommitFailedError("Transaction failed: the version is there")
 
 
 def _failed_compactions() -> float:

@@ -67,7 +67,9 @@ def follower(takeover: Takeover, settings: SparkSettings, topics: Topics) -> Ite
 def _known(takeover: Takeover, settings: SparkSettings) -> dict[int, tuple[int, set[int]]]:
     with closing(position_reader(settings.kafka.client_config(), takeover.route)) as reader:
         known = takeover.known(reader, _PARTITIONS, threading.Event())
-    return {partition: (each.position, set(each.beyond)) for partition, each in known.taken.items()}
+    return {
+        partition: (each.position, {at for run in each.beyond for at in run}) for partition, each in known.taken.items()
+    }
 
 
 def _positions(follower: Follower) -> dict[int, int]:
@@ -95,7 +97,9 @@ def test_at_any_moment_what_is_committed_leads_to_all_that_was_written(
     for _ in range(3):
         # As each start of a query: what is known from what was committed before.
         taken = positions.find(threading.Event())
-        assert {p: (each.position, set(each.beyond)) for p, each in taken.items()} == writing.truth()
+        assert {
+            p: (each.position, {at for run in each.beyond for at in run}) for p, each in taken.items()
+        } == writing.truth()
         with Follower(settings.kafka, takeover.route, taken, takeover.ends()) as follower:
             for _ in range(4):
                 writing.go_on()

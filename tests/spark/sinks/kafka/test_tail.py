@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 import threading
+import time
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -24,7 +26,7 @@ from pyspark.sql import functions as F
 from contracts.errors import ConsumeError
 from contracts.servers.brokers import watermarks
 from contracts.servers.ranges import OffsetRange
-from spark.queries import real_time_positions
+from spark.queries import real_time_meter, real_time_positions
 from spark.queries.real_time_meter import Meter
 from spark.queries.real_time_positions import RealTimePositions
 from spark.records.decode import events
@@ -37,7 +39,7 @@ from spark.sinks.kafka.exactly_once import ExactlyOnceSink
 from spark.sinks.kafka.offset_note import Mark, OffsetNote
 from spark.sinks.kafka.resume import resume
 from spark.sinks.kafka.sink import Route, outgoing
-from spark.sinks.kafka.tail import Known, Taken, mark, not_taken, ranges, read_known
+from spark.sinks.kafka.tail import Known, Taken, mark, not_taken, read_known
 from spark.sinks.kafka.transaction import committed_positions, position_reader
 from spark.sources.checkpoint_offsets import CheckpointOffsets
 from spark.sources.kafka import kafka_options
@@ -161,6 +163,21 @@ class Takeover:
         finally:
             reader.close()
 
+    def committed(self) -> dict[int, tuple[int, str]]:
+        """The group's offsets, and what stands beside them."""
+        with closing(position_reader(self._settings.kafka.client_config(), self.route)) as reader:
+            found = committed_positions(reader, self.route.source, [0, 1])
+        return {partition: (at.offset, at.metadata or "") for partition, at in found.items()}
+
+    def end_behind_the_log(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The target's ends are told as one more than there is, so that a tail never ends."""
+
+        def one_more(consumer: Consumer, topic: str, partition: int, seconds: float) -> tuple[int, int]:
+            low, high = watermarks(consumer, topic, partition, seconds)
+            return low, high + (topic == self.route.target)
+
+        monkeypatch.setattr(tail, "watermarks", one_more)
+
     def written(self) -> list[int]:
         """The raw offsets in the target topic, lowest first."""
         ids = [dict(m.headers() or [])["ce_id"] for m in self._topics.read(self.route.target)]
@@ -172,14 +189,18 @@ def takeover(spark: SparkSession, settings: SparkSettings, topics: Topics) -> Ta
     return Takeover(spark, settings, topics)
 
 
-def test_what_is_written_counts_up_to_the_first_gap_and_beyond(takeover: Takeover, topics: Topics) -> None:
+@pytest.mark.parametrize("held", [250_000, 2])
+def test_what_is_written_counts_up_to_the_first_gap_and_beyond(
+    held: int, takeover: Takeover, topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tail, "_MOST_HELD", held)
     topics.send_dispatches(*"abcdef")
     takeover.write(0)
     takeover.commit(1)
     takeover.write(1, 3, 4)
     takeover.write(2, topic=takeover.route.dead_letters, writer="another")
     taken = takeover.taken()
-    assert (taken.position, taken.beyond) == (2, frozenset({3, 4}))
+    assert (taken.position, taken.beyond) == (2, (range(3, 5),))
     assert taken.mark is not None
     takeover.write(2, topic=takeover.route.dead_letters)
     assert takeover.taken() == Taken(5)
@@ -193,7 +214,7 @@ def test_a_topic_that_the_pipeline_writes_no_more_is_looked_at_from_the_mark_on(
     takeover.commit(0)
     takeover.write(0, 1, 3)
     went, takeover.route = takeover.route, replace(takeover.route, target=topics.enriched.dead_letter_topic)
-    assert takeover.taken() == Taken(2, frozenset({3}), takeover.taken().mark)
+    assert takeover.taken() == Taken(2, (range(3, 4),), takeover.taken().mark)
     takeover.take_over(6)
     assert takeover.written() == [2, 4, 5]
     # One that is gone, too, tells nothing.
@@ -384,7 +405,7 @@ def test_what_was_written_of_a_partition_that_was_added_meanwhile_is_found(
     topics.send_dispatches(*"abcd", partition=1)
     takeover.write(*([0, 1, 2, 3] if reaches_the_end else [0, 2]), partition=1)
     found = takeover.real_time().find(threading.Event())
-    assert (found[1].position, found[1].beyond) == ((4, frozenset()) if reaches_the_end else (1, frozenset({2})))
+    assert (found[1].position, found[1].beyond) == ((4, ()) if reaches_the_end else (1, (range(2, 3),)))
 
 
 def test_a_partition_that_others_forgot_is_missed_though_a_younger_one_has_an_offset(
@@ -413,11 +434,11 @@ def test_an_intervals_commit_keeps_the_mark_of_what_was_written_ahead(takeover: 
     takeover.commit(0)
     takeover.write(0, 1, 4)
     first = takeover.real_time()
-    assert first.find(threading.Event())[0].beyond == {4}
+    assert first.find(threading.Event())[0].beyond == (range(4, 5),)
     takeover.write(2)
     first.commit_interval({0: 3}, takeover.ends())
     second = takeover.real_time(epoch=2)
-    assert second.find(threading.Event())[0] == Taken(3, frozenset({4}), second.find(threading.Event())[0].mark)
+    assert second.find(threading.Event())[0] == Taken(3, (range(4, 5),), second.find(threading.Event())[0].mark)
     takeover.write(3, 5)
     second.commit_interval({0: 6}, takeover.ends())
     assert takeover.taken() == Taken(6)
@@ -442,7 +463,7 @@ def test_a_record_some_parts_of_which_were_written_is_not_taken(takeover: Takeov
         takeover.write_id(f"{takeover.route.source}/0/{offset}/{part}", ("ce_parts", str(count).encode()))
     takeover.write_id(f"{takeover.route.source}/0/3", ("ce_parts", b"1"))
     taken = takeover.taken()
-    assert (taken.position, taken.beyond) == (1, frozenset({2}))
+    assert (taken.position, taken.beyond) == (1, (range(2, 3),))
 
 
 @pytest.mark.parametrize("place", ["²/1", "0/²", f"0/{'9' * 5000}", "0/-1", "00/1", "0/+1", "0/9999999999999", "77/0"])
@@ -465,7 +486,7 @@ def test_what_was_purged_behind_a_mark_is_told_and_counted(
     takeover.write(2, 4)
     delete(settings, takeover.route.target, before=2)
     with structlog.testing.capture_logs() as logs:
-        assert takeover.taken().beyond == {4}
+        assert takeover.taken().beyond == (range(4, 5),)
     (told,) = [line for line in logs if line["log_level"] == "error"]
     assert (told["topic"], told["partition"], told["first"], told["up_to"]) == (takeover.route.target, 0, 1, 2)
     labels = {"query": takeover.route.query, "topic": takeover.route.target}
@@ -491,23 +512,29 @@ def test_going_on_after_a_loss_repeats_nothing_that_was_written_ahead(
     takeover.write(0, 3, 5)
     delete(settings, takeover.route.source, before=3)
     positions = takeover.real_time(on_data_loss="continue")
-    assert positions.find(threading.Event())[0].beyond == {3, 5}
-    assert positions.find(threading.Event())[0] == Taken(4, frozenset({5}), positions.find(threading.Event())[0].mark)
+    assert positions.find(threading.Event())[0].beyond == (range(3, 4), range(5, 6))
+    assert positions.find(threading.Event())[0] == Taken(4, (range(5, 6),), positions.find(threading.Event())[0].mark)
 
 
 def test_one_hole_in_a_long_interval_is_two_runs(spark: SparkSession) -> None:
-    beyond = frozenset(range(1, 1_000_001)) - {500_000}
-    assert ranges(beyond) == [(1, 499_999), (500_001, 1_000_000)]
+    beyond = (range(1, 500_000), range(500_001, 1_000_001))
     rows = spark.sql("SELECT id % 2 AS partition, id * 250000 AS offset FROM range(6)")
     left = not_taken(rows.withColumn("partition", F.lit(0)), {0: Taken(0, beyond)}).collect()
     assert [row.offset for row in left] == [0, 500_000, 1_250_000]
 
 
-def test_what_a_filter_leaves_scattered_is_left_out_one_by_one(spark: SparkSession) -> None:
-    beyond = frozenset(range(0, 100_000, 3))
-    rows = spark.range(100_000).select(F.col("id").alias("offset"), (F.col("id") % 2).cast("int").alias("partition"))
-    left = not_taken(rows, {0: Taken(0, beyond)})
-    assert left.count() == 100_000 - len([offset for offset in beyond if offset % 2 == 0])
+@pytest.mark.parametrize("every", [3, 200], ids=["a third", "one of two hundred"])
+def test_what_a_filter_leaves_scattered_is_left_out_one_by_one(every: int, spark: SparkSession) -> None:
+    """Some hundred thousand, as of an interval that was cut off, at an offset as of a topic that is years old."""
+    old, count = 10**12, 500_000
+    taken = range(old + 10, old + count, every)
+    beyond = tuple(range(at, at + 1) for at in taken)
+    rows = spark.range(old, old + count + 10).select(
+        F.col("id").alias("offset"), (F.col("id") % 2).cast("int").alias("partition")
+    )
+    left = not_taken(rows, {0: Taken(old, beyond)})
+    expected = [at for at in range(old, old + count + 10) if at % 2 or at not in taken]
+    assert [row.offset for row in left.select("offset").orderBy("offset").collect()] == expected
 
 
 def test_a_start_whose_tail_never_ends_ends(
@@ -517,12 +544,7 @@ def test_a_start_whose_tail_never_ends_ends(
     topics.send_dispatches("a")
     takeover.commit(0)
     takeover.write(0)
-
-    def one_more(consumer: Consumer, topic: str, partition: int, seconds: float) -> tuple[int, int]:
-        low, high = watermarks(consumer, topic, partition, seconds)
-        return low, high + (topic == takeover.route.target)
-
-    monkeypatch.setattr(tail, "watermarks", one_more)
+    takeover.end_behind_the_log(monkeypatch)
     stopping = threading.Event()
     threading.Timer(2, stopping.set).start()
     reader = position_reader(settings.kafka.client_config(), takeover.route)
@@ -540,6 +562,60 @@ def test_marks_that_the_brokers_do_not_take_are_no_outage(takeover: Takeover, to
     positions.find(threading.Event())
     with pytest.raises(PositionsTooLong, match=r"[45]\d{3} bytes.*offset\.metadata\.max\.bytes"):
         positions.commit_interval({0: 0}, many)
+
+
+def test_marks_that_the_brokers_do_not_take_for_one_partition_are_not_taken_for_committed(
+    takeover: Takeover, topics: Topics
+) -> None:
+    topics.send_dispatches("a")
+    topics.send_dispatches("b", partition=1)
+    many = Mark({takeover.route.target: tuple(range(10**9, 10**9 + 400)), takeover.route.dead_letters: (0, 0)})
+    positions = takeover.real_time()
+    positions.find(threading.Event())
+    with pytest.raises(PositionsTooLong, match=r"[45]\d{3} bytes.*offset\.metadata\.max\.bytes"):
+        positions.commit({0: Taken(0, mark=many), 1: Taken(1, mark=takeover.ends())})
+
+
+def test_one_that_is_stopped_before_it_found_its_place_leaves_the_group_alone(
+    takeover: Takeover, topics: Topics
+) -> None:
+    topics.send_dispatches(*"ab")
+    takeover.commit(0)
+    takeover.write(0)
+    before = takeover.committed()
+    takeover.real_time(epoch=7).leave(10)
+    assert takeover.committed() == before
+    positions = takeover.real_time(epoch=8)
+    positions.find(threading.Event())
+    takeover.write(1)
+    positions.leave(10)
+    assert takeover.position() == 2
+
+
+def test_one_that_leaves_waits_for_no_tail(takeover: Takeover, topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+    topics.send_dispatches("a")
+    positions = takeover.real_time()
+    positions.find(threading.Event())
+    takeover.write(0)
+    takeover.end_behind_the_log(monkeypatch)
+    begun = time.monotonic()
+    with pytest.raises(StopRequested):
+        positions.leave(1)
+    assert time.monotonic() - begun < 10
+
+
+def test_a_flood_of_dead_letters_holds_up_no_look(
+    takeover: Takeover, topics: Topics, settings: SparkSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(real_time_meter, "_MOST_BATCHES", 1)
+    counted = partial(REGISTRY.get_sample_value, "headrace_dead_letters_total", {"query": takeover.route.query})
+    with Meter(settings.kafka, takeover.route, {0: 0}, 1.0) as meter:
+        takeover.write(*range(3_000), topic=takeover.route.dead_letters)
+        seen = [0.0]
+        while seen[-1] < 3_000:
+            meter.check_dead_letters()
+            seen.append(counted() or 0.0)
+    assert all(after - before <= 1_000 for before, after in pairwise(seen))
 
 
 def made_anew(topics: Topics, settings: SparkSettings, name: str) -> None:
@@ -601,6 +677,51 @@ def test_an_id_of_no_record_there_is_hides_no_lag(
         meter.look()
     labels = {"query": takeover.route.query, "topic": takeover.route.source, "partition": "0"}
     assert REGISTRY.get_sample_value("headrace_lag_records", labels) == 3
+
+
+@pytest.mark.parametrize("filters", [False, True])
+def test_an_open_transaction_of_another_neither_hides_dead_letters_nor_makes_good_records_seem_missing(
+    takeover: Takeover, topics: Topics, settings: SparkSettings, filters: bool
+) -> None:
+    topics.send_many(1_150)
+    own = replace(takeover.route, filters=filters)
+    another = ordered(settings.kafka.client_config() | {"transactional.id": f"t-{uuid.uuid4()}"})
+    another.init_transactions(30)
+    another.begin_transaction()
+    for topic in (own.target, own.dead_letters):
+        for partition in (0, 1):
+            another.produce(topic, b"of another", partition=partition)
+    assert another.flush(30) == 0
+    labels = {"query": own.query}
+    before = REGISTRY.get_sample_value("headrace_dead_letters_total", labels) or 0
+    with Meter(settings.kafka, own, {0: 0}, 0.2) as meter:
+        takeover.write(*range(1_000))
+        takeover.write(*range(1_000, 1_150), topic=own.dead_letters)
+
+        def are_counted() -> bool:
+            meter.check_dead_letters()
+            return REGISTRY.get_sample_value("headrace_dead_letters_total", labels) == before + 150
+
+        wait_for("the dead letters", are_counted)
+    another.abort_transaction(30)
+
+
+def test_at_an_intervals_end_a_position_goes_past_a_marker_with_no_record_behind_it(
+    takeover: Takeover, settings: SparkSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(real_time_positions, "_GAP_SECONDS", 20.0)
+    takeover.send_in_transactions(1)
+    with closing(takeover.real_time()) as positions:
+        positions.find(threading.Event())
+        positions.commit_interval({0: 1}, takeover.ends())
+        assert takeover.position() == 2
+        # Retention takes the marker, too: one that stands before it would seem to have lost a record.
+        admin = AdminClient({**settings.kafka.client_config()})
+        for future in admin.delete_records([TopicPartition(takeover.route.source, 0, 2)]).values():
+            future.result()
+        positions.commit_interval({0: 1}, takeover.ends())
+        assert takeover.position() == 2
+        assert positions.find(threading.Event())[0] == Taken(2)
 
 
 @pytest.mark.parametrize("successor", ["real-time", "exactly-once", "at-least-once"])

@@ -1,0 +1,55 @@
+"""Asked to end, alerting ends, also where brokers don't answer."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from deploy.local.servers.stack import LocalStack
+from tests.alerting.worker import SECONDS, Worker, wait_for
+from tests.frozen import frozen
+
+pytestmark = pytest.mark.system
+
+
+@pytest.fixture
+def rules(tmp_path: Path) -> Path:
+    file = tmp_path / "rules.yaml"
+    file.write_text("rules: []\n")
+    return file
+
+
+@contextmanager
+def frozen_broker(stack: LocalStack) -> Iterator[None]:
+    try:
+        with frozen(stack.kafka.process):
+            yield
+    finally:
+        stack.kafka.wait_healthy()
+
+
+def heeds_sigterm(pid: int) -> bool:
+    """Whether the process has a handler for it by now."""
+    [caught] = re.findall(r"^SigCgt:\s*(\w+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    return bool(int(caught, 16) >> (signal.SIGTERM - 1) & 1)
+
+
+def test_while_it_works(stack: LocalStack, rules: Path) -> None:
+    with Worker(stack, HEADRACE_RULES_FILE=rules) as worker, frozen_broker(stack):
+        worker.process.send_signal(signal.SIGTERM)
+        # Clients give up after more than that.
+        assert worker.wait(SECONDS / 2) == 0
+
+
+def test_before_it_has_begun(stack: LocalStack, rules: Path) -> None:
+    worker = Worker(stack, HEADRACE_RULES_FILE=rules)
+    wait_for(lambda: worker.logged("serving"), "the worker to serve its health")
+    with frozen_broker(stack):
+        wait_for(lambda: heeds_sigterm(worker.process.pid), "the worker to heed SIGTERM")
+        worker.process.send_signal(signal.SIGTERM)
+        assert worker.wait() == 0
