@@ -14,6 +14,7 @@ from deploy.local.processes.deployable import ROOT
 from spark.runtime.mode import Mode
 from tests.faults.fault import Fault, Shown
 from tests.faults.own_topics import odd_records_in_own_topics
+from tests.faults.refused import unexpected
 from tests.faults.stage.stage import Stage
 from tests.faults.witness import Found, Witness
 
@@ -208,8 +209,7 @@ class Campaign:
         if done.returncode == 0:
             return []
         if done.returncode == 1:
-            findings = json.loads(done.stdout)["findings"]
-            return [f"audit: {each['kind']}: {each['coordinate']}: {each['detail']}" for each in findings]
+            return unexpected(self._stage, json.loads(done.stdout)["findings"])
         return [f"audit: no verdict: {done.stderr.strip()[-500:]}"]
 
 

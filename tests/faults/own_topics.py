@@ -14,6 +14,7 @@ from contracts import topics
 from contracts.definitions.catalog import load_catalog
 from spark.runtime.mode import Mode
 from tests.faults.kinds.records import IDS, MORE_MEMORY, send_odd
+from tests.faults.refused import unexpected
 from tests.faults.stage.load import ODD_SHARES, TABLE
 from tests.faults.stage.positions import TARGET
 from tests.faults.stage.stage import Stage
@@ -56,10 +57,10 @@ def _audited(stage: Stage, sent: Mapping[str, set[str]]) -> list[str]:
     # A record that claims to come of one that is there, doubles what came of it.
     places, named = {each.decode() for each in IDS}.union(*sent.values()), set[str]()
     trouble = []
-    for finding in json.loads(done.stdout)["findings"]:
-        told = {*_PLACE.findall(f"{finding['coordinate']} {finding['detail']}")}
+    for finding in unexpected(stage, json.loads(done.stdout)["findings"]):
+        told = {*_PLACE.findall(finding)}
         named |= told
         if not told & places:
-            trouble.append(f"audit: {finding['kind']}: {finding['coordinate']}: {finding['detail']}")
+            trouble.append(finding)
     unnamed = sorted(set().union(*(sent[topic] for topic in _ONE_BY_ONE)) - named)
     return trouble + [f"the audit does not name {place}" for place in unnamed]

@@ -13,6 +13,7 @@ from tests.faults.stage.positions import Positions
 from tests.faults.stage.stage import Stage
 
 _LAKE = "checkpoints/lake"
+_SECONDS = 120.0
 
 
 @fault("The last commit file of live's checkpoint is deleted, and live killed.", only=Mode.EXACTLY_ONCE)
@@ -71,16 +72,20 @@ def lake_checkpoints_wiped(stage: Stage, chance: random.Random) -> Shown:
 
 @fault("The newest files of the lake's checkpoints are cut to half, and lake killed.")
 def lake_checkpoints_truncated(stage: Stage, chance: random.Random) -> Shown:
+    def names() -> list[str]:
+        return [name for name in stage.positions.names(f"{_LAKE}/") if name.rpartition("/")[2].isdigit()]
+
     def damage(positions: Positions) -> int:
-        names = [name for name in positions.names(f"{_LAKE}/") if name.rpartition("/")[2].isdigit()]
         newest: dict[str, int] = {}
-        for name in names:
+        for name in names():
             folder, _, number = name.rpartition("/")
             newest[folder] = max(newest.get(folder, 0), int(number))
         for folder, last in newest.items():
             _cut(positions, f"{_LAKE}/{folder}/{last}")
         return len(newest)
 
+    # The fault before may have wiped them just now.
+    stage.wait("lake to have a checkpoint", lambda: bool(names()), _SECONDS)
     return _damaged(stage, chance, "lake", damage, "files cut to half")
 
 

@@ -38,6 +38,7 @@ FAULTS: tuple[Fault, ...] = (
     state.state_plan_replaced,
     servers.broker_killed,
     servers.broker_paused,
+    servers.broker_paused_for_long,
     servers.registry_down,
     servers.registry_slow,
     servers.s3_refusing,

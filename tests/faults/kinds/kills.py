@@ -9,11 +9,12 @@ from collections.abc import Callable
 import psutil
 
 from contracts.definitions.catalog import load_catalog
+from contracts.servers.producer_config import close_producer
 from deploy.local.processes.process import Process
 from deploy.local.servers.ports import HOST
 from spark.derivation.derivation import route
 from spark.runtime.mode import Mode
-from spark.sinks.kafka.transaction import close, transactional_producer
+from spark.sinks.kafka.transaction import transactional_producer
 from tests.faults.fault import Shown, fault
 from tests.faults.moments import (
     VICTIMS,
@@ -109,7 +110,7 @@ def live_killed_in_a_long_batch(stage: Stage, chance: random.Random) -> Shown:
 def live_input_ends_early(stage: Stage, chance: random.Random) -> Shown:
     def fence(family: Family) -> bool:
         kafka, opened = stage.stack.settings().kafka.client_config(), stage.positions.open_in()
-        close(
+        close_producer(
             transactional_producer(kafka, _ROUTE, chance.choice([each for each, records in opened.items() if records]))
         )
         return True
@@ -146,7 +147,9 @@ def cores_taken(stage: Stage, chance: random.Random) -> Shown:
             until_it_works(stage, "live")
             time.sleep(chance.uniform(0, 3))
             name, of = chance.choice(("live", "lake")), chance.choice(VICTIMS)
-            killed += kill_of(stage.family(name), of)
+            family = stage.family(name)
+            # In real-time mode no Python worker has a part in it.
+            killed += kill_of(family, of) or kill_of(family, "all")
     return Shown(killed, f"processes killed while {_BUSY_PROCESSES} others took what they could of the processors")
 
 

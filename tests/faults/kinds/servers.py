@@ -22,13 +22,23 @@ def broker_killed(stage: Stage, chance: random.Random) -> Shown:
 
 @fault("The broker hangs (SIGSTOP) for 30 s under load.")
 def broker_paused(stage: Stage, chance: random.Random) -> Shown:
+    return _paused(stage, 25)
+
+
+@fault("The broker hangs (SIGSTOP) for 150 s under load: longer than clients try by default to deliver a record.")
+def broker_paused_for_long(stage: Stage, chance: random.Random) -> Shown:
+    return _paused(stage, 145)
+
+
+def _paused(stage: Stage, seconds: int) -> Shown:
+    """For so long, and five seconds before, in which what was on its way may still be acknowledged."""
     with stage.frozen("kafka"):
         time.sleep(5)
         acknowledged, attempted = stage.acknowledged(), len(stage.ledger.attempted)
-        time.sleep(25)
+        time.sleep(seconds)
         more = stage.acknowledged() - acknowledged
         waiting = len(stage.ledger.attempted) - attempted
-    return Shown(waiting if not more else 0, "events attempted in 25 s, none acknowledged")
+    return Shown(waiting if not more else 0, f"events attempted in {seconds} s, none acknowledged")
 
 
 @fault("The registry refuses connections, while a record names a schema id that only it could know.")

@@ -10,10 +10,11 @@ from contextlib import suppress
 
 from contracts.definitions.catalog import load_catalog
 from contracts.errors import HeadraceError
+from contracts.servers.producer_config import close_producer
 from spark.derivation.derivation import route
 from spark.pipelines import load
 from spark.runtime.mode import Mode
-from spark.sinks.kafka.transaction import close, transactional_producer
+from spark.sinks.kafka.transaction import transactional_producer
 from spark.sinks.stateful.state_transaction import state_route
 from tests.faults.fault import Shown, fault
 from tests.faults.kinds.checkpoints import wipe
@@ -200,5 +201,5 @@ def _fence(stage: Stage) -> None:
     kafka = stage.stack.settings().kafka.client_config()
     for partition, records in stage.positions.open_in(_TARGET).items():
         if records:
-            close(transactional_producer(kafka, _STATE, partition))
+            close_producer(transactional_producer(kafka, _STATE, partition))
             return

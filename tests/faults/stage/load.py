@@ -40,6 +40,10 @@ AGGREGATES = (AGGREGATE, "final_delays_by_origin")
 FILTER = "long_haul_departures"
 MORE_PIPELINES = (FILTER, "airports_served", *AGGREGATES)
 """Those that run beside it, where one process may run several."""
+COMPUTES = {
+    "airports_served": lambda event: max(len(name) + len(event[name].encode()) for name in ("origin", "destination"))
+}
+"""By pipeline, how many bytes the texts have that it computes of an event."""
 ODD_SHARES = {RAW: 0.5, "flights.cancelled.v1": 0.2, "weather.observed.v1": 0.2, "flights.arrived.v1": 0.1}
 """How many of the odd records go to each topic where producers send."""
 CLAIMED = (RAW, ENRICHED, "weather.observed.v1")
