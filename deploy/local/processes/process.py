@@ -29,6 +29,10 @@ _LOG_LIMIT_BYTES = 20_000_000
 _POLL_SECONDS = 0.1
 
 
+class NotYet(Exception):
+    """A condition does not hold yet; the text says what was seen instead."""
+
+
 class Process:
     """A named process with its files below the stack's `directory`."""
 
@@ -91,14 +95,21 @@ class Process:
         return self._child.returncode
 
     def wait_until(self, condition: Callable[[], bool], *, what: str, timeout_seconds: float) -> None:
-        """Wait until `condition()`; raises ProcessFailed with the last log lines when it ends or takes too long."""
+        """Wait until `condition()`, which may raise NotYet; raises ProcessFailed with what it said last, and the last log lines."""
         deadline = time.monotonic() + timeout_seconds
-        while not condition():
+        instead = ""
+        while True:
+            try:
+                if condition():
+                    return
+            except NotYet as seen:
+                instead = f" (at last: {seen})"
             code = self.exit_code()
             if code is not None:
                 raise ProcessFailed(f"{self.name} ended with {describe_exit(code)} before {what}; {self._log_tail()}")
             if time.monotonic() > deadline:
-                raise ProcessFailed(f"{self.name}: waited {timeout_seconds:.0f} s for {what}; {self._log_tail()}")
+                waited = f"waited {timeout_seconds:.0f} s until {what}{instead}"
+                raise ProcessFailed(f"{self.name}: {waited}; {self._log_tail()}")
             time.sleep(_POLL_SECONDS)
 
     def check_running(self) -> None:

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from deploy.errors import ProcessFailed
 from deploy.local.downloads.java import java_command
-from deploy.local.processes.process import Process
+from deploy.local.processes.process import NotYet, Process
 from deploy.local.servers.java_properties import property_value
 from deploy.local.servers.ports import HOST, Ports
 
@@ -124,9 +124,11 @@ class KafkaBroker:
 
         def answers() -> bool:
             try:
-                return bool(admin.list_topics(timeout=1).brokers)
-            except KafkaException:
-                return False
+                if admin.list_topics(timeout=1).brokers:
+                    return True
+            except KafkaException as error:
+                raise NotYet(error.args[0].str()) from error
+            raise NotYet("it names no broker, so its controller has fenced it")
 
         self.process.wait_until(answers, what="it answered a metadata request", timeout_seconds=timeout_seconds)
 

@@ -8,7 +8,7 @@ import httpx
 
 from deploy.local.downloads.jars import unpacked
 from deploy.local.downloads.java import java_command
-from deploy.local.processes.process import Process
+from deploy.local.processes.process import NotYet, Process
 from deploy.local.servers.ports import HOST, Ports
 
 
@@ -57,9 +57,12 @@ class SchemaRegistry:
 
         def ready() -> bool:
             try:
-                return http.get(address).status_code == httpx.codes.OK
-            except httpx.TransportError:
-                return False
+                status = http.get(address).status_code
+            except httpx.TransportError as error:
+                raise NotYet(str(error)) from error
+            if status != httpx.codes.OK:
+                raise NotYet(f"it answered {status}")
+            return True
 
         with httpx.Client(timeout=2, trust_env=False, verify=False) as http:
             self.process.wait_until(ready, what=f"{address} answered 200", timeout_seconds=timeout_seconds)

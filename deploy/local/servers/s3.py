@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 
 from deploy.local.downloads.java import java_command
-from deploy.local.processes.process import Process
+from deploy.local.processes.process import NotYet, Process
 from deploy.local.servers.java_properties import property_value
 from deploy.local.servers.ports import HOST, Ports
 
@@ -83,9 +83,12 @@ class S3Server:
 
         def answers() -> bool:
             try:
-                return http.get(self.endpoint).status_code < 500
-            except httpx.TransportError:
-                return False
+                status = http.get(self.endpoint).status_code
+            except httpx.TransportError as error:
+                raise NotYet(str(error)) from error
+            if status >= 500:
+                raise NotYet(f"it answered {status}")
+            return True
 
         with httpx.Client(timeout=2, trust_env=False, verify=False) as http:
             self.process.wait_until(answers, what=f"{self.endpoint} answered", timeout_seconds=timeout_seconds)

@@ -13,8 +13,18 @@ import pytest
 from deploy.local.servers.stack import LocalStack
 from tests.alerting.worker import SECONDS, Worker, wait_for
 from tests.frozen import frozen
+from tests.sample.stack import bring
 
 pytestmark = pytest.mark.system
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
+    """A stack that nobody else uses: a broker that is frozen for longer than its session leads no partition for a while."""
+    with LocalStack(tmp_path_factory.mktemp("frozen")) as running:
+        running.bootstrap()
+        bring(running)
+        yield running
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 from contracts.definitions.catalog import load_catalog
 from contracts.servers.s3 import s3_client
 from deploy.errors import PortInUse, ProcessFailed
-from deploy.local.processes.process import MARK, Process, running, stop_leftovers, tail
+from deploy.local.processes.process import MARK, NotYet, Process, running, stop_leftovers, tail
 from deploy.local.servers.java_properties import property_value
 from deploy.local.servers.ports import HOST, Ports
 from deploy.local.servers.stack import BUCKET, LocalStack
@@ -81,6 +81,19 @@ def test_a_process_that_ends_early_is_named_with_its_last_words(tmp_path: Path) 
     process.start()
     with pytest.raises(ProcessFailed, match=r"(?s)^sleeper ended with exit code 3 before it was up.*no such luck"):
         process.wait_until(lambda: False, what="it was up", timeout_seconds=30)
+
+
+def test_one_that_takes_too_long_is_named_with_what_was_seen_of_it_at_last(tmp_path: Path) -> None:
+    seen = iter(["nothing", "it answered 503"])
+
+    def answers() -> bool:
+        raise NotYet(next(seen, "it answered 404"))
+
+    process = a_sleeper(tmp_path)
+    process.start()
+    with pytest.raises(ProcessFailed, match=r"^sleeper: waited 1 s until it was up \(at last: it answered 404\); "):
+        process.wait_until(answers, what="it was up", timeout_seconds=1)
+    process.stop(grace_seconds=0)
 
 
 def test_a_process_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
