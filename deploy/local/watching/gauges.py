@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 import httpx
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
@@ -67,7 +67,7 @@ class Gauges:
         try:
             ends = self._ends()
             snapshot.topics.extend(self._topics(ends))
-            snapshot.lag.update(self._group_lag(ends | self._counts.ends))
+            snapshot.lag.update(self._group_lag(self._counts.without_markers(ends)))
             snapshot.alerts.extend(self._latest_alerts(ends))
         except KafkaException as error:
             unavailable.append(f"kafka: {error.args[0].str()}")
@@ -110,26 +110,38 @@ class Gauges:
         ]
         newest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         latest = dict.fromkeys(partitions, newest)
-        answers = self._admin.list_offsets(latest, request_timeout=_TIMEOUT_SECONDS)
+        # What an open transaction has written is no record yet.
+        isolation = IsolationLevel.READ_COMMITTED
+        answers = self._admin.list_offsets(latest, isolation_level=isolation, request_timeout=_TIMEOUT_SECONDS)
         return {partition: future.result().offset for partition, future in answers.items()}
 
     def _topics(self, ends: Mapping[TopicPartition, int]) -> list[TopicState]:
         totals: dict[str, int] = {}
         for partition, end in ends.items():
             totals[partition.topic] = totals.get(partition.topic, 0) + end
-        totals |= self._counts.read(list(ends))
+        self._counts.read(ends)
+        counted = self._counts.totals(ends)
+        totals |= {name: total for name, total in counted.items() if total is not None}
+        uncounted = {name for name, total in counted.items() if total is None}
         now = time.monotonic()
         before_at, before = self._before
-        self._before = (now, totals)
-        return [
-            TopicState(
-                topic.name,
-                totals.get(topic.name, 0),
-                (totals.get(topic.name, 0) - before.get(topic.name, totals.get(topic.name, 0))) / (now - before_at),
-                totals.get(topic.dead_letter_topic, 0),
+        # Of one that is still being counted nothing is kept: the difference to a count would be no rate.
+        self._before = (now, {name: total for name, total in totals.items() if name not in uncounted})
+        states = []
+        for topic in self._catalog.topics.values():
+            name, letters = topic.name, topic.dead_letter_topic
+            total = totals.get(name, 0)
+            come = 0 if name in uncounted else total - before.get(name, total)
+            states.append(
+                TopicState(
+                    name,
+                    total,
+                    come / (now - before_at),
+                    totals.get(letters, 0),
+                    counted=uncounted.isdisjoint((name, letters)),
+                )
             )
-            for topic in self._catalog.topics.values()
-        ]
+        return states
 
     def _group_lag(self, ends: Mapping[TopicPartition, int]) -> dict[str, int]:
         """Of the contracts' consumers that have committed offsets; Spark's queries tell theirs by their metrics as well."""

@@ -9,12 +9,17 @@ from typing import Any
 
 @dataclass(frozen=True)
 class TopicState:
-    """`events` and `dead_letters` are records on the topic, `per_second` those that came since the last snapshot."""
+    """`events` and `dead_letters` are records on the topic, `per_second` those that came since the last snapshot.
+
+    Where `counted` is false a long topic is still being counted: `events` and `dead_letters` are offsets, with markers of transactions, and
+    `per_second` is 0.
+    """
 
     name: str
     events: int
     per_second: float
     dead_letters: int
+    counted: bool = True
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,9 @@ def render(snapshot: Snapshot, notices: Sequence[str] = ()) -> RenderableType:
 def line(snapshot: Snapshot) -> str:
     """The gist, for a log."""
     topics = ", ".join(
-        f"{each.name} {each.events} ({each.per_second:.0f}/s)" for each in snapshot.topics if each.events
+        f"{each.name} {each.events} ({f'{each.per_second:.0f}/s' if each.counted else 'counting'})"
+        for each in snapshot.topics
+        if each.events
     )
     lag = sum(snapshot.lag.values()) if snapshot.lag else "not known yet"
     parts = [topics or "no events yet", f"lag {lag}"]
@@ -69,7 +71,7 @@ def _topics(snapshot: Snapshot) -> Table:
     table = _table("topics", "topic", "events/s", "events", "dead letters")
     for each in snapshot.topics:
         dead = Text(f"{each.dead_letters:,}", style="yellow" if each.dead_letters else "")
-        table.add_row(each.name, f"{each.per_second:,.1f}", f"{each.events:,}", dead)
+        table.add_row(each.name, f"{each.per_second:,.1f}" if each.counted else "counting", f"{each.events:,}", dead)
     return table
 
 
