@@ -16,6 +16,8 @@ from deploy.local.downloads.java import java_home
 def spark_env() -> Mapping[str, str]:
     """Java, the jars, and where the JVM keeps its classes: beside the packages of this clone, and gone with them.
 
+    A commit with other jars has a folder of its own there: in turn, each would void the other's.
+
     Raises JarsUnavailable.
     """
     jars = ensure_jars()
@@ -23,5 +25,5 @@ def spark_env() -> Mapping[str, str]:
         "JAVA_HOME": str(java_home()),
         "PYSPARK_PYTHON": sys.executable,
         "HEADRACE_SPARK__JARS": os.pathsep.join(str(jars[group]) for group in ("spark", "spark-s3a")),
-        "HEADRACE_SPARK__CLASS_ARCHIVES": str(Path(sys.prefix) / "class-archives"),
+        "HEADRACE_SPARK__CLASS_ARCHIVES": str(Path(sys.prefix) / "class-archives" / jars["spark"].name),
     }
