@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -34,15 +33,6 @@ def rules(tmp_path: Path) -> Path:
     return file
 
 
-@contextmanager
-def frozen_broker(stack: LocalStack) -> Iterator[None]:
-    try:
-        with frozen(stack.kafka.process):
-            yield
-    finally:
-        stack.kafka.wait_healthy()
-
-
 def heeds_sigterm(pid: int) -> bool:
     """Whether the process has a handler for it by now."""
     [caught] = re.findall(r"^SigCgt:\s*(\w+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
@@ -50,7 +40,7 @@ def heeds_sigterm(pid: int) -> bool:
 
 
 def test_while_it_works(stack: LocalStack, rules: Path) -> None:
-    with Worker(stack, HEADRACE_RULES_FILE=rules) as worker, frozen_broker(stack):
+    with Worker(stack, HEADRACE_RULES_FILE=rules) as worker, frozen(stack.kafka.process):
         worker.process.send_signal(signal.SIGTERM)
         # Clients give up after more than that.
         assert worker.wait(SECONDS / 2) == 0
@@ -59,7 +49,7 @@ def test_while_it_works(stack: LocalStack, rules: Path) -> None:
 def test_before_it_has_begun(stack: LocalStack, rules: Path) -> None:
     worker = Worker(stack, HEADRACE_RULES_FILE=rules)
     wait_for(lambda: worker.logged("serving"), "the worker to serve its health")
-    with frozen_broker(stack):
+    with frozen(stack.kafka.process):
         wait_for(lambda: heeds_sigterm(worker.process.pid), "the worker to heed SIGTERM")
         worker.process.send_signal(signal.SIGTERM)
         assert worker.wait() == 0
