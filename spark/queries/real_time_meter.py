@@ -20,15 +20,13 @@ from spark.runtime.errors import SinkRefused
 from spark.runtime.metrics import DEAD_LETTERS, LAG, LATENCY
 from spark.sinks.kafka.offset_note import Mark
 from spark.sinks.kafka.sink import Route
-from spark.sinks.kafka.tail import mark, reader, source_of
+from spark.sinks.kafka.tail import mark, reader, source_of, waiting
 from spark.sinks.kafka.transaction import DEAD_LETTERS_ALLOWED
 
 _WINDOW_SECONDS = 5.0
 """Over how long the share of dead letters counts."""
 _TIMEOUT_SECONDS = 10.0
 _SAMPLE_SECONDS = 0.3
-_MOST_BATCHES = 50
-"""In one call, as `Follower.read`: a flood of dead letters must not hold up the lease, nor a stop."""
 
 
 class Meter:
@@ -94,19 +92,16 @@ class Meter:
                 f"to {self._route.dead_letters}"
             )
 
-    def _count_letters(self) -> bool:
-        """Whether there may be more."""
-        for _ in range(_MOST_BATCHES):
-            messages = self._letters.consume(1000, 0)
-            if not messages:
-                return False
-            found = [source_of(each, self._route) for each in messages if each.error() is None]
-            bad = [each for each in found if each is not None]
-            self._bad += len(bad)
-            DEAD_LETTERS.labels(self._route.query).inc(len(bad))
-            for each in bad:
-                self._bad_up_to[each.partition] = max(each.offset + 1, self._bad_up_to.get(each.partition, 0))
-        return True
+    def _count_letters(self) -> int:
+        """How many messages there were; a flood of them must not hold up the lease, nor a stop."""
+        count = 0
+        for count, message in enumerate(waiting(self._letters), start=1):
+            bad = source_of(message, self._route) if message.error() is None else None
+            if bad is not None:
+                self._bad += 1
+                DEAD_LETTERS.labels(self._route.query).inc()
+                self._bad_up_to[bad.partition] = max(bad.offset + 1, self._bad_up_to.get(bad.partition, 0))
+        return count
 
     def _begin_window(self) -> None:
         self._window_ends_at = time.monotonic() + _WINDOW_SECONDS

@@ -21,7 +21,7 @@ from spark.runtime.metrics import FOLLOWER_ERRORS
 from spark.sinks.kafka.offset_note import Mark
 from spark.sinks.kafka.sink import Route
 from spark.sinks.kafka.source_partition import SourcePartition, pass_gaps
-from spark.sinks.kafka.tail import Taken, raw_reader, reader, source_of, tell_of_gone
+from spark.sinks.kafka.tail import Taken, raw_reader, reader, source_of, tell_of_gone, waiting
 
 _TIMEOUT_SECONDS = 10.0
 _GAP_SECONDS = 0.5
@@ -33,9 +33,6 @@ _FETCH = {
     # So long it asks for nothing once so much waits: with the default of a second it can't follow 6 MB/s.
     "fetch.queue.backoff.ms": 10,
 }
-_BATCH = 1_000
-_MOST_BATCHES = 50
-"""In one call of `read`: whoever calls it has other things to do, too."""
 _log = structlog.get_logger(__name__)
 
 
@@ -80,13 +77,9 @@ class Follower:
         self._raw.close()
 
     def read(self) -> None:
-        """Take in what has been written since; waits for nothing."""
-        for _ in range(_MOST_BATCHES):
-            messages = self._written.consume(_BATCH, 0)
-            if not messages:
-                return
-            for message in messages:
-                self._take(message)
+        """Take in what has been written since, as much as `waiting` gives; waits for nothing."""
+        for message in waiting(self._written):
+            self._take(message)
 
     def behind(self, ends: Mark) -> int:
         """How many offsets of the target topics it hasn't read yet, up to these ends."""

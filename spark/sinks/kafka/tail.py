@@ -40,6 +40,8 @@ from spark.sources.source_topic import topic_id
 
 _TIMEOUT_SECONDS = 30.0
 _NEWEST = 1_000
+_BATCH = 1_000
+_MOST_BATCHES = 50
 _MOST_RUNS = 100
 _MOST_BITS = 64
 """So many for each offset that is taken: with more, a list is shorter."""
@@ -126,6 +128,15 @@ def reader(kafka: KafkaSettings, route: Route, options: Mapping[str, Any] = Mapp
     """Reads committed records where it is told to; never subscribes, and commits nothing. `options` are librdkafka's."""
     own = {"group.id": route.query, "isolation.level": "read_committed", "enable.auto.commit": False, "log_level": 0}
     return Consumer({**kafka.client_config(), **own, **options})
+
+
+def waiting(consumer: Consumer) -> Iterator[Message]:
+    """What waits for this reader now, errors included, and at most 50,000 messages: whoever reads has other things to do, too."""
+    for _ in range(_MOST_BATCHES):
+        messages = consumer.consume(_BATCH, 0)
+        if not messages:
+            return
+        yield from messages
 
 
 def mark(consumer: Consumer, route: Route) -> Mark:

@@ -26,7 +26,7 @@ from pyspark.sql import functions as F
 from contracts.errors import ConsumeError
 from contracts.servers.brokers import watermarks
 from contracts.servers.ranges import OffsetRange
-from spark.queries import real_time_meter, real_time_positions
+from spark.queries import real_time_positions
 from spark.queries.real_time_meter import Meter
 from spark.queries.real_time_positions import RealTimePositions
 from spark.records.decode import events
@@ -607,7 +607,7 @@ def test_one_that_leaves_waits_for_no_tail(takeover: Takeover, topics: Topics, m
 def test_a_flood_of_dead_letters_holds_up_no_look(
     takeover: Takeover, topics: Topics, settings: SparkSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(real_time_meter, "_MOST_BATCHES", 1)
+    monkeypatch.setattr(tail, "_MOST_BATCHES", 1)
     counted = partial(REGISTRY.get_sample_value, "headrace_dead_letters_total", {"query": takeover.route.query})
     with Meter(settings.kafka, takeover.route, {0: 0}, 1.0) as meter:
         takeover.write(*range(3_000), topic=takeover.route.dead_letters)
