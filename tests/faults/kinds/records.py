@@ -15,8 +15,9 @@ from contracts.records.codec import Codec
 from contracts.records.dead_letter_headers import ERRORS
 from contracts.servers.registry import Registry
 from tests.faults.fault import Shown, fault
-from tests.faults.stage.load import CLAIMED, ODD_SHARES, PIPELINE, events
+from tests.faults.stage.load import CLAIMED, ODD_SHARES, PIPELINE, TABLE, events
 from tests.faults.stage.load import RAW as _RAW
+from tests.faults.stage.positions import TARGET
 from tests.faults.stage.stage import Stage
 from tests.fuzz.records import DIFFERENT, ids, odd_records
 from tests.raw_records import RawRecord, Refusal, send_raw
@@ -42,6 +43,9 @@ def poison_records(stage: Stage, chance: random.Random) -> Shown:
     stage.burst()
     ends = stage.positions.broker.ends(_RAW)
     stage.wait("live to have taken in what is usual", lambda: stage.positions.reached(ends, PIPELINE, _RAW))
+    # One that another fault has just ended takes little until it works.
+    written = stage.positions.broker.ends(TARGET)
+    stage.wait("lake to have taken it in, too", lambda: stage.positions.has_landed(TABLE, TARGET, written))
     usual, supervised = dict(stage.peaks), len(stage.supervised)
     sent = Counter[str]()
     before = _dead_letters(stage)
