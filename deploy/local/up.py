@@ -25,7 +25,7 @@ from deploy.local.processes.attempts import Attempts
 from deploy.local.processes.deployable import ROLES, Deployable, deployables
 from deploy.local.processes.process import resident_bytes
 from deploy.local.processes.supervisor import Supervised, Supervisor
-from deploy.local.servers.landing import upload_dimensions
+from deploy.local.servers.landing import LANDING, upload_dimensions
 from deploy.local.servers.ports import Ports
 from deploy.local.servers.stack import LocalStack
 from deploy.local.watching import view
@@ -140,9 +140,14 @@ class _Run:
         self._terminal.say("contracts registered, topics and bucket there")
         self._start(self._deployables.live(self._options.pipelines))
         self._terminal.say(_which_run(self._options.pipelines))
-        uploaded = upload_dimensions(self._stack.settings().s3, self._catalog)
+        uploaded, lacking = upload_dimensions(self._stack.settings().s3, self._catalog)
         if uploaded:
             self._terminal.say(f"uploaded the tables of {', '.join(uploaded)}")
+        for name in lacking:
+            source = self._catalog.dimensions[name].source
+            self._terminal.say(
+                f"{name} has no rows yet: put {source} into contracts/dimensions, or upload it to {LANDING}/"
+            )
         for deployable in self._deployables.of("reader"):
             self._start(deployable)
         if self._options.producers:

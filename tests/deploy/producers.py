@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import tomllib
+
 from deploy.local.processes.deployable import ROOT, deployables
 
 PRODUCERS = tuple(each.name for each in deployables().of("producer"))
-REPLAYING = PRODUCERS if deployables().clock is not None else ()
+_EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+PACKED = tuple(name for name in PRODUCERS if name in _EXTRAS)
+"""Those with an extra, which is what a container needs; another runs on this machine only."""
+REPLAYING = tuple(
+    name
+    for name in PRODUCERS
+    if any("services.replay" in file.read_text(encoding="utf-8") for file in (ROOT / "services" / name).rglob("*.py"))
+)
+"""Those that use the replay kit."""
 DATA_SET = deployables().tables.partition("/")[0]
 """The package that the dimensions' source files are in."""
 ROWS = sorted(

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy.producers import DATA_SET, PRODUCERS, REPLAYING, ROWS
+from tests.deploy.producers import DATA_SET, PACKED, REPLAYING, ROWS
 
 ROOT = Path(__file__).parent.parent.parent
 LOCKS = ROOT / "deploy" / "locks"
 ROOMS = ("contracts", "services", "spark", "deploy", "tests")
 EXTRAS = {
     "replay": "services/replay",
-    **{name: f"services/{name}" for name in PRODUCERS},
+    **{name: f"services/{name}" for name in PACKED},
     "dimensions": "services/dimensions",
     "alerting": "services/alerting",
     "audit": "services/audit",

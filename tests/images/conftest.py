@@ -9,12 +9,12 @@ from typing import Protocol
 import pytest
 from dotenv import dotenv_values
 
-from tests.deploy.producers import PRODUCERS
+from tests.deploy.producers import PACKED
 from tests.images.buildah import Buildah
 from tests.images.builder import ROOT, Builder, Container
 from tests.images.docker import Docker
 
-SERVICES = ("replay", *PRODUCERS, "dimensions", "alerting", "audit")
+SERVICES = ("replay", *PACKED, "dimensions", "alerting", "audit")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

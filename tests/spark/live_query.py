@@ -36,7 +36,14 @@ from tests.spark.lookups.test_enrich import ROWS
 
 Rows = Mapping[str, Sequence[tuple[Any, ...]]]
 """Of each dimension."""
-_TYPES = {"string": pa.string(), "int": pa.int32(), "double": pa.float64()}
+_TYPES = {
+    "string": pa.string(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "double": pa.float64(),
+    "boolean": pa.bool_(),
+    "date": pa.date32(),
+}
 
 
 def moved(catalog: Catalog, place: str) -> dict[str, DimensionContract]:

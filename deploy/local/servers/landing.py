@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from pathlib import Path
+from typing import NamedTuple
 
 from contracts.definitions.catalog import Catalog
+from contracts.definitions.dimension import DimensionContract
 from contracts.servers.s3 import s3_client
 from contracts.settings import S3Settings
 from deploy.local.processes.deployable import deployables
@@ -19,17 +22,35 @@ def create_bucket(s3: S3Settings) -> None:
         client.create_bucket(Bucket=s3.bucket)
 
 
-def upload_dimensions(s3: S3Settings, catalog: Catalog, *, besides: Collection[str] = ()) -> list[str]:
-    """Upload the source file of every dimension that isn't published yet, but for those `besides`; returns their names."""
+def first_rows(catalog: Catalog, dimension: DimensionContract) -> Path | None:
+    """The source file that other teams would upload: beside the contract, else in the folder that `deploy/deployables.yaml` names. None if it
+    is in neither.
+    """
+    folders = (catalog.root / "dimensions", deployables().tables_folder)
+    return next((folder / dimension.source for folder in folders if (folder / dimension.source).is_file()), None)
+
+
+class Uploaded(NamedTuple):
+    """Names of the dimensions that were uploaded, and of those without a version and without a source file."""
+
+    uploaded: list[str]
+    lacking: list[str]
+
+
+def upload_dimensions(s3: S3Settings, catalog: Catalog, *, besides: Collection[str] = ()) -> Uploaded:
+    """Upload the source file of every dimension that isn't published yet, but for those `besides`."""
     client = s3_client(s3)
-    folder = deployables().tables_folder
-    uploaded = []
+    found = Uploaded([], [])
     for dimension in catalog.dimensions.values():
         if dimension.name in besides:
             continue
         published = client.list_objects_v2(Bucket=s3.bucket, Prefix=f"{dimension.location}/_delta_log/", MaxKeys=1)
-        source = folder / dimension.source
-        if not published.get("KeyCount") and source.exists():
-            client.upload_file(str(source), s3.bucket, f"{LANDING}/{dimension.source}")
-            uploaded.append(dimension.name)
-    return uploaded
+        if published.get("KeyCount"):
+            continue
+        source = first_rows(catalog, dimension)
+        if source is None:
+            found.lacking.append(dimension.name)
+            continue
+        client.upload_file(str(source), s3.bucket, f"{LANDING}/{dimension.source}")
+        found.uploaded.append(dimension.name)
+    return found

@@ -6,17 +6,20 @@ import json
 from pathlib import Path
 
 from contracts.definitions.catalog import load_catalog
+from deploy.local.servers.landing import first_rows
 from services.dimensions.parse import parse
 from services.dimensions.rejected import Rejected
-from services.nycflights.tables import data_folder
 from tests.bench.peers.programs.task import dimension_file
 
 
 def write_dimensions(folder: Path) -> None:
     """Write every dimension of the catalog into the folder, from the same source files and by the same rules as it is published."""
     folder.mkdir()
-    for contract in load_catalog().dimensions.values():
-        table = parse(contract, (data_folder() / contract.source).read_bytes())
+    catalog = load_catalog()
+    for contract in catalog.dimensions.values():
+        source = first_rows(catalog, contract)
+        assert source is not None, f"{contract.source} is not there"
+        table = parse(contract, source.read_bytes())
         assert not isinstance(table, Rejected), f"{contract.source}: {table}"
         lines = [json.dumps(row) + "\n" for row in table.to_pylist()]
         dimension_file(folder, contract.name).write_text("".join(lines), encoding="utf-8")

@@ -28,45 +28,45 @@ DIMENSION = next(iter(CATALOG.dimensions))
 
 
 def test_one_of_each_kind_keeps_every_rule(clone: Clone) -> None:
-    clone.headrace("new", "event", "gates.assigned.v1", "--owner", "gate-operations")
+    clone.headrace("new", "event", "berths.assigned.v1", "--owner", "berth-operations")
     clone.headrace("contracts", "generate")
-    clone.headrace("new", "service", "gates", "--topic", "gates.assigned.v1")
+    clone.headrace("new", "service", "berths", "--topic", "berths.assigned.v1")
     for kind, records in (("known", "some"), ("all", "each"), ("twice", "many"), ("once", "distinct")):
-        target = f"gates.assigned.{kind}.v1"
+        target = f"berths.assigned.{kind}.v1"
         said = clone.headrace(
-            *("new", "pipeline", f"gates_{kind}", "--records", records),
-            *("--reads", "gates.assigned.v1", "--writes", target),
+            *("new", "pipeline", f"berths_{kind}", "--records", records),
+            *("--reads", "berths.assigned.v1", "--writes", target),
         )
-        assert f"./headrace up --pipelines {','.join(deployables().pipelines)},gates_{kind} runs it" in said
+        assert f"./headrace up --pipelines {','.join(deployables().pipelines)},berths_{kind} runs it" in said
     clone.headrace(
-        *("new", "pipeline", "gates_in_sql", "--sql", "--records", "some"),
-        *("--reads", "gates.assigned.v1", "--writes", "gates.assigned.selected.v1"),
+        *("new", "pipeline", "berths_in_sql", "--sql", "--records", "some"),
+        *("--reads", "berths.assigned.v1", "--writes", "berths.assigned.selected.v1"),
     )
-    clone.headrace("new", "event", "gates.freed.v1", "--producer", "gates", "--owner", "gate-operations")
-    for name, more in (("gates_pairs", ()), ("gates_pairs_in_sql", ("--sql",))):
+    clone.headrace("new", "event", "berths.freed.v1", "--producer", "berths", "--owner", "berth-operations")
+    for name, more in (("berths_pairs", ()), ("berths_pairs_in_sql", ("--sql",))):
         clone.headrace(
-            *("new", "pipeline", name, *more, "--records", "join", "--reads", "gates.assigned.v1"),
-            *("--joined-with", "gates.freed.v1", "--writes", f"gates.assigned.{name.replace('_', '')}.v1"),
+            *("new", "pipeline", name, *more, "--records", "join", "--reads", "berths.assigned.v1"),
+            *("--joined-with", "berths.freed.v1", "--writes", f"berths.assigned.{name.replace('_', '')}.v1"),
         )
     clone.headrace("new", "dimension", "stands")
     clone.headrace("contracts", "generate")
-    topic = clone.root / "contracts" / "topics" / "gates.assigned.v1.yaml"
-    readers = "gates_known, gates_all, gates_twice, gates_once, gates_in_sql, gates_pairs, gates_pairs_in_sql"
+    topic = clone.root / "contracts" / "topics" / "berths.assigned.v1.yaml"
+    readers = "berths_known, berths_all, berths_twice, berths_once, berths_in_sql, berths_pairs, berths_pairs_in_sql"
     topic.write_text(topic.read_text().replace(f"[{readers}]", f"[{readers}, alerting]"))
-    clone.headrace("new", "rule", "many_gates", "--topic", "gates.assigned.v1")
+    clone.headrace("new", "rule", "many_berths", "--topic", "berths.assigned.v1")
     clone.headrace("contracts", "docs")
     assert (
         clone.headrace("contracts", "check")
         == f"{len(CATALOG.topics) + 9} topics and {len(CATALOG.dimensions) + 1} dimensions keep every rule\n"
     )
-    assert "1 about gates.assigned.v1" in clone.headrace("rules", "check", "services/alerting/rules.yaml")
+    assert "1 about berths.assigned.v1" in clone.headrace("rules", "check", "services/alerting/rules.yaml")
     assert {*readers.split(", ")} <= set(clone.headrace("pipelines").split())
-    linted = clone.run("-m", "ruff", "check", "services/gates", "spark/pipelines")
+    linted = clone.run("-m", "ruff", "check", "services/berths", "spark/pipelines")
     assert linted.returncode == 0, linted.stdout
-    formatted = clone.run("-m", "ruff", "format", "--check", "services/gates", "spark/pipelines")
+    formatted = clone.run("-m", "ruff", "format", "--check", "services/berths", "spark/pipelines")
     assert formatted.returncode == 0, formatted.stdout
     listed = yaml.safe_load((clone.root / "deploy" / "deployables.yaml").read_text())["deployables"]
-    assert listed[-1]["name"] == "gates"
+    assert listed[-1]["name"] == "berths"
     assert len({each["port"] for each in listed}) == len(listed)
 
 
@@ -76,9 +76,9 @@ def test_nothing_is_overwritten(clone: Clone) -> None:
     assert f"contracts/schemas/{RAW}/1.avsc is there already; nothing was written" in said
     said = clone.refusal("new", "dimension", DIMENSION)
     assert f"contracts/dimensions/{DIMENSION}.yaml is there already; nothing was written" in said
-    (clone.root / "contracts" / "examples" / "gates.shut.v1").touch()
-    assert "nothing was written" in clone.refusal("new", "event", "gates.shut.v1")
-    assert not (clone.root / "contracts" / "topics" / "gates.shut.v1.yaml").exists()
+    (clone.root / "contracts" / "examples" / "berths.shut.v1").touch()
+    assert "nothing was written" in clone.refusal("new", "event", "berths.shut.v1")
+    assert not (clone.root / "contracts" / "topics" / "berths.shut.v1.yaml").exists()
     filters = clone.root / "services" / "audit" / "filters.yaml"
     filters.write_text("{}\n")
     target = ("--reads", RAW, "--writes", RAW.replace(".v1", ".wet.v1"), "--records", "some")
@@ -93,19 +93,19 @@ def test_nothing_is_overwritten(clone: Clone) -> None:
     ("arguments", "why"),
     [
         (["event", "Gates"], "'Gates': it is DOMAIN.PAST_TENSE.v1"),
-        (["event", "gates.assigned.v1", "--producer", "A-B"], "'A-B': it is a name in Python"),
+        (["event", "berths.assigned.v1", "--producer", "A-B"], "'A-B': it is a name in Python"),
         (["event", "alert.raised.v1"], "the events of alerts.raised.v1 are called AlertRaised already"),
         (["event", "lake.filled.v1"], "'lake': a service, a pipeline or a command has this name"),
         (["service", "live", "--topic", RAW], "'live': a service, a pipeline or a command"),
         (["pipeline", "audit", "--reads", RAW, "--writes", "a.sent.v1"], "'audit': a service"),
-        (["event", "gates.assigned.v1", "--owner", "../x"], "'../x': lower case"),
+        (["event", "berths.assigned.v1", "--owner", "../x"], "'../x': lower case"),
         (["service", "class", "--topic", RAW], "'class': it is a name in Python"),
-        (["service", "gates", "--topic", RAW], "name gates among its producers"),
-        (["service", "gates", "--topic", DERIVED], "is derived by a pipeline"),
+        (["service", "berths", "--topic", RAW], "name berths among its producers"),
+        (["service", "berths", "--topic", DERIVED], "is derived by a pipeline"),
         (["dimension", "../../x"], "'../../x': lower case"),
         (["dimension", "on"], "'on': lower case"),
-        (["event", "gates.assigned.v1", "--owner", "no"], "'no': lower case"),
-        (["event", "gates.assigned.v1", "--producer", "../contracts"], "'../contracts': it is a name in Python"),
+        (["event", "berths.assigned.v1", "--owner", "no"], "'no': lower case"),
+        (["event", "berths.assigned.v1", "--producer", "../contracts"], "'../contracts': it is a name in Python"),
         (["pipeline", "p", "--reads", "nope.a.v1", "--writes", "a.b.v1"], "no contract for topic 'nope.a.v1'"),
         (["pipeline", "p", "--reads", DERIVED, "--writes", "a.b.v1"], "is derived itself"),
         (["pipeline", "p", "--reads", RAW, "--writes", "a.b.v1", "--records", "distinct", "--sql"], "leave out --sql"),

@@ -14,6 +14,7 @@ from contracts.definitions.pipelines import pipeline_files
 from deploy.errors import DeployError
 from deploy.local.processes import deployable
 from deploy.local.processes.deployable import FILE, ROOT, deployables
+from deploy.local.servers.landing import first_rows
 from tests.deploy.producers import DATA_SET
 
 
@@ -45,9 +46,9 @@ def test_the_pipelines_that_run_by_default_are_there() -> None:
     assert deployables().live(["a", "b"]).command == ("spark", "run", "a", "b")
 
 
-def test_the_tables_of_the_dimensions_are_where_the_file_says() -> None:
-    folder = deployables().tables_folder
-    assert [each.name for each in load_catalog().dimensions.values() if not (folder / each.source).is_file()] == []
+def test_each_dimension_has_first_rows_here() -> None:
+    catalog = load_catalog()
+    assert [each.name for each in catalog.dimensions.values() if first_rows(catalog, each) is None] == []
 
 
 def test_a_package_that_is_not_there_is_named(file: Path) -> None:

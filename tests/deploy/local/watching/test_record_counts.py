@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from contracts.servers.producer_config import PRODUCER_CONFIG
 from deploy.local.servers.stack import LocalStack
 from deploy.local.watching.record_counts import RecordCounts
 
@@ -29,7 +30,7 @@ def make(stack: LocalStack, name: str) -> None:
 
 
 def write(stack: LocalStack, topic: str, *, transactions: int, records: int) -> None:
-    producer = Producer({**stack.settings().kafka.client_config(), "transactional.id": topic})
+    producer = Producer({**PRODUCER_CONFIG, **stack.settings().kafka.client_config(), "transactional.id": topic})
     producer.init_transactions(30)
     for _ in range(transactions):
         producer.begin_transaction()
