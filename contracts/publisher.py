@@ -176,7 +176,8 @@ class Publisher:
                 **settings.kafka.client_config(),
                 "client.id": service,
                 "linger.ms": linger_ms,
-                "enable.gapless.guarantee": gapless,
+                # Named, it makes librdkafka warn at each start.
+                **({"enable.gapless.guarantee": True} if gapless else {}),
             },
             logger=_log,
         )

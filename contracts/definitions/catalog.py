@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import json
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,13 +36,13 @@ class Catalog:
     def topic(self, name: str) -> TopicContract:
         """The contract of a topic. Raises ContractError if there is none."""
         if name not in self.topics:
-            raise ContractError(f"no contract for topic {name!r}; there are: {', '.join(sorted(self.topics))}")
+            raise ContractError(f"no contract for topic {name!r}; {_instead(name, self.topics)}")
         return self.topics[name]
 
     def dimension(self, name: str) -> DimensionContract:
         """The contract of a dimension. Raises ContractError if there is none."""
         if name not in self.dimensions:
-            raise ContractError(f"no contract for dimension {name!r}; there are: {', '.join(sorted(self.dimensions))}")
+            raise ContractError(f"no contract for dimension {name!r}; {_instead(name, self.dimensions)}")
         return self.dimensions[name]
 
     def schema(self, topic: str) -> str:
@@ -129,3 +131,8 @@ def _read_schemas(topic: TopicContract, topic_file: Path, root: Path) -> tuple[t
 
 def _misnamed(path: Path, root: Path, name: str) -> Problem:
     return Problem(named(root, path), 1, f"the file has another name than '{name}' in it", f"call it {name}.yaml")
+
+
+def _instead(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {close[0]}?" if close else f"there are: {', '.join(sorted(known))}"

@@ -16,13 +16,17 @@ def _group() -> None:
 
 
 @rules_app.command("check")
-def check(file: Annotated[Path, typer.Argument(help="A rules file, as alerting reads it.")]) -> None:
+def check(
+    file: Annotated[Path | None, typer.Argument(help="A rules file; default: the one that alerting reads.")] = None,
+) -> None:
     """Check a rules file against the contracts, without a stack; list every problem. Exit 1: alerting would refuse it."""
     from contracts.definitions.catalog import load_catalog
+    from contracts.settings import read_settings
     from services.alerting.rules.rulebook import RulebookError, load_rulebook
+    from services.alerting.settings import AlertingSettings
 
     try:
-        found = load_rulebook(file, load_catalog())
+        found = load_rulebook(file or read_settings(AlertingSettings).rules_file, load_catalog())
     except RulebookError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(1) from None

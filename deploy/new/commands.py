@@ -134,7 +134,7 @@ def rule(
     _write(
         new_rule(name, topic, field, threshold, _catalog()),
         "edit operator, threshold, group_by and message",
-        "./headrace rules check services/alerting/rules.yaml",
+        "./headrace rules check",
     )
 
 

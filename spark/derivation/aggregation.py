@@ -15,7 +15,7 @@ from spark.derivation.event_time import REASON, check_watermarks, told, without_
 from spark.derivation.fitness import called, check_repeated, check_source, check_types, check_wanted, event_type
 from spark.derivation.state_plan import state_plan
 from spark.derivation.stateful_rows import Read, stateful_rows
-from spark.derivation.steps import check_expression, check_names
+from spark.derivation.steps import check_expressions, check_names
 from spark.pipeline import Pipeline
 from spark.records.decode import events
 from spark.records.schemas import WriterSchemas
@@ -218,8 +218,8 @@ def _check_steps(pipeline: Pipeline, made: DataFrame, given: DataFrame, occurred
             raise PipelineUnfit(
                 f"{pipeline.name} has a step {node.nodeName()}, which an aggregate can't have yet: filter, compute and group by a window"
             )
+        check_expressions(pipeline, node)
         for each in expressions(node):
-            check_expression(pipeline, each)
             _check_order(pipeline, each)
     _check_window(pipeline, found, occurred_at, column_id(given, occurred_at))
     _check_groups(pipeline, found)

@@ -24,7 +24,7 @@ from spark.derivation.fitness import (
 )
 from spark.derivation.state_plan import state_plan
 from spark.derivation.stateful_rows import Read, stateful_rows
-from spark.derivation.steps import check_expression, check_names
+from spark.derivation.steps import check_expressions, check_names
 from spark.pipeline import Pipeline
 from spark.records.decode import events
 from spark.records.schemas import WriterSchemas
@@ -36,7 +36,6 @@ from spark.runtime.internals.plans import (
     PASSING_ON,
     carrying,
     column_id,
-    expressions,
     frame_of,
     items,
     said,
@@ -190,8 +189,7 @@ def _check_steps(pipeline: Pipeline, made: DataFrame) -> Any:
                 "needs several rows where the topic is read"
             )
         check_names(pipeline, [str(each.name()) for each in items(node.output())])
-        for each in expressions(node):
-            check_expression(pipeline, each)
+        check_expressions(pipeline, node)
     if FILTER in kinds[: kinds.index(DEDUPLICATION)]:
         raise PipelineUnfit(
             f"{pipeline.name} filters behind {_STEP}, where of two records of an event the first alone decides, and is remembered even if it is left "

@@ -74,7 +74,7 @@ def target_schemas(
     for target in map(catalog.topic, pipeline.targets):
         if who not in target.producers:
             raise NotAProducer(
-                f"{who} is no producer of {target.name}; its contract lists {', '.join(target.producers)}"
+                f"{who} is no producer of {target.name}; its contract lists {', '.join(target.producers)}: add {who} there"
             )
     return [OwnSchema(registry, catalog.topic(each).subject, catalog.schema(each)) for each in pipeline.targets]
 

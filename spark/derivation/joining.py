@@ -20,7 +20,7 @@ from spark.derivation.fitness import (
 )
 from spark.derivation.state_plan import state_plan
 from spark.derivation.stateful_rows import Read, stateful_rows
-from spark.derivation.steps import check_expression, check_names
+from spark.derivation.steps import check_expressions, check_names
 from spark.pipeline import Pipeline
 from spark.records.decode import events
 from spark.records.schemas import WriterSchemas
@@ -33,7 +33,7 @@ from spark.runtime.internals.joins import (
     grafted,
     optimised_join,
 )
-from spark.runtime.internals.plans import FILTER, PASSING_ON, NotRowByRow, expressions, items, needed_of, unchanged
+from spark.runtime.internals.plans import FILTER, PASSING_ON, NotRowByRow, items, needed_of, unchanged
 from spark.sinks.kafka.sink import ToRows
 
 PLACES = ("__place", "__place_joined")
@@ -158,8 +158,7 @@ def _check_steps(pipeline: Pipeline, made: DataFrame) -> None:
                 "several rows in a pipeline of its own, behind"
             )
         check_names(pipeline, [str(each.name()) for each in items(node.output())])
-        for each in expressions(node):
-            check_expression(pipeline, each)
+        check_expressions(pipeline, node)
 
 
 def _check_state(spark: SparkSession, pipeline: Pipeline, catalog: Catalog, found: OptimisedJoin) -> None:

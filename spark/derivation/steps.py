@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from contracts.definitions.topic import TopicContract
 from spark.derivation.faults import PLATFORM
 from spark.derivation.of_the_moment import of_the_moment
+from spark.derivation.raising import raises_for
 from spark.pipeline import Pipeline
 from spark.runtime.errors import PipelineUnfit
 from spark.runtime.internals.plans import (
@@ -64,8 +65,7 @@ def check_steps(pipeline: Pipeline, made: DataFrame, given: DataFrame, target: T
                 _check_explode(pipeline, step, target)
             elif is_above:
                 _check_above_explode(pipeline, step, elements)
-            for each in expressions(step):
-                check_expression(pipeline, each)
+            check_expressions(pipeline, step)
     except NotRowByRow as error:
         raise PipelineUnfit(
             f"{pipeline.name} has a step that needs more than one row, {error}: it can only filter rows, explode an array, and add, choose "
@@ -118,7 +118,18 @@ def check_names(pipeline: Pipeline, names: Sequence[str]) -> None:
         )
 
 
-def check_expression(pipeline: Pipeline, each: Any) -> None:
+def check_expressions(pipeline: Pipeline, step: Any) -> None:
+    """Raises PipelineUnfit if one of a step's expressions can't be computed for each record, once and for all."""
+    for each in expressions(step):
+        _check_expression(pipeline, each)
+    for each in expressions(step, tried=False):
+        if (cure := raises_for(each)) is not None:
+            raise PipelineUnfit(
+                f"{pipeline.name}: {each} fails for some values, and one record with such a value would stop the pipeline, for good: {cure}"
+            )
+
+
+def _check_expression(pipeline: Pipeline, each: Any) -> None:
     kind = kind_of(each)
     if kind.endswith("Subquery"):
         raise PipelineUnfit(f"{pipeline.name} reads another table by {each}: use a lookup")

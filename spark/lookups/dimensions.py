@@ -184,7 +184,12 @@ class Dimensions:
         self._unreadable.add(contract.name)
         held = self._held.get(contract.name)
         if held is None:
-            _log.warning("waiting for dimension", dimension=contract.name, reason=str(error))
+            _log.warning(
+                "waiting for a first version of a dimension: upload its source file to landing/dimensions/",
+                dimension=contract.name,
+                source=contract.source,
+                reason=str(error),
+            )
         else:
             _log.error(
                 "dimension can't be used, see the reason: if its table is damaged, publish it again",

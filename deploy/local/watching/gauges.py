@@ -22,6 +22,7 @@ from contracts.records.codec import Codec
 from contracts.servers.registry import Registry
 from contracts.settings import Settings
 from deploy.local.processes.deployable import deployables
+from deploy.local.servers.landing import LANDING
 from deploy.local.servers.ports import HOST, Ports
 from deploy.local.watching.record_counts import RecordCounts
 from deploy.local.watching.snapshot import AlertState, Snapshot, TopicState
@@ -212,7 +213,8 @@ class Gauges:
                     )
                 elif sample.name == "headrace_dimension_unreadable" and sample.value:
                     snapshot.alarms.append(
-                        f"the dimension {sample.labels['dimension']} can't be read: the version before it stays in force"
+                        f"the dimension {sample.labels['dimension']} can't be read: pipelines keep the version before it, or wait for a "
+                        f"first one: {LANDING}/ takes its source file, logs/dimensions.log and logs/live.log say more"
                     )
         # In place of the group's: in real-time mode that is as old as the interval.
         snapshot.lag.update(lag)

@@ -16,6 +16,7 @@ PASSING_ON = ("Project", "SubqueryAlias")
 """Steps that give one row for each that they get."""
 FILTER = "Filter"
 """The step that gives the row that it gets, or none."""
+_TRY = "TryEval"
 EXPAND = "Expand"
 """The step that gives several rows for each that it gets, as overlapping windows do."""
 COPY = "__copy"
@@ -194,13 +195,14 @@ def steps(made: DataFrame, source: DataFrame) -> Iterator[Any]:
         (node,) = items(node.children())
 
 
-def expressions(node: Any) -> Iterator[Any]:
-    """All in a node of a plan, the inner ones included."""
+def expressions(node: Any, *, tried: bool = True) -> Iterator[Any]:
+    """All in a node of a plan, the inner ones included; those whose failure Spark makes null of only if `tried`."""
     left = items(node.expressions())
     while left:
         found = left.pop()
         yield found
-        left += items(found.children())
+        if tried or kind_of(found) != _TRY:
+            left += items(found.children())
 
 
 def said(step: Any) -> list[tuple[str, list[int]]]:

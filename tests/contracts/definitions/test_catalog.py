@@ -48,9 +48,11 @@ def test_schemas_come_oldest_first_up_to_the_current_one(tmp_path: Path) -> None
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
     with pytest.raises(
         ContractError,
-        match=r"no contract for topic 'parcels\.left\.v1'; there are: alerts\.raised\.v1, deadletters\.settled\.v1,",
+        match=r"no contract for topic 'ships'; there are: alerts\.raised\.v1, deadletters\.settled\.v1,",
     ):
-        sample.catalog().topic("parcels.left.v1")
+        sample.catalog().topic("ships")
+    with pytest.raises(ContractError, match=r"'parcels\.dispached\.v1'; did you mean parcels\.dispatched\.v1\?"):
+        sample.catalog().topic("parcels.dispached.v1")
     with pytest.raises(ContractError, match="no contract for dimension 'crews'; there are: couriers, depots, vans"):
         sample.catalog().dimension("crews")
 
