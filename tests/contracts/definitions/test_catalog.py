@@ -53,8 +53,8 @@ def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
         sample.catalog().topic("ships")
     with pytest.raises(ContractError, match=r"'parcels\.dispached\.v1'; did you mean parcels\.dispatched\.v1\?"):
         sample.catalog().topic("parcels.dispached.v1")
-    with pytest.raises(ContractError, match="no contract for dimension 'crews'; there are: couriers, depots, vans"):
-        sample.catalog().dimension("crews")
+    with pytest.raises(ContractError, match="no contract for dimension 'boats'; there are: couriers, depots, vans"):
+        sample.catalog().dimension("boats")
 
 
 def test_a_broken_file_stops_the_load_with_its_line(tmp_path: Path) -> None:
