@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import fastavro
+from fastavro.schema import UnknownType
 
 from contracts.checks import schema_rules
 from contracts.checks.compatibility import incompatibilities
@@ -29,6 +30,7 @@ _ALERTS = "ALERTS_RAISED"
 """Alerting's dead letters lie with those of its alerts, of whatever topic the record is."""
 _LEDGER = "DEADLETTERS_SETTLED"
 _LAKE_COLUMNS = ("record_partition", "record_offset", "raw_offset")
+_PRIMITIVES = ("boolean", "int", "long", "float", "double", "string", "bytes")
 _PARTITION_TYPES = ("string", "enum", "uuid", "boolean", "int", "long", "date")
 """Types of which a table may be partitioned: their values have few texts, which every reader of Delta understands alike."""
 # Almost every past participle ends so: ordered, sent, taken, sold. It catches `order`, `create` and `update`.
@@ -82,6 +84,11 @@ class _Topic:
                 schemas.append(fastavro.parse_schema(json.loads(text)))
             except json.JSONDecodeError as error:
                 yield Problem(self._schema_file(version), error.lineno, f"not readable as JSON: {error.msg}", "mend it")
+            except UnknownType as error:
+                name = str(error.name).rpartition(".")[2]
+                line = next((number for number, said in enumerate(text.splitlines(), 1) if f'"{name}"' in said), None)
+                cure = f"write one of {', '.join(_PRIMITIVES)}, or a type that is written out above"
+                yield Problem(self._schema_file(version), line, f"not an Avro schema: unknown type '{name}'", cure)
             except NOT_AVRO as error:
                 yield Problem(self._schema_file(version), None, f"not an Avro schema: {error}", "mend it")
         if not schemas or len(schemas) < self.topic.schema_version:

@@ -8,6 +8,9 @@ import typer
 
 from deploy.options import DEFAULT_DIRECTORY, RunningStack
 
+_OTHERS = 5
+"""So many records of the same key are named."""
+
 
 def tail(
     topic: Annotated[str, typer.Argument(help="A topic, also one of dead letters, e.g. alerts.raised.v1.dlq.")],
@@ -86,7 +89,10 @@ def trace(
             say(f"there is no record with the key {event!r}")
             raise typer.Exit(1)
         if len(coordinates) > 1:
-            say(f"{len(coordinates)} records have this key; the newest is {coordinates[-1]}")
+            others = ", ".join(map(str, coordinates[-_OTHERS - 1 : -1]))
+            say(
+                f"{len(coordinates)} records have this key; the newest is {coordinates[-1]}. To follow another, give it in place of the key: {others}"
+            )
         steps = found.steps(coordinates[-1])
     if as_json:
         typer.echo(json.dumps(following.as_json(steps), indent=2))

@@ -195,8 +195,8 @@ class Gauges:
                     of, milliseconds = sample.labels["of"], sample.value * 1000
                     snapshot.latency_ms[of] = max(milliseconds, snapshot.latency_ms.get(of, 0.0))
                 elif sample.name == "headrace_dimensions_rejected_total" and sample.value:
-                    files = f"{sample.value:.0f} source files of dimensions set aside since its start"
-                    snapshot.alarms.append(f"{files}, as {sample.labels['reason']}: landing/rejected/ says why")
+                    files = f"source files that dimensions has set aside since its start, as {sample.labels['reason']}"
+                    snapshot.alarms.append(f"{files}: {sample.value:.0f}; landing/rejected/ says which and why")
                 elif sample.name == "headrace_alerting_rules_refused" and sample.value:
                     snapshot.alarms.append(
                         "alerting refuses the changed rules file, the rules before it stay in force: logs/alerting.log says why"
