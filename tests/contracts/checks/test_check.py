@@ -140,7 +140,7 @@ def test_the_contracts_keep_every_rule_and_the_check_is_fast() -> None:
             SCHEMA,
             '"type": "string"',
             '"type": "text"',
-            "1.avsc:8: not an Avro schema: unknown type 'text': write one of boolean,",
+            "1.avsc:9: not an Avro schema: unknown type 'text': write one of boolean,",
         ),
         (SCHEMA, "Parcel number of the courier, without unit.", "", "field parcel_number has no doc"),
         (SCHEMA, ", in grams", "", "the doc of weight_grams names no unit"),

@@ -99,6 +99,7 @@ def test_what_fails_for_some_values_is_refused_with_what_to_write(odd: DataFrame
         "try_aes_decrypt(b, '0000111122223333')",
         "try_validate_utf8(cast(b as string))",
         "cast(s as binary)",
+        "date_format(CAST(unix_timestamp(t) + 60 * i AS TIMESTAMP), 'yyyy-MM-dd')",
         "i / 0",
         "i * i",
         "cast(s as int)",
