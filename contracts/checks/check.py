@@ -86,7 +86,8 @@ class _Topic:
                 yield Problem(self._schema_file(version), error.lineno, f"not readable as JSON: {error.msg}", "mend it")
             except UnknownType as error:
                 name = str(error.name).rpartition(".")[2]
-                line = next((number for number, said in enumerate(text.splitlines(), 1) if f'"{name}"' in said), None)
+                lines = [number for number, said in enumerate(text.splitlines(), 1) if f'"{name}"' in said]
+                line = lines[0] if len(lines) == 1 else None
                 cure = f"write one of {', '.join(_PRIMITIVES)}, or a type that is written out above"
                 yield Problem(self._schema_file(version), line, f"not an Avro schema: unknown type '{name}'", cure)
             except NOT_AVRO as error:

@@ -23,6 +23,7 @@ _ZONE = "give a constant time zone, or add an offset that the event has"
 _PATTERN = "give a constant pattern"
 _INDEX = "give a constant index; of an array get(array, index) is null beyond the end"
 _NUMBER = "compute with numbers, or cast the seconds to timestamp"
+_SKETCH = "compute sketches behind the topic"
 _MAP = "a key may be null, or there twice: look up in a dimension, or use CASE"
 
 _RULES = (
@@ -38,7 +39,11 @@ _RULES = (
     _Rule("BitwiseGet", _SECOND, _INDEX),
     _Rule("SplitPart SubstringIndex", _THIRD, _INDEX),
     _Rule("Slice", _BEHIND_THE_FIRST, _INDEX),
-    _Rule("SecondsToTimestamp MillisToTimestamp MakeDTInterval MakeYMInterval", _ALL, _NUMBER),
+    _Rule("SecondsToTimestamp MillisToTimestamp", _ALL, _NUMBER),
+    _Rule("MakeInterval TryMakeInterval MakeDTInterval MakeYMInterval", _ALL, _NUMBER),
+    _Rule("MultiplyInterval MultiplyDTInterval MultiplyYMInterval", _ALL, _NUMBER),
+    _Rule("DivideInterval DivideDTInterval DivideYMInterval", _SECOND, _NUMBER),
+    _Rule("TimestampAdd", _FIRST, _NUMBER),
     _Rule("AddMonths", _SECOND, _NUMBER),
     _Rule("CreateMap", _KEYS, _MAP),
     _Rule("MapConcat MapFromArrays MapFromEntries StringToMap TransformKeys", _ALL, _MAP),
@@ -50,13 +55,21 @@ _RULES = (
     _Rule("StringDecode", _ALL, "use try_validate_utf8(CAST(… AS STRING))"),
     _Rule("AesEncrypt", _SECOND, "give a constant key"),
     _Rule("AesDecrypt", _ALL, "use try_aes_decrypt"),
-    _Rule("HllSketchEstimate ThetaSketchEstimate", _ALL, "compute sketches behind the topic"),
+    _Rule("HllSketchEstimate HllUnion", _ALL, _SKETCH),
+    _Rule("ThetaSketchEstimate ThetaUnion ThetaIntersection ThetaDifference", _ALL, _SKETCH),
+    _Rule("KllSketchGetNBigint KllSketchGetNDouble KllSketchGetNFloat", _ALL, _SKETCH),
+    _Rule("KllSketchGetQuantileBigint KllSketchGetQuantileDouble KllSketchGetQuantileFloat", _ALL, _SKETCH),
+    _Rule("KllSketchGetRankBigint KllSketchGetRankDouble KllSketchGetRankFloat", _ALL, _SKETCH),
+    _Rule("KllSketchToStringBigint KllSketchToStringDouble KllSketchToStringFloat", _ALL, _SKETCH),
+    _Rule("ParseUrl", slice(2, None), _PATTERN),
+    _Rule("FromAvro AvroDataToCatalyst", _ALL, "have the field in the event"),
     _Rule("XPathBoolean XPathShort XPathInt XPathLong", _ALL, "have the field in the event"),
     _Rule("XPathFloat XPathDouble XPathString XPathList", _ALL, "have the field in the event"),
 )
 _BY_KIND: Mapping[str, _Rule] = {kind: rule for rule in _RULES for kind in rule.kinds.split()}
 _TRYING = {"ParseJson": "use try_parse_json", "VariantGet": "use try_variant_get", "UrlDecode": "use try_url_decode"}
 """Expressions that say by a flag whether they fail."""
+_READERS = ("JsonToStructs", "CsvToStructs")
 
 
 def raises_for(each: Any) -> str | None:
@@ -66,6 +79,13 @@ def raises_for(each: Any) -> str | None:
         return _TRYING[kind] if each.failOnError() and not children[0].foldable() else None
     if kind == "ElementAt" and type_of(children[0]).typeName() == "array":
         return None if children[1].foldable() else _INDEX
+    if kind == "Cast" and str(each.evalMode()) != "TRY" and not children[0].foldable():
+        if type_of(children[0]).typeName() == "variant":
+            return "use try_variant_get"
+        return "write a constant interval" if "interval" in type_of(each).typeName() else None
+    if kind in _READERS:
+        mode = each.options().get("mode")
+        return "leave the mode out" if mode.isDefined() and str(mode.get()).upper() == "FAILFAST" else None
     rule = _BY_KIND.get(kind)
     if rule is None or all(child.foldable() for child in children[rule.inputs]):
         return None

@@ -26,8 +26,11 @@ def first_rows(catalog: Catalog, dimension: DimensionContract) -> Path | None:
     """The source file that other teams would upload: beside the contract, else in the folder that `deploy/deployables.yaml` names. None if it
     is in neither.
     """
-    folders = (catalog.root / "dimensions", deployables().tables_folder)
-    return next((folder / dimension.source for folder in folders if (folder / dimension.source).is_file()), None)
+    beside = catalog.root / "dimensions" / dimension.source
+    if beside.is_file():
+        return beside
+    there = deployables().tables_folder / dimension.source
+    return there if there.is_file() else None
 
 
 class Uploaded(NamedTuple):

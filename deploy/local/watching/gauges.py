@@ -132,7 +132,7 @@ class Gauges:
         for topic in self._catalog.topics.values():
             name, letters = topic.name, topic.dead_letter_topic
             total = totals.get(name, 0)
-            come = 0 if name in uncounted else total - before.get(name, total)
+            come = 0 if name in uncounted else max(0, total - before.get(name, total))
             states.append(
                 TopicState(
                     name,

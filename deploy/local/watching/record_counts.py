@@ -57,18 +57,22 @@ class RecordCounts:
     def read(self, ends: Mapping[TopicPartition, int]) -> None:
         """Count up to `ends`, the last stable offsets of the partitions that there are; what lies beyond is for the next call."""
         ends = {each: end for each, end in ends.items() if each.topic in self._topics}
-        made_anew = [each for each, count in self._counts.items() if each in ends and ends[each] < count.after]
+        made_anew = [
+            each for each, count in self._counts.items() if each in ends and ends[each] < max(count.after, count.end)
+        ]
         if made_anew:
             self._consumer.incremental_unassign(made_anew)
         new = made_anew + [each for each in ends if each not in self._counts]
         if new:
-            self._counts |= {each: _Count() for each in new}
             self._consumer.incremental_assign([TopicPartition(p.topic, p.partition, OFFSET_BEGINNING) for p in new])
+            self._counts |= {each: _Count() for each in new}
         until = time.monotonic() + self._budget_seconds
         while time.monotonic() < until and not all(self._counts[each].reaches(end) for each, end in ends.items()):
             for message in self._consumer.consume(_AT_ONCE, timeout=_PAUSE_SECONDS):
                 offset, error = message.offset() or 0, message.error()
-                count = self._counts[TopicPartition(str(message.topic()), message.partition() or 0)]
+                count = self._counts.get(TopicPartition(str(message.topic()), message.partition() or 0))
+                if count is None:
+                    continue  # an error that is of no partition: the next look says what is wrong
                 if error is None:
                     count.records, count.after = count.records + 1, offset + 1
                 elif error.code() == KafkaError._PARTITION_EOF:

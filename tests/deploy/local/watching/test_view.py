@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from rich.console import Console
 
-from deploy.local.watching.snapshot import AlertState, ProcessState, Snapshot
+from deploy.local.watching.snapshot import AlertState, ProcessState, Snapshot, TopicState
 from deploy.local.watching.view import line, render
 
 
@@ -24,6 +24,15 @@ def test_what_a_note_says_is_no_markup() -> None:
     console = Console(width=120, record=True)
     console.print(render(Snapshot(at, processes=processes)))
     assert "no space in [/tmp/a]" in console.export_text()
+
+
+def test_a_topic_that_is_still_being_counted_has_no_rate() -> None:
+    topics = [TopicState("a.made.v1", 5_000, 0.0, 0, counted=False), TopicState("b.made.v1", 7, 2.0, 0)]
+    snapshot = Snapshot(datetime(2026, 1, 1, tzinfo=UTC), topics=topics)
+    console = Console(width=120, record=True)
+    console.print(render(snapshot))
+    assert "counting" in next(said for said in console.export_text().splitlines() if "a.made.v1" in said)
+    assert line(snapshot).startswith("a.made.v1 5000 (counting), b.made.v1 7 (2/s); ")
 
 
 def test_alarms_are_on_the_screen_and_in_the_log() -> None:
