@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from pyspark.sql.types import DayTimeIntervalType, YearMonthIntervalType
+
 from spark.runtime.internals.plans import items, kind_of, type_of
 
 
@@ -69,6 +71,7 @@ _RULES = (
 _BY_KIND: Mapping[str, _Rule] = {kind: rule for rule in _RULES for kind in rule.kinds.split()}
 _TRYING = {"ParseJson": "use try_parse_json", "VariantGet": "use try_variant_get", "UrlDecode": "use try_url_decode"}
 """Expressions that say by a flag whether they fail."""
+_INTERVALS = (DayTimeIntervalType, YearMonthIntervalType)
 _READERS = ("JsonToStructs", "CsvToStructs")
 
 
@@ -82,7 +85,8 @@ def raises_for(each: Any) -> str | None:
     if kind == "Cast" and str(each.evalMode()) != "TRY" and not children[0].foldable():
         if type_of(children[0]).typeName() == "variant":
             return "use try_variant_get"
-        return "write a constant interval" if "interval" in type_of(each).typeName() else None
+        # Of the third kind of interval, that of session windows, Spark makes null.
+        return "write a constant interval" if isinstance(type_of(each), _INTERVALS) else None
     if kind in _READERS:
         mode = each.options().get("mode")
         return "leave the mode out" if mode.isDefined() and str(mode.get()).upper() == "FAILFAST" else None
