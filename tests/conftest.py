@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from deploy.local.servers.stack import LocalStack
-from tests.sample.stack import bring
+from tests.sample.stack import new_stack
 
 _LONGEST = (
     "tests/system/",
@@ -30,9 +30,7 @@ _LONGEST = (
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
     """Broker, registry and S3 server with the tree's contracts and the sample's; tests use names of their own."""
-    with LocalStack(tmp_path_factory.mktemp("stack")) as running:
-        running.bootstrap()
-        bring(running)
+    with new_stack(tmp_path_factory.mktemp("stack")) as running:
         yield running
 
 

@@ -73,11 +73,16 @@ _TRYING = {"ParseJson": "use try_parse_json", "VariantGet": "use try_variant_get
 """Expressions that say by a flag whether they fail."""
 _INTERVALS = (DayTimeIntervalType, YearMonthIntervalType)
 _READERS = ("JsonToStructs", "CsvToStructs")
+_JUDGED = {*_BY_KIND, *_TRYING, *_READERS, "ElementAt", "Cast"}
+"""Of all others no more is asked: each question is a call to the JVM, at each start."""
 
 
 def raises_for(each: Any) -> str | None:
     """What to write in place of an expression of a plan that fails for some values of its fields; None if it has a value, or null, for each."""
-    kind, children = kind_of(each), items(each.children())
+    kind = kind_of(each)
+    if kind not in _JUDGED:
+        return None
+    children = items(each.children())
     if kind in _TRYING:
         return _TRYING[kind] if each.failOnError() and not children[0].foldable() else None
     if kind == "ElementAt" and type_of(children[0]).typeName() == "array":
@@ -91,6 +96,4 @@ def raises_for(each: Any) -> str | None:
         mode = each.options().get("mode")
         return "leave the mode out" if mode.isDefined() and str(mode.get()).upper() == "FAILFAST" else None
     rule = _BY_KIND.get(kind)
-    if rule is None or all(child.foldable() for child in children[rule.inputs]):
-        return None
-    return rule.cure
+    return None if rule is None or all(child.foldable() for child in children[rule.inputs]) else rule.cure

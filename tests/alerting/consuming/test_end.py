@@ -12,7 +12,7 @@ import pytest
 from deploy.local.servers.stack import LocalStack
 from tests.alerting.worker import SECONDS, Worker, wait_for
 from tests.frozen import frozen
-from tests.sample.stack import bring
+from tests.sample.stack import new_stack
 
 pytestmark = pytest.mark.system
 
@@ -20,9 +20,7 @@ pytestmark = pytest.mark.system
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
     """A stack that nobody else uses: a broker that is frozen for longer than its session leads no partition for a while."""
-    with LocalStack(tmp_path_factory.mktemp("frozen")) as running:
-        running.bootstrap()
-        bring(running)
+    with new_stack(tmp_path_factory.mktemp("frozen")) as running:
         yield running
 
 

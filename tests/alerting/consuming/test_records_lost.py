@@ -35,7 +35,7 @@ from tests.alerting.worker import (
 )
 from tests.sample import topics
 from tests.sample.events import DepotObserved, ParcelLost
-from tests.sample.stack import bring
+from tests.sample.stack import bring, new_stack
 
 pytestmark = pytest.mark.system
 
@@ -57,9 +57,7 @@ CUT_TOTAL = f'headrace_alerting_topics_cut_total{{topic="{READINGS}"}}'
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
     """A stack whose topics nobody else reads: they are deleted here."""
-    with LocalStack(tmp_path_factory.mktemp("lost")) as running:
-        running.bootstrap()
-        bring(running)
+    with new_stack(tmp_path_factory.mktemp("lost")) as running:
         yield running
 
 
