@@ -8,7 +8,8 @@ import httpx
 
 from deploy.local.downloads.jars import unpacked
 from deploy.local.downloads.java import java_command
-from deploy.local.processes.process import NotYet, Process
+from deploy.local.processes.process import Process
+from deploy.local.servers.http import wait_for_http
 from deploy.local.servers.ports import HOST, Ports
 
 
@@ -54,15 +55,10 @@ class SchemaRegistry:
     def wait_healthy(self, timeout_seconds: float = 90) -> None:
         """Wait until its own health endpoint says that it is ready; raises ProcessFailed."""
         address = f"http://{HOST}:{self._ports.registry_management}/health/ready"
-
-        def ready() -> bool:
-            try:
-                status = http.get(address).status_code
-            except httpx.TransportError as error:
-                raise NotYet(str(error)) from error
-            if status != httpx.codes.OK:
-                raise NotYet(f"it answered {status}")
-            return True
-
-        with httpx.Client(timeout=2, trust_env=False, verify=False) as http:
-            self.process.wait_until(ready, what=f"{address} answered 200", timeout_seconds=timeout_seconds)
+        wait_for_http(
+            self.process,
+            address,
+            lambda status: status == httpx.codes.OK,
+            what=f"{address} answered 200",
+            timeout_seconds=timeout_seconds,
+        )

@@ -6,10 +6,9 @@ import os
 import secrets
 from pathlib import Path
 
-import httpx
-
 from deploy.local.downloads.java import java_command
-from deploy.local.processes.process import NotYet, Process
+from deploy.local.processes.process import Process
+from deploy.local.servers.http import wait_for_http
 from deploy.local.servers.java_properties import property_value
 from deploy.local.servers.ports import HOST, Ports
 
@@ -80,18 +79,13 @@ class S3Server:
 
     def wait_healthy(self, timeout_seconds: float = 60) -> None:
         """Wait until it answers HTTP, be it to refuse an unsigned request; raises ProcessFailed."""
-
-        def answers() -> bool:
-            try:
-                status = http.get(self.endpoint).status_code
-            except httpx.TransportError as error:
-                raise NotYet(str(error)) from error
-            if status >= 500:
-                raise NotYet(f"it answered {status}")
-            return True
-
-        with httpx.Client(timeout=2, trust_env=False, verify=False) as http:
-            self.process.wait_until(answers, what=f"{self.endpoint} answered", timeout_seconds=timeout_seconds)
+        wait_for_http(
+            self.process,
+            self.endpoint,
+            lambda status: status < 500,
+            what=f"{self.endpoint} answered",
+            timeout_seconds=timeout_seconds,
+        )
 
 
 def _write_private(path: Path, content: str) -> None:
