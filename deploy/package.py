@@ -65,7 +65,7 @@ def _files(catalog: Catalog, version: str) -> Iterator[tuple[Path, str]]:
     yield own / "__init__.py", _INIT.format(description=description, package=_PACKAGE)
     yield own / "py.typed", ""
     for name, topic in catalog.topics.items():
-        yield own / "topics" / f"{name}.yaml", _read(catalog.root / "topics" / f"{name}.yaml")
+        yield own / "topics" / f"{name}.yaml", _read(catalog.topic_file(name))
         folder = Path("schemas") / topic.schema_folder
         for number, schema in enumerate(catalog.schemas(name), start=1):
             yield own / folder / f"{number}.avsc", schema

@@ -10,10 +10,10 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from contracts.definitions.branches import fault_of_branches, targets_of
+from contracts.definitions.lookup import Lookup
 from contracts.definitions.sql_file import Output
 from contracts.handle import Topic
 from spark.lookups.join import dimensions_of
-from spark.lookups.lookup import Lookup
 from spark.runtime.errors import PipelineUnfit
 
 __all__ = ["Lookup", "Output", "Pipeline", "pipeline"]

@@ -8,7 +8,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 
 from contracts.definitions.sql_file import SqlFile, read_sql_file
-from spark.pipeline import Lookup, Pipeline
+from spark.pipeline import Pipeline
 from spark.runtime.errors import PipelineUnfit
 from spark.runtime.internals.statements import NotASelect, selected
 
@@ -21,9 +21,9 @@ def sql_pipeline(path: Path) -> Pipeline:
     if found is None:
         raise PipelineUnfit("; ".join(map(str, problems)))
     header = found.header
-    lookups = [Lookup(each.name, each.dimension, each.by, each.fields) for each in header.lookups]
+    lookups = tuple(each.lookup for each in header.lookups)
     source, *others = header.reads.values()
-    return Pipeline(path.stem, source, header.writes, tuple(lookups), _function(found), header.output, *others)
+    return Pipeline(path.stem, source, header.writes, lookups, _function(found), header.output, *others)
 
 
 def _function(file: SqlFile) -> Callable[[DataFrame], DataFrame]:

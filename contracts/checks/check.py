@@ -15,12 +15,13 @@ from fastavro.schema import UnknownType
 
 from contracts.checks import schema_rules
 from contracts.checks.compatibility import incompatibilities
+from contracts.checks.pipeline_rules import check_lookups, check_pipelines
 from contracts.checks.release import LIST, check_released, check_successors
 from contracts.definitions.catalog import CONTRACTS, Catalog, read_catalog
 from contracts.definitions.contract_file import Problem, named, problem_at
 from contracts.definitions.dimension import DimensionContract
 from contracts.definitions.example import example_files, fault
-from contracts.definitions.pipelines import PIPELINES, DeclaredPipeline, declared_pipelines, pipeline_files
+from contracts.definitions.pipelines import PIPELINES, declared_pipelines, pipeline_files
 from contracts.definitions.topic import COMMANDS, LAKE, TopicContract
 from contracts.errors import ContractError
 from contracts.records.codec import NOT_AVRO
@@ -49,8 +50,12 @@ def check(
     known = frozenset({*others, *pipeline_files(pipelines)})
     for topic in catalog.topics.values():
         problems += _Topic(catalog, topic, known).problems()
+    faulty = catalog.unread
     for dimension in catalog.dimensions.values():
-        problems += _check_dimension(root, dimension, known)
+        problems += _consumers_of(catalog, dimension, known)
+        if found := list(_columns_of(catalog, dimension)):
+            faulty.add(dimension.name)
+            problems += found
     declared, found = declared_pipelines(pipelines)
     problems += found
     problems += [
@@ -58,7 +63,8 @@ def check(
         for each in declared
         if each.name in others
     ]
-    problems += _check_pipelines(catalog, declared)
+    problems += check_pipelines(catalog, declared)
+    problems += check_lookups(catalog, declared, faulty)
     problems += _check_across(catalog)
     problems += _orphans(catalog)
     problems += check_released(catalog)
@@ -222,7 +228,7 @@ class _Topic:
 
     def _at(self, key: str | tuple[str, ...], problem: str, cure: str) -> Problem:
         location = (key,) if isinstance(key, str) else key
-        return problem_at(self.catalog.root, _file_of(self.catalog, self.topic), location, problem, cure)
+        return problem_at(self.catalog.root, self.catalog.topic_file(self.topic.name), location, problem, cure)
 
     def _schema_file(self, version: int) -> str:
         folder = self.topic.schema_folder
@@ -237,76 +243,16 @@ def _unknown(name: str, known: frozenset[str]) -> tuple[str, str]:
     )
 
 
-def _check_pipelines(catalog: Catalog, pipelines: list[DeclaredPipeline]) -> Iterator[Problem]:
-    """What a pipeline's file and the contracts of its topics say of each other."""
-    by_constant = catalog.by_constant
-    for each in pipelines:
-        read, written = ({constant: by_constant.get(constant) for constant in of} for of in (each.inputs, each.writes))
-        for constant, topic in (*read.items(), *written.items()):
-            if topic is None and not _unread(catalog):
-                cure = "add its contract, or name another"
-                yield Problem(each.file, each.line, f"there is no contract of topics.{constant}", cure)
-        raws = [raw for raw in read.values() if raw is not None]
-        made = [derived for derived in written.values() if derived is not None]
-        if len(raws) < len(read) or len(made) < len(written):
-            continue
-        for derived in made:
-            yield from _check_derivation(catalog, each, derived, tuple(raw.name for raw in raws))
-        of_raws = [(raw, "consumers", raw.consumers) for raw in raws]
-        for topic, key, names in (*[(derived, "producers", derived.producers) for derived in made], *of_raws):
-            if each.name not in names:
-                what = f"{each.file} is not among them"
-                yield problem_at(catalog.root, _file_of(catalog, topic), (key,), what, f"add {each.name}")
-    for derived in catalog.topics.values():
-        if len(writers := [each.name for each in pipelines if derived.constant in each.writes]) > 1:
-            what = f"{' and '.join(writers)} write it, and each coordinate would be there once for each of them"
-            cure = "give each pipeline a topic of its own"
-            yield problem_at(catalog.root, _file_of(catalog, derived), ("producers",), what, cure)
-    declared = {(each.name, constant): "producers" for each in pipelines for constant in each.writes}
-    declared |= {(each.name, constant): "consumers" for each in pipelines for constant in each.inputs}
-    files = {each.name: each.file for each in pipelines}
-    for topic in catalog.topics.values():
-        for key, parties, verb in (("producers", topic.producers, "write"), ("consumers", topic.consumers, "read")):
-            for name in parties:
-                if name in files and declared.get((name, topic.constant)) != key:
-                    what = f"{files[name]} does not {verb} this topic"
-                    cure = f"take {name} out, or change the pipeline"
-                    yield problem_at(catalog.root, _file_of(catalog, topic), (key,), what, cure)
-
-
-def _check_derivation(
-    catalog: Catalog, each: DeclaredPipeline, derived: TopicContract, names: tuple[str, ...]
-) -> Iterator[Problem]:
-    """What the contract of a topic says of the topics, by their names, that the pipeline makes it of."""
-    records = "each" if len(each.writes) == 1 else "some"
-    said = f"topic: {names[0]}, records: {records}"
-    if len(names) > 1:
-        said = f"topic: {names[0]}, joined_with: {names[1]}, records: join, late_after_minutes: 60"
-    what = None
-    if derived.sources != names:
-        of = " and ".join(derived.sources) or "none"
-        what = f"{each.file} makes it of {' and '.join(names)}, but it is derived from {of}"
-    elif len(each.writes) > 1 and derived.derivation is not None and derived.derivation.records != "some":
-        what = f"{each.file} writes each record to one of {len(each.writes)} topics, so this one has only some of them"
-    if what is not None:
-        cure = f"write {{{said}}}, or let the pipeline read another topic"
-        yield problem_at(catalog.root, _file_of(catalog, derived), ("derived_from",), what, cure)
-
-
-def _file_of(catalog: Catalog, topic: TopicContract) -> Path:
-    return catalog.root / "topics" / f"{topic.name}.yaml"
-
-
-def _unread(catalog: Catalog) -> set[str]:
-    """The topics whose files could not be read."""
-    return {path.stem for path in (catalog.root / "topics").glob("*.yaml")} - catalog.topics.keys()
-
-
-def _check_dimension(root: Path, dimension: DimensionContract, known: frozenset[str]) -> Iterator[Problem]:
-    path = root / "dimensions" / f"{dimension.name}.yaml"
+def _consumers_of(catalog: Catalog, dimension: DimensionContract, known: frozenset[str]) -> Iterator[Problem]:
     for name in dimension.consumers:
         if name not in known:
-            yield problem_at(root, path, ("consumers",), *_unknown(name, known))
+            path = catalog.dimension_file(dimension.name)
+            yield problem_at(catalog.root, path, ("consumers",), *_unknown(name, known))
+
+
+def _columns_of(catalog: Catalog, dimension: DimensionContract) -> Iterator[Problem]:
+    """Of the key, too."""
+    root, path = catalog.root, catalog.dimension_file(dimension.name)
     columns = {column.name: column for column in dimension.columns}
     for name, times in Counter(dimension.key).items():
         if times > 1:
@@ -353,7 +299,7 @@ def _orphans(catalog: Catalog) -> Iterator[Problem]:
     """Schema and example files that belong to no topic."""
     root = catalog.root
     # What belongs to a topic file that cannot be read is no orphan.
-    unread = _unread(catalog)
+    unread = catalog.unread
     current = {topic.schema_folder: topic.schema_version for topic in catalog.topics.values()}
     orphans = []
     for path in (root / "schemas").glob("*/*"):

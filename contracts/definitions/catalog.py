@@ -33,16 +33,31 @@ class Catalog:
         """The topics by their handles' names in `contracts.topics`."""
         return {topic.constant: topic for topic in self.topics.values()}
 
+    @property
+    def unread(self) -> set[str]:
+        """The topics and dimensions whose files could not be read."""
+        return {path.stem for path in self.root.glob("topics/*.yaml")} - self.topics.keys() | (
+            {path.stem for path in self.root.glob("dimensions/*.yaml")} - self.dimensions.keys()
+        )
+
+    def topic_file(self, name: str) -> Path:
+        """Where the contract of a topic lies."""
+        return self.root / "topics" / f"{name}.yaml"
+
+    def dimension_file(self, name: str) -> Path:
+        """Where the contract of a dimension lies."""
+        return self.root / "dimensions" / f"{name}.yaml"
+
     def topic(self, name: str) -> TopicContract:
         """The contract of a topic. Raises ContractError if there is none."""
         if name not in self.topics:
-            raise ContractError(f"no contract for topic {name!r}; {_instead(name, self.topics)}")
+            raise ContractError(f"no contract for topic {name!r}; {instead(name, self.topics)}")
         return self.topics[name]
 
     def dimension(self, name: str) -> DimensionContract:
         """The contract of a dimension. Raises ContractError if there is none."""
         if name not in self.dimensions:
-            raise ContractError(f"no contract for dimension {name!r}; {_instead(name, self.dimensions)}")
+            raise ContractError(f"no contract for dimension {name!r}; {instead(name, self.dimensions)}")
         return self.dimensions[name]
 
     def schema(self, topic: str) -> str:
@@ -133,6 +148,7 @@ def _misnamed(path: Path, root: Path, name: str) -> Problem:
     return Problem(named(root, path), 1, f"the file has another name than '{name}' in it", f"call it {name}.yaml")
 
 
-def _instead(name: str, known: Iterable[str]) -> str:
+def instead(name: str, known: Iterable[str]) -> str:
+    """The one of the `known` names that was meant, or all of them."""
     close = difflib.get_close_matches(name, known, n=1)
     return f"did you mean {close[0]}?" if close else f"there are: {', '.join(sorted(known))}"

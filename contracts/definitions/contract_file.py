@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -151,13 +151,19 @@ def wrong_parts(error: ValidationError, whole: str = "file") -> list[str]:
 
 def problem_at(root: Path, path: Path, location: tuple[int | str, ...], problem: str, cure: str) -> Problem:
     """A problem of the YAML file `path`, at the line of the key `location`; `root` is the contracts' folder."""
-    tree = yaml.compose(path.read_text(encoding="utf-8"), yaml.CSafeLoader)
-    return Problem(named(root, path), line_of(tree, location) if tree else None, problem, cure)
+    line = next(iter(lines_of(path.read_bytes(), [location])), None)
+    return Problem(named(root, path), line, problem, cure)
 
 
 def named(root: Path, path: Path) -> str:
     """How problems name a file: from the folder that holds the contracts, `contracts/topics/….yaml`."""
     return path.relative_to(root.parent).as_posix()
+
+
+def lines_of(data: bytes, locations: Sequence[tuple[int | str, ...]]) -> list[int]:
+    """The lines of keys in a YAML file with these bytes, as `line_of` finds them; none if the file is empty."""
+    tree = yaml.compose(data, yaml.CSafeLoader)
+    return [line_of(tree, location) for location in locations] if tree else []
 
 
 def line_of(tree: yaml.Node, location: tuple[int | str, ...]) -> int:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
+
+from pydantic import TypeAdapter
 
 from contracts.definitions.branches import fault_of_branches
 from contracts.definitions.contract_file import Problem
+from contracts.definitions.lookup import Lookup
 from contracts.definitions.sql_file import read_sql_file
 from contracts.definitions.topic import constant_of
 
@@ -18,11 +21,15 @@ PIPELINES = Path(__file__).parents[2] / "spark" / "pipelines"
 LAKE = "lake"
 """No pipeline's name: a pipeline's lease and checkpoint lie in folders of its name, and those of the lake in folders of this one."""
 
+_LOOKUP = TypeAdapter(Lookup)
+_OF_LOOKUP = [each.name for each in fields(Lookup)]
+
 
 @dataclass(frozen=True, slots=True)
 class DeclaredPipeline:
     """The decorator of a pipeline's function, or the header of its SQL file. `reads`, `joins` and `writes` are constants of `contracts.topics`;
-    `joins` is the second topic that it reads, `writes` has more than one of a branch.
+    `joins` is the second topic that it reads, `writes` has more than one of a branch. `lookups` has the line of each lookup; it is None where
+    they are not written out, but computed: only Spark's own check at the start sees those.
     """
 
     name: str
@@ -30,6 +37,7 @@ class DeclaredPipeline:
     line: int
     reads: str
     writes: tuple[str, ...]
+    lookups: Mapping[Lookup, int] | None
     joins: str | None = None
 
     @property
@@ -63,13 +71,16 @@ def declared_pipelines(folder: Path = PIPELINES) -> tuple[list[DeclaredPipeline]
             if sql is not None:
                 source, *others = map(constant_of, sql.header.reads.values())
                 written = tuple(map(constant_of, sql.header.targets))
-                found.append(DeclaredPipeline(name, sql.file, sql.line, source, written, *others))
+                looked_up = [each.lookup for each in sql.header.lookups]
+                lookups = dict(zip(looked_up, sql.lookup_lines, strict=True))
+                found.append(DeclaredPipeline(name, sql.file, sql.line, source, written, lookups, *others))
             continue
         try:
-            functions = list(_decorated(ast.parse(path.read_bytes())))
+            module = ast.parse(path.read_bytes())
         except SyntaxError as error:
             problems.append(Problem(file, error.lineno, f"not Python: {error.msg}", "mend it"))
             continue
+        functions = list(_decorated(module))
         if [function.name for function, _ in functions] != [name]:
             cure = f"decorate one function with @pipeline, and call it {name}, like the file"
             problems.append(Problem(file, 1, f"there is not exactly one pipeline {name}", cure))
@@ -89,7 +100,12 @@ def declared_pipelines(folder: Path = PIPELINES) -> tuple[list[DeclaredPipeline]
             problems.append(Problem(file, call.lineno, fault, 'write writes={"NAME": topics.…, "OTHER": topics.…}'))
             continue
         joins = None if len(read) == 1 else str(read[1])
-        found.append(DeclaredPipeline(name, file, call.lineno, str(read[0]), tuple(topic for _, topic in pairs), joins))
+        written = tuple(topic for _, topic in pairs)
+        found.append(
+            DeclaredPipeline(
+                name, file, call.lineno, str(read[0]), written, _lookups(module, said.get("lookups")), joins
+            )
+        )
     return found, problems
 
 
@@ -117,3 +133,37 @@ def _branches(value: ast.expr) -> list[tuple[str, str | None]]:
         return [("", _topic(value))]
     names = [str(key.value) if isinstance(key, ast.Constant) else "" for key in value.keys]
     return [(name, _topic(topic)) for name, topic in zip(names, value.values, strict=True)]
+
+
+def _lookups(module: ast.Module, value: ast.expr | None) -> dict[Lookup, int] | None:
+    """The lookups that the decorator names, with their lines, if they are written out there or in a constant of the file."""
+    if value is None:
+        return {}
+    if isinstance(value, ast.Name):
+        value = _constant(module, value.id)
+    if not isinstance(value, ast.Tuple | ast.List):
+        return None
+    found: dict[Lookup, int] = {}
+    for call in value.elts:
+        if not isinstance(call, ast.Call) or ast.unparse(call.func) != "Lookup":
+            return None
+        try:
+            said = {name: ast.literal_eval(each) for name, each in zip(_OF_LOOKUP, call.args, strict=False)}
+            said |= {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
+            found[_LOOKUP.validate_python(said)] = call.lineno
+        except (ValueError, TypeError):
+            return None
+    return found
+
+
+def _constant(module: ast.Module, name: str) -> ast.expr | None:
+    """What a module assigns to a name, once."""
+    values = []
+    for node in module.body:
+        match node:
+            case (
+                ast.Assign(targets=[ast.Name(id=target)], value=value)
+                | ast.AnnAssign(target=ast.Name(id=target), value=value)
+            ) if target == name:
+                values.append(value)
+    return values[0] if len(values) == 1 else None

@@ -11,7 +11,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationInfo, field_validator
 
 from contracts.definitions.branches import fault_of_branches, targets_of
-from contracts.definitions.contract_file import Problem, as_contract
+from contracts.definitions.contract_file import Problem, as_contract, lines_of
+from contracts.definitions.lookup import Lookup
 from contracts.definitions.topic import FieldName, TopicName
 
 Output = Literal["update", "append"]
@@ -32,12 +33,17 @@ class _Section(BaseModel):
 
 
 class SqlLookup(_Section):
-    """As `spark.lookups.lookup.Lookup`."""
+    """A `Lookup`, in YAML."""
 
     name: str
     dimension: FieldName
     by: FieldName | tuple[FieldName, ...]
     fields: Mapping[FieldName, FieldName] = Field(min_length=1)
+
+    @property
+    def lookup(self) -> Lookup:
+        """As a function's pipeline has it."""
+        return Lookup(self.name, self.dimension, self.by, self.fields)
 
 
 def _kind(writes: object) -> str:
@@ -76,11 +82,12 @@ class SqlHeader(_Section):
 
 @dataclass(frozen=True, slots=True)
 class SqlFile:
-    """A header, the line that it begins on, and the whole text: its comments are SQL's, so lines are those of the file."""
+    """A header, the line that it begins on and those of its lookups, and the whole text: its comments are SQL's, so lines are those of the file."""
 
     file: str
     header: SqlHeader
     line: int
+    lookup_lines: tuple[int, ...]
     text: str
 
 
@@ -102,9 +109,13 @@ def read_sql_file(path: Path) -> tuple[SqlFile | None, list[Problem]]:
         return None, [Problem(file, 1, "the file has no header that says what it reads and writes", cure)]
     # Empty lines in place of what stands before: so the lines of problems are the file's.
     line = _line(text, found.start(1))
-    header, problems = as_contract(b"\n" * (line - 1) + found[1].encode(), SqlHeader, file)
+    yaml = b"\n" * (line - 1) + found[1].encode()
+    header, problems = as_contract(yaml, SqlHeader, file)
     problems += _statement_faults(file, text, found.end())
-    return (SqlFile(file, header, line, text) if header and not problems else None), problems
+    if header is None or problems:
+        return None, problems
+    lines = tuple(lines_of(yaml, [("lookups", number) for number in range(len(header.lookups))]))
+    return SqlFile(file, header, line, lines, text), []
 
 
 def _statement_faults(file: str, text: str, begin: int) -> list[Problem]:

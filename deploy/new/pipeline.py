@@ -111,7 +111,7 @@ def _source(topic: str, catalog: Catalog) -> TopicContract:
 
 def _add_consumer(name: str, topic: str, catalog: Catalog, files: NewFiles) -> None:
     path = f"contracts/topics/{topic}.yaml"
-    line = _CONSUMERS.search((catalog.root / "topics" / f"{topic}.yaml").read_text(encoding="utf-8"))
+    line = _CONSUMERS.search(catalog.topic_file(topic).read_text(encoding="utf-8"))
     if line is None:
         raise DeployError(f"{path}: 'consumers: […]' does not stand there in one line; write it so, and try again")
     files.replace(path, line[0], f"consumers: [{', '.join(filter(None, (line[1].strip(' ,'), name)))}]")

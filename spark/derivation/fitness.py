@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
@@ -11,6 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.types import DataType, StringType, StructField, StructType
 
+from contracts.checks.lookup_rules import lookup_faults
 from contracts.definitions.catalog import Catalog
 from contracts.definitions.pipelines import pipeline_files
 from spark.derivation.faults import PLATFORM, Fault, faults, kinds_of, narrow_texts, of_branches
@@ -25,7 +25,6 @@ from spark.sinks.kafka.sink import BRANCH
 _COMPUTED = ("string", "boolean", "int", "long", "float", "double")
 _DOES = {"aggregate": "aggregates", "join": "joins", "distinct": "lets each event through once"}
 """What a pipeline with state does."""
-_LOOKUP_NAME = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)*")
 
 
 class Checked(NamedTuple):
@@ -49,7 +48,7 @@ def check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> Checked:
             f"{pipeline.name} {_DOES[derivation.records]}, and what it makes of one record depends on others"
         )
     source = {field.name: field.dataType for field in event_type(spark, catalog.schema(pipeline.source))}
-    kinds = source | _looked_up(pipeline, catalog, source)
+    kinds = source | _looked_up(pipeline, catalog)
     given = spark.createDataFrame(
         spark.sparkContext.emptyRDD(), StructType([StructField(name, kind) for name, kind in kinds.items()])
     )
@@ -155,38 +154,22 @@ def check_wanted(
     return wanted
 
 
-def _looked_up(pipeline: Pipeline, catalog: Catalog, source: Mapping[str, DataType]) -> dict[str, DataType]:
+def _looked_up(pipeline: Pipeline, catalog: Catalog) -> dict[str, DataType]:
     """The fields that lookups fill in, and their types."""
-    found: dict[str, DataType] = {}
-    for lookup in pipeline.lookups:
-        contract = catalog.dimension(lookup.dimension)
-        of = {column.name: KINDS[column.type] for column in contract.columns}
-        wrong = [f"{lookup.dimension} has no column {each}" for each in lookup.fields.values() if each not in of]
-        wrong += [
-            f"{each} is filled in already: choose another name"
-            for each in lookup.fields
-            if each in found or each in source
-        ]
-        by, key = lookup.by_fields, contract.key
-        if len(by) != len(key):
-            wrong.append(
-                f"{lookup.dimension} has the key {', '.join(key)}, it looks up by {', '.join(by)}: name one field for each"
-            )
-        elif len({*by}) < len(by):
-            # Spark would filter the dimension's rows by it, and a kept broadcast bears no filter.
-            wrong.append(f"it looks up by {', '.join(by)}: name each field once")
-        for field, column in zip(by, key, strict=False):
-            if field not in source:
-                wrong.append(f"{pipeline.source} has no field {field}")
-            elif source[field] != of[column]:
-                kinds = source[field].simpleString(), of[column].simpleString()
-                wrong.append(f"{field} is {kinds[0]}, the key column {column} of {lookup.dimension} is {kinds[1]}")
-        if not _LOOKUP_NAME.fullmatch(lookup.name) or [each.found for each in pipeline.lookups].count(lookup.found) > 1:
-            wrong.append("its name is not one of its own: choose another, of lower-case words with points between")
-        if wrong:
-            raise PipelineUnfit(f"{pipeline.name}: lookup {lookup.name}: {'; '.join(wrong)}")
-        found |= {field: of[column] for field, column in lookup.fields.items()}
-    return found
+    wrong = [
+        f"lookup {lookup.name}: {what}: {cure}"
+        for lookup, what, cure in lookup_faults(pipeline.lookups, pipeline.source, catalog)
+    ]
+    if wrong:
+        raise PipelineUnfit(f"{pipeline.name}: {'; '.join(wrong)}")
+    kinds = {
+        (name, column.name): KINDS[column.type]
+        for name in pipeline.dimensions
+        for column in catalog.dimension(name).columns
+    }
+    return {
+        field: kinds[lookup.dimension, column] for lookup in pipeline.lookups for field, column in lookup.fields.items()
+    }
 
 
 def check_types(pipeline: Pipeline, catalog: Catalog, target: str, exempt: Collection[str]) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pyspark.sql import DataFrame
 
+from contracts.definitions.lookup import Lookup
 from spark.lookups.dimensions import Dimension
-from spark.lookups.lookup import Lookup
 from spark.runtime.internals.broadcasts import kept
 
 Sides = Callable[[Mapping[str, Dimension]], list[DataFrame]]

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from contracts.definitions.lookup import Lookup
 from contracts.errors import ContractError
 from contracts.records.wire import frame
 from spark.lookups.dimensions import Dimension
 from spark.lookups.join import sides
-from spark.lookups.lookup import Lookup
 from spark.records.wire import encoded, encoding
 
 STAMPED = ("dimension_versions", "revision")

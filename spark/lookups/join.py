@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from contracts.definitions.lookup import Lookup
 from spark.lookups.dimensions import Dimension
-from spark.lookups.lookup import Lookup
 
 
 def dimensions_of(lookups: Sequence[Lookup]) -> list[str]:

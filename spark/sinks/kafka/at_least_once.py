@@ -10,11 +10,11 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
+from contracts.definitions.lookup import Lookup
 from contracts.records.coordinates import PARTS
 from contracts.servers.brokers import partitions_of, watermarks
 from contracts.servers.ranges import OffsetRange
 from contracts.settings import KafkaSettings
-from spark.lookups.lookup import Lookup
 from spark.records.cases import first_of
 from spark.records.dead_letters import dead_letter_headers
 from spark.records.headers import coordinate, header_array, header_if_any

@@ -262,3 +262,95 @@ def test_a_field_with_a_default_names_no_event(files: ContractFiles, *, inside: 
     files.write_schema(source, 1, schema)
     told = f"{ONCE}:8: 'parcel_id' of {source} is a field with a default, which would be the name of each event"
     assert [each for each in files.problems() if told in each]
+
+
+LOOKING_UP = (sample.PIPELINES / "dispatches_enriched.py").read_text()
+
+
+def test_lookups_are_read_from_the_file_with_their_lines(folder: Path) -> None:
+    (folder / "dispatches_enriched.py").write_text(LOOKING_UP)
+    ((found,), problems) = declared_pipelines(folder)
+    assert problems == []
+    assert found.lookups is not None
+    lines = LOOKING_UP.splitlines()
+    assert [
+        (each.name, each.by, '"' + each.name + '"' in lines[line - 1] + lines[line])
+        for each, line in found.lookups.items()
+    ] == [
+        ("couriers", "courier", True),
+        ("depots.origin", "origin", True),
+        ("depots.destination", "destination", True),
+        ("vans", "van_id", True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("LOOKUPS = (", "LOOKUPS = (*others(),"),
+        ('by="courier"', "by=KEY"),
+        ('by="courier"', "by=3"),
+        ("LOOKUPS = (", "LOOKUPS = ()\nLOOKUPS = ("),
+        ("lookups=LOOKUPS", "lookups=others.LOOKUPS"),
+    ],
+)
+def test_lookups_that_are_computed_are_left_to_the_start(folder: Path, old: str, new: str) -> None:
+    assert old in LOOKING_UP
+    (folder / "dispatches_enriched.py").write_text(LOOKING_UP.replace(old, new))
+    ((found,), problems) = declared_pipelines(folder)
+    assert (found.lookups, problems) == (None, [])
+    told = [str(each) for each in check(sample.CONTRACTS, folder, sample.SERVICES)]
+    assert not [
+        each for each in told if "dispatches_enriched" in each and "dimensions" in each and "deployable" not in each
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ('dimension="couriers"', 'dimension="courier"', "py:11: lookup couriers: there is no dimension courier: did you mean couriers?"),
+        ('"courier_name": "name"', '"courier_name": "nam"', "py:11: lookup couriers: couriers has no column nam: did you mean name?"),
+        ('by="courier"', 'by="curier"', "py:11: lookup couriers: parcels.dispatched.v1 has no field curier: did you mean courier?"),
+        (
+            'by="courier"',
+            'by="parcel_number"',
+            "parcel_number is int, the key column courier of couriers is string: look up by a field of the column's type",
+        ),
+        ('by="courier"', 'by=("courier", "origin")', "couriers has the key courier, it looks up by courier, origin: name one field for each"),
+        ('"courier_name": "name"', '"origin": "name"', "py:11: lookup couriers: origin is filled in already: choose another name"),
+        ('Lookup("couriers"', 'Lookup("vans"', "lookup vans: its name is not one of its own: choose another, of lower-case words"),
+    ],
+)  # fmt: skip
+def test_a_lookup_that_the_contracts_do_not_bear_is_told_without_spark(
+    folder: Path, old: str, new: str, told: str
+) -> None:
+    assert old in LOOKING_UP
+    (folder / "dispatches_enriched.py").write_text(LOOKING_UP.replace(old, new, 1))
+    found = [str(each) for each in check(sample.CONTRACTS, folder, sample.SERVICES)]
+    assert [each for each in found if told in each] != [], found
+
+
+def test_a_lookup_in_sql_is_told_with_its_line(folder: Path) -> None:
+    (folder / "dispatches_enriched.sql").write_text(
+        "/*\nreads: {dispatches: parcels.dispatched.v1}\nwrites: parcels.dispatched.enriched.v1\nlookups:\n"
+        "  - {name: couriers, dimension: couriers, by: courier, fields: {courier_name: name}}\n"
+        "  - {name: vans, dimension: vns, by: van_id, fields: {van_seats: seats}}\n*/\nSELECT * FROM dispatches\n"
+    )
+    told = [str(each) for each in check(sample.CONTRACTS, folder, sample.SERVICES)]
+    assert [each.partition("/")[2] for each in told if "lookup " in each] == [
+        "pipelines/dispatches_enriched.sql:6: lookup vans: there is no dimension vns: did you mean vans?"
+    ]
+
+
+def test_a_dimension_names_the_pipelines_that_look_up_in_it(files: ContractFiles) -> None:
+    vans = "dimensions/vans.yaml"
+    files.replace(vans, "consumers: [dispatches_enriched, ", "consumers: [heavy_parcels, ")
+    (added, superfluous) = [each for each in files.problems() if "vans.yaml" in each]
+    assert added.startswith("contracts/dimensions/vans.yaml:4: ")
+    assert added.endswith("dispatches_enriched.py is not among them: add dispatches_enriched")
+    assert superfluous.endswith("heavy_parcels.py looks nothing up in it: take heavy_parcels out, or add the lookup")
+
+
+def test_nothing_is_said_of_a_dimension_that_cannot_be_read(files: ContractFiles) -> None:
+    files.replace("dimensions/vans.yaml", "owner:", "ownr:")
+    assert [each for each in files.problems() if "lookup" in each] == []

@@ -20,12 +20,12 @@ from pyspark.sql.types import StructField, StructType, _parse_datatype_string
 
 from contracts.definitions.catalog import Catalog
 from contracts.definitions.dimension import Column
+from contracts.definitions.lookup import Lookup
 from contracts.servers.registry import Registry
 from spark.derivation.fitness import check
 from spark.lookups.broadcasts import Broadcasts
 from spark.lookups.dimensions import Dimension
 from spark.lookups.join import look_up, sides
-from spark.lookups.lookup import Lookup
 from spark.pipeline import Pipeline
 from spark.queries.repair import fields_again
 from spark.runtime.errors import PipelineUnfit
@@ -192,7 +192,7 @@ def with_fleet(catalog: Catalog) -> Catalog:
         (("courier", "courier"), "it looks up by courier, courier: name each field once"),
         (("courier", "tail"), r"parcels\.dispatched\.v1 has no field tail"),
         (("courier", "weight_grams"), "weight_grams is int, the key column van_id of fleet is string"),
-        (("dispatched_at", "courier"), "dispatched_at is timestamp, the key column courier of fleet is string"),
+        (("dispatched_at", "courier"), "dispatched_at is timestamp-millis, the key column courier of fleet is string"),
         ((), "it looks up by : name one field for each"),
     ],
     ids=str,

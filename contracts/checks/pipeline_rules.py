@@ -1,0 +1,103 @@
+"""What a pipeline's file and the contracts say of each other: `check_pipelines`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from contracts.checks.lookup_rules import lookup_faults
+from contracts.definitions.catalog import Catalog
+from contracts.definitions.contract_file import Problem, problem_at
+from contracts.definitions.pipelines import DeclaredPipeline
+from contracts.definitions.topic import TopicContract
+from contracts.errors import ContractError
+
+
+def check_pipelines(catalog: Catalog, pipelines: list[DeclaredPipeline]) -> Iterator[Problem]:
+    """What a pipeline's file and the contracts of its topics say of each other."""
+    by_constant = catalog.by_constant
+    for each in pipelines:
+        read, written = ({constant: by_constant.get(constant) for constant in of} for of in (each.inputs, each.writes))
+        for constant, topic in (*read.items(), *written.items()):
+            if topic is None and not catalog.unread:
+                cure = "add its contract, or name another"
+                yield Problem(each.file, each.line, f"there is no contract of topics.{constant}", cure)
+        raws = [raw for raw in read.values() if raw is not None]
+        made = [derived for derived in written.values() if derived is not None]
+        if len(raws) < len(read) or len(made) < len(written):
+            continue
+        for derived in made:
+            yield from _check_derivation(catalog, each, derived, tuple(raw.name for raw in raws))
+        of_raws = [(raw, "consumers", raw.consumers) for raw in raws]
+        for topic, key, names in (*[(derived, "producers", derived.producers) for derived in made], *of_raws):
+            if each.name not in names:
+                what = f"{each.file} is not among them"
+                yield problem_at(catalog.root, catalog.topic_file(topic.name), (key,), what, f"add {each.name}")
+    for derived in catalog.topics.values():
+        if len(writers := [each.name for each in pipelines if derived.constant in each.writes]) > 1:
+            what = f"{' and '.join(writers)} write it, and each coordinate would be there once for each of them"
+            cure = "give each pipeline a topic of its own"
+            yield problem_at(catalog.root, catalog.topic_file(derived.name), ("producers",), what, cure)
+    declared = {(each.name, constant): "producers" for each in pipelines for constant in each.writes}
+    declared |= {(each.name, constant): "consumers" for each in pipelines for constant in each.inputs}
+    files = {each.name: each.file for each in pipelines}
+    for topic in catalog.topics.values():
+        for key, parties, verb in (("producers", topic.producers, "write"), ("consumers", topic.consumers, "read")):
+            for name in parties:
+                if name in files and declared.get((name, topic.constant)) != key:
+                    what = f"{files[name]} does not {verb} this topic"
+                    cure = f"take {name} out, or change the pipeline"
+                    yield problem_at(catalog.root, catalog.topic_file(topic.name), (key,), what, cure)
+
+
+def check_lookups(catalog: Catalog, pipelines: list[DeclaredPipeline], faulty: Collection[str]) -> Iterator[Problem]:
+    """Lookups beside their source and dimensions, but for `faulty` dimensions, and the dimensions' consumers beside the lookups."""
+    looking_up: dict[str, list[DeclaredPipeline]] = {name: [] for name in catalog.dimensions}
+    for each in pipelines:
+        source = catalog.by_constant.get(each.reads)
+        lookups = each.lookups or {}
+        if source is not None and lookups and _is_record(catalog, source):
+            for lookup, what, cure in lookup_faults(lookups, source.name, catalog):
+                if lookup.dimension not in faulty:
+                    yield Problem(each.file, lookups[lookup], f"lookup {lookup.name}: {what}", cure)
+        for dimension in {lookup.dimension for lookup in lookups} & catalog.dimensions.keys():
+            looking_up[dimension].append(each)
+    files = {each.name: each.file for each in pipelines if each.lookups is not None}
+    for name, contract in catalog.dimensions.items():
+        readers = {each.name: each.file for each in looking_up[name]}
+        wrong = [
+            (f"{readers[each]} is not among them", f"add {each}") for each in readers.keys() - {*contract.consumers}
+        ]
+        wrong += [
+            (f"{files[each]} looks nothing up in it", f"take {each} out, or add the lookup")
+            for each in contract.consumers
+            if each in files and each not in readers
+        ]
+        for what, cure in wrong:
+            yield problem_at(catalog.root, catalog.dimension_file(name), ("consumers",), what, cure)
+
+
+def _is_record(catalog: Catalog, topic: TopicContract) -> bool:
+    """Whether the topic's schema can be looked at; why not is told with the schema."""
+    try:
+        return "fields" in catalog.parsed_schema(topic.name)
+    except (ContractError, IndexError):
+        return False
+
+
+def _check_derivation(
+    catalog: Catalog, each: DeclaredPipeline, derived: TopicContract, names: tuple[str, ...]
+) -> Iterator[Problem]:
+    """What the contract of a topic says of the topics, by their names, that the pipeline makes it of."""
+    records = "each" if len(each.writes) == 1 else "some"
+    said = f"topic: {names[0]}, records: {records}"
+    if len(names) > 1:
+        said = f"topic: {names[0]}, joined_with: {names[1]}, records: join, late_after_minutes: 60"
+    what = None
+    if derived.sources != names:
+        of = " and ".join(derived.sources) or "none"
+        what = f"{each.file} makes it of {' and '.join(names)}, but it is derived from {of}"
+    elif len(each.writes) > 1 and derived.derivation is not None and derived.derivation.records != "some":
+        what = f"{each.file} writes each record to one of {len(each.writes)} topics, so this one has only some of them"
+    if what is not None:
+        cure = f"write {{{said}}}, or let the pipeline read another topic"
+        yield problem_at(catalog.root, catalog.topic_file(derived.name), ("derived_from",), what, cure)
