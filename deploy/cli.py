@@ -13,14 +13,14 @@ from contracts.errors import HeadraceError
 from deploy.commands.audit import audit
 from deploy.commands.bench import bench_app
 from deploy.commands.dead_letters import dlq_app
-from deploy.commands.pipelines import list_pipelines
+from deploy.commands.dimensions import dimensions_app
+from deploy.commands.pipelines import list_pipelines, state
 from deploy.commands.plan import plan
 from deploy.commands.provisioning import topics_app
 from deploy.commands.records import send, tail, trace
 from deploy.commands.repair import repair
 from deploy.commands.rules import rules_app
 from deploy.commands.stack import down, status, up
-from deploy.commands.state import state
 from deploy.commands.testing import test
 from deploy.errors import DeployError
 from deploy.new.commands import new_app
@@ -43,6 +43,7 @@ app.add_typer(bench_app, name="bench")
 app.add_typer(dlq_app, name="dlq")
 app.add_typer(contracts_app, name="contracts")
 app.add_typer(topics_app, name="topics")
+app.add_typer(dimensions_app, name="dimensions")
 app.add_typer(rules_app, name="rules")
 app.add_typer(new_app, name="new")
 

@@ -14,6 +14,7 @@ from contracts.definitions.catalog import Catalog
 from contracts.definitions.pipelines import declared_pipelines, pipeline_files
 from contracts.servers.s3 import s3_client
 from contracts.settings import S3Settings, Settings
+from deploy.dead_letter_text import aligned
 from deploy.errors import DeployError
 from deploy.local.processes.deployable import deployables
 from services.audit.errors import CouldNotAudit
@@ -105,9 +106,7 @@ def lines(states: Sequence[PipelineState], *, asked: bool) -> Iterator[str]:
     for each in states:
         of_now = [f"{each.lag:,}", each.holder or "nobody"] if asked else []
         rows.append([each.name, " + ".join(each.inputs), each.records, " or ".join(each.writes), *of_now])
-    widths = [max(len(row[column]) for row in rows) for column in range(len(heads))]
-    for row in rows:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+    return aligned(rows)
 
 
 def as_json(states: Sequence[PipelineState]) -> list[dict[str, Any]]:

@@ -25,7 +25,7 @@ from deploy.local.processes.attempts import Attempts
 from deploy.local.processes.deployable import ROLES, Deployable, deployables
 from deploy.local.processes.process import resident_bytes
 from deploy.local.processes.supervisor import Supervised, Supervisor
-from deploy.local.servers.landing import LANDING, upload_dimensions
+from deploy.local.servers.landing import upload_dimensions
 from deploy.local.servers.ports import Ports
 from deploy.local.servers.stack import LocalStack
 from deploy.local.watching import view
@@ -144,10 +144,8 @@ class _Run:
         if uploaded:
             self._terminal.say(f"uploaded the tables of {', '.join(uploaded)}")
         for name in lacking:
-            source = self._catalog.dimensions[name].source
-            self._terminal.say(
-                f"{name} has no rows yet: put {source} into contracts/dimensions, or upload it to {LANDING}/"
-            )
+            put = f"./headrace dimensions put {self._catalog.dimensions[name].source}"
+            self._terminal.say(f"{name} has no rows yet, and pipelines that look up in it wait: {put} uploads them")
         for deployable in self._deployables.of("reader"):
             self._start(deployable)
         if self._options.producers:

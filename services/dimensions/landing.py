@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -18,6 +18,7 @@ from services.dimensions.rejected import Rejected
 PREFIX = "landing/dimensions/"
 REJECTED_PREFIX = "landing/rejected/"
 
+_REASON = ".reason.json"
 _NAME_BYTES = 150
 """Of a file that is set aside, beside a time and a digest: an object store on a file system takes 255 for a part of a key, S3 1,024
 for the whole.
@@ -37,6 +38,15 @@ class SourceFile:
     def name(self) -> str:
         """The key below the prefix."""
         return self.key.removeprefix(PREFIX)
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """Why and when a file was set aside, and the etag that it had."""
+
+    rejected: Rejected
+    rejected_at: datetime
+    etag: str
 
 
 class Landing:
@@ -63,6 +73,23 @@ class Landing:
             # was cut off, under a name of its own and without a tag.
             if not item["Key"].endswith("/") and "ETag" in item:
                 yield SourceFile(item["Key"], item["ETag"], item["Size"], item["LastModified"])
+
+    def put(self, name: str, body: bytes) -> SourceFile:
+        """Upload a file, as other teams do, in place of one of the same name."""
+        key = PREFIX + name
+        etag = self._client.put_object(Bucket=self._bucket, Key=key, Body=body)["ETag"]
+        return SourceFile(key, etag, len(body), datetime.now(UTC))
+
+    def rejections(self, name: str) -> Mapping[str, SetAside]:
+        """What is known of the files of this name that were set aside, by their new keys."""
+        found: dict[str, SetAside] = {}
+        for item in objects(self._client, self._bucket, REJECTED_PREFIX):
+            if item["Key"].endswith(f"Z-{_flat(name)}{_REASON}"):
+                said = json.loads(self._client.get_object(Bucket=self._bucket, Key=item["Key"])["Body"].read())
+                aside = item["Key"].removesuffix(_REASON)
+                rejected = Rejected(said["reason"], said["explanation"])
+                found[aside] = SetAside(rejected, datetime.fromisoformat(said["rejected_at"]), said["etag"])
+        return found
 
     def read(self, file: SourceFile) -> bytes:
         """The file's content, of the listed etag: the server refuses when it has another by now."""
@@ -100,7 +127,7 @@ class Landing:
             )
             self._client.put_object(
                 Bucket=self._bucket,
-                Key=f"{aside}.reason.json",
+                Key=aside + _REASON,
                 Body=json.dumps(reason, indent=2).encode(),
                 ContentType="application/json",
             )

@@ -6,6 +6,7 @@ import hashlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -39,6 +40,20 @@ class Published:
     fingerprint: str
 
 
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """The newest version of a dimension's table, and the content that it was published with; `sha256` is that of the file's bytes, `fingerprint`
+    of the contract's as well.
+    """
+
+    version: int
+    rows: int
+    published_at: datetime
+    source: str
+    sha256: str
+    fingerprint: str
+
+
 class Publications:
     """Writes each dimension as a whole, one Delta version for each content.
 
@@ -52,6 +67,22 @@ class Publications:
         self._bucket = s3.bucket
         self._options = s3.delta_options()
         self._client = s3_client(s3)
+
+    def in_force(self, contract: DimensionContract) -> InForce | None:
+        """What pipelines look up in; None if nothing was published. deltalake's errors pass through."""
+        try:
+            table = DeltaTable(self._uri(contract), storage_options=self._options)
+        except TableNotFoundError:
+            return None
+        last = _last(table)
+        return InForce(
+            table.version(),
+            table.count(),
+            datetime.fromtimestamp(int(last["timestamp"]) / 1000, UTC),
+            last["headrace.source"],
+            last[_SHA256],
+            last[_FINGERPRINT],
+        )
 
     def publish(
         self,
@@ -69,11 +100,7 @@ class Publications:
         in force. Raises Overtaken if the file `is_newest` no more, or somebody else makes a version at the same time.
         """
         uri = self._uri(contract)
-        sha256 = hashlib.sha256(body).hexdigest()
-        # The contract is part of it: the same file under a new contract is a new table.
-        shape = hashlib.sha256(contract.model_dump_json().encode() + b"\n")
-        shape.update(body)
-        fingerprint = shape.hexdigest()
+        sha256, fingerprint = hashlib.sha256(body).hexdigest(), fingerprint_of(contract, body)
         try:
             current = DeltaTable(uri, storage_options=self._options)
         except TableNotFoundError:
@@ -157,6 +184,13 @@ class Publications:
 
     def _uri(self, contract: DimensionContract) -> str:
         return f"s3://{self._bucket}/{contract.location}"
+
+
+def fingerprint_of(contract: DimensionContract, body: bytes) -> str:
+    """Of a file and the contract that it is read by: the same file under a new contract is a new table."""
+    shape = hashlib.sha256(contract.model_dump_json().encode() + b"\n")
+    shape.update(body)
+    return shape.hexdigest()
 
 
 def _last(table: DeltaTable) -> dict[str, Any]:

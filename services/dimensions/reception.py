@@ -17,12 +17,15 @@ from services.dimensions.errors import Overtaken
 from services.dimensions.landing import Landing, SourceFile
 from services.dimensions.parse import parse
 from services.dimensions.publication import Publications, Published
-from services.dimensions.rejected import Rejected
+from services.dimensions.rejected import UNKNOWN_FILE, Rejected
 
 _log = structlog.get_logger(__name__)
 
 _PUBLISHED = Counter("headrace_dimensions_published", "Versions published.", ["dimension"])
 _REJECTED = Counter("headrace_dimensions_rejected", "Files set aside.", ["reason"])
+_TO_BE_CORRECTED = Gauge(
+    "headrace_dimensions_to_be_corrected", "1 while the last source file of the dimension was set aside.", ["dimension"]
+)
 _ROWS = Gauge("headrace_dimensions_rows", "Rows in the version in force.", ["dimension"])
 
 _UNKNOWN_AFTER = timedelta(minutes=1)
@@ -88,6 +91,8 @@ class Reception:
     def _set_aside(self, file: SourceFile, rejected: Rejected) -> None:
         aside = self._landing.set_aside(file, rejected)
         _REJECTED.labels(rejected.reason).inc()
+        if (contract := self._by_source.get(file.name)) is not None:
+            _TO_BE_CORRECTED.labels(contract.name).set(1)
         _log.error(
             "source file set aside, upload a corrected one",
             file=file.key,
@@ -110,7 +115,7 @@ class Reception:
     def _take(self, file: SourceFile) -> Published | Rejected:
         contract = self._by_source.get(file.name)
         if contract is None:
-            return Rejected("UnknownFile", f"no dimension has this source; there are: {', '.join(self._by_source)}")
+            return Rejected(UNKNOWN_FILE, f"no dimension has this source; there are: {', '.join(self._by_source)}")
         if file.size_bytes > self._max_file_bytes:
             return Rejected("TooLarge", f"{file.size_bytes} bytes are more than {self._max_file_bytes}")
         return self._publish(contract, file)
@@ -125,6 +130,7 @@ class Reception:
         )
         if isinstance(outcome, Published):
             _ROWS.labels(contract.name).set(outcome.rows)
+            _TO_BE_CORRECTED.labels(contract.name).set(0)
             if outcome.is_new:
                 _PUBLISHED.labels(contract.name).inc()
                 _log.info("published", dimension=contract.name, version=outcome.version, rows=outcome.rows)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+UNKNOWN_FILE = "UnknownFile"
+"""The reason of a file that is of no dimension."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rejected:

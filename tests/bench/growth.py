@@ -25,8 +25,8 @@ from contracts.servers.registry import Registry
 from contracts.servers.s3 import s3_client
 from contracts.settings import Settings
 from deploy.errors import ProcessFailed
-from deploy.local.servers.landing import LANDING
 from deploy.local.servers.stack import LocalStack
+from services.dimensions.landing import PREFIX
 from services.nycflights.tables import data_folder
 from tests.bench.alerting import alerting_process
 from tests.bench.load.backlog import publish
@@ -196,7 +196,7 @@ def _enriched(
 ) -> Hop:
     stack, env, settings = stacked
     if planes is not None:
-        key = f"{LANDING}/planes.csv"
+        key = f"{PREFIX}planes.csv"
         s3_client(settings.s3).put_object(Bucket=settings.s3.bucket, Key=key, Body=planes.encode())
     large = {"HEADRACE_MAX_FILE_BYTES": str(256 << 20)}
     publish_dimensions(stack, env | large, besides=() if planes is None else ("planes",))

@@ -306,11 +306,14 @@ def test_a_bad_file_is_set_aside_with_its_reason_and_the_last_good_version_stays
 
 
 def test_a_corrected_file_is_published_after_a_bad_one(place: Place) -> None:
+    to_be_corrected = ("headrace_dimensions_to_be_corrected", {"dimension": "vans"})
     place.upload("vans.csv", vans(10, seats="many"))
     place.reception.look()
+    assert REGISTRY.get_sample_value(*to_be_corrected) == 1
     place.upload("vans.csv", vans(10))
 
     assert place.reception.look() == Look(published=1, rejected=0)
+    assert REGISTRY.get_sample_value(*to_be_corrected) == 0
 
 
 def test_a_file_may_shrink_up_to_its_limit(place: Place) -> None:

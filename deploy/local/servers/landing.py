@@ -11,8 +11,7 @@ from contracts.definitions.dimension import DimensionContract
 from contracts.servers.s3 import s3_client
 from contracts.settings import S3Settings
 from deploy.local.processes.deployable import deployables
-
-LANDING = "landing/dimensions"
+from services.dimensions.landing import Landing
 
 
 def create_bucket(s3: S3Settings) -> None:
@@ -42,7 +41,7 @@ class Uploaded(NamedTuple):
 
 def upload_dimensions(s3: S3Settings, catalog: Catalog, *, besides: Collection[str] = ()) -> Uploaded:
     """Upload the source file of every dimension that isn't published yet, but for those `besides`."""
-    client = s3_client(s3)
+    client, landing = s3_client(s3), Landing(s3)
     found = Uploaded([], [])
     for dimension in catalog.dimensions.values():
         if dimension.name in besides:
@@ -54,6 +53,6 @@ def upload_dimensions(s3: S3Settings, catalog: Catalog, *, besides: Collection[s
         if source is None:
             found.lacking.append(dimension.name)
             continue
-        client.upload_file(str(source), s3.bucket, f"{LANDING}/{dimension.source}")
+        landing.put(dimension.source, source.read_bytes())
         found.uploaded.append(dimension.name)
     return found

@@ -22,10 +22,10 @@ from contracts.records.codec import Codec
 from contracts.servers.registry import Registry
 from contracts.settings import Settings
 from deploy.local.processes.deployable import deployables
-from deploy.local.servers.landing import LANDING
 from deploy.local.servers.ports import HOST, Ports
 from deploy.local.watching.record_counts import RecordCounts
 from deploy.local.watching.snapshot import AlertState, Snapshot, TopicState
+from services.dimensions.rejected import UNKNOWN_FILE
 
 _TIMEOUT_SECONDS = 3.0
 _ALERTS = 8
@@ -194,9 +194,18 @@ class Gauges:
                 elif sample.name == "headrace_end_to_end_latency_seconds":
                     of, milliseconds = sample.labels["of"], sample.value * 1000
                     snapshot.latency_ms[of] = max(milliseconds, snapshot.latency_ms.get(of, 0.0))
-                elif sample.name == "headrace_dimensions_rejected_total" and sample.value:
-                    files = f"source files that dimensions has set aside since its start, as {sample.labels['reason']}"
-                    snapshot.alarms.append(f"{files}: {sample.value:.0f}; landing/rejected/ says which and why")
+                elif sample.name == "headrace_dimensions_to_be_corrected" and sample.value:
+                    snapshot.alarms.append(
+                        f"the last source file of {sample.labels['dimension']} was set aside, and the version before is in force: "
+                        "logs/dimensions.log says why; upload a corrected one with ./headrace dimensions put"
+                    )
+                elif (
+                    sample.name == "headrace_dimensions_rejected_total"
+                    and sample.value
+                    and sample.labels["reason"] == UNKNOWN_FILE
+                ):
+                    files = f"{sample.value:.0f} source files of no dimension were set aside since its start"
+                    snapshot.alarms.append(f"{files}: logs/dimensions.log says which")
                 elif sample.name == "headrace_alerting_rules_refused" and sample.value:
                     snapshot.alarms.append(
                         "alerting refuses the changed rules file, the rules before it stay in force: logs/alerting.log says why"
@@ -214,7 +223,7 @@ class Gauges:
                 elif sample.name == "headrace_dimension_unreadable" and sample.value:
                     snapshot.alarms.append(
                         f"the dimension {sample.labels['dimension']} can't be read: pipelines keep the version before it, or wait for a "
-                        f"first one: {LANDING}/ takes its source file, logs/dimensions.log and logs/live.log say more"
+                        "first one: ./headrace dimensions put uploads its source file, logs/dimensions.log and logs/live.log say more"
                     )
         # In place of the group's: in real-time mode that is as old as the interval.
         snapshot.lag.update(lag)

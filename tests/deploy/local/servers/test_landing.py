@@ -10,8 +10,9 @@ import pytest
 
 from contracts.definitions.catalog import Catalog
 from contracts.servers.s3 import s3_client
-from deploy.local.servers.landing import LANDING, first_rows, upload_dimensions
+from deploy.local.servers.landing import first_rows, upload_dimensions
 from deploy.local.servers.stack import LocalStack
+from services.dimensions.landing import PREFIX
 from tests import sample
 
 
@@ -41,5 +42,5 @@ def test_what_has_rows_is_uploaded_and_what_has_none_is_named(stack: LocalStack,
     s3 = stack.settings().s3
     found = upload_dimensions(s3, catalog)
     assert (found.uploaded, found.lacking) == ([first.name], [each.name for each in others])
-    body = s3_client(s3).get_object(Bucket=s3.bucket, Key=f"{LANDING}/{first.source}")["Body"].read()
+    body = s3_client(s3).get_object(Bucket=s3.bucket, Key=PREFIX + first.source)["Body"].read()
     assert body == b"id\n1\n"
