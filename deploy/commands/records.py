@@ -69,6 +69,7 @@ def trace(
     """
     import json
     import shutil
+    import sys
 
     from contracts.definitions.catalog import load_catalog
     from contracts.records.coordinates import Coordinate
@@ -97,7 +98,7 @@ def trace(
     if as_json:
         typer.echo(json.dumps(following.as_json(steps), indent=2))
     else:
-        columns = shutil.get_terminal_size((200, 24)).columns
+        columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
         typer.echo("\n".join(following.lines(steps, columns)))
 
 

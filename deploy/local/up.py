@@ -265,7 +265,7 @@ def _which_run(pipelines: Sequence[str]) -> str:
 
 def _process_state(name: str, supervised: Supervised, trouble: str | None) -> ProcessState:
     if supervised.state != "running":
-        return ProcessState(name, supervised.state, None, supervised.restarts, 0)
+        return ProcessState(name, supervised.state, None, supervised.restarts, 0, death=supervised.death)
     pid = supervised.process.pid
     assert pid is not None
     try:
@@ -273,4 +273,4 @@ def _process_state(name: str, supervised: Supervised, trouble: str | None) -> Pr
     except psutil.NoSuchProcess:
         resident_mb = 0
     state = {None: "running", NOT_LISTENING: "starting"}.get(trouble, "unhealthy")
-    return ProcessState(name, state, pid, supervised.restarts, resident_mb, trouble or "")
+    return ProcessState(name, state, pid, supervised.restarts, resident_mb, trouble or "", supervised.death)

@@ -166,8 +166,8 @@ def _is_of(coordinate: Coordinate, text: str) -> bool:
     return found is not None and found.record == coordinate
 
 
-def lines(steps: list[Step], characters: int) -> Iterator[str]:
-    """A line for each step with its delay behind the raw record, cut to a width."""
+def lines(steps: list[Step], characters: int | None) -> Iterator[str]:
+    """A line for each step with its delay behind the raw record, cut to a width; None: whole."""
     began = steps[0].at
     width = max(len(step.place) for step in steps)
     for step in steps:
@@ -178,7 +178,7 @@ def lines(steps: list[Step], characters: int) -> Iterator[str]:
         else:
             when = f"{(step.at - began).total_seconds():+.3f} s"
         line = f"{step.hop:<14}  {when:>24}  {step.place:<{width}}  {printable(step.what)}"
-        yield line if len(line) <= characters else f"{line[: characters - 2]} …"
+        yield line if characters is None or len(line) <= characters else f"{line[: characters - 2]} …"
 
 
 def as_json(steps: list[Step]) -> list[Mapping[str, Any]]:

@@ -27,6 +27,8 @@ _NAME = "HEADRACE_STACK_PROCESS"
 """The one that says which process of the stack it is. When it started would not tell: that moves when the clock is set."""
 _LOG_LIMIT_BYTES = 20_000_000
 _POLL_SECONDS = 0.1
+_SEARCHED_LINES = 200
+"""For an error, of a log's end."""
 
 
 class NotYet(Exception):
@@ -160,6 +162,12 @@ class Process:
         """The end of its log, nothing from before its last start."""
         return tail(self.log, count, since=self._log_start)
 
+    def last_words(self) -> str:
+        """The last error that its log has since its last start, in one line; without one the last line."""
+        lines = [line for line in tail(self.log, _SEARCHED_LINES, since=self._log_start) if line.strip()]
+        errors = [found for line in lines if (found := _error_of(line))]
+        return (errors or lines or ["its log is empty"])[-1]
+
     def bound_log(self) -> None:
         """Keep one older log file when the log has grown beyond 20 MB; the process goes on writing at the new end."""
         if self.log.exists() and self.log.stat().st_size > _LOG_LIMIT_BYTES:
@@ -179,6 +187,18 @@ def tail(path: Path, count: int, *, since: int = 0) -> list[str]:
     with path.open("rb") as file:
         file.seek(max(since, path.stat().st_size - 400 * count))
         return file.read().decode(errors="replace").splitlines()[-count:]
+
+
+def _error_of(line: str) -> str:
+    """What a line of a log says if it is an error as services write them; empty if it is none."""
+    try:
+        said = json.loads(line)
+    except ValueError:
+        return ""
+    if not isinstance(said, dict) or said.get("level") not in ("error", "critical"):
+        return ""
+    why = said.get("reason") or said.get("error") or str(said.get("exception", "")).rpartition("\n")[2]
+    return f"{said.get('event', '')}: {why}" if why else str(said.get("event", ""))
 
 
 def describe_exit(code: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Literal
 
 from deploy.local.processes.attempts import Attempts
@@ -32,6 +33,13 @@ class Supervised:
     restarts: int = 0
     started_at: float = 0.0
     pause_seconds: float = _FIRST_PAUSE_SECONDS
+    last_death: str = ""
+
+    @property
+    def death(self) -> str:
+        """How it died last, until it has run for a minute again."""
+        is_settled = self.state == "running" and time.monotonic() - self.started_at > _SETTLED_SECONDS
+        return "" if is_settled or self.state in ("finished", "stopped") else self.last_death
 
 
 class Supervisor:
@@ -89,6 +97,7 @@ class Supervisor:
         if time.monotonic() - each.started_at > _SETTLED_SECONDS:
             each.pause_seconds = _FIRST_PAUSE_SECONDS
         lines = "".join(f"\n    {line}" for line in each.process.last_log_lines(_LAST_LINES))
+        each.last_death = f"{describe_exit(code)} at {datetime.now(UTC):%H:%M:%SZ}: {each.process.last_words()}"
         self._say(f"{name} died with {describe_exit(code)}; starting it again in {each.pause_seconds:.0f} s; {lines}")
         each.state, each.started_at = "restarting", time.monotonic() + each.pause_seconds
         each.pause_seconds = min(2 * each.pause_seconds, _LONGEST_PAUSE_SECONDS)

@@ -24,7 +24,8 @@ class TopicState:
 
 @dataclass(frozen=True)
 class ProcessState:
-    """`state` is `running`, `starting`, `unhealthy`, `restarting`, `finished` or `stopped`; `note` says why.
+    """`state` is `running`, `starting`, `unhealthy`, `restarting`, `finished` or `stopped`; `note` says why. `death` says how it died last, until it has
+    run for a minute again.
 
     Memory is resident, with all children, in megabytes.
     """
@@ -35,6 +36,7 @@ class ProcessState:
     restarts: int
     resident_mb: int
     note: str = ""
+    death: str = ""
 
 
 @dataclass(frozen=True)

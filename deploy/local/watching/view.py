@@ -21,6 +21,7 @@ _STATE_STYLE = {
     "restarting": "bold red",
     "unhealthy": "red",
 }
+_DEATH_CHARACTERS = 400
 _SEVERITY_STYLE = {"info": "cyan", "warning": "yellow", "critical": "bold red"}
 
 
@@ -29,6 +30,13 @@ def render(snapshot: Snapshot, notices: Sequence[str] = ()) -> RenderableType:
     parts: list[RenderableType] = []
     if snapshot.unavailable:
         parts.append(Text("no answer from " + "; ".join(snapshot.unavailable), style="red"))
+    deaths = [
+        f"{each.name} died with {printable(each.death[:_DEATH_CHARACTERS])} (logs/{each.name}.log)"
+        for each in snapshot.processes
+        if each.death
+    ]
+    if deaths:
+        parts.append(Text("\n".join(deaths), style="red"))
     if snapshot.alarms:
         parts.append(Text("\n".join(snapshot.alarms), style="yellow"))
     parts += [
@@ -68,10 +76,14 @@ def _table(title: str, *columns: str) -> Table:
 
 
 def _topics(snapshot: Snapshot) -> Table:
+    """Those that have records: on a low terminal the others would take the place of processes and alerts."""
     table = _table("topics", "topic", "events/s", "events", "dead letters")
-    for each in snapshot.topics:
+    shown = [each for each in snapshot.topics if each.events or each.dead_letters or not each.counted]
+    for each in shown:
         dead = Text(f"{each.dead_letters:,}", style="yellow" if each.dead_letters else "")
         table.add_row(each.name, f"{each.per_second:,.1f}" if each.counted else "counting", f"{each.events:,}", dead)
+    if quiet := len(snapshot.topics) - len(shown):
+        table.add_row(Text(f"{quiet} without records", style="dim"))
     return table
 
 

@@ -27,6 +27,10 @@ def _seconds(value: Any) -> Any:
     raise ValueError("a whole number of seconds, or such as 90s, 15m, 6h, 1d")
 
 
+def _names(value: Any) -> Any:
+    return (value,) if isinstance(value, str) else value
+
+
 class Rule(BaseModel):
     """A threshold on one numeric field of one topic.
 
@@ -45,7 +49,7 @@ class Rule(BaseModel):
     operator: Operator
     threshold: float = Field(strict=True, allow_inf_nan=False)
     when: str | None = Field(default=None, min_length=1)
-    group_by: tuple[Name, ...] = ()
+    group_by: Annotated[tuple[Name, ...], BeforeValidator(_names)] = ()
     severity: Severity
     # The contract's field is an Avro int.
     cooldown: Annotated[int, BeforeValidator(_seconds)] = Field(default=0, ge=0, le=2**31 - 1)

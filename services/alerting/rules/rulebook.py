@@ -190,7 +190,8 @@ def _filter_problems(when: str, fields: dict[str, FieldType]) -> Iterator[str]:
     try:
         answer = program.execute({name: cel_value(field.sample) for name, field in fields.items()})
     except TypeError as error:
-        yield str(error).partition(".")[0]
+        kinds = ", ".join(f"{name} is {fields[name].name}" for name in names["variables"] if name in fields)
+        yield f"{str(error).partition('.')[0].removeprefix('No such overload: ')} ({kinds})"
     except (ValueError, RuntimeError, ArithmeticError, LookupError):
         pass  # depends on the values, and these were made up
     else:

@@ -397,7 +397,7 @@ class Derivation:
             what = (
                 f"{own} names no version of a dimension, or one that there never was"
                 if verdict == NEVER
-                else f"{self._looked_up[verdict]} in {own} is not what the dimension versions say that it names"
+                else f"{self._looked_up[verdict]} in {own} is not what the dimension versions say that it names, by services/audit/lookups.yaml"
             )
             yield self._finding("changed", source, coordinate(self._raw.topic, source), what)
 

@@ -82,7 +82,10 @@ def test_the_rules_of_the_sample_are_valid(catalog: Catalog) -> None:
         (":.0f}", ":.0q}", "12: rule strong_wind: message: '{wind_peak_mph:.0q}': Unknown format code 'q' for object of type 'float'"),
         ("temperature_fahrenheit > 14.0", "temperature > 14.0", "8: rule strong_wind: when: no field 'temperature'; did you mean 'temperature_fahrenheit'?"),
         ("temperature_fahrenheit > 14.0", "celsius(temperature_fahrenheit) > 14.0", "8: rule strong_wind: when: no function 'celsius'"),
-        ("temperature_fahrenheit > 14.0", "temperature_fahrenheit > 'x'", "8: rule strong_wind: when: No such overload: the operation is not defined for the given operand types"),
+        ("temperature_fahrenheit > 14.0", "temperature_fahrenheit > 'x'", "8: rule strong_wind: when: the operation is not defined for the given operand types (temperature_fahrenheit is double)"),
+        ("temperature_fahrenheit > 14.0", "station = '<input>'", "8: rule strong_wind: when: not CEL at character 9: token recognition error at: '= '; CEL compares with =="),
+        ("temperature_fahrenheit > 14.0", "station == '='  3", "8: rule strong_wind: when: not CEL at character 17: extraneous input '3' expecting <EOF>"),
+        ("group_by: [station]", "group_by: depot", "9: rule strong_wind: group_by: 'depots.observed.v1' has no field 'depot'"),
         ("temperature_fahrenheit > 14.0", "temperature_fahrenheit", "8: rule strong_wind: when: is neither true nor false but float"),
         ("severity: critical", "severity: urgent", "10: rule strong_wind: severity: input should be 'info', 'warning' or 'critical'"),
         ('">="', '"=>"', "6: rule strong_wind: operator: input should be '>', '>=', '<', '<=', '==' or '!='"),
@@ -102,9 +105,15 @@ def test_an_error_names_file_line_rule_and_field(
     assert f"rules.yaml:{problem}" in problems(VALID.replace(old, new), tmp_path, catalog)
 
 
+def test_a_group_of_one_field_needs_no_list(tmp_path: Path, catalog: Catalog) -> None:
+    path = tmp_path / "rules.yaml"
+    path.write_text(VALID.replace("group_by: [station]", "group_by: station"))
+    assert [rule.group_by for rule in load_rulebook(path, catalog).rules] == [("station",)]
+
+
 def test_a_filter_that_does_not_parse_is_refused(tmp_path: Path, catalog: Catalog) -> None:
     [problem] = problems(VALID.replace("> 14.0", ">"), tmp_path, catalog)
-    assert problem.startswith("rules.yaml:8: rule strong_wind: when: Failed to parse")
+    assert problem.startswith("rules.yaml:8: rule strong_wind: when: not CEL at character 25: mismatched input '<EOF>'")
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,30 @@ def test_each_death_in_a_row_is_followed_by_a_longer_pause(tmp_path: Path) -> No
     supervisor.stop("worker", grace_seconds=10)
 
 
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("print('at work')", "at work"),
+        ("pass", "its log is empty"),
+        ("""print('{"level": "error", "event": "query failed", "reason": "no zone"}\\n{"level": "info", "event": "end"}')""", "query failed: no zone"),
+        ("""print('{"level": "error", "event": "failed", "exception": "Traceback:\\\\n  line\\\\nOSError: full"}')""", "failed: OSError: full"),
+        ("""print('[1]\\n{"level": "error", "event": "at an end"}')""", "at an end"),
+    ],
+)  # fmt: skip
+def test_why_it_died_is_its_last_error_until_it_has_run_for_a_while(tmp_path: Path, code: str, words: str) -> None:
+    supervisor = Supervisor(lambda _: None)
+    supervisor.start(a_process(tmp_path, f"{code}; raise SystemExit(7)"))
+    worker = supervisor.processes["worker"]
+    assert worker.death == ""
+    check_until(supervisor, lambda: worker.restarts == 1, "a restart")
+    assert worker.death.startswith("exit code 7 at ")
+    assert worker.death.endswith(f"Z: {words}")
+    worker.started_at -= 61
+    worker.state = "running"
+    assert worker.death == ""
+    supervisor.stop("worker", grace_seconds=10)
+
+
 def test_a_process_whose_work_is_done_has_finished(tmp_path: Path) -> None:
     said: list[str] = []
     supervisor = Supervisor(said.append)

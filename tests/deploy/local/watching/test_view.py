@@ -43,3 +43,25 @@ def test_alarms_are_on_the_screen_and_in_the_log() -> None:
     # Above all else, for a low terminal shows the beginning.
     assert console.export_text().startswith(alarm)
     assert alarm in line(snapshot)
+
+
+def shown(snapshot: Snapshot) -> list[str]:
+    console = Console(width=120, record=True)
+    console.print(render(snapshot))
+    return console.export_text().splitlines()
+
+
+def test_topics_without_records_take_one_line() -> None:
+    topics = [TopicState(f"a.made.v{number}", 0, 0.0, 0) for number in range(1, 8)]
+    topics += [TopicState("b.made.v1", 7, 2.0, 0), TopicState("c.made.v1", 0, 0.0, 3)]
+    lines = shown(Snapshot(datetime(2026, 1, 1, tzinfo=UTC), topics=topics))
+    assert [each for each in lines if ".made.v" in each or "without" in each] == [
+        each for each in lines if each.strip().startswith(("b.made.v1", "c.made.v1", "7 without records"))
+    ]
+    assert len([each for each in lines if ".made.v" in each]) == 2
+
+
+def test_why_a_process_died_stands_above_all_else() -> None:
+    died = ProcessState("live", "restarting", None, 2, 0, death="exit code 1 at 20:31:05Z: failed: no zone [x]")
+    lines = shown(Snapshot(datetime(2026, 1, 1, tzinfo=UTC), processes=[died]))
+    assert lines[0] == "live died with exit code 1 at 20:31:05Z: failed: no zone [x] (logs/live.log)"
