@@ -17,9 +17,9 @@ from contracts.checks import schema_rules
 from contracts.checks.compatibility import incompatibilities
 from contracts.checks.pipeline_rules import check_lookups, check_pipelines
 from contracts.checks.release import LIST, check_released, check_successors
-from contracts.definitions.catalog import CONTRACTS, Catalog, read_catalog
+from contracts.definitions.catalog import CONTRACTS, Catalog, instead, read_catalog
 from contracts.definitions.contract_file import Problem, named, problem_at
-from contracts.definitions.dimension import DimensionContract
+from contracts.definitions.dimension import DimensionContract, Validity
 from contracts.definitions.example import example_files, fault
 from contracts.definitions.pipelines import PIPELINES, declared_pipelines, pipeline_files
 from contracts.definitions.topic import COMMANDS, LAKE, TopicContract
@@ -32,6 +32,7 @@ _ALERTS = "ALERTS_RAISED"
 _LEDGER = "DEADLETTERS_SETTLED"
 _LAKE_COLUMNS = ("record_partition", "record_offset", "raw_offset")
 _PRIMITIVES = ("boolean", "int", "long", "float", "double", "string", "bytes")
+_TIMES = ("timestamp", "date")
 _PARTITION_TYPES = ("string", "enum", "uuid", "boolean", "int", "long", "date")
 """Types of which a table may be partitioned: their values have few texts, which every reader of Delta understands alike."""
 # Almost every past participle ends so: ordered, sent, taken, sold. It catches `order`, `create` and `update`.
@@ -261,10 +262,30 @@ def _columns_of(catalog: Catalog, dimension: DimensionContract) -> Iterator[Prob
             yield problem_at(root, path, ("key",), f"there is no column '{name}'", f"use one of: {', '.join(columns)}")
         elif columns[name].nullable:
             yield problem_at(root, path, ("key",), f"key column '{name}' is nullable", "set nullable: false")
+    if dimension.valid is not None:
+        yield from _validity_of(catalog, dimension, dimension.valid)
     for what in ("name", "source"):
         for value, times in Counter(getattr(column, what) for column in dimension.columns).items():
             if times > 1:
                 yield problem_at(root, path, ("columns",), f"{what} '{value}' stands {times} times", "keep one")
+
+
+def _validity_of(catalog: Catalog, dimension: DimensionContract, valid: Validity) -> Iterator[Problem]:
+    root, path = catalog.root, catalog.dimension_file(dimension.name)
+    columns = {column.name: column for column in dimension.columns}
+    for key, name in (("from", valid.begins), ("until", valid.ends)):
+        if name not in columns:
+            yield problem_at(root, path, ("valid", key), f"there is no column '{name}'", instead(name, columns))
+        elif columns[name].type not in _TIMES:
+            what = f"column '{name}' is of type {columns[name].type}"
+            yield problem_at(root, path, ("valid", key), what, f"use a column of type {' or '.join(_TIMES)}")
+        elif name in dimension.key:
+            yield problem_at(root, path, ("valid", key), f"'{name}' is in the key, too", "take it out there")
+    if valid.begins in columns and columns[valid.begins].nullable:
+        what = f"column '{valid.begins}' is nullable, so a row would not say when it begins"
+        yield problem_at(root, path, ("valid", "from"), what, "set nullable: false")
+    if valid.begins == valid.ends:
+        yield problem_at(root, path, ("valid",), "from and until are the same column", "use one for each")
 
 
 def _check_across(catalog: Catalog) -> Iterator[Problem]:

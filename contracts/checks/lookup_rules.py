@@ -12,6 +12,7 @@ from contracts.definitions.dimension import DimensionContract
 from contracts.definitions.lookup import Lookup
 
 _NAME = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)*")
+_INSTANTS = ("timestamp-millis", "timestamp-micros")
 _AS_TEXT = ("enum", "uuid")
 """Types of a field that are looked up in a column of texts."""
 
@@ -68,6 +69,15 @@ def _faults_of_columns(
         elif column in columns and kinds[field] != columns[column]:
             what = f"{field} is {kinds[field]}, the key column {column} of {dimension.name} is {columns[column]}"
             yield what, "look up by a field of the column's type"
+    if lookup.as_of is None:
+        if dimension.valid is not None:
+            yield f"the rows of {dimension.name} hold for a time", "name the event's time with as_of"
+    elif dimension.valid is None:
+        yield f"{dimension.name} has one row for each key, which holds at any time", "leave as_of out"
+    elif lookup.as_of not in kinds:
+        yield f"{source} has no field {lookup.as_of}", instead(lookup.as_of, kinds)
+    elif kinds[lookup.as_of] not in _INSTANTS:
+        yield f"{lookup.as_of} is {kinds[lookup.as_of]}", f"look up as of a field of type {' or '.join(_INSTANTS)}"
 
 
 def _column_type(schema: Any, field: str) -> str:

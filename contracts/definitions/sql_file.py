@@ -39,11 +39,12 @@ class SqlLookup(_Section):
     dimension: FieldName
     by: FieldName | tuple[FieldName, ...]
     fields: Mapping[FieldName, FieldName] = Field(min_length=1)
+    as_of: FieldName | None = None
 
     @property
     def lookup(self) -> Lookup:
         """As a function's pipeline has it."""
-        return Lookup(self.name, self.dimension, self.by, self.fields)
+        return Lookup(self.name, self.dimension, self.by, self.fields, self.as_of)
 
 
 def _kind(writes: object) -> str:

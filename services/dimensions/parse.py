@@ -6,8 +6,7 @@ import csv
 import math
 import re
 from collections.abc import Callable, Sequence
-from datetime import date
-from itertools import islice
+from datetime import UTC, date, datetime
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,7 +16,7 @@ from contracts.records.limits import DIMENSION_TEXT_BYTES
 from services.dimensions.rejected import Rejected
 from services.dimensions.rows import Rows
 
-Value = str | int | float | bool | date
+Value = str | int | float | bool | date | datetime
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _DECIMAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -32,7 +31,7 @@ def parse(contract: DimensionContract, body: bytes) -> pa.Table | Rejected:
     """The rows of a CSV file (UTF-8, a header line, RFC 4180 quotes) under the contract's names and types.
 
     Columns that the contract does not name are left out. The first thing that is wrong makes it Rejected:
-    `Unparseable`, `MissingColumn`, `Empty`, `MissingValue`, `WrongType`, `TooLong` or `DuplicateKey`.
+    `Unparseable`, `MissingColumn`, `Empty`, `MissingValue`, `WrongType`, `TooLong`, `DuplicateKey`, `NoTime` or `Overlap`.
     """
     if b"\0" in body:
         return Rejected("Unparseable", f"not text: byte {body.index(0)} is 0x00")
@@ -44,7 +43,7 @@ def parse(contract: DimensionContract, body: bytes) -> pa.Table | Rejected:
         return Rejected("Unparseable", _not_text(body))
     except csv.Error as error:
         return Rejected("Unparseable", f"not CSV: line {rows.line}: {error}")
-    return table if isinstance(table, Rejected) else _key_twice(contract, table, body) or table
+    return table if isinstance(table, Rejected) else _wrong_rows(contract, table, body) or table
 
 
 def _not_text(body: bytes) -> str:
@@ -108,23 +107,42 @@ def _value(column: Column, text: str, null_values: frozenset[str], line: int) ->
     return value
 
 
-def _key_twice(contract: DimensionContract, table: pa.Table, body: bytes) -> Rejected | None:
-    """By sorting: a set of the keys takes ten times the memory."""
-    order = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in contract.key])
-    is_same: pa.BooleanArray | None = None
+def _wrong_rows(contract: DimensionContract, table: pa.Table, body: bytes) -> Rejected | None:
+    """A key that stands twice, at any time or at the same; a row that holds at no time.
+
+    By sorting: a set of the keys takes ten times the memory.
+    """
+    valid = contract.valid
+    by = [*contract.key] if valid is None else [*contract.key, valid.begins]
+    order = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in by])
+    is_twice: pa.BooleanArray | None = None
     for name in contract.key:
         values = table.column(name).take(order).combine_chunks()
         of_column = pc.equal(values[1:], values[:-1])
-        is_same = of_column if is_same is None else pc.and_(is_same, of_column)
-    if (at := pc.index(is_same, True).as_py()) < 0:
+        is_twice = of_column if is_twice is None else pc.and_(is_twice, of_column)
+    if valid is not None:
+        begins, ends = (table.column(name).take(order).combine_chunks() for name in (valid.begins, valid.ends))
+        if (at := pc.index(pc.greater_equal(begins, ends), True).as_py()) >= 0:
+            row = order[at].as_py()
+            return Rejected("NoTime", f"line {_lines(body, row)[0]}: {valid.ends} is not after {valid.begins}")
+        # Without end if null.
+        is_twice = pc.and_(is_twice, pc.fill_null(pc.greater(ends[:-1], begins[1:]), True))
+    if (at := pc.index(is_twice, True).as_py()) < 0:
         return None
-    first, second = order[at].as_py(), order[at + 1].as_py()
+    first, second = sorted((order[at].as_py(), order[at + 1].as_py()))
     key = ", ".join(str(table.column(name)[first].as_py()) for name in contract.key)
+    line, other = _lines(body, first, second)
+    if valid is None:
+        return Rejected("DuplicateKey", f"lines {line} and {other} have the same key: {key}")
+    return Rejected("Overlap", f"lines {line} and {other} have the same key and hold at the same time: {key}")
+
+
+def _lines(body: bytes, *numbers: int) -> list[int]:
+    """The lines of rows, which are numbered from 0 on and given in this order."""
     rows = Rows(body)
     next(rows)
-    lines = (rows.line for row in rows if row)
-    line, other = next(islice(lines, first, None)), next(islice(lines, second - first - 1, None))
-    return Rejected("DuplicateKey", f"lines {line} and {other} have the same key: {key}")
+    lines = enumerate(rows.line for row in rows if row)
+    return [next(line for found, line in lines if found == number) for number in numbers]
 
 
 def _integer(bits: int) -> Callable[[str], int | None]:
@@ -152,6 +170,17 @@ def _date(text: str) -> date | None:
         return None
 
 
+def _timestamp(text: str) -> datetime | None:
+    try:
+        value = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    try:
+        return value.astimezone(UTC) if value.tzinfo is not None else None
+    except OverflowError:
+        return None
+
+
 # A contract's types: as an Arrow type, and how to read one from text; None when the text is no such value.
 _TYPES: dict[str, tuple[pa.DataType, Callable[[str], Value | None]]] = {
     "string": (pa.string(), str),
@@ -160,4 +189,5 @@ _TYPES: dict[str, tuple[pa.DataType, Callable[[str], Value | None]]] = {
     "double": (pa.float64(), _double),
     "boolean": (pa.bool_(), {"true": True, "false": False}.get),
     "date": (pa.date32(), _date),
+    "timestamp": (pa.timestamp("us", "UTC"), _timestamp),
 }

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import structlog
 from botocore.exceptions import BotoCoreError, ClientError
@@ -17,9 +18,19 @@ from deltalake.exceptions import DeltaError
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import BooleanType, DataType, DateType, DoubleType, IntegerType, LongType, StringType, StructType
+from pyspark.sql.types import (
+    BooleanType,
+    DataType,
+    DateType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructType,
+    TimestampType,
+)
 
-from contracts.definitions.dimension import DimensionContract
+from contracts.definitions.dimension import DimensionContract, Validity
 from contracts.servers.s3 import LOOK_SECONDS, s3_client
 from contracts.settings import S3Settings
 from spark.runtime.errors import DimensionUnreadable
@@ -44,6 +55,7 @@ KINDS: dict[str, DataType] = {
     "double": DoubleType(),
     "boolean": BooleanType(),
     "date": DateType(),
+    "timestamp": TimestampType(),
 }
 """Types of a dimension's columns. `DataType.fromDDL` knows them as well, at 30 ms each."""
 
@@ -53,11 +65,14 @@ _WIDER_THAN_INT = ("long", "double")
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """One version of a dimension table; `frame` is in memory, with the columns of the contract, `key` those that tell its rows apart."""
+    """One version of a dimension table; `frame` is in memory, with the columns of the contract, `key` those that tell its rows apart, where
+    they hold at the same time; `valid` are those that say when.
+    """
 
     version: int
     frame: DataFrame
     key: tuple[str, ...]
+    valid: Validity | None = None
 
 
 @dataclass(slots=True)
@@ -205,14 +220,14 @@ class Dimensions:
         # Once more: the first may be of a table that was made anew before the tag was read.
         table = self._table(contract, version)
         rows = pa.concat_tables([self._rows(uri) for uri in table.file_uris()])
-        frame = self._spark.createDataFrame(rows.cast(_never_null(rows.schema, contract.key)))
+        never = contract.key if contract.valid is None else (*contract.key, contract.valid.begins)
+        frame = self._spark.createDataFrame(rows.cast(_never_null(rows.schema, never)))
         _check_fit(contract, version, frame.schema, rows)
         if tag != self._tag(contract, version):
             raise ValueError(f"version {version} was made anew while it was read")
         _log.info("dimension read", dimension=contract.name, version=version, rows=rows.num_rows)
-        return Dimension(
-            version, frame.select([F.col(column.name).cast(column.type) for column in contract.columns]), contract.key
-        ), tag
+        columns = frame.select([F.col(column.name).cast(column.type) for column in contract.columns])
+        return Dimension(version, columns, contract.key, contract.valid), tag
 
     def _table(self, contract: DimensionContract, version: int | None = None) -> DeltaTable:
         # By deltalake: Spark's own Delta takes seconds to read its first table, and one more job for each batch.
@@ -255,8 +270,22 @@ def _check_fit(contract: DimensionContract, version: int, there: StructType, row
         if kind != KINDS[column.type] and not (kind == IntegerType() and column.type in _WIDER_THAN_INT):
             found = f"column {column.name} as {kind.simpleString()}" if kind else f"no column {column.name}"
             raise ValueError(f"version {version} has {found}, and the contract says {column.type}: {cure}")
+    if contract.valid is not None:
+        if _overlaps(contract.key, contract.valid, rows):
+            raise ValueError(f"version {version} has two rows of a key that hold at the same time: {cure}")
+        return
     if (distinct := rows.group_by(list(contract.key)).aggregate([]).num_rows) != rows.num_rows:
         raise ValueError(
             f"version {version} has {rows.num_rows} rows and {distinct} keys by {', '.join(contract.key)}, and the contract has one row for each "
             f"key: {cure}"
         )
+
+
+def _overlaps(key: Sequence[str], valid: Validity, rows: pa.Table) -> bool:
+    """Whether two rows with the same key hold at the same time."""
+    ordered = rows.sort_by([(name, "ascending") for name in (*key, valid.begins)]).combine_chunks()
+    before, behind = ordered.slice(0, max(rows.num_rows - 1, 0)), ordered.slice(1)
+    overlap = pc.fill_null(pc.greater(before[valid.ends], behind[valid.begins]), True)
+    for name in key:
+        overlap = pc.and_(overlap, pc.equal(before[name], behind[name]))
+    return bool(pc.any(overlap).as_py())

@@ -71,6 +71,7 @@ class EnrichedValue:
         return [
             side.select(
                 *lookup.keys,
+                *lookup.interval,
                 *[field for field in lookup.fields if field in self._used],
                 *[encoded(self._schema, run.fields).alias(run.column) for run in self._runs if run.lookup is lookup],
             )

@@ -308,7 +308,7 @@ def fields_again(
         [field["name"] for field in catalog.parsed_schema(name)["fields"]]
         for name in (pipeline.source, pipeline.target)
     )
-    looked_up = (field for lookup in pipeline.lookups for field in lookup.by_fields)
+    looked_up = (field for lookup in pipeline.lookups for field in lookup.needs)
     needed = {*used, *looked_up}.intersection(source).difference(target)
     if needed:
         raise PipelineUnfit(

@@ -443,6 +443,40 @@ def test_a_wrong_value_of_a_lookup_by_two_fields_is_found(way: Way) -> None:
     assert found(report) == {*wrong, ("lost", way.at(0, 0)), ("lost", way.at(0, parcels[5].offset))}
 
 
+def test_a_wrong_value_of_a_lookup_in_time_is_found(way: Way) -> None:
+    (van,) = DIMENSIONS["vans"]
+    at = way.enriched(way.dispatch(1))[0].fields["dispatched_at"]
+    long_ago, now, never = (at + timedelta(days=days) for days in (-9, 0, 9))
+    way.key_by(
+        "vans",
+        {"van_id": "van_id"},
+        {**van, "since": now, "until": never},
+        {**van, "since": long_ago, "until": now, "seats": 2},
+        {**van, "van_id": "N0", "since": never, "until": None, "seats": 1},
+        as_of="dispatched_at",
+    )
+    names = way.enriched(way.dispatch(1))[0].fields
+    of_nobody = {name: None for name in names if name.startswith("van_") and name != "van_id"}
+    parcels = [*way.dispatch(3), *way.dispatch(2, van_id="N0")]
+    right, of_before, none, too_early, found_later = way.enriched(parcels)
+
+    def but(record: Sent, **fields: Any) -> Sent:
+        return replace(record, fields={**record.fields, **fields})
+
+    records = [
+        right,
+        but(of_before, van_seats=2),  # of the row that held until then
+        but(none, **of_nobody, unmatched=["vans"]),  # there is one
+        but(too_early, **of_nobody, unmatched=["vans"]),
+        but(found_later, van_seats=1, unmatched=[]),  # it does not hold yet
+    ]
+    way.derive(records)
+    way.taken_in("dispatches_enriched", RAW, *parcels)
+    wrong = {("changed", each.ce_id) for each in (of_before, none, found_later)}
+    # The two that tell the time and the names of the fields.
+    assert found(way.audit(Hop.DERIVED)) == {*wrong, ("lost", way.at(0, 0)), ("lost", way.at(0, 1))}
+
+
 def test_one_dimension_version_that_is_gone_hides_no_fault_in_another(way: Way) -> None:
     parcels = way.dispatch(4)
     gone = {**VERSION_0, "couriers": way.vacuum("couriers")}

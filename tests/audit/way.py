@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from contracts.definitions.dimension import Column
+from contracts.definitions.dimension import Column, Validity
 from contracts.definitions.topic import TopicContract
 from contracts.events import AlertRaised, Severity
 from contracts.records.codec import Codec
@@ -201,9 +201,11 @@ class Way:
 
     # What the deployables do
 
-    def key_by(self, dimension: str, key: Mapping[str, str], *rows: Mapping[str, Any]) -> None:
+    def key_by(
+        self, dimension: str, key: Mapping[str, str], *rows: Mapping[str, Any], as_of: str | None = None
+    ) -> None:
         """The dimension has another `key`, each text column with the event's field that is looked up in it, and these rows as its
-        version 0. Those of its columns that it had not are added.
+        version 0. Those of its columns that it had not are added. With `as_of` they hold from `since` until `until`.
         """
         contract = self.catalog.dimension(dimension)
         told = {column.name: column for column in contract.columns}
@@ -212,7 +214,12 @@ class Way:
             for name in key
             if name not in told
         }
-        changed = {"key": tuple(key), "columns": tuple(told.values()), "location": f"{contract.location}_keyed"}
+        changed: dict[str, Any] = {"key": tuple(key), "location": f"{contract.location}_keyed"}
+        if as_of is not None:
+            changed["valid"] = Validity.model_validate({"from": "since", "until": "until"})
+            for name in ("since", "until"):
+                told[name] = Column(name=name, source=name, type="timestamp", nullable=True, description="Planted.")
+        changed["columns"] = tuple(told.values())
         contract = contract.model_copy(update=changed)
         self.catalog = dataclasses.replace(self.catalog, dimensions={**self.catalog.dimensions, dimension: contract})
         write_deltalake(
@@ -224,6 +231,7 @@ class Way:
         for join in said[DERIVED]["joins"]:
             if join["dimension"] == dimension:
                 join["by"] = list(key.values())
+                join |= {} if as_of is None else {"as_of": as_of}
         self.settings.lookups_file.write_text(yaml.safe_dump(said))
 
     def widen(self, topic: str, field: str, kind: str) -> None:

@@ -28,7 +28,7 @@ from services.dimensions.landing import PREFIX, REJECTED_PREFIX, Landing, Source
 from services.dimensions.publication import Publications
 from services.dimensions.reception import Look, Reception
 from tests import sample
-from tests.services.test_parse import a_file, a_van
+from tests.services.test_parse import IN_TIME, a_file, a_van, in_time
 
 pytestmark = pytest.mark.system
 ROOT = Path(__file__).parent.parent.parent
@@ -134,6 +134,19 @@ def test_the_tables_of_the_sample_are_published_once(place: Place) -> None:
     assert counts == {"couriers": 16, "depots": 60, "vans": 250}
     assert place.table().version() == 0
     assert place.table().history()[0]["headrace.source"].endswith("landing/dimensions/vans.csv")
+
+
+def test_rows_that_hold_for_a_time_are_published_with_it(place: Place) -> None:
+    dimensions = {"vans": IN_TIME}
+    reception = place.new_reception(catalog=replace(sample.catalog(), dimensions=dimensions))
+    rows = ("N1", "2013-01-05T01:00+01:00", "NA"), ("N1", "2013-01-01T00:00Z", "2013-01-04T00:00Z")
+    place.upload("vans.csv", in_time(*rows))
+    assert reception.look() == Look(published=1, rejected=0)
+    found = place.table().to_pyarrow_table().select(["since", "until"]).to_pylist()
+    assert found == [
+        {"since": datetime(2013, 1, 5, tzinfo=UTC), "until": None},
+        {"since": datetime(2013, 1, 1, tzinfo=UTC), "until": datetime(2013, 1, 4, tzinfo=UTC)},
+    ]
 
 
 def test_another_content_is_another_version(place: Place) -> None:

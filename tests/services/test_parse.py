@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 import tracemalloc
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contracts.definitions.dimension import Column, Validity
 from services.dimensions.parse import parse
 from services.dimensions.rejected import Rejected
 from tests import sample
@@ -64,6 +66,63 @@ def test_of_a_key_of_several_columns_all_must_be_the_same_to_stand_twice() -> No
     ]
     expected = Rejected("DuplicateKey", "lines 3 and 5 have the same key: N1, G-319")
     assert parse(contract, a_file(*rows)) == expected
+
+
+IN_TIME = VANS.model_copy(
+    update={
+        "valid": Validity.model_validate({"from": "since", "until": "until"}),
+        "columns": (
+            *VANS.columns,
+            Column(name="since", source="since", type="timestamp", nullable=False, description="From when on."),
+            Column(name="until", source="until", type="timestamp", nullable=True, description="Until when."),
+        ),
+    }
+)
+
+
+def in_time(*rows: tuple[str, str, str]) -> bytes:
+    """Rows of a van id and the time for which they hold."""
+    return a_file(
+        *(f"{a_van(van_id=van_id)},{since},{until}" for van_id, since, until in rows), header=f"{HEADER},since,until"
+    )
+
+
+def test_a_key_has_several_rows_that_hold_at_different_times() -> None:
+    rows = (
+        ("N1", "2013-01-05T00:00:00+01:00", "NA"),
+        ("N2", "2013-01-02T00:00Z", "NA"),
+        ("N1", "2012-01-01T00:00Z", "2013-01-04T23:00Z"),
+    )
+    table = parse(IN_TIME, in_time(*rows))
+    assert not isinstance(table, Rejected), table
+    assert table.column("since").to_pylist() == [
+        datetime(2013, 1, 4, 23, tzinfo=UTC),
+        datetime(2013, 1, 2, tzinfo=UTC),
+        datetime(2012, 1, 1, tzinfo=UTC),
+    ]
+    assert table.column("until").to_pylist() == [None, None, datetime(2013, 1, 4, 23, tzinfo=UTC)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "reason", "words"),
+    [
+        ([("N1", "2013-01-05T00:00Z", "NA"), ("N2", "2013-01-05T00:00Z", "NA"), ("N1", "2013-01-06T00:00Z", "NA")], "Overlap", "lines 2 and 4 have the same key and hold at the same time: N1"),
+        ([("N1", "2013-01-06T00:00Z", "NA"), ("N1", "2013-01-05T00:00Z", "2013-01-06T00:00:00.001Z")], "Overlap", "lines 2 and 3"),
+        ([("N1", "2013-01-05T00:00Z", "NA"), ("N1", "2013-01-05T00:00Z", "NA")], "Overlap", "lines 2 and 3"),
+        ([("N2", "2013-01-05T00:00Z", "NA"), ("N1", "2013-01-05T00:00Z", "2013-01-05T00:00Z")], "NoTime", "line 3: until is not after since"),
+        ([("N1", "2013-01-05T00:00", "NA")], "WrongType", "'2013-01-05T00:00' is no timestamp"),
+        ([("N1", "0001-01-01T00:00+23:00", "NA")], "WrongType", "is no timestamp"),
+        ([("N1", "yesterday", "NA")], "WrongType", "'yesterday' is no timestamp"),
+        ([("N1", "NA", "NA")], "MissingValue", "'since' must have a value"),
+    ],
+)  # fmt: skip
+def test_rows_that_hold_at_no_time_or_at_the_same_are_rejected(
+    rows: list[tuple[str, str, str]], reason: str, words: str
+) -> None:
+    outcome = parse(IN_TIME, in_time(*rows))
+    assert isinstance(outcome, Rejected)
+    assert outcome.reason == reason
+    assert words in outcome.explanation
 
 
 NONSENSE = {

@@ -43,6 +43,7 @@ _TYPES = {
     "double": pa.float64(),
     "boolean": pa.bool_(),
     "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
 }
 
 

@@ -22,6 +22,7 @@ _TYPES = {
     "double": pa.float64(),
     "boolean": pa.bool_(),
     "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
 }
 """Types of a dimension's columns, as those of an event's fields in a `Shape`."""
 
@@ -32,18 +33,25 @@ class _Part(BaseModel):
 
 class Join(_Part):
     """One lookup: `by` is the field with the dimension's key, or those with its columns, in their order; `fields` are those that are
-    filled in, with their columns; `name` stands in the list of unmatched lookups.
+    filled in, with their columns; `name` stands in the list of unmatched lookups. `as_of` is the field with the instant that is looked up, in a
+    dimension whose rows hold for a time.
     """
 
     name: str
     dimension: str
     by: str | tuple[str, ...]
     fields: dict[str, str]
+    as_of: str | None = None
 
     @property
     def by_fields(self) -> tuple[str, ...]:
         """What `by` says, one field for each column of the key."""
         return (self.by,) if isinstance(self.by, str) else self.by
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """All fields that say which row is looked up."""
+        return self.by_fields if self.as_of is None else (*self.by_fields, self.as_of)
 
 
 class Lookups(_Part):
@@ -63,10 +71,11 @@ class Lookups(_Part):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a dimension is: its table's prefix in the bucket, and the columns of its key."""
+    """Where a dimension is: its table's prefix in the bucket, the columns of its key, and those that say from when until when a row holds."""
 
     location: str
     key: tuple[str, ...]
+    interval: tuple[str, str] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +94,7 @@ def load_lookups(path: Path, catalog: Catalog) -> dict[str, Recomputed]:
 def _placed(catalog: Catalog, topic: str, lookups: Lookups) -> Recomputed:
     schema = catalog.schema(topic)
     fields = Shape(schema).columns
-    for field in (*lookups.fields, lookups.versions, *(field for join in lookups.joins for field in join.by_fields)):
+    for field in (*lookups.fields, lookups.versions, *(field for join in lookups.joins for field in join.needs)):
         if f'"{field}"' not in schema:
             raise ContractError(f"{topic} has no field {field}")
     places = {}
@@ -104,5 +113,14 @@ def _placed(catalog: Catalog, topic: str, lookups: Lookups) -> Recomputed:
                 raise ContractError(
                     f"{field} of {topic} is {fields.get(field)}, the key column {name} of {join.dimension} is {types[name]}"
                 )
-        places[join.dimension] = Place(contract.location, contract.key)
+        if (join.as_of is None) != (contract.valid is None):
+            what = "hold for a time" if join.as_of is None else "hold at any time"
+            raise ContractError(
+                f"the rows of {join.dimension} {what}, {join.name} looks up as of {join.as_of or 'none'}: "
+                f"{'name a field with as_of' if join.as_of is None else 'leave as_of out'}"
+            )
+        if join.as_of is not None and not pa.types.is_timestamp(fields.get(join.as_of)):
+            raise ContractError(f"{join.as_of} of {topic} is no instant, and {join.name} looks up as of it")
+        interval = None if contract.valid is None else (contract.valid.begins, contract.valid.ends)
+        places[join.dimension] = Place(contract.location, contract.key, interval)
     return Recomputed(lookups, places)

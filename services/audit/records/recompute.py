@@ -33,6 +33,10 @@ Verdicts = npt.NDArray[np.int16]
 """Of each record: RIGHT, GONE, OLDER, NEVER, or the index in `Lookups.fields` of a field with another value."""
 
 
+_WITHOUT_END = 253_402_300_800_000_000
+"""The first instant of the year 10000, in microseconds."""
+_BEFORE_ALL = -(2**62)
+
 _MOST_HELD = 32
 """Dimension versions; records name the newest few, as a rule."""
 
@@ -77,7 +81,7 @@ class Recomputation:
         for number, join in enumerate(self._lookups.joins):
             if join.fields and join.fields.keys() <= absent:
                 continue  # it was not made yet
-            if not absent.isdisjoint(join.by_fields):
+            if not absent.isdisjoint(join.needs):
                 untold.add(join.name)
                 found[found == RIGHT] = OLDER
                 continue
@@ -89,7 +93,13 @@ class Recomputation:
                 is_gone = True
                 continue
             looked_up = [columns[field].take(pa.array(rows)) for field in join.by_fields]
-            places = places_of(looked_up, [table.column(name) for name in self._places[join.dimension].key])
+            place = self._places[join.dimension]
+            key = [table.column(name) for name in place.key]
+            if place.interval is None or join.as_of is None:
+                places = places_of(looked_up, key)
+            else:
+                instants = columns[join.as_of].take(pa.array(rows))
+                places = places_at(looked_up, key, instants, *(table.column(name) for name in place.interval))
             unmatched |= places.is_null().to_numpy(zero_copy_only=False).astype(np.int64) << number
             for field in join.fields.keys() - absent:
                 column = join.fields[field]
@@ -160,9 +170,42 @@ class Recomputation:
 
 
 def places_of(looked_up: Sequence[pa.Array], key: Sequence[pa.Array]) -> pa.Array:
-    """For each record the number of the row with its key, null if there is none; one array for each column of the key.
+    """For each record the number of the row with its key, null if there is none; one array for each column of the key."""
+    return pc.index_in(*_as_one(looked_up, key))
 
-    Of several columns the first two become one of numbers, and so on: each pair of values that the table has is a number of its own.
+
+def places_at(
+    looked_up: Sequence[pa.Array], key: Sequence[pa.Array], instants: pa.Array, begins: pa.Array, ends: pa.Array
+) -> pa.Array:
+    """The same where a row holds from an instant on, and before another one if it is not null: of those with the record's key the one that holds at
+    the record's instant. `begins` and `ends` are instants, or days in UTC.
+    """
+    values, known = _as_one(looked_up, key)
+    keys = pc.unique(known)
+    # Rows in the order of key and beginning, which are one number: the first that begins later is behind the one that is looked for.
+    since, until = (_microseconds(each, _WITHOUT_END) for each in (begins, ends))
+    of_rows = pc.index_in(known, keys).to_numpy()
+    at = _microseconds(instants, _BEFORE_ALL)
+    starts = np.unique(since)
+    order = np.lexsort((since, of_rows))
+    ranks = of_rows[order].astype(np.int64) * (len(starts) + 1) + np.searchsorted(starts, since[order]) + 1
+    of_records = pc.fill_null(pc.index_in(values, keys), -1).to_numpy(zero_copy_only=False).astype(np.int64)
+    asked = of_records * (len(starts) + 1) + np.searchsorted(starts, at, side="right")
+    last = np.searchsorted(ranks, asked, side="right") - 1
+    rows = order[np.maximum(last, 0)]
+    holds = (last >= 0) & (of_records >= 0) & (of_rows[rows] == of_records) & (since[rows] <= at) & (at < until[rows])
+    return pa.array(rows, pa.int64(), mask=~holds)
+
+
+def _microseconds(instants: pa.Array, of_null: int) -> npt.NDArray[np.int64]:
+    """Since 1970, of instants or of days, which begin at midnight in UTC."""
+    numbers = instants.cast(pa.timestamp("us")).cast(pa.int64())
+    return np.asarray(pc.fill_null(numbers, of_null), np.int64)
+
+
+def _as_one(looked_up: Sequence[pa.Array], key: Sequence[pa.Array]) -> tuple[pa.Array, pa.Array]:
+    """Records' keys and rows' keys as one column each. Of several columns the first two become one of numbers, and so on: each pair of values
+    that the table has is a number of its own.
     """
     (values, *others), (known, *columns) = map(_as_in_spark, looked_up), map(_as_in_spark, key)
     for value, column in zip(others, columns, strict=True):
@@ -171,7 +214,7 @@ def places_of(looked_up: Sequence[pa.Array], key: Sequence[pa.Array]) -> pa.Arra
             pc.add(pc.multiply(pc.index_in(one, left).cast(pa.int64()), len(right)), pc.index_in(other, right))
             for one, other in ((values, value), (known, column))
         )
-    return pc.index_in(values, known)
+    return values, known
 
 
 def _as_in_spark(column: pa.Array) -> pa.Array:

@@ -160,6 +160,24 @@ def test_the_contracts_keep_every_rule_and_the_check_is_fast() -> None:
         (
             "dimensions/vans.yaml",
             "key: [van_id]",
+            "key: [van_id]\nvalid: {from: bilt_year, until: x}",
+            "yaml:8: there is no column 'bilt_year': did you mean built_year?",
+        ),
+        (
+            "dimensions/vans.yaml",
+            "key: [van_id]",
+            "key: [van_id]\nvalid: {from: van_id, until: seats}",
+            "yaml:8: column 'seats' is of type int: use a column of type timestamp or date",
+        ),
+        (
+            "dimensions/vans.yaml",
+            "key: [van_id]",
+            "key: [van_id]\nvalid: {until: seats}",
+            "yaml:8: key 'valid.from' is missing: add 'from:'",
+        ),
+        (
+            "dimensions/vans.yaml",
+            "key: [van_id]",
             "key: [model, van_id, model]",
             "vans.yaml:7: key column 'model' stands 2 times",
         ),

@@ -354,3 +354,41 @@ def test_a_dimension_names_the_pipelines_that_look_up_in_it(files: ContractFiles
 def test_nothing_is_said_of_a_dimension_that_cannot_be_read(files: ContractFiles) -> None:
     files.replace("dimensions/vans.yaml", "owner:", "ownr:")
     assert [each for each in files.problems() if "lookup" in each] == []
+
+
+IN_TIME = """key: [courier]
+valid: {from: since, until: until}
+"""
+SINCE = """columns:
+  - {name: since, source: since, type: timestamp, nullable: false, description: From when on.}
+  - {name: until, source: until, type: timestamp, nullable: true, description: Until when.}
+"""
+
+
+@pytest.mark.parametrize(
+    ("as_of", "told"),
+    [
+        (', as_of="dispatched_at"', None),
+        ("", "the rows of couriers hold for a time: name the event's time with as_of"),
+        (', as_of="dispatch_at"', "parcels.dispatched.v1 has no field dispatch_at: did you mean dispatched_at?"),
+        (', as_of="parcel_number"', "parcel_number is int: look up as of a field of type timestamp-millis or timestamp-micros"),
+    ],
+)  # fmt: skip
+def test_a_lookup_in_rows_that_hold_for_a_time_names_the_time(
+    files: ContractFiles, folder: Path, as_of: str, told: str | None
+) -> None:
+    files.replace("dimensions/couriers.yaml", "key: [courier]\n", IN_TIME)
+    files.replace("dimensions/couriers.yaml", "columns:\n", SINCE)
+    (folder / "dispatches_enriched.py").write_text(LOOKING_UP.replace('by="courier"', f'by="courier"{as_of}', 1))
+    found = [str(each) for each in check(files.root, folder, sample.SERVICES)]
+    assert [each.partition("lookup couriers: ")[2] for each in found if "lookup " in each] == ([told] if told else [])
+
+
+def test_as_of_is_refused_where_rows_hold_at_any_time(folder: Path) -> None:
+    (folder / "dispatches_enriched.py").write_text(
+        LOOKING_UP.replace('by="courier"', 'by="courier", as_of="dispatched_at"', 1)
+    )
+    found = [str(each) for each in check(sample.CONTRACTS, folder, sample.SERVICES)]
+    assert [each.partition("lookup ")[2] for each in found if "lookup " in each] == [
+        "couriers: couriers has one row for each key, which holds at any time: leave as_of out"
+    ]

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import re
 from collections.abc import Mapping, Sequence
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -19,22 +19,24 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType, _parse_datatype_string
 
 from contracts.definitions.catalog import Catalog
-from contracts.definitions.dimension import Column
+from contracts.definitions.dimension import Column, Validity
 from contracts.definitions.lookup import Lookup
 from contracts.servers.registry import Registry
 from spark.derivation.fitness import check
 from spark.lookups.broadcasts import Broadcasts
 from spark.lookups.dimensions import Dimension
+from spark.lookups.dimensions import Dimensions as Held
 from spark.lookups.join import look_up, sides
 from spark.pipeline import Pipeline
 from spark.queries.repair import fields_again
-from spark.runtime.errors import PipelineUnfit
+from spark.runtime.errors import DimensionUnreadable, PipelineUnfit
 from spark.runtime.internals.prepared import Prepared
 from spark.runtime.settings import SparkSettings
 from tests.sample.pipelines.dispatches_enriched import LOOKUPS, dispatches_enriched
 from tests.spark.derivation.test_derivation import every_field
 from tests.spark.examples import DISPATCHED, Topics, a_dispatch, body, framed
 from tests.spark.live_query import Dimensions, events, running, wait_for
+from tests.spark.lookups.test_enrich import ROWS
 from tests.spark.queries import test_real_time
 from tests.spark.runtime.internals.test_prepared import told
 
@@ -162,6 +164,67 @@ def test_what_is_found_is_what_a_dictionary_has(
         assert [(row.place, row.unmatched) for row in look_up(of_events, [lookup], chosen).collect()] == expected
 
 
+RATES = Lookup("rates", "rates", "courier", {"cents": "cents"}, as_of="dispatched_at")
+VALID = Validity.model_validate({"from": "since", "until": "until"})
+
+
+def at(day: int, milliseconds: int = 0) -> datetime:
+    return datetime(2013, 1, day, tzinfo=UTC) + timedelta(milliseconds=milliseconds)
+
+
+def rates(spark: SparkSession, kind: pa.DataType, *rows: tuple[str, Any, Any, int]) -> Mapping[str, Dimension]:
+    schema = pa.schema(
+        [
+            pa.field("courier", pa.string(), nullable=False),
+            pa.field("since", kind, nullable=False),
+            pa.field("until", kind),
+            pa.field("cents", pa.int32()),
+        ]
+    )
+    columns = [pa.array(values, field.type) for field, values in zip(schema, _turned(rows, 4), strict=True)]
+    frame = spark.createDataFrame(pa.Table.from_arrays(columns, schema=schema))
+    return {"rates": Dimension(0, frame, ("courier",), VALID)}
+
+
+@pytest.mark.parametrize("kind", [pa.timestamp("us", "UTC"), pa.date32()], ids=str)
+def test_the_row_is_found_that_holds_at_the_event_s_own_time(spark: SparkSession, kind: pa.DataType) -> None:
+    day = date if kind == pa.date32() else lambda year, month, day: datetime(year, month, day, tzinfo=UTC)
+    rows = (
+        ("UA", day(2013, 1, 5), None, 30),
+        ("UA", day(2013, 1, 2), day(2013, 1, 4), 20),
+        ("B6", day(2013, 1, 1), None, 10),
+    )
+    dimensions = rates(spark, kind, *rows)
+    asked: list[tuple[str | None, datetime | None]] = [
+        ("UA", at(2, -1)),
+        ("UA", at(2)),
+        ("UA", at(4, -1)),
+        ("UA", at(4)),
+        ("UA", at(5)),
+        ("UA", datetime(9999, 12, 31, 23, tzinfo=UTC)),
+    ]
+    asked += [("B6", at(1)), ("AA", at(3)), ("UA", None), (None, at(3))]
+    expected = [None, 20, 20, None, 30, 30, 10, None, None, None]
+    dispatches = some_events(spark, {"courier": "string", "dispatched_at": "timestamp"}, *asked, partitions=2)
+    for chosen in (sides([RATES], dimensions), Broadcasts([RATES], partial(sides, [RATES])).sides(dimensions)):
+        joined = look_up(dispatches, [RATES], chosen)
+        assert joined.columns == ["courier", "dispatched_at", "cents", "unmatched"]
+        assert [(row.cents, row.unmatched) for row in joined.collect()] == [
+            (cents, ["rates"] if cents is None else []) for cents in expected
+        ]
+
+
+def test_a_kept_side_in_time_is_joined_as_it_is(spark: SparkSession) -> None:
+    """No filter and no projection lies between, which a kept broadcast does not bear."""
+    dimensions = rates(spark, pa.timestamp("us", "UTC"), ("UA", at(2), None, 20))
+    dispatches = some_events(spark, {"courier": "string", "dispatched_at": "timestamp"}, ("UA", at(3)))
+    joined = look_up(dispatches, [RATES], Broadcasts([RATES], partial(sides, [RATES])).sides(dimensions))
+    lines = [each.strip(" *:+-()0123456789") for each in str(joined._jdf.queryExecution().executedPlan()).splitlines()]
+    steps = [each.split()[0] for each in lines]
+    assert steps == ["Project", "BroadcastHashJoin", "Scan", "BroadcastQueryStage", "BroadcastExchange", *steps[5:]]
+    assert "Filter" not in steps
+
+
 FLEET = dataclasses.replace(LOOKUPS[-1], dimension="fleet", by=("courier", "van_id"))
 """The vans, by courier and van id: the same fields come of it."""
 BY_FLEET = Pipeline(
@@ -251,6 +314,81 @@ def test_every_mode_looks_up_by_two_fields(
             send(*first[:1], *first[3:])
             query.processAllAvailable()
         assert came() == [*seats * 3, (150, [], 1), (None, ["couriers", "vans"], 1)]
+
+
+IN_TIME = dataclasses.replace(LOOKUPS[0], as_of="dispatched_at")
+BY_TIME = dataclasses.replace(BY_FLEET, lookups=(IN_TIME, *LOOKUPS[1:]))
+"""The couriers' names, as of the dispatch."""
+
+
+@pytest.fixture(scope="module")
+def with_couriers_in_time(catalog: Catalog) -> Catalog:
+    couriers = catalog.dimension("couriers")
+    columns = [
+        Column(name=name, source=name, type="timestamp", nullable=name == "until", description="When it holds.")
+        for name in ("since", "until")
+    ]
+    changed = couriers.model_copy(update={"valid": VALID, "columns": (*couriers.columns, *columns)})
+    return dataclasses.replace(catalog, dimensions={**catalog.dimensions, "couriers": changed})
+
+
+@pytest.mark.parametrize(
+    ("rows", "is_used"),
+    [
+        ([("UA", "New", at(10), None), ("UA", "Old", at(2), at(10)), ("B6", "Other", at(2), None)], True),
+        ([("UA", "New", at(10), None), ("UA", "Old", at(2), at(10, 1))], False),
+        ([("UA", "New", at(10), None), ("UA", "Old", at(2), None)], False),
+        ([("UA", "New", at(10), None), ("UA", "New", at(10), None)], False),
+    ],
+    ids=str,
+)
+def test_rows_of_a_key_that_hold_at_the_same_time_are_not_used(
+    spark: SparkSession, settings: SparkSettings, with_couriers_in_time: Catalog, rows: list[Any], is_used: bool
+) -> None:
+    published = Dimensions(settings, with_couriers_in_time, {"couriers": rows})
+    held = Held(spark, settings.s3, [published.contracts["couriers"]])
+    if is_used:
+        assert held.newest()["couriers"].frame.count() == len(rows)
+    else:
+        with pytest.raises(DimensionUnreadable, match="has two rows of a key that hold at the same time"):
+            held.newest()
+
+
+@pytest.mark.parametrize("mode", ["exactly-once", "real-time"])
+def test_every_mode_looks_up_as_of_the_event_s_time(
+    spark: SparkSession,
+    settings: SparkSettings,
+    registry: Registry,
+    topics: Topics,
+    with_couriers_in_time: Catalog,
+    mode: str,
+) -> None:
+    rows = {name: of_one for name, of_one in ROWS.items() if name != "couriers"}
+    published = Dimensions(settings, with_couriers_in_time, rows)
+    published.publish("couriers", ("UA", "New", at(10), None), ("UA", "Old", at(2), at(9)))
+    given = check(spark, BY_TIME, with_couriers_in_time).given
+    fields_again(BY_TIME, with_couriers_in_time, given, [])
+    days = [1, 2, 8, 9, 10, 20]
+    names = [None, "Old", "Old", None, "New", "New"]
+
+    def send() -> None:
+        for day in days:
+            topics.send(framed(topics.schema_ids[DISPATCHED], body(a_dispatch(dispatched_at=at(day)))))
+
+    def came() -> list[tuple[str | None, list[str]]]:
+        return [(event["courier_name"], event["unmatched"]) for event, *_ in events(topics)]
+
+    expected = [(name, ["couriers"] if name is None else []) for name in names]
+    if mode == "real-time":
+        with test_real_time.running(spark, settings, registry, topics, published, BY_TIME, interval_seconds=5.0):
+            send()
+            wait_for("every record", lambda: came() == expected)
+    else:
+        with running(spark, settings, registry, topics.catalog, published, BY_TIME, mode=mode) as query:
+            for _ in range(3):  # the first batch makes the plan, and the others use it again
+                send()
+                query.processAllAvailable()
+        assert came() == expected * 3
 
 
 def a_row(courier: str, van_id: str, *, seats: int) -> tuple[Any, ...]:
