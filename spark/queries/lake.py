@@ -35,7 +35,7 @@ from spark.runtime.lifecycle import Lifecycle
 from spark.runtime.metrics import DEAD_LETTERS
 from spark.runtime.process import process
 from spark.runtime.settings import SparkSettings
-from spark.runtime.worker_input import map_whole
+from spark.runtime.workers.worker_input import map_whole
 from spark.sinks.delta.lake_checkpoint import new_checkpoint
 from spark.sinks.delta.lake_schema import row_schema, statistics
 from spark.sinks.delta.lake_table import TableWriter

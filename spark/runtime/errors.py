@@ -59,6 +59,10 @@ class ClusterUnfit(HeadraceError):
     """The cluster's connections would carry keys in clear; the text says what to set."""
 
 
+class ScratchUnusable(HeadraceError):
+    """Spark can have no files on the disk; the text says where, and what to do."""
+
+
 class RepairFailed(HeadraceError):
     """Rows can't be repaired now, or not all of them were; what was sent and committed before holds."""
 

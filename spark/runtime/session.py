@@ -19,6 +19,7 @@ from contracts.settings import S3Settings
 from spark.runtime.errors import ClusterUnfit, QueryFailed
 from spark.runtime.internals.java import java_process, set_hadoop_options
 from spark.runtime.mode import Mode
+from spark.runtime.scratch import Scratch
 from spark.runtime.settings import SparkSettings
 
 _LOG4J = Path(__file__).with_name("log4j2.properties")
@@ -57,6 +58,9 @@ _NOTICE_SECONDS = 1.0
 _BEGAN = time.time()
 """Before the JVM of this process."""
 
+_scratch: Scratch | None = None
+"""Of the JVM of this process, of which there is one."""
+
 _DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -70,8 +74,12 @@ def start_session(settings: SparkSettings, name: str, *, delta: bool = False, li
     `live`, None for whatever else runs.
 
     The JVM's options only count for the first session of a process. Raises ClusterUnfit where executors would get the keys of
-    brokers and S3 in clear.
+    brokers and S3 in clear, and ScratchUnusable.
     """
+    global _scratch
+    if _scratch is None:
+        _scratch = Scratch()
+        _scratch.use()
     # Python workers must be this interpreter: another one lacks our packages.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     # glibc gives each of the JVM's many threads an arena of its own, and hardly ever any of it back.
@@ -81,7 +89,7 @@ def start_session(settings: SparkSettings, name: str, *, delta: bool = False, li
     jars = os.pathsep.join(f"{folder}/*" for folder in settings.spark.jars.split(os.pathsep) if folder)
     java_options = (
         f"-XX:+UseSerialGC -XX:-DontCompileHugeMethods {_COMPILER} -Xss4m "
-        f"-Dlog4j2.configurationFile={_LOG4J.as_uri()} {_AVRO}"
+        f'-Dlog4j2.configurationFile={_LOG4J.as_uri()} "-Djava.io.tmpdir={_scratch.first}" {_AVRO}'
     )
     if live:
         # A young collection takes 5 to 15 ms however large the young generation is, so it is half of the heap, and from the start
@@ -113,7 +121,7 @@ def start_session(settings: SparkSettings, name: str, *, delta: bool = False, li
         "spark.sql.leafNodeDefaultParallelism": "1",
         # Each broadcast dimension takes at least a page, and waits for the collector: by default 4 MiB for 16 rows.
         "spark.buffer.pageSize": "256k",
-        "spark.python.daemon.module": "spark.runtime.python_daemon",
+        "spark.python.daemon.module": "spark.runtime.workers.python_daemon",
         "spark.sql.session.timeZone": "UTC",
         # What has no value is null, as the quotient of a division by zero: to raise would stop a pipeline at that record for good.
         "spark.sql.ansi.enabled": "false",
@@ -195,6 +203,10 @@ def stop_session(spark: SparkSession, settings: SparkSettings, *, has_worked: bo
         jvm.stdin.close()
         with suppress(subprocess.TimeoutExpired):
             jvm.wait(_JVM_SECONDS)
+    global _scratch
+    if _scratch is not None:
+        _scratch.remove()
+        _scratch = None
     if settings.spark.class_archives and not has_worked:
         archive = _class_archive(settings, name)
         if archive.exists() and archive.stat().st_mtime > _BEGAN:

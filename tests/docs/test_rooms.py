@@ -48,6 +48,7 @@ ROOMS = {
         "spark.sources",
         "spark.runtime",
         "spark.runtime.internals",
+        "spark.runtime.workers",
     ),
     "services.alerting": (
         "services.alerting",

@@ -212,5 +212,7 @@ def _is(process: psutil.Process, victims: str, driver: psutil.Process) -> bool:
             return process.name() == "java"
         # Spark's daemon forks its workers.
         parent = process.parent()
-        return parent is not None and all("spark.runtime.python_daemon" in each.cmdline() for each in (process, parent))
+        return parent is not None and all(
+            "spark.runtime.workers.python_daemon" in each.cmdline() for each in (process, parent)
+        )
     return False

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from contracts.records.coordinates import pattern
 from contracts.servers.s3 import s3_client
 from contracts.settings import S3Settings
-from spark.runtime.arrow import mask, numbers, text
+from spark.runtime.workers.arrow import mask, numbers, text
 
 RESULT = "done string, identities binary"
 """What a task says of itself: a JSON object of `files` and `bad`, how many records it could not take; and an Arrow stream

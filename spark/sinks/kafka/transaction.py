@@ -29,9 +29,9 @@ from contracts.records.missed_windows import missed_windows_headers
 from contracts.servers.brokers import retried, watermarks
 from contracts.servers.producer_config import PRODUCER_CONFIG, close_producer
 from contracts.servers.ranges import OffsetRange
-from spark.runtime.arrow import text
 from spark.runtime.errors import TakenOver
-from spark.runtime.worker_input import map_whole
+from spark.runtime.workers.arrow import text
+from spark.runtime.workers.worker_input import map_whole
 from spark.sinks.kafka.offset_note import OffsetNote
 from spark.sinks.kafka.sink import BRANCH, LATE, PASSED_ON, Route
 

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame
 
 from contracts.servers.brokers import retried
 from contracts.servers.producer_config import LONGEST_TRANSACTION_SECONDS
-from spark.runtime.worker_input import map_whole
+from spark.runtime.workers.worker_input import map_whole
 from spark.sinks.kafka.sink import Route
 from spark.sinks.kafka.transaction import (
     RESULT,

@@ -55,5 +55,5 @@ def test_no_result_comes_in_another_way() -> None:
     found = [str(file.relative_to(ROOT)) for file in (ROOT / "spark").rglob("*.py") if taking.search(file.read_text())]
     assert sorted(found) == [
         "spark/runtime/internals/prepared.py",
-        "spark/runtime/python_daemon.py",
+        "spark/runtime/workers/python_daemon.py",
     ]  # Python's garbage

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from deploy.local.downloads.spark_env import spark_env
 from spark.records.decode import decode
 from spark.records.schemas import WriterSchemas
-from spark.runtime.worker_input import map_whole
+from spark.runtime.workers.worker_input import map_whole
 from tests.jvm import SHORT_LIVED_ENV
 from tests.spark.examples import SCHEMA, a_dispatch, body, framed, raw_frame
 

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from deploy.local.processes.deployable import ROOT
-from spark.runtime.worker_input import map_whole, whole
+from spark.runtime.workers.worker_input import map_whole, whole
 from tests.spark.live_query import wait_for
 
 ROWS = 5_500
@@ -70,7 +70,7 @@ def cut_at(failing_at: int, spark: SparkSession, file: Path) -> str:
 
 
 def test_rows_of_a_worker_that_cannot_tell_are_not_handed_on() -> None:
-    with pytest.raises(TypeError, match=r"spark\.runtime\.python_daemon has not started"):
+    with pytest.raises(TypeError, match=r"spark\.runtime\.workers\.python_daemon has not started"):
         next(whole(iter([])))
 
 
@@ -79,4 +79,4 @@ def test_no_function_gets_rows_from_spark_in_another_way() -> None:
         r"\.(mapInArrow|mapInPandas|applyInArrow|applyInPandas\w*|mapPartitions\w*|foreachPartition|transformWithState\w*)\("
     )
     found = [str(file.relative_to(ROOT)) for file in (ROOT / "spark").rglob("*.py") if handing.search(file.read_text())]
-    assert found == ["spark/runtime/worker_input.py"]
+    assert found == ["spark/runtime/workers/worker_input.py"]

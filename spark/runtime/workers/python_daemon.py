@@ -17,7 +17,7 @@ import confluent_kafka  # noqa: F401
 import pyarrow  # noqa: F401
 import pyspark.daemon
 
-from spark.runtime.worker_input import main
+from spark.runtime.workers.worker_input import main
 
 if __name__ == "__main__":
     pyspark.daemon.worker_main = main

@@ -6,7 +6,7 @@ tells them apart is what Spark sends behind the last row: the stream's end mark 
 task's input (`END_OF_STREAM`, PythonRunner.scala). Had the stream no end mark, Arrow would read these bytes as its next message, and
 fail. So where bytes follow the rows, all of them came.
 
-`spark.runtime.python_daemon` runs each task by `main`, which notes from where it reads. In a worker that was started in another way no
+`spark.runtime.workers.python_daemon` runs each task by `main`, which notes from where it reads. In a worker that was started in another way no
 row is handed on.
 """
 
@@ -46,7 +46,7 @@ def whole(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """`batches`, and at their end EndedEarly if something is missing. Raises TypeError where that can't be told."""
     if not isinstance(_input, io.BufferedReader):
         raise TypeError(
-            f"a Python worker that spark.runtime.python_daemon has not started, or that reads from {_input}"
+            f"a Python worker that spark.runtime.workers.python_daemon has not started, or that reads from {_input}"
         )
     yield from batches
     if not _input.peek(1):
