@@ -17,7 +17,7 @@ from contracts.definitions.dimension import DimensionContract
 from contracts.settings import S3Settings, read_settings
 from deploy.dead_letter_text import aligned, instant
 from deploy.errors import DeployError
-from services.dimensions.landing import Landing, SetAside
+from services.dimensions.landing import Landing, SourceFile
 from services.dimensions.parse import parse
 from services.dimensions.publication import InForce, Publications, fingerprint_of
 from services.dimensions.rejected import Rejected
@@ -71,53 +71,65 @@ class Upload:
     """
 
     def __init__(self, s3: S3Settings, source: Source) -> None:
-        self._landing, self._publications, self._source = Landing(s3), Publications(s3), source
-        self._contract = source.contract
+        self._landing, self._publications, self._s3 = Landing(s3), Publications(s3), s3
+        self._contract, self._body = source.contract, source.body
         self.before = _asked(s3, lambda: self._publications.in_force(source.contract))
         """The version in force before."""
-        self._s3 = s3
-        self._known: Mapping[str, SetAside] = {}
-        self._etag = ""
+        self._known: Mapping[str, str] = {}
+        self._file: SourceFile | None = None
 
     @property
     def is_in_force(self) -> bool:
-        """Whether the version in force was made of this file, by this contract."""
-        return self.before is not None and self.before.fingerprint == fingerprint_of(self._contract, self._source.body)
+        """Whether the version in force was made of this file, by this contract: then no other version comes of it."""
+        return self.before is not None and self.before.fingerprint == fingerprint_of(self._contract, self._body)
 
     def send(self) -> str:
         """Upload it. Returns where it lies then, as a URI."""
 
         def put() -> str:
-            self._known = self._landing.rejections(self._contract.source)
-            file = self._landing.put(self._contract.source, self._source.body)
-            self._etag = file.etag
-            return f"s3://{self._s3.bucket}/{file.key}"
+            self._known = self._landing.reasons(self._contract.source)
+            self._file = self._landing.put(self._contract.source, self._body)
+            return f"s3://{self._s3.bucket}/{self._file.key}"
 
         return _asked(self._s3, put)
 
     def outcome(self, seconds: float) -> InForce:
-        """The version that was made of it. Raises DeployError if it was set aside, or nobody has taken it after so many seconds."""
+        """The version that was made of it. Raises DeployError if it was set aside, or none was made of it for so many seconds."""
         deadline = time.monotonic() + seconds
         while (found := _asked(self._s3, self._look)) is None:
             if time.monotonic() > deadline:
-                raise DeployError(
-                    f"dimensions has not taken the file for {seconds:g} s, where it lies until it does: ask ./headrace status whether it runs"
-                )
+                raise DeployError(_asked(self._s3, lambda: self._why_not(seconds)))
             time.sleep(_SECONDS_BETWEEN_LOOKS)
         return found
 
     def _look(self) -> InForce | None:
         current = self._publications.in_force(self._contract)
         is_new = current is not None and (self.before is None or current.version > self.before.version)
-        if is_new and current is not None and current.sha256 == hashlib.sha256(self._source.body).hexdigest():
+        if is_new and current is not None and current.sha256 == self._sha256:
             return current
-        for key, aside in self._landing.rejections(self._contract.source).items():
-            if self._known.get(key) != aside and aside.etag == self._etag:
+        assert self._file is not None
+        for key, aside in self._landing.set_aside_since(self._contract.source, self._known):
+            if aside.etag == self._file.etag:
                 raise DeployError(
                     f"dimensions has set the file aside as {aside.rejected.reason}: {aside.rejected.explanation}. "
                     f"It lies at s3://{self._s3.bucket}/{key}; the version before stays in force"
                 )
         return None
+
+    def _why_not(self, seconds: float) -> str:
+        assert self._file is not None
+        if self.before is not None and self.before.sha256 == self._sha256:
+            return (
+                f"version {self.before.version} was made of the same file by another contract, and no other came for {seconds:g} s: start dimensions "
+                "again, so that it runs with this contract"
+            )
+        if not self._landing.has(self._file):
+            return "the file was replaced or removed before dimensions had taken it"
+        return f"dimensions has not taken the file for {seconds:g} s, where it lies until it does: ask ./headrace status whether it runs"
+
+    @property
+    def _sha256(self) -> str:
+        return hashlib.sha256(self._body).hexdigest()
 
 
 def in_force(s3: S3Settings, catalog: Catalog) -> dict[str, InForce | None]:
@@ -136,7 +148,7 @@ def lines(catalog: Catalog, found: dict[str, InForce | None]) -> Iterator[str]:
                 name,
                 "none" if now is None else str(now.version),
                 "" if now is None else f"{now.rows:,}",
-                "" if now is None else instant(now.published_at),
+                "" if now is None or now.published_at is None else instant(now.published_at),
                 each.source,
                 ", ".join(each.key),
                 ", ".join(each.consumers),
@@ -155,7 +167,11 @@ def as_json(catalog: Catalog, found: dict[str, InForce | None]) -> list[dict[str
             "consumers": list(each.consumers),
             "in_force": None
             if (now := found[name]) is None
-            else {"version": now.version, "rows": now.rows, "published_at": now.published_at.isoformat()},
+            else {
+                "version": now.version,
+                "rows": now.rows,
+                "published_at": None if now.published_at is None else now.published_at.isoformat(),
+            },
         }
         for name, each in catalog.dimensions.items()
     ]

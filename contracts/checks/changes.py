@@ -179,6 +179,10 @@ def _meaning(key: str, was: Any, now: Any, of_dimension: bool) -> str | None:
             "lookups find other rows, or none" if len(was) == len(now) else "pipelines that look up in it do not start"
         )
         return f"{meaning}; those that run keep the version that they have if its key no longer tells rows apart"
+    if of_dimension and key == "valid":
+        if was and now:
+            return "lookups find other rows"
+        return f"pipelines that look up in it do not start until as_of is {'there' if now else 'gone'}, and records of before are compared otherwise"
     if key == "derived_from":
         ids = [_ids(each) if isinstance(each, dict) else None for each in (was, now)]
         names = [each["named_by"] for each in (was, now) if isinstance(each, dict) and each["named_by"]]

@@ -51,7 +51,7 @@ def check(
     known = frozenset({*others, *pipeline_files(pipelines)})
     for topic in catalog.topics.values():
         problems += _Topic(catalog, topic, known).problems()
-    faulty = catalog.unread
+    faulty = catalog.unread_dimensions
     for dimension in catalog.dimensions.values():
         problems += _consumers_of(catalog, dimension, known)
         if found := list(_columns_of(catalog, dimension)):
@@ -262,6 +262,9 @@ def _columns_of(catalog: Catalog, dimension: DimensionContract) -> Iterator[Prob
             yield problem_at(root, path, ("key",), f"there is no column '{name}'", f"use one of: {', '.join(columns)}")
         elif columns[name].nullable:
             yield problem_at(root, path, ("key",), f"key column '{name}' is nullable", "set nullable: false")
+        elif columns[name].type == "timestamp":
+            what = f"key column '{name}' is of type timestamp, by which nothing can be looked up"
+            yield problem_at(root, path, ("key",), what, "use a text, or let rows hold for a time (valid)")
     if dimension.valid is not None:
         yield from _validity_of(catalog, dimension, dimension.valid)
     for what in ("name", "source"):
@@ -284,6 +287,10 @@ def _validity_of(catalog: Catalog, dimension: DimensionContract, valid: Validity
     if valid.begins in columns and columns[valid.begins].nullable:
         what = f"column '{valid.begins}' is nullable, so a row would not say when it begins"
         yield problem_at(root, path, ("valid", "from"), what, "set nullable: false")
+    if len({columns[name].type for name in (valid.begins, valid.ends) if name in columns}) > 1:
+        yield problem_at(
+            root, path, ("valid",), "one of from and until is a timestamp, the other a date", "use one type"
+        )
     if valid.begins == valid.ends:
         yield problem_at(root, path, ("valid",), "from and until are the same column", "use one for each")
 
@@ -320,7 +327,7 @@ def _orphans(catalog: Catalog) -> Iterator[Problem]:
     """Schema and example files that belong to no topic."""
     root = catalog.root
     # What belongs to a topic file that cannot be read is no orphan.
-    unread = catalog.unread
+    unread = catalog.unread_topics
     current = {topic.schema_folder: topic.schema_version for topic in catalog.topics.values()}
     orphans = []
     for path in (root / "schemas").glob("*/*"):

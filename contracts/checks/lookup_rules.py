@@ -6,15 +6,19 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from contracts.checks.schema_rules import field_type
+from fastavro.schema import expand_schema
+
+from contracts.checks.schema_rules import kind, non_null
 from contracts.definitions.catalog import Catalog, instead
 from contracts.definitions.dimension import DimensionContract
 from contracts.definitions.lookup import Lookup
+from contracts.errors import ContractError
+from contracts.records.codec import NOT_AVRO
 
 _NAME = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)*")
 _INSTANTS = ("timestamp-millis", "timestamp-micros")
-_AS_TEXT = ("enum", "uuid")
-"""Types of a field that are looked up in a column of texts."""
+_LOGICAL = ("date", "decimal", "local-timestamp-millis", "local-timestamp-micros", *_INSTANTS)
+"""Logical types of which Spark takes notice; any other is what it is without."""
 
 
 class LookupFault(NamedTuple):
@@ -26,9 +30,8 @@ class LookupFault(NamedTuple):
 
 
 def lookup_faults(lookups: Iterable[Lookup], source: str, catalog: Catalog) -> Iterator[LookupFault]:
-    """All faults of the lookups of a pipeline that reads the topic `source`. Raises ContractError if that has no contract, or no schema in JSON."""
-    schema = catalog.parsed_schema(source)
-    kinds = {field["name"]: _column_type(schema, field["name"]) for field in schema["fields"]}
+    """All faults of the lookups of a pipeline that reads the topic `source`. Raises ContractError if that has no contract, or its schema is none."""
+    kinds = _column_types(catalog, source)
     there, names = {*kinds}, set[str]()
     for lookup in lookups:
         if lookup.found in names or not _NAME.fullmatch(lookup.name):
@@ -80,7 +83,18 @@ def _faults_of_columns(
         yield f"{lookup.as_of} is {kinds[lookup.as_of]}", f"look up as of a field of type {' or '.join(_INSTANTS)}"
 
 
-def _column_type(schema: Any, field: str) -> str:
-    """A field's type, as a dimension's column would have it."""
-    found = str(field_type(schema, field)).removesuffix("?")
-    return "string" if found in _AS_TEXT else found
+def _column_types(catalog: Catalog, source: str) -> dict[str, str]:
+    """The types of a topic's fields, as a dimension's columns would have them."""
+    try:
+        schema: Any = expand_schema(catalog.parsed_schema(source))
+        return {field["name"]: _column_type(field["type"]) for field in schema["fields"]}
+    except (*NOT_AVRO, IndexError) as error:
+        raise ContractError(f"the schema of {source} is none ({error}): run headrace contracts check") from None
+
+
+def _column_type(schema: Any) -> str:
+    schema = non_null(schema)
+    if isinstance(schema, dict) and schema.get("logicalType") not in _LOGICAL:
+        schema = schema["type"]
+    found = kind(schema)
+    return "string" if found == "enum" else found

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 
 from contracts.checks.lookup_rules import lookup_faults
 from contracts.definitions.catalog import Catalog
 from contracts.definitions.contract_file import Problem, problem_at
+from contracts.definitions.lookup import Lookup
 from contracts.definitions.pipelines import DeclaredPipeline
 from contracts.definitions.topic import TopicContract
 from contracts.errors import ContractError
@@ -18,7 +20,7 @@ def check_pipelines(catalog: Catalog, pipelines: list[DeclaredPipeline]) -> Iter
     for each in pipelines:
         read, written = ({constant: by_constant.get(constant) for constant in of} for of in (each.inputs, each.writes))
         for constant, topic in (*read.items(), *written.items()):
-            if topic is None and not catalog.unread:
+            if topic is None and not catalog.unread_topics:
                 cure = "add its contract, or name another"
                 yield Problem(each.file, each.line, f"there is no contract of topics.{constant}", cure)
         raws = [raw for raw in read.values() if raw is not None]
@@ -53,12 +55,8 @@ def check_lookups(catalog: Catalog, pipelines: list[DeclaredPipeline], faulty: C
     """Lookups beside their source and dimensions, but for `faulty` dimensions, and the dimensions' consumers beside the lookups."""
     looking_up: dict[str, list[DeclaredPipeline]] = {name: [] for name in catalog.dimensions}
     for each in pipelines:
-        source = catalog.by_constant.get(each.reads)
         lookups = each.lookups or {}
-        if source is not None and lookups and _is_record(catalog, source):
-            for lookup, what, cure in lookup_faults(lookups, source.name, catalog):
-                if lookup.dimension not in faulty:
-                    yield Problem(each.file, lookups[lookup], f"lookup {lookup.name}: {what}", cure)
+        yield from _of_lookups(catalog, each, lookups, faulty)
         for dimension in {lookup.dimension for lookup in lookups} & catalog.dimensions.keys():
             looking_up[dimension].append(each)
     files = {each.name: each.file for each in pipelines if each.lookups is not None}
@@ -76,12 +74,22 @@ def check_lookups(catalog: Catalog, pipelines: list[DeclaredPipeline], faulty: C
             yield problem_at(catalog.root, catalog.dimension_file(name), ("consumers",), what, cure)
 
 
-def _is_record(catalog: Catalog, topic: TopicContract) -> bool:
-    """Whether the topic's schema can be looked at; why not is told with the schema."""
-    try:
-        return "fields" in catalog.parsed_schema(topic.name)
-    except (ContractError, IndexError):
-        return False
+def _of_lookups(
+    catalog: Catalog, pipeline: DeclaredPipeline, lookups: Mapping[Lookup, int], faulty: Collection[str]
+) -> Iterator[Problem]:
+    by_constant = catalog.by_constant
+    source = by_constant.get(pipeline.reads)
+    if source is None or not lookups:
+        return
+    for target in filter(None, map(by_constant.get, pipeline.writes)):
+        if target.is_stateful:
+            cure = "look up in another pipeline, which reads what this one writes"
+            what = f"it has lookups, and what it makes of a record depends on others (records: {target.derivation and target.derivation.records})"
+            yield Problem(pipeline.file, min(lookups.values()), what, cure)
+    with suppress(ContractError):  # its schema is none, which is told elsewhere
+        for lookup, what, cure in lookup_faults(lookups, source.name, catalog):
+            if lookup.dimension not in faulty:
+                yield Problem(pipeline.file, lookups[lookup], f"lookup {lookup.name}: {what}", cure)
 
 
 def _check_derivation(

@@ -28,11 +28,11 @@ def faults(schema: Any) -> Iterator[tuple[str, str]]:
 
 
 def field_type(schema: Any, name: str) -> str | None:
-    """The logical or else the plain type of a top-level field; None if there is no such field.
+    """The logical or else the plain type of a top-level field; None if there is no such field, or no record.
 
     A nullable field's type ends in `?`.
     """
-    for field in schema.get("fields", ()):
+    for field in schema.get("fields", ()) if isinstance(schema, dict) else ():
         if field["name"] == name:
             return kind(field["type"])
     return None

@@ -34,11 +34,14 @@ class Catalog:
         return {topic.constant: topic for topic in self.topics.values()}
 
     @property
-    def unread(self) -> set[str]:
-        """The topics and dimensions whose files could not be read."""
-        return {path.stem for path in self.root.glob("topics/*.yaml")} - self.topics.keys() | (
-            {path.stem for path in self.root.glob("dimensions/*.yaml")} - self.dimensions.keys()
-        )
+    def unread_topics(self) -> set[str]:
+        """Those whose files could not be read."""
+        return {path.stem for path in self.root.glob("topics/*.yaml")} - self.topics.keys()
+
+    @property
+    def unread_dimensions(self) -> set[str]:
+        """Those whose files could not be read."""
+        return {path.stem for path in self.root.glob("dimensions/*.yaml")} - self.dimensions.keys()
 
     def topic_file(self, name: str) -> Path:
         """Where the contract of a topic lies."""

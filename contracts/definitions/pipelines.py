@@ -10,6 +10,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from contracts.definitions.branches import fault_of_branches
+from contracts.definitions.catalog import instead
 from contracts.definitions.contract_file import Problem
 from contracts.definitions.lookup import Lookup
 from contracts.definitions.sql_file import read_sql_file
@@ -72,8 +73,8 @@ def declared_pipelines(folder: Path = PIPELINES) -> tuple[list[DeclaredPipeline]
                 source, *others = map(constant_of, sql.header.reads.values())
                 written = tuple(map(constant_of, sql.header.targets))
                 looked_up = [each.lookup for each in sql.header.lookups]
-                lookups = dict(zip(looked_up, sql.lookup_lines, strict=True))
-                found.append(DeclaredPipeline(name, sql.file, sql.line, source, written, lookups, *others))
+                lines = dict(zip(looked_up, sql.lookup_lines, strict=True))
+                found.append(DeclaredPipeline(name, sql.file, sql.line, source, written, lines, *others))
             continue
         try:
             module = ast.parse(path.read_bytes())
@@ -101,11 +102,12 @@ def declared_pipelines(folder: Path = PIPELINES) -> tuple[list[DeclaredPipeline]
             continue
         joins = None if len(read) == 1 else str(read[1])
         written = tuple(topic for _, topic in pairs)
-        found.append(
-            DeclaredPipeline(
-                name, file, call.lineno, str(read[0]), written, _lookups(module, said.get("lookups")), joins
-            )
-        )
+        try:
+            lookups = _lookups(module, call)
+        except _NoLookup as error:
+            problems.append(Problem(file, error.line, *error.args))
+            continue
+        found.append(DeclaredPipeline(name, file, call.lineno, str(read[0]), written, lookups, joins))
     return found, problems
 
 
@@ -135,8 +137,20 @@ def _branches(value: ast.expr) -> list[tuple[str, str | None]]:
     return [(name, _topic(topic)) for name, topic in zip(names, value.values, strict=True)]
 
 
-def _lookups(module: ast.Module, value: ast.expr | None) -> dict[Lookup, int] | None:
-    """The lookups that the decorator names, with their lines, if they are written out there or in a constant of the file."""
+class _NoLookup(Exception):
+    """Its arguments are what is wrong with a lookup, and the cure."""
+
+    def __init__(self, line: int, what: str, cure: str) -> None:
+        super().__init__(what, cure)
+        self.line = line
+
+
+def _lookups(module: ast.Module, decorator: ast.Call) -> dict[Lookup, int] | None:
+    """The lookups that the decorator names, with their lines, if they are written out there or in a constant of the file. Raises _NoLookup."""
+    said = {each.arg: each.value for each in decorator.keywords}
+    if None in said:
+        return None
+    value = said.get("lookups")
     if value is None:
         return {}
     if isinstance(value, ast.Name):
@@ -147,23 +161,40 @@ def _lookups(module: ast.Module, value: ast.expr | None) -> dict[Lookup, int] | 
     for call in value.elts:
         if not isinstance(call, ast.Call) or ast.unparse(call.func) != "Lookup":
             return None
-        try:
-            said = {name: ast.literal_eval(each) for name, each in zip(_OF_LOOKUP, call.args, strict=False)}
-            said |= {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
-            found[_LOOKUP.validate_python(said)] = call.lineno
-        except (ValueError, TypeError):
+        if (lookup := _lookup(call)) is None:
             return None
+        found[lookup] = call.lineno
     return found
 
 
+def _lookup(call: ast.Call) -> Lookup | None:
+    """None if something of it is computed."""
+    if any(each.arg is None for each in call.keywords) or any(isinstance(each, ast.Starred) for each in call.args):
+        return None
+    named = {str(each.arg): each.value for each in call.keywords}
+    if unknown := [name for name in named if name not in _OF_LOOKUP]:
+        raise _NoLookup(call.lineno, f"a lookup has no {unknown[0]}", instead(unknown[0], _OF_LOOKUP))
+    if len(call.args) > len(_OF_LOOKUP):
+        raise _NoLookup(call.lineno, f"a lookup has at most {len(_OF_LOOKUP)} arguments", ", ".join(_OF_LOOKUP))
+    try:
+        said = {
+            name: ast.literal_eval(each)
+            for name, each in (dict(zip(_OF_LOOKUP, call.args, strict=False)) | named).items()
+        }
+        return None if isinstance(said.get("by"), set) else _LOOKUP.validate_python(said)
+    except (ValueError, TypeError):
+        return None
+
+
 def _constant(module: ast.Module, name: str) -> ast.expr | None:
-    """What a module assigns to a name, once."""
-    values = []
+    """What a module assigns to a name, which it uses nowhere but in the decorator."""
+    if len([node for node in ast.walk(module) if isinstance(node, ast.Name) and node.id == name]) != 2:
+        return None
     for node in module.body:
         match node:
             case (
                 ast.Assign(targets=[ast.Name(id=target)], value=value)
                 | ast.AnnAssign(target=ast.Name(id=target), value=value)
             ) if target == name:
-                values.append(value)
-    return values[0] if len(values) == 1 else None
+                return value
+    return None

@@ -64,10 +64,13 @@ def put(
 
     source = read_source(file, load_catalog(), dimension)
     upload = Upload(client_settings(directory).s3, source)
+    where = upload.send()
     if upload.before is not None and upload.is_in_force:
-        typer.echo(f"version {upload.before.version} of {source.contract.name} was made of this file: nothing to do")
+        typer.echo(
+            f"{where}: version {upload.before.version} of {source.contract.name}, which is in force, was made of the same file"
+        )
         return
-    typer.echo(f"{source.rows:,} rows are uploaded to {upload.send()}; waiting for dimensions", err=True)
+    typer.echo(f"{source.rows:,} rows are uploaded to {where}; waiting for dimensions", err=True)
     found = upload.outcome(wait)
     before = "the first" if upload.before is None else f"version {upload.before.version} had {upload.before.rows:,}"
     typer.echo(f"version {found.version} of {source.contract.name} is in force: {found.rows:,} rows; {before}")

@@ -42,10 +42,9 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True)
 class SetAside:
-    """Why and when a file was set aside, and the etag that it had."""
+    """Why a file was set aside, and the etag that it had."""
 
     rejected: Rejected
-    rejected_at: datetime
     etag: str
 
 
@@ -80,16 +79,18 @@ class Landing:
         etag = self._client.put_object(Bucket=self._bucket, Key=key, Body=body)["ETag"]
         return SourceFile(key, etag, len(body), datetime.now(UTC))
 
-    def rejections(self, name: str) -> Mapping[str, SetAside]:
-        """What is known of the files of this name that were set aside, by their new keys."""
-        found: dict[str, SetAside] = {}
-        for item in objects(self._client, self._bucket, REJECTED_PREFIX):
-            if item["Key"].endswith(f"Z-{_flat(name)}{_REASON}"):
-                said = json.loads(self._client.get_object(Bucket=self._bucket, Key=item["Key"])["Body"].read())
-                aside = item["Key"].removesuffix(_REASON)
-                rejected = Rejected(said["reason"], said["explanation"])
-                found[aside] = SetAside(rejected, datetime.fromisoformat(said["rejected_at"]), said["etag"])
-        return found
+    def reasons(self, name: str) -> Mapping[str, str]:
+        """The keys of the reasons for which files of this name were set aside, with their etags."""
+        ending = f"Z-{_flat(name)}{_REASON}"
+        listed = objects(self._client, self._bucket, REJECTED_PREFIX)
+        return {item["Key"]: item["ETag"] for item in listed if item["Key"].endswith(ending)}
+
+    def set_aside_since(self, name: str, before: Mapping[str, str]) -> Iterator[tuple[str, SetAside]]:
+        """The files of this name that were set aside since their `reasons` were these, with their new keys."""
+        for key, etag in self.reasons(name).items():
+            if before.get(key) != etag:
+                said = json.loads(self._client.get_object(Bucket=self._bucket, Key=key)["Body"].read())
+                yield key.removesuffix(_REASON), SetAside(Rejected(said["reason"], said["explanation"]), said["etag"])
 
     def read(self, file: SourceFile) -> bytes:
         """The file's content, of the listed etag: the server refuses when it has another by now."""

@@ -43,15 +43,14 @@ class Published:
 @dataclass(frozen=True, slots=True)
 class InForce:
     """The newest version of a dimension's table, and the content that it was published with; `sha256` is that of the file's bytes, `fingerprint`
-    of the contract's as well.
+    of the contract's as well. Of a table whose log has no publication any more, or never had, the rest is None.
     """
 
     version: int
     rows: int
-    published_at: datetime
-    source: str
-    sha256: str
-    fingerprint: str
+    published_at: datetime | None
+    sha256: str | None
+    fingerprint: str | None
 
 
 class Publications:
@@ -75,14 +74,8 @@ class Publications:
         except TableNotFoundError:
             return None
         last = _last(table)
-        return InForce(
-            table.version(),
-            table.count(),
-            datetime.fromtimestamp(int(last["timestamp"]) / 1000, UTC),
-            last["headrace.source"],
-            last[_SHA256],
-            last[_FINGERPRINT],
-        )
+        at = datetime.fromtimestamp(int(last["timestamp"]) / 1000, UTC) if last else None
+        return InForce(table.version(), table.count(), at, last.get(_SHA256), last.get(_FINGERPRINT))
 
     def publish(
         self,
@@ -188,7 +181,7 @@ class Publications:
 
 def fingerprint_of(contract: DimensionContract, body: bytes) -> str:
     """Of a file and the contract that it is read by: the same file under a new contract is a new table."""
-    shape = hashlib.sha256(contract.model_dump_json().encode() + b"\n")
+    shape = hashlib.sha256(contract.model_dump_json(exclude_none=True).encode() + b"\n")
     shape.update(body)
     return shape.hexdigest()
 

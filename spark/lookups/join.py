@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -12,8 +11,8 @@ from pyspark.sql import functions as F
 from contracts.definitions.lookup import Lookup
 from spark.lookups.dimensions import Dimension
 
-_WITHOUT_END = datetime(9999, 12, 31, 23, 59, 59, 999_999, UTC)
-"""Later than every instant of an event: it has milliseconds, and no year of five digits."""
+_WITHOUT_END = 253_402_300_800_000_000
+"""The first instant of the year 10000, in microseconds since 1970: later than every one of an event."""
 
 
 def dimensions_of(lookups: Sequence[Lookup]) -> list[str]:
@@ -50,7 +49,7 @@ def _side(lookup: Lookup, dimension: Dimension) -> DataFrame:
     if dimension.valid is not None:
         begins, ends = (F.col(name).cast("timestamp") for name in (dimension.valid.begins, dimension.valid.ends))
         # Never null: Spark would filter the rows by it, and a kept broadcast bears no filter.
-        interval = [begins, F.coalesce(ends, F.lit(_WITHOUT_END))]
+        interval = [begins, F.coalesce(ends, F.timestamp_micros(F.lit(_WITHOUT_END)))]
     return dimension.frame.select(
         *key, *[each.alias(name) for each, name in zip(interval, lookup.interval, strict=True)], *filled_in
     )

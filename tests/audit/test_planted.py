@@ -47,6 +47,7 @@ from tests.producers import ordered
 VERSION_0 = {"couriers": 0, "depots": 0, "vans": 0}
 LONG_AGO = round((datetime.now(UTC) - timedelta(days=40)).timestamp() * 1000)
 """In ms: longer than the contracts keep records."""
+OTHER = "names dimension versions that another contract made, what was looked up in them not compared"
 GONE = "names dimension versions that are gone, what was looked up in them not compared"
 
 
@@ -475,6 +476,19 @@ def test_a_wrong_value_of_a_lookup_in_time_is_found(way: Way) -> None:
     wrong = {("changed", each.ce_id) for each in (of_before, none, found_later)}
     # The two that tell the time and the names of the fields.
     assert found(way.audit(Hop.DERIVED)) == {*wrong, ("lost", way.at(0, 0)), ("lost", way.at(0, 1))}
+
+
+def test_a_dimension_version_of_another_contract_is_noted_and_the_others_are_compared(way: Way) -> None:
+    (van,) = DIMENSIONS["vans"]
+    way.key_by("vans", {"van_id": "van_id"}, van, as_of="dispatched_at")  # it does not say when it holds
+    parcels = way.dispatch(3)
+    good = way.enriched(parcels)
+    but: list[dict[str, Any]] = [{}, {"courier_name": "Other"}, {"van_seats": 1, "unmatched": ["vans"]}]
+    way.derive(replace(each, fields={**each.fields, **wrong}) for each, wrong in zip(good, but, strict=True))
+    way.taken_in("dispatches_enriched", RAW, *parcels)
+    report = way.audit(Hop.DERIVED)
+    assert found(report) == {("changed", way.at(0, parcels[1].offset))}
+    assert noted(report, OTHER) == 2
 
 
 def test_one_dimension_version_that_is_gone_hides_no_fault_in_another(way: Way) -> None:

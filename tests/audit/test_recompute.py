@@ -54,6 +54,12 @@ def test_as_in_spark_a_zero_has_no_sign_and_each_nan_is_the_same() -> None:
     assert places_of([text, pa.array([0.0, -0.0, other_nan, None])], [text[:3], known]).to_pylist() == [1, 1, 0, None]
 
 
+def test_an_empty_table_has_no_row() -> None:
+    key, days = pa.array([], pa.string()), pa.array([], pa.date32())
+    instants = pa.array([datetime(2013, 1, 1, tzinfo=UTC)], pa.timestamp("ms", "UTC"))
+    assert places_at([pa.array(["a"])], [key], instants, days, days).to_pylist() == [None]
+
+
 DAYS = [date(2013, 1, day) for day in range(1, 7)]
 INSTANTS = [datetime(2013, 1, day, tzinfo=UTC) + timedelta(microseconds=by) for day in range(1, 8) for by in (-1, 0, 1)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from uuid import uuid4
 
@@ -13,7 +14,7 @@ from deploy.dimensions import Upload, as_json, in_force, lines, read_source
 from deploy.errors import DeployError
 from deploy.local.servers.stack import LocalStack
 from services.dimensions.landing import Landing
-from services.dimensions.publication import Publications
+from services.dimensions.publication import Publications, fingerprint_of
 from services.dimensions.reception import Reception
 from tests import sample
 from tests.services.test_dimensions import vans
@@ -56,6 +57,13 @@ def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
         read_source(tmp_path, CATALOG, "vans")
 
 
+def test_what_a_contract_does_not_say_changes_no_fingerprint() -> None:
+    """Else each dimension would have a new version for each key that contracts learn."""
+    assert fingerprint_of(CATALOG.dimension("couriers"), b"a") == (
+        "89ef1a769172d56ec34087296a1f88801c2ff62a122b407961d6c1d2c8a5a945"
+    )
+
+
 @pytest.fixture
 def s3(stack: LocalStack) -> S3Settings:
     s3 = stack.settings().s3.model_copy(update={"bucket": f"put-{uuid4().hex[:8]}"})
@@ -87,8 +95,20 @@ def test_the_version_that_a_file_became_is_told(s3: S3Settings, reception: Recep
     reception.look()
     assert (second.outcome(5).version, second.outcome(5).rows) == (1, 11)
 
-    again = Upload(s3, read_source(tmp_path / "vans.csv", CATALOG, None))
+    again = sent(s3, tmp_path, vans(11))
     assert again.is_in_force
+    changed = dataclasses.replace(
+        CATALOG, dimensions={"vans": CATALOG.dimension("vans").model_copy(update={"owner": "x"})}
+    )
+    by_another = Upload(s3, read_source(tmp_path / "vans.csv", changed, None))
+    assert not by_another.is_in_force
+    by_another.send()
+    with pytest.raises(DeployError, match="version 1 was made of the same file by another contract, and no other came"):
+        by_another.outcome(0)
+    replaced = sent(s3, tmp_path, vans(13))
+    sent(s3, tmp_path, vans(12))
+    with pytest.raises(DeployError, match="the file was replaced or removed before dimensions had taken it"):
+        replaced.outcome(0)
     assert not Upload(s3, read_source(a_source(tmp_path, vans(12)), CATALOG, None)).is_in_force
 
 

@@ -27,8 +27,8 @@ _NAME = "HEADRACE_STACK_PROCESS"
 """The one that says which process of the stack it is. When it started would not tell: that moves when the clock is set."""
 _LOG_LIMIT_BYTES = 20_000_000
 _POLL_SECONDS = 0.1
-_SEARCHED_LINES = 200
-"""For an error, of a log's end."""
+_SEARCHED_LINES, _LAST_LINES = 200, 5
+"""So much of a log's end is read for its last words, and so many lines are looked at for an error."""
 
 
 class NotYet(Exception):
@@ -163,10 +163,15 @@ class Process:
         return tail(self.log, count, since=self._log_start)
 
     def last_words(self) -> str:
-        """The last error that its log has since its last start, in one line; without one the last line."""
+        """The error with which its log ends since its last start, in one line; without one the last line."""
         lines = [line for line in tail(self.log, _SEARCHED_LINES, since=self._log_start) if line.strip()]
-        errors = [found for line in lines if (found := _error_of(line))]
-        return (errors or lines or ["its log is empty"])[-1]
+        if not lines:
+            return "its log is empty"
+        if not lines[-1].startswith("{"):
+            return lines[-1]
+        # Behind it may stand that queries are stopping.
+        errors = [found for line in lines[-_LAST_LINES:] if (found := _error_of(line))]
+        return (errors or lines)[-1]
 
     def bound_log(self) -> None:
         """Keep one older log file when the log has grown beyond 20 MB; the process goes on writing at the new end."""

@@ -97,7 +97,9 @@ class Supervisor:
         if time.monotonic() - each.started_at > _SETTLED_SECONDS:
             each.pause_seconds = _FIRST_PAUSE_SECONDS
         lines = "".join(f"\n    {line}" for line in each.process.last_log_lines(_LAST_LINES))
-        each.last_death = f"{describe_exit(code)} at {datetime.now(UTC):%H:%M:%SZ}: {each.process.last_words()}"
+        # One that was killed did not expect it, so its log does not say why.
+        words = f": {each.process.last_words()}" if code >= 0 else ""
+        each.last_death = f"{describe_exit(code)} at {datetime.now(UTC):%H:%M:%SZ}{words}"
         self._say(f"{name} died with {describe_exit(code)}; starting it again in {each.pause_seconds:.0f} s; {lines}")
         each.state, each.started_at = "restarting", time.monotonic() + each.pause_seconds
         each.pause_seconds = min(2 * each.pause_seconds, _LONGEST_PAUSE_SECONDS)

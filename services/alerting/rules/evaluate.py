@@ -32,10 +32,8 @@ _LONGEST_FILTER = 1_000
 a panic of Rust, which is no Exception."""
 _LOOP = re.compile(r"\b(?:all|exists|exists_one|map|filter)\b")
 """What goes through a list. Within each other, two of them take minutes for a list of some thousands."""
-_WHERE = re.compile(r"<input>:1:([0-9]+): (?:Syntax error: )?(.*?)(?: expecting {.*)?$", re.MULTILINE)
+_WHERE = re.compile(r"<input>:([0-9]+):([0-9]+): (?:Syntax error: )?(.*?)(?: expecting {.*)?$", re.MULTILINE)
 """Of the first fault in what the CEL library says to a text that is not CEL."""
-_ASSIGNS = re.compile(r"(?<![=!<>])=(?!=)")
-_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 _MOST_ITEMS = 1_000
 """Of the lists and maps that a filter goes through: what it does with each item, such as `in`, may go through them again."""
 
@@ -103,9 +101,12 @@ def compile_filter(when: str) -> cel.Program:
     try:
         return cel.compile(when)
     except ValueError as error:
-        hint = "; CEL compares with ==" if _ASSIGNS.search(_QUOTED.sub("", when)) else ""
-        where = _WHERE.search(str(error))
-        raise ValueError(f"not CEL at character {where[1]}: {where[2]}{hint}" if where else f"{error}{hint}") from None
+        if (where := _WHERE.search(str(error))) is None:
+            raise
+        line, character, what = where.groups()
+        hint = "; CEL compares with ==" if what.startswith("token recognition error at: '=") else ""
+        at = f"character {character}" if line == "1" else f"line {line}, character {character}"
+        raise ValueError(f"not CEL at {at}: {what}{hint}") from None
 
 
 def template(message: str) -> tuple[tuple[str, str | None, str], ...]:

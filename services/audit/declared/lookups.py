@@ -119,7 +119,8 @@ def _placed(catalog: Catalog, topic: str, lookups: Lookups) -> Recomputed:
                 f"the rows of {join.dimension} {what}, {join.name} looks up as of {join.as_of or 'none'}: "
                 f"{'name a field with as_of' if join.as_of is None else 'leave as_of out'}"
             )
-        if join.as_of is not None and not pa.types.is_timestamp(fields.get(join.as_of)):
+        instant = None if join.as_of is None else fields.get(join.as_of)
+        if join.as_of is not None and (instant is None or not pa.types.is_timestamp(instant)):
             raise ContractError(f"{join.as_of} of {topic} is no instant, and {join.name} looks up as of it")
         interval = None if contract.valid is None else (contract.valid.begins, contract.valid.ends)
         places[join.dimension] = Place(contract.location, contract.key, interval)

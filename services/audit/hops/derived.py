@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from services.audit.records.recompute import GONE, NEVER, OLDER
+from services.audit.records.recompute import GONE, NEVER, OLDER, OTHER
 from services.audit.records.records import Records
 from services.audit.records.window import Where, Window
 from services.audit.values.digest import NULL
@@ -29,6 +29,7 @@ from services.audit.values.place import (
 
 _NOT_COMPARED = {
     GONE: "names dimension versions that are gone, what was looked up in them not compared",
+    OTHER: "names dimension versions that another contract made, what was looked up in them not compared",
     OLDER: "of a schema version without some looked-up fields, those not compared",
 }
 

@@ -29,8 +29,11 @@ OLDER = -3
 NEVER = -4
 """The record names no version of a dimension, or one that there never was."""
 
+OTHER = -5
+"""A dimension version that the record names was made by another contract, and lacks a column, or has it as another type; what the others say is right."""
+
 Verdicts = npt.NDArray[np.int16]
-"""Of each record: RIGHT, GONE, OLDER, NEVER, or the index in `Lookups.fields` of a field with another value."""
+"""Of each record: RIGHT, GONE, OLDER, NEVER, OTHER, or the index in `Lookups.fields` of a field with another value."""
 
 
 _WITHOUT_END = 253_402_300_800_000_000
@@ -77,7 +80,7 @@ class Recomputation:
         names = self._lookups.fields
         found = np.full(len(rows), OLDER if absent & set(names) else RIGHT, np.int16)
         unmatched = np.zeros(len(rows), np.int64)
-        untold, is_gone = set[str](), False
+        untold, told_by = set[str](), RIGHT
         for number, join in enumerate(self._lookups.joins):
             if join.fields and join.fields.keys() <= absent:
                 continue  # it was not made yet
@@ -90,7 +93,7 @@ class Recomputation:
                 if table == NEVER:
                     return np.full(len(rows), NEVER, np.int16)
                 untold.add(join.name)
-                is_gone = True
+                told_by = table
                 continue
             looked_up = [columns[field].take(pa.array(rows)) for field in join.by_fields]
             place = self._places[join.dimension]
@@ -105,8 +108,8 @@ class Recomputation:
                 column = join.fields[field]
                 expected = self._shape.digest(field, table.column(column).combine_chunks().take(places))
                 found[expected != fields[field][rows]] = names.index(field)
-        if is_gone:
-            found[found < 0] = GONE
+        if told_by != RIGHT:
+            found[found < 0] = told_by
         if self._lookups.unmatched not in absent:
             said = self._without(untold, columns[self._lookups.unmatched].take(pa.array(rows)))
             found[self._unmatched(unmatched) != said] = len(names) - 1
@@ -140,7 +143,20 @@ class Recomputation:
             if len(self._held) >= _MOST_HELD:
                 del self._held[next(iter(self._held))]
             self._held[key] = self._read(location, version)
-        return self._held[key]
+        held = self._held[key]
+        return held if isinstance(held, int) or self._fits(join, held.schema) else OTHER
+
+    def _fits(self, join: Join, there: pa.Schema) -> bool:
+        """Whether a version has the columns that are asked for, of the types that can be compared."""
+        place = self._places[join.dimension]
+        interval = () if join.as_of is None or place.interval is None else place.interval
+        if any(each not in there.names for each in (*place.key, *interval, *join.fields.values())):
+            return False
+        kinds = [there.field(each).type for each in interval]
+        if not all(pa.types.is_timestamp(kind) or pa.types.is_date32(kind) for kind in kinds):
+            return False
+        asked = [self._shape.columns.get(field) for field in join.by_fields]
+        return all(_alike(there.field(name).type, kind) for name, kind in zip(place.key, asked, strict=True))
 
     def _read(self, location: str, version: int) -> Any:
         root = f"s3://{self._s3.bucket}/"
@@ -169,6 +185,11 @@ class Recomputation:
             return None
 
 
+def _alike(one: pa.DataType, other: pa.DataType | None) -> bool:
+    """Whether values of the two can be the same: of whole numbers each size."""
+    return one == other or (other is not None and pa.types.is_integer(one) and pa.types.is_integer(other))
+
+
 def places_of(looked_up: Sequence[pa.Array], key: Sequence[pa.Array]) -> pa.Array:
     """For each record the number of the row with its key, null if there is none; one array for each column of the key."""
     return pc.index_in(*_as_one(looked_up, key))
@@ -181,6 +202,8 @@ def places_at(
     the record's instant. `begins` and `ends` are instants, or days in UTC.
     """
     values, known = _as_one(looked_up, key)
+    if not len(known):
+        return pa.nulls(len(instants), pa.int64())
     keys = pc.unique(known)
     # Rows in the order of key and beginning, which are one number: the first that begins later is behind the one that is looked for.
     since, until = (_microseconds(each, _WITHOUT_END) for each in (begins, ends))

@@ -156,6 +156,10 @@ ONLY = "its schema: "
             ],
         ),
         (of_dimension(location="dimensions/fields"), [("breaking", "versions that are there are not found", ENRICHED)]),
+        (
+            of_dimension(valid={"from": "name", "until": "timezone"}),
+            [("breaking", "pipelines that look up in it do not start until as_of is there", ENRICHED)],
+        ),
         (of_dimension(max_shrink_percent=20), [("changed", "max_shrink_percent: 10.0 → 20.0", ENRICHED)]),
         (of_columns(lambda columns: columns.pop()), [("breaking", "column timezone is gone", ENRICHED)]),
         (

@@ -171,6 +171,22 @@ def test_the_contracts_keep_every_rule_and_the_check_is_fast() -> None:
         ),
         (
             "dimensions/vans.yaml",
+            "type: string",
+            "type: timestamp",
+            "yaml:7: key column 'van_id' is of type timestamp, by which nothing can be looked up: use a text",
+        ),
+        (
+            "dimensions/vans.yaml",
+            "columns:\n",
+            (
+                "valid: {from: a, until: b}\ncolumns:\n"
+                "  - {name: a, source: a, type: date, nullable: false, description: From when on.}\n"
+                "  - {name: b, source: b, type: timestamp, nullable: true, description: Until when.}\n"
+            ),
+            "yaml:10: one of from and until is a timestamp, the other a date: use one type",
+        ),
+        (
+            "dimensions/vans.yaml",
             "key: [van_id]",
             "key: [van_id]\nvalid: {until: seats}",
             "yaml:8: key 'valid.from' is missing: add 'from:'",

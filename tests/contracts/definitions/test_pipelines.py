@@ -292,6 +292,11 @@ def test_lookups_are_read_from_the_file_with_their_lines(folder: Path) -> None:
         ('by="courier"', "by=3"),
         ("LOOKUPS = (", "LOOKUPS = ()\nLOOKUPS = ("),
         ("lookups=LOOKUPS", "lookups=others.LOOKUPS"),
+        ("lookups=LOOKUPS", '**{"lookups": LOOKUPS}'),
+        ("@pipeline", "LOOKUPS += others()\n\n\n@pipeline"),
+        ("@pipeline", "LOOKUPS.append(others())\n\n\n@pipeline"),
+        ('by="courier"', 'by={"courier", "origin"}'),
+        ('Lookup("couriers"', 'Lookup(*others, "couriers"'),
     ],
 )
 def test_lookups_that_are_computed_are_left_to_the_start(folder: Path, old: str, new: str) -> None:
@@ -328,6 +333,53 @@ def test_a_lookup_that_the_contracts_do_not_bear_is_told_without_spark(
     (folder / "dispatches_enriched.py").write_text(LOOKING_UP.replace(old, new, 1))
     found = [str(each) for each in check(sample.CONTRACTS, folder, sample.SERVICES)]
     assert [each for each in found if told in each] != [], found
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ('by="courier"', 'by="courier", asof="dispatched_at"', "py:11: a lookup has no asof: did you mean as_of?"),
+        ('"couriers", dim', '"couriers", "x", "y", {}, None, 3, dim', "py:11: a lookup has at most 5 arguments: name, dimension, by"),
+    ],
+)  # fmt: skip
+def test_what_a_lookup_does_not_take_is_told(folder: Path, old: str, new: str, told: str) -> None:
+    assert old in LOOKING_UP
+    (folder / "dispatches_enriched.py").write_text(LOOKING_UP.replace(old, new, 1))
+    found, (problem,) = declared_pipelines(folder)
+    assert found == []
+    assert told in str(problem)
+
+
+def test_a_field_is_looked_up_by_what_spark_takes_it_for(files: ContractFiles, folder: Path) -> None:
+    schema = files.schema("parcels.dispatched.v1")
+    depot = {"type": "enum", "name": "Depot", "symbols": ["EST"]}
+    kinds = {"courier": {"type": "string", "logicalType": "iata-code"}, "origin": depot, "destination": "Depot"}
+    for field in schema["fields"]:
+        field["type"] = kinds.get(field["name"], field["type"])
+    files.write_schema("parcels.dispatched.v1", 1, schema)
+    (folder / "dispatches_enriched.py").write_text(LOOKING_UP)
+    found = [str(each) for each in check(files.root, folder, sample.SERVICES)]
+    assert [each for each in found if "lookup " in each] == []
+
+
+@pytest.mark.parametrize(
+    "schema", [{"type": "record", "name": "A", "fields": [{"name": "a"}]}, 5, "string", []], ids=str
+)
+def test_of_a_schema_that_is_none_only_that_is_told(files: ContractFiles, folder: Path, schema: object) -> None:
+    files.write_schema("parcels.dispatched.v1", 1, schema)
+    (folder / "dispatches_enriched.py").write_text(LOOKING_UP)
+    found = [str(each) for each in check(files.root, folder, sample.SERVICES)]
+    assert [each for each in found if "schemas/parcels.dispatched.v1/1.avsc" in each]
+    assert [each for each in found if "lookup " in each] == []
+
+
+def test_what_depends_on_other_records_can_t_look_up(folder: Path) -> None:
+    counting = (sample.PIPELINES / "delays_by_origin.py").read_text()
+    lookups = 'lookups=(Lookup("couriers", "couriers", "courier", {"x": "name"}),)'
+    (folder / "delays_by_origin.py").write_text(counting.replace("writes=", f"{lookups}, writes=", 1))
+    found = [str(each) for each in check(sample.CONTRACTS, folder, sample.SERVICES)]
+    what = "it has lookups, and what it makes of a record depends on others (records: aggregate): look up in another pipeline"
+    assert [each for each in found if what in each]
 
 
 def test_a_lookup_in_sql_is_told_with_its_line(folder: Path) -> None:

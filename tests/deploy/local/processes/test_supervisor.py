@@ -43,6 +43,9 @@ def test_a_killed_process_is_named_with_its_last_words_and_started_again(tmp_pat
         "worker died with signal SIGKILL; starting it again in 1 s; \n    at work",
         "worker was started again",
     ]
+    # Its log does not say why it was killed.
+    assert supervisor.processes["worker"].death.startswith("signal SIGKILL at ")
+    assert supervisor.processes["worker"].death.endswith("Z")
     assert process.pid != first and process.exit_code() is None
     supervisor.stop("worker", grace_seconds=10)
     assert supervisor.processes["worker"].state == "stopped"
@@ -66,16 +69,19 @@ def test_each_death_in_a_row_is_followed_by_a_longer_pause(tmp_path: Path) -> No
         ("pass", "its log is empty"),
         ("""print('{"level": "error", "event": "query failed", "reason": "no zone"}\\n{"level": "info", "event": "end"}')""", "query failed: no zone"),
         ("""print('{"level": "error", "event": "failed", "exception": "Traceback:\\\\n  line\\\\nOSError: full"}')""", "failed: OSError: full"),
+        ("""print('{"level": "error", "event": "set aside"}\\n' + '{"event": "at work", "level": "info"}\\n' * 5)""", '{"event": "at work", "level": "info"}'),
+        ("""print('{"level": "error", "event": "set aside"}'); raise MemoryError("all of it")""", "MemoryError: all of it"),
         ("""print('[1]\\n{"level": "error", "event": "at an end"}')""", "at an end"),
     ],
 )  # fmt: skip
 def test_why_it_died_is_its_last_error_until_it_has_run_for_a_while(tmp_path: Path, code: str, words: str) -> None:
     supervisor = Supervisor(lambda _: None)
-    supervisor.start(a_process(tmp_path, f"{code}; raise SystemExit(7)"))
+    code = code if "raise" in code else f"{code}; raise SystemExit(7)"
+    supervisor.start(a_process(tmp_path, code))
     worker = supervisor.processes["worker"]
     assert worker.death == ""
     check_until(supervisor, lambda: worker.restarts == 1, "a restart")
-    assert worker.death.startswith("exit code 7 at ")
+    assert worker.death.startswith(("exit code 7 at ", "exit code 1 at "))
     assert worker.death.endswith(f"Z: {words}")
     worker.started_at -= 61
     worker.state = "running"
