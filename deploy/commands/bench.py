@@ -235,8 +235,18 @@ def bench_alerting(
     seconds: Annotated[
         float, typer.Option(min=30, help="How long the paced load lasts; 20 s of it are left out.")
     ] = 90.0,
+    beside: _Beside = None,
+    rounds: _Rounds = 5,
 ) -> None:
     """Throughput of the alerting service on a backlog, and its delay under paced load; about three minutes."""
-    from tests.bench.alerting import report, run
+    from tests.bench.alerting import report, report_beside, run, run_beside
+    from tests.bench.measuring.trees import NoSuchCommit
 
-    report(*run(events, rate, seconds, typer.echo), typer.echo)
+    if beside is None:
+        report(*run(events, rate, seconds, typer.echo), typer.echo)
+        return
+    try:
+        found = run_beside(beside, events, rate, seconds, rounds, typer.echo)
+    except NoSuchCommit as error:
+        raise typer.BadParameter(str(error), param_hint="--beside") from error
+    report_beside(found, typer.echo)

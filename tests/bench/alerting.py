@@ -13,9 +13,10 @@ from __future__ import annotations
 import json
 import math
 import re
+import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -38,7 +39,7 @@ from tests.bench.measuring.delays import COLUMNS, Delays, as_text, stamp_of, und
 from tests.bench.measuring.listen import listen
 from tests.bench.measuring.meter import SELDOM_SECONDS, Meter, Usage
 from tests.bench.measuring.results import as_line, conditions, save, save_samples
-from tests.bench.measuring.trees import program
+from tests.bench.measuring.trees import in_turn, program, trees
 
 RULES = Path(__file__).with_suffix(".yaml")
 
@@ -79,12 +80,15 @@ class Delay:
     usage: dict[str, Usage]
 
 
-def run(events: int, rate: int, seconds: float, say: Callable[[str], None]) -> tuple[Throughput, Delay]:
-    """Measure both on a new stack."""
+Measured = tuple[Throughput, Delay]
+
+
+def run(events: int, rate: int, seconds: float, say: Callable[[str], None], tree: Path = ROOT) -> Measured:
+    """Measure both of a tree's service on a new stack."""
     with bare_stack(say) as (stack, env, settings):
         say(f"filling {ENRICHED} with {events:,} enriched events")
         publish(settings, ENRICHED, enriched_records(settings, _DIFFERENT), events)
-        service = alerting_process(stack, env)
+        service = alerting_process(stack, env, tree=tree)
         service.start()
         try:
             throughput = _throughput(events, stack, service, say)
@@ -93,6 +97,50 @@ def run(events: int, rate: int, seconds: float, say: Callable[[str], None]) -> t
         finally:
             service.stop(grace_seconds=30)
     return throughput, delay
+
+
+def run_beside(
+    commit: str, events: int, rate: int, seconds: float, rounds: int, say: Callable[[str], None]
+) -> dict[str, list[Measured]]:
+    """Measure this tree and a commit's in turn, `rounds` times each; by name. Raises NoSuchCommit."""
+    found: dict[str, list[Measured]] = {}
+
+    def measure_tree(name: str, tree: Path) -> None:
+        found.setdefault(name, []).append(run(events, rate, seconds, say, tree))
+        for line in medians({name: found[name][-1:]}):
+            say(line)
+
+    with trees(commit) as both:
+        in_turn(measure_tree, both, rounds)
+    return found
+
+
+def medians(found: Mapping[str, Sequence[Measured]]) -> Iterator[str]:
+    """A line for each tree: the medians of its runs."""
+    for name, runs in found.items():
+        backlogs, delays = [each for each, _ in runs], [each.polling.figures() for _, each in runs]
+        middle = {what: statistics.median(run[what] for run in delays) for what in delays[0]}
+        rate = statistics.median(each.sustained for each in backlogs)
+        cpu = statistics.median(each.usage["alerting"].cpu_seconds * 1e6 / each.events for each in backlogs)
+        rss = max(each.usage["alerting"].peak_rss_mib for run in runs for each in run)
+        yield (
+            f"{name}, median of {len(runs)}: {rate:,.0f} events/s sustained; CPU-seconds per million {cpu:.1f}; record → alert in ms: "
+            f"{as_text(middle)}; largest peak RSS {rss:.0f} MiB"
+        )
+
+
+def report_beside(found: Mapping[str, Sequence[Measured]], say: Callable[[str], None]) -> None:
+    """Print the medians, and write each run's figures to a file."""
+    kept = conditions("faust-streaming", "aiokafka", "fastavro", "confluent-kafka")
+    say(as_line(kept))
+    for line in medians(found):
+        say(line)
+    runs = [
+        {"of": name, "sustained": backlog.sustained, "figures": delay.polling.figures()}
+        for name, measured in found.items()
+        for backlog, delay in measured
+    ]
+    save("alerting-beside", {"conditions": kept, "results": runs}, say)
 
 
 def report(throughput: Throughput, delay: Delay, say: Callable[[str], None]) -> None:
