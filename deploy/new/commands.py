@@ -77,7 +77,7 @@ def dimension(name: Annotated[str, typer.Argument(help="E.g. stations.")], owner
     _write(
         new_dimension(name, owner),
         "edit its columns, then run ./headrace contracts check and contracts docs",
-        f"start ./headrace up, which uploads contracts/dimensions/{name}.csv; elsewhere upload it to landing/dimensions/ in the bucket",
+        f"start ./headrace up, which uploads contracts/dimensions/{name}.csv; later versions: ./headrace dimensions put FILE",
         "look up in it by a Lookup in a pipeline: docs/guides/add-a-pipeline.md",
     )
 
