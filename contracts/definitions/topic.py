@@ -77,7 +77,7 @@ class Derivation(_Section):
     The coordinate of a record of `topic` is the id (`ce_id`) of the event that is made of it; of many each has the number of its part
     in its id, too. An aggregate has an id of its own; of a join the id has both coordinates, that of `topic` first. These, and distinct events, take no
     record whose event is older than the newest one by more than `late_after_minutes`: that goes to the late topic. Of a join, the newest one of
-    the topic that is behind counts. A distinct event is not let through again as long as the newest one is not later than it by twice that.
+    the topic that is behind counts, or with `watermark_of` faster that of the one that is ahead: then an idle topic holds up nothing. A distinct event is not let through again as long as the newest one is not later than it by twice that.
     """
 
     topic: TopicName
@@ -85,6 +85,7 @@ class Derivation(_Section):
     joined_with: TopicName | None = None
     named_by: tuple[FieldName, ...] = ()
     late_after_minutes: int | None = Field(default=None, gt=0, le=60 * 24 * 30)
+    watermark_of: Literal["slower", "faster"] = "slower"
 
     @model_validator(mode="after")
     def _late_where_it_has_state(self) -> Self:
@@ -92,6 +93,8 @@ class Derivation(_Section):
             raise ValueError(f"late_after_minutes belongs to records: {', '.join(STATEFUL)}, and only there")
         if (self.records == "join") != (self.joined_with is not None):
             raise ValueError("joined_with belongs to records: join, and only there")
+        if self.records != "join" and self.watermark_of != "slower":
+            raise ValueError("watermark_of belongs to records: join, and only there")
         if self.joined_with == self.topic:
             raise ValueError("joined_with names another topic than topic")
         if (self.records == "distinct") != bool(self.named_by):

@@ -54,6 +54,7 @@ class Joining:
         derivation = self._target.derivation
         assert derivation is not None and derivation.late_after_minutes is not None
         self._late_after = derivation.late_after_minutes
+        told = [] if derivation.watermark_of == "slower" else [derivation.watermark_of]
         self._schema, self._schema_id = catalog.schema(pipeline.target), schema_id
         self._sources = {name: catalog.topic(name) for name in pipeline.sources}
         schemas = [catalog.schema(name) for name in pipeline.sources]
@@ -64,7 +65,7 @@ class Joining:
         self._wanted, self._join = _check(spark, pipeline, catalog, *given)
         used = [needed_of(frame, side.steps, side.output) for frame, side in zip(given, self._join.sides, strict=True)]
         self.plan = state_plan(
-            catalog, dict(zip(pipeline.sources, used, strict=True)), [self._join.told(), self._late_after]
+            catalog, dict(zip(pipeline.sources, used, strict=True)), [self._join.told(), self._late_after, *told]
         )
         """A hash of what the state depends on: how events are read, filtered and joined, which of their fields are used, and which are their times."""
 

@@ -94,6 +94,8 @@ class Stateful:
         self._session = spark.newSession()
         for name, value in _STATE.items():
             self._session.conf.set(name, value)
+        is_of_faster = target.derivation is not None and target.derivation.watermark_of == "faster"
+        self._session.conf.set("spark.sql.streaming.multipleWatermarkPolicy", "max" if is_of_faster else "min")
         if target.is_distinct:
             # Spark refuses to sort a stream. Here it sorts the rows of each batch, so that not chance decides which one of an event is the first.
             self._session.conf.set("spark.sql.streaming.unsupportedOperationCheck", "false")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 
@@ -45,6 +46,7 @@ class Known:
 
     latest: Mapping[int, int]
     late_after_minutes: int
+    watermark_of: Literal["slower", "faster"] = "slower"
     purged: Codes = field(default_factory=lambda: _NO_CODES)
     redriven: Codes = field(default_factory=lambda: _NO_CODES)
     newest_before: int | None = None

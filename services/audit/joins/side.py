@@ -134,9 +134,13 @@ class Side:
 
 
 def watermark_at_most(*sides: Side) -> int:
-    """No watermark of the pipeline was later, in microseconds since 1970: it is that of the topic which is behind. FOREVER: nobody knows."""
-    newest = min(side.newest for side in sides)
-    return newest if newest in (NEVER, FOREVER) else newest - sides[0].known.late_after_minutes * MINUTE
+    """No watermark of the pipeline was later, in microseconds since 1970: it is that of the topic which is behind, or ahead, as the contract says.
+    FOREVER: nobody knows.
+    """
+    known = sides[0].known
+    chosen = min if known.watermark_of == "slower" else max
+    newest = chosen(side.newest for side in sides)
+    return newest if newest in (NEVER, FOREVER) else newest - known.late_after_minutes * MINUTE
 
 
 def not_before(places: Codes, starts: Mapping[int, int]) -> Mask:

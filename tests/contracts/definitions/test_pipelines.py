@@ -131,6 +131,10 @@ def test_a_pipeline_that_joins_reads_two_topics_in_the_order_of_its_contract(fol
             "late_after_minutes belongs to records: aggregate, join, dist",
         ),
         ({"records": "distinct", "late_after_minutes": 60}, "named_by belongs to records: distinct"),
+        (
+            {"records": "aggregate", "late_after_minutes": 60, "watermark_of": "faster"},
+            "watermark_of belongs to records: join",
+        ),
         ({"records": "some", "named_by": ["parcel_id"]}, "named_by belongs to records: distinct"),
         (
             {"records": "distinct", "named_by": ["parcel_id", "parcel_id"], "late_after_minutes": 60},

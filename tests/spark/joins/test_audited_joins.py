@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
@@ -27,6 +28,7 @@ from services.audit.report import Report
 from services.audit.sources.broker import Broker
 from services.audit.sources.state_position import state_position
 from services.audit.state import KEY
+from spark.derivation.derivation import stateful
 from spark.runtime.settings import SparkSettings
 from tests import sample
 from tests.producers import ordered
@@ -75,6 +77,39 @@ def by_day(dispatches: DataFrame, deliveries: DataFrame) -> DataFrame:
         & (F.col("delivered_at") <= F.col("dispatched_at") + F.expr("INTERVAL 24 HOURS"))
     )
     return dispatches.join(theirs, is_of_its_day, how="left_outer")
+
+
+def test_by_the_faster_topic_an_idle_one_holds_up_nothing(
+    spark: SparkSession, settings: SparkSettings, catalog: Catalog, registry: Registry, tmp_path: Path
+) -> None:
+    made = catalog.topic(TRIPS)
+    assert made.derivation is not None
+    faster = made.model_copy(
+        update={"derivation_section": made.derivation.model_copy(update={"watermark_of": "faster"})}
+    )
+    changed = dataclasses.replace(catalog, topics={**catalog.topics, TRIPS: faster})
+    plans = {stateful(spark, parcel_trips, each, 1).plan for each in (catalog, changed)}
+    assert len(plans) == 2  # so the state of the one is not gone on with by the other
+    with Topics(settings, changed, registry, names=(DISPATCHED, DELIVERED, TRIPS, *PLATFORM)) as topics:
+        query = Trips(spark, settings, registry, topics)
+        auditor = Auditor(settings, topics, tmp_path, Hop.JOINS, joins_file=sample.JOINS)
+        with query.running() as running:
+            query.dispatch(("A", 0), ("B", 0))
+            query.deliver(("A", 5))
+            running.processAllAvailable()
+            query.dispatch(("C", 30))
+            running.processAllAvailable()
+            # The watermark is 28 hours, that of the dispatches: nothing has come of the deliveries.
+            query.dispatch(("D", 31))
+            running.processAllAvailable()
+            assert query.trips() == Counter([trip("A", 0, 5), trip("B", 0, None)])
+            query.deliver(("B", 10), ("C", 31))
+            running.processAllAvailable()
+        assert query.trips() == Counter([trip("A", 0, 5), trip("B", 0, None), trip("C", 30, 31)])
+        assert query.late_ones() == [f"{query.names[DELIVERED]}/0/1"]
+        report = auditor()
+        assert report.findings == []
+        assert [noted(report, text) for text in (_PAIRED, _ALONE, _WAITING, "late")] == [2, 1, 1, 1]
 
 
 @pytest.mark.long
