@@ -287,7 +287,7 @@ def _validity_of(catalog: Catalog, dimension: DimensionContract, valid: Validity
     if valid.begins in columns and columns[valid.begins].nullable:
         what = f"column '{valid.begins}' is nullable, so a row would not say when it begins"
         yield problem_at(root, path, ("valid", "from"), what, "set nullable: false")
-    if len({columns[name].type for name in (valid.begins, valid.ends) if name in columns}) > 1:
+    if {columns[name].type for name in (valid.begins, valid.ends) if name in columns} == {*_TIMES}:
         yield problem_at(
             root, path, ("valid",), "one of from and until is a timestamp, the other a date", "use one type"
         )

@@ -174,6 +174,11 @@ def _lookup(call: ast.Call) -> Lookup | None:
     named = {str(each.arg): each.value for each in call.keywords}
     if unknown := [name for name in named if name not in _OF_LOOKUP]:
         raise _NoLookup(call.lineno, f"a lookup has no {unknown[0]}", instead(unknown[0], _OF_LOOKUP))
+    positional = _OF_LOOKUP[: len(call.args)]
+    if twice := [name for name in positional if name in named]:
+        raise _NoLookup(call.lineno, f"a lookup's {twice[0]} is given twice", "give it once")
+    if missing := [name for name in _OF_LOOKUP if name != "as_of" and name not in (*positional, *named)]:
+        raise _NoLookup(call.lineno, f"a lookup lacks {', '.join(missing)}", f"add {missing[0]}=…")
     if len(call.args) > len(_OF_LOOKUP):
         raise _NoLookup(call.lineno, f"a lookup has at most {len(_OF_LOOKUP)} arguments", ", ".join(_OF_LOOKUP))
     try:

@@ -184,6 +184,7 @@ class Pairing:
                 latest=self._broker.ends(raw.name, stable=False),
                 late_after_minutes=contract.derivation.late_after_minutes or 0,
                 watermark_of=contract.derivation.watermark_of,
+                cut_ms=self._cut.at_ms,
                 purged=self._intake.purged(raw, raw, by),
                 redriven=self._intake.redriven(raw),
                 newest_before=None if read.before is None else read.before.newest[side],

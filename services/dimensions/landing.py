@@ -83,7 +83,7 @@ class Landing:
         """The keys of the reasons for which files of this name were set aside, with their etags."""
         ending = f"Z-{_flat(name)}{_REASON}"
         listed = objects(self._client, self._bucket, REJECTED_PREFIX)
-        return {item["Key"]: item["ETag"] for item in listed if item["Key"].endswith(ending)}
+        return {item["Key"]: item["ETag"] for item in listed if item["Key"].endswith(ending) and "ETag" in item}
 
     def set_aside_since(self, name: str, before: Mapping[str, str]) -> Iterator[tuple[str, SetAside]]:
         """The files of this name that were set aside since their `reasons` were these, with their new keys."""

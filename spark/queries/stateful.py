@@ -94,8 +94,8 @@ class Stateful:
         self._session = spark.newSession()
         for name, value in _STATE.items():
             self._session.conf.set(name, value)
-        is_of_faster = target.derivation is not None and target.derivation.watermark_of == "faster"
-        self._session.conf.set("spark.sql.streaming.multipleWatermarkPolicy", "max" if is_of_faster else "min")
+        self._is_of_faster = target.derivation is not None and target.derivation.watermark_of == "faster"
+        self._session.conf.set("spark.sql.streaming.multipleWatermarkPolicy", "max" if self._is_of_faster else "min")
         if target.is_distinct:
             # Spark refuses to sort a stream. Here it sorts the rows of each batch, so that not chance decides which one of an event is the first.
             self._session.conf.set("spark.sql.streaming.unsupportedOperationCheck", "false")
@@ -181,8 +181,12 @@ class Stateful:
         self._checkpoints.remove_others(begun.run)
         self._checkpoints.forget_beginning(begun.run)
         self._decode(begun.coming, is_begun=begun.is_begun)
+        # Of the topic that has less to read the first batch might have all, and most of the other would be late. In one batch nothing is.
+        at_once = self._is_of_faster and not begun.is_begun
+        limit = None if at_once else self._settings.live.max_offsets_per_trigger
         reads = [
-            Read(self._raw(source, begun.begins, taken[source.topic]), source.decoded_by) for source in self._sources
+            Read(self._raw(source, begun.begins, taken[source.topic], limit), source.decoded_by)
+            for source in self._sources
         ]
         self._query = (
             self._derivation.stream(reads)
@@ -195,14 +199,14 @@ class Stateful:
         )
         return self._query
 
-    def _raw(self, source: _Source, begins: Begins, taken: Mapping[int, int]) -> DataFrame:
+    def _raw(self, source: _Source, begins: Begins, taken: Mapping[int, int], limit: int | None) -> DataFrame:
         return read_topic(
             self._session,
             self._settings.kafka,
             source.topic,
             # Heeded only by a run without a checkpoint.
             starting_offsets=starting_offsets(source.topic, taken) if begins == "group" else "earliest",
-            max_offsets_per_trigger=self._settings.live.max_offsets_per_trigger,
+            max_offsets_per_trigger=limit,
         )
 
     def _make_sure_of_the_lease(self) -> None:

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from contracts.records.avro_walk import JAVA_ITEMS
 from contracts.settings import S3Settings
 from spark.runtime.errors import ClusterUnfit, QueryFailed
-from spark.runtime.internals.java import java_process, set_hadoop_options
+from spark.runtime.internals.java import java_process, locked, set_hadoop_options
 from spark.runtime.mode import Mode
 from spark.runtime.scratch import Scratch
 from spark.runtime.settings import SparkSettings
@@ -79,7 +79,6 @@ def start_session(settings: SparkSettings, name: str, *, delta: bool = False, li
     global _scratch
     if _scratch is None:
         _scratch = Scratch()
-        _scratch.use()
     # Python workers must be this interpreter: another one lacks our packages.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     # glibc gives each of the JVM's many threads an arena of its own, and hardly ever any of it back.
@@ -89,7 +88,7 @@ def start_session(settings: SparkSettings, name: str, *, delta: bool = False, li
     jars = os.pathsep.join(f"{folder}/*" for folder in settings.spark.jars.split(os.pathsep) if folder)
     java_options = (
         f"-XX:+UseSerialGC -XX:-DontCompileHugeMethods {_COMPILER} -Xss4m "
-        f'-Dlog4j2.configurationFile={_LOG4J.as_uri()} "-Djava.io.tmpdir={_scratch.first}" {_AVRO}'
+        f'-Dlog4j2.configurationFile={_LOG4J.as_uri()} "-Djava.io.tmpdir={_scratch.temporary}" {_AVRO}'
     )
     if live:
         # A young collection takes 5 to 15 ms however large the young generation is, so it is half of the heap, and from the start
@@ -169,9 +168,11 @@ def start_session(settings: SparkSettings, name: str, *, delta: bool = False, li
     if not is_local:
         for own in ("spark.driver.host", "spark.driver.bindAddress"):
             del conf[own]
-    spark: SparkSession = (
-        SparkSession.builder.master(settings.spark.master).appName(name).config(map=conf).getOrCreate()
-    )
+    with _scratch.environment():
+        spark: SparkSession = (
+            SparkSession.builder.master(settings.spark.master).appName(name).config(map=conf).getOrCreate()
+        )
+    _scratch.hold(locked(spark.sparkContext, _scratch.locks))
     if not is_local and not _is_encrypted(spark):
         spark.stop()
         raise ClusterUnfit(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ _SETTLED_SECONDS = 60.0
 _SAY_SECONDS = 5.0
 """So long it may take to stop without a word."""
 _LAST_LINES = 8
+_KILLS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 
 
 @dataclass
@@ -98,7 +100,7 @@ class Supervisor:
             each.pause_seconds = _FIRST_PAUSE_SECONDS
         lines = "".join(f"\n    {line}" for line in each.process.last_log_lines(_LAST_LINES))
         # One that was killed did not expect it, so its log does not say why.
-        words = f": {each.process.last_words()}" if code >= 0 else ""
+        words = "" if -code in _KILLS else f": {each.process.last_words()}"
         each.last_death = f"{describe_exit(code)} at {datetime.now(UTC):%H:%M:%SZ}{words}"
         self._say(f"{name} died with {describe_exit(code)}; starting it again in {each.pause_seconds:.0f} s; {lines}")
         each.state, each.started_at = "restarting", time.monotonic() + each.pause_seconds

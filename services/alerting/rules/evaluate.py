@@ -34,6 +34,7 @@ _LOOP = re.compile(r"\b(?:all|exists|exists_one|map|filter)\b")
 """What goes through a list. Within each other, two of them take minutes for a list of some thousands."""
 _WHERE = re.compile(r"<input>:([0-9]+):([0-9]+): (?:Syntax error: )?(.*?)(?: expecting {.*)?$", re.MULTILINE)
 """Of the first fault in what the CEL library says to a text that is not CEL."""
+_ASSIGNS = re.compile(r"token recognition error at: '=[^=>~]")
 _MOST_ITEMS = 1_000
 """Of the lists and maps that a filter goes through: what it does with each item, such as `in`, may go through them again."""
 
@@ -104,7 +105,7 @@ def compile_filter(when: str) -> cel.Program:
         if (where := _WHERE.search(str(error))) is None:
             raise
         line, character, what = where.groups()
-        hint = "; CEL compares with ==" if what.startswith("token recognition error at: '=") else ""
+        hint = "; CEL compares with ==" if _ASSIGNS.match(what) else ""
         at = f"character {character}" if line == "1" else f"line {line}, character {character}"
         raise ValueError(f"not CEL at {at}: {what}{hint}") from None
 

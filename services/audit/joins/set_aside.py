@@ -39,7 +39,8 @@ class SetAside:
             is_late & side.good & ~side.takes_part, "phantom", f"{late} has it, and a filter leaves it out"
         )
         if self._watermark != FOREVER:
-            in_time = is_late & side.takes_part & (side.of > self._watermark)
+            # Of one that came behind the cut, what made it late may not have been read.
+            in_time = is_late & side.takes_part & ~side.is_later & (side.of > self._watermark)
             what = f"{late} has it, and no events are so new that it is late"
             yield from self._each(in_time, "set aside", what)
         yield from self._unaccounted()

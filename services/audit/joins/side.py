@@ -84,7 +84,10 @@ class Side:
         """No record that the pipeline may have seen is of a later time, in microseconds; NEVER if it saw none, FOREVER if nobody knows."""
         before = self.known.newest_before
         newest = max(int(self.of[self.good].max(initial=NEVER)), NEVER if before is None else before)
-        return max(newest, self.newest_deleted)
+        if self.known.watermark_of == "slower":
+            return max(newest, self.newest_deleted)
+        # The other topic's would not bound it: at most the time of the cut.
+        return max(newest, self._newest_deleted(self.sent_until(self.known.cut_ms)))
 
     def sent_until(self, sent_ms: int) -> int:
         """No good event of a record that was sent by then is of a later time, in microseconds."""

@@ -144,19 +144,21 @@ class Recomputation:
                 del self._held[next(iter(self._held))]
             self._held[key] = self._read(location, version)
         held = self._held[key]
-        return held if isinstance(held, int) or self._fits(join, held.schema) else OTHER
+        return held if isinstance(held, int) or self._fits(join, held) else OTHER
 
-    def _fits(self, join: Join, there: pa.Schema) -> bool:
-        """Whether a version has the columns that are asked for, of the types that can be compared."""
-        place = self._places[join.dimension]
+    def _fits(self, join: Join, table: pa.Table) -> bool:
+        """Whether a version has the columns that are asked for, of the types that can be compared, and one row for each key, if rows hold at any time."""
+        place, there = self._places[join.dimension], table.schema
         interval = () if join.as_of is None or place.interval is None else place.interval
         if any(each not in there.names for each in (*place.key, *interval, *join.fields.values())):
             return False
         kinds = [there.field(each).type for each in interval]
         if not all(pa.types.is_timestamp(kind) or pa.types.is_date32(kind) for kind in kinds):
             return False
-        asked = [self._shape.columns.get(field) for field in join.by_fields]
-        return all(_alike(there.field(name).type, kind) for name, kind in zip(place.key, asked, strict=True))
+        asked = {**dict(zip(join.by_fields, place.key, strict=True)), **join.fields}
+        if not all(_alike(there.field(column).type, self._shape.columns.get(name)) for name, column in asked.items()):
+            return False
+        return bool(interval) or table.group_by(list(place.key)).aggregate([]).num_rows == table.num_rows
 
     def _read(self, location: str, version: int) -> Any:
         root = f"s3://{self._s3.bucket}/"
@@ -164,8 +166,8 @@ class Recomputation:
             table = DeltaTable(f"{root}{location}", version=version, storage_options=self._s3.delta_options())
             files = [f"{self._s3.bucket}/{uri.removeprefix(root)}" for uri in table.file_uris()]
             return pa.concat_tables(pq.read_table(file, filesystem=file_system(self._s3)) for file in files)
-        except (DeltaError, FileNotFoundError):
-            return GONE
+        except (DeltaError, FileNotFoundError, pa.ArrowInvalid):
+            return GONE  # or it has no files, as none that was published
 
     def _newest_for(self, location: str, version: int) -> int | None:
         """The newest version; asked for again for the sake of a higher one, once: records may name any."""

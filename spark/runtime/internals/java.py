@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 from pyspark.java_gateway import ensure_callback_server_started
 
@@ -26,6 +28,20 @@ def set_hadoop_options(context: SparkContext, options: Mapping[str, str]) -> Non
 def serve_callbacks(context: SparkContext) -> None:
     """Start what `foreachBatch` is called by. The first one does it, and two at once would do it twice."""
     ensure_callback_server_started(context._gateway)  # type: ignore[no-untyped-call]  # PySpark's own
+
+
+def locked(context: SparkContext, files: Sequence[Path]) -> list[Any]:
+    """The Java process's locks on these files, by `fcntl`: none of one that it has locked already. It keeps them as long as it lives."""
+    file_class = java_class(context._jvm, "java.io.RandomAccessFile")
+    channels = [file_class(str(file), "rw").getChannel() for file in files]
+    return [lock for channel in channels if (lock := _try_lock(channel)) is not None]
+
+
+def _try_lock(channel: Any) -> Any:
+    try:
+        return channel.tryLock()
+    except Py4JJavaError:
+        return None  # OverlappingFileLockException: of an earlier session of this process
 
 
 def java_class(jvm: Any, name: str) -> Any:

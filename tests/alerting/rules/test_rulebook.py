@@ -86,6 +86,7 @@ def test_the_rules_of_the_sample_are_valid(catalog: Catalog) -> None:
         ("temperature_fahrenheit > 14.0", "station = '<input>'", "8: rule strong_wind: when: not CEL at character 9: token recognition error at: '= '; CEL compares with =="),
         ("temperature_fahrenheit > 14.0", "station == '='  3", "8: rule strong_wind: when: not CEL at character 17: extraneous input '3' expecting <EOF>"),
         ("when: temperature_fahrenheit > 14.0", "when: |\n      station ==\n      3 3", "8: rule strong_wind: when: not CEL at line 2, character 3: extraneous input '3' expecting <EOF>"),
+        ("temperature_fahrenheit > 14.0", "station => 3", "8: rule strong_wind: when: not CEL at character 9: token recognition error at: '=>'"),
         ("temperature_fahrenheit > 14.0", "station == 'a=' 3", "8: rule strong_wind: when: not CEL at character 17: extraneous input '3' expecting <EOF>"),
         ("group_by: [station]", "group_by: depot", "9: rule strong_wind: group_by: 'depots.observed.v1' has no field 'depot'"),
         ("temperature_fahrenheit > 14.0", "temperature_fahrenheit", "8: rule strong_wind: when: is neither true nor false but float"),

@@ -343,7 +343,9 @@ def test_a_lookup_that_the_contracts_do_not_bear_is_told_without_spark(
     ("old", "new", "told"),
     [
         ('by="courier"', 'by="courier", asof="dispatched_at"', "py:11: a lookup has no asof: did you mean as_of?"),
-        ('"couriers", dim', '"couriers", "x", "y", {}, None, 3, dim', "py:11: a lookup has at most 5 arguments: name, dimension, by"),
+        ('"couriers", dim', '"couriers", name="x", dim', "py:11: a lookup's name is given twice: give it once"),
+        (', fields={"courier_name": "name"}', "", "py:11: a lookup lacks fields: add fields=…"),
+        ('"couriers", dim', '"couriers", "x", "y", {}, None, 3), *others(dim', "py:11: a lookup has at most 5 arguments: name, dimension, by"),
     ],
 )  # fmt: skip
 def test_what_a_lookup_does_not_take_is_told(folder: Path, old: str, new: str, told: str) -> None:
