@@ -29,9 +29,14 @@ def spark_disk_full(stage: Stage, chance: random.Random) -> Shown:
         return sum(stage.log_of(name).count("No space left on device") for name in ("live", "lake"))
 
     before = found()
-    with filled(stage.scratch):
+    with filled(stage.scratch) as fill:
         stage.kill("live")
-        stage.wait("Spark to fail for want of space", lambda: found() > before, 90)
+
+        def has_failed() -> bool:
+            fill()  # who is started makes room: it removes what the killed one had
+            return found() > before
+
+        stage.wait("Spark to fail for want of space", has_failed, 90)
         time.sleep(20)
     stage.forgive()
     return Shown(found() - before, "times that Spark found no space")

@@ -10,7 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -47,19 +47,23 @@ def unmount(folder: Path) -> None:
 
 
 @contextmanager
-def filled(folder: Path) -> Iterator[None]:
-    """Fill the disk to its last byte; make room again at the end. Raises NotADisk."""
+def filled(folder: Path) -> Iterator[Callable[[], None]]:
+    """Fill the disk to its last byte; make room again at the end. What it gives fills it again. Raises NotADisk."""
     if not folder.is_mount():
         raise NotADisk(f"{folder} is no disk of its own: unshare (util-linux) and user namespaces are needed for that")
     filler = folder / "filler"
-    try:
-        with filler.open("wb", buffering=0) as file:
+
+    def fill() -> None:
+        with filler.open("ab", buffering=0) as file:
             for size in (1 << 20, 1 << 12):
                 try:
                     while file.write(b"\0" * size) == size:
                         pass
                 except OSError:
                     continue  # full
-        yield
+
+    try:
+        fill()
+        yield fill
     finally:
         filler.unlink()
