@@ -20,6 +20,12 @@ from spark.runtime.workers.worker_input import map_whole
 from tests.jvm import SHORT_LIVED_ENV
 from tests.spark.examples import SCHEMA, a_dispatch, body, framed, raw_frame
 
+_LOG = """
+import sys
+import structlog
+
+structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+"""
 _START = """
 import sys
 from contracts.settings import read_settings
@@ -119,7 +125,7 @@ def test_executors_elsewhere_get_no_keys_over_connections_in_clear(tmp_path: Pat
 
     def start(*conf: str) -> str:
         defaults.write_text("\n".join(conf), encoding="utf-8")
-        done = subprocess.run([sys.executable, "-c", _CLUSTER], env=env, capture_output=True, text=True, check=True)
+        done = subprocess.run([sys.executable, "-c", _LOG + _CLUSTER], env=env, capture_output=True, text=True, check=True)
         return done.stdout.strip()
 
     assert "set spark.authenticate and spark.network.crypto.enabled, or" in start()
@@ -133,5 +139,5 @@ def test_executors_elsewhere_get_no_keys_over_connections_in_clear(tmp_path: Pat
 
 def _run(archives: Path, how: str) -> list[str]:
     env = os.environ | spark_env() | {"HEADRACE_SPARK__CLASS_ARCHIVES": str(archives)}
-    done = subprocess.run([sys.executable, "-c", _START, how], env=env, capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", _LOG + _START, how], env=env, capture_output=True, text=True, check=True)
     return done.stdout.splitlines()
