@@ -93,6 +93,7 @@ class Stage:
         self.ledger = Ledger(self.directory / "ledgers")
         self.peaks: dict[str, int] = {}
         """The most resident bytes of each process, with its children, since this was last emptied."""
+        self._resident: dict[str, int] = {}
         self.supervised: list[str] = []
         """All that the supervisor has said: each death with its last words, and each start."""
         self._supervisor = Supervisor(self._log)
@@ -331,8 +332,10 @@ class Stage:
             for name, each in self._supervisor.processes.items():
                 if each.state == "running" and each.process.pid is not None:
                     with suppress(psutil.NoSuchProcess):
-                        resident = resident_bytes(psutil.Process(each.process.pid))
-                        self.peaks[name] = max(self.peaks.get(name, 0), resident)
+                        before, now = self._resident.get(name, 0), resident_bytes(psutil.Process(each.process.pid))
+                        # By two looks: one that is about to start another can have, for a moment, a child as large as itself.
+                        self.peaks[name] = max(self.peaks.get(name, 0), min(before, now))
+                        self._resident[name] = now
 
     def _alive(self, name: str) -> psutil.Process:
         found: list[psutil.Process] = []
