@@ -125,7 +125,9 @@ def test_executors_elsewhere_get_no_keys_over_connections_in_clear(tmp_path: Pat
 
     def start(*conf: str) -> str:
         defaults.write_text("\n".join(conf), encoding="utf-8")
-        done = subprocess.run([sys.executable, "-c", _LOG + _CLUSTER], env=env, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [sys.executable, "-c", _LOG + _CLUSTER], env=env, capture_output=True, text=True, check=True
+        )
         return done.stdout.strip()
 
     assert "set spark.authenticate and spark.network.crypto.enabled, or" in start()
@@ -139,5 +141,7 @@ def test_executors_elsewhere_get_no_keys_over_connections_in_clear(tmp_path: Pat
 
 def _run(archives: Path, how: str) -> list[str]:
     env = os.environ | spark_env() | {"HEADRACE_SPARK__CLASS_ARCHIVES": str(archives)}
-    done = subprocess.run([sys.executable, "-c", _LOG + _START, how], env=env, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", _LOG + _START, how], env=env, capture_output=True, text=True, check=True
+    )
     return done.stdout.splitlines()
