@@ -73,6 +73,7 @@ class Upload:
     def __init__(self, s3: S3Settings, source: Source) -> None:
         self._landing, self._publications, self._s3 = Landing(s3), Publications(s3), s3
         self._contract, self._body = source.contract, source.body
+        self._sha256 = hashlib.sha256(source.body).hexdigest()
         self.before = _asked(s3, lambda: self._publications.in_force(source.contract))
         """The version in force before."""
         self._known: Mapping[str, str] = {}
@@ -103,9 +104,11 @@ class Upload:
         return found
 
     def _look(self) -> InForce | None:
-        current = self._publications.in_force(self._contract)
-        is_new = current is not None and (self.before is None or current.version > self.before.version)
-        if is_new and current is not None and current.sha256 == self._sha256:
+        current, before = (
+            self._publications.in_force(self._contract),
+            -1 if self.before is None else self.before.version,
+        )
+        if current is not None and current.version > before and current.sha256 == self._sha256:
             return current
         assert self._file is not None
         for key, aside in self._landing.set_aside_since(self._contract.source, self._known):
@@ -126,10 +129,6 @@ class Upload:
         if not self._landing.has(self._file):
             return "the file was replaced or removed before dimensions had taken it"
         return f"dimensions has not taken the file for {seconds:g} s, where it lies until it does: ask ./headrace status whether it runs"
-
-    @property
-    def _sha256(self) -> str:
-        return hashlib.sha256(self._body).hexdigest()
 
 
 def in_force(s3: S3Settings, catalog: Catalog) -> dict[str, InForce | None]:

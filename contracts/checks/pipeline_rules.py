@@ -82,9 +82,9 @@ def _of_lookups(
     if source is None or not lookups:
         return
     for target in filter(None, map(by_constant.get, pipeline.writes)):
-        if target.is_stateful:
+        if target.derivation is not None and target.is_stateful:
             cure = "look up in another pipeline, which reads what this one writes"
-            what = f"it has lookups, and what it makes of a record depends on others (records: {target.derivation and target.derivation.records})"
+            what = f"it has lookups, and what it makes of a record depends on others (records: {target.derivation.records})"
             yield Problem(pipeline.file, min(lookups.values()), what, cure)
     with suppress(ContractError):  # its schema is none, which is told elsewhere
         for lookup, what, cure in lookup_faults(lookups, source.name, catalog):
