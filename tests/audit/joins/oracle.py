@@ -118,7 +118,8 @@ def _of_letters(
                 found.add(("doubled", coordinate))
             elif name == "late" and not raw.takes_part:
                 found.add(("phantom", coordinate))
-            elif name == "late" and raw.minute > at_most:
+            elif name == "late" and raw in story.raw and raw.minute > at_most:
+                # Of a later one the record that made it late may not have been read.
                 found.add(("set aside", coordinate))
     for raw in story.raw:
         if not raw.is_good and (raw.topic, raw.place) not in aside["dead"] | aside["late"]:
