@@ -34,13 +34,14 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
         yield running
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """SIGTERM and SIGHUP end a run as Ctrl-C does, and stop its stacks. How long an example takes says more of the machine than of us."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as by nohup
         signal.signal(signal.SIGHUP, signal.default_int_handler)
     settings.register_profile("headrace", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-    settings.load_profile("headrace")
+    settings.register_profile("many", settings.get_profile("headrace"), max_examples=5_000)
+    settings.load_profile(config.getoption("--hypothesis-profile") or "headrace")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

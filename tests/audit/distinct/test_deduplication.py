@@ -95,7 +95,7 @@ def test_a_rebuild_that_batches_otherwise_is_clean(
     assert story.found() == set()
 
 
-@settings(max_examples=200)
+@settings(max_examples=2 * settings().max_examples)
 @given(
     _GOING_ON,
     st.integers(5, 40),
@@ -110,7 +110,7 @@ def test_an_audit_that_begins_where_the_last_one_ended_is_clean(
     assert _in_two(events, first, then, sizes, ahead=ahead, restarts=restarts).found() == set()
 
 
-@settings(max_examples=200)
+@settings(max_examples=2 * settings().max_examples)
 @given(_GOING_ON, st.integers(5, 40), st.integers(5, 40), _SIZES, st.integers(0, 20))
 def test_what_is_lost_since_the_last_audit_is_found(
     events: list[Event], first: int, then: int, sizes: list[int], number: int

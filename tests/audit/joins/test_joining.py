@@ -95,7 +95,7 @@ def test_a_rebuild_that_batches_otherwise_is_clean(
     assert story.found() == set()
 
 
-@settings(max_examples=200)
+@settings(max_examples=2 * settings().max_examples)
 @given(
     _GOING_ON,
     st.integers(5, 40),
@@ -160,7 +160,7 @@ def test_whatever_is_planted_what_is_found_is_what_is_found_one_by_one(
     assert story.found() == faults(story)
 
 
-@settings(max_examples=200)
+@settings(max_examples=2 * settings().max_examples)
 @given(_GOING_ON, st.integers(5, 40), st.integers(5, 40), _SIZES, _HOW, _MADE, st.frozensets(st.integers(0, 5)))
 def test_what_is_planted_since_the_last_audit_is_found_as_when_everything_is_read(
     events: list[tuple[int, int, str, int, int, bool, bool]],
