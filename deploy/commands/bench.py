@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
@@ -48,15 +50,12 @@ def bench_enrich(
     from tests.bench import beside as comparison
     from tests.bench import enrich
     from tests.bench.measuring.hop import report
-    from tests.bench.measuring.trees import NoSuchCommit
 
     if beside is None:
         report("enrich", enrich.run(events, typer.echo), typer.echo)
         return
-    try:
+    with _known_commit():
         hops = comparison.run(beside, events, rounds, typer.echo)
-    except NoSuchCommit as error:
-        raise typer.BadParameter(str(error), param_hint="--beside") from error
     report("enrich-beside", hops, typer.echo)
     for line in comparison.medians(hops):
         typer.echo(line)
@@ -121,15 +120,12 @@ def bench_latency(
 ) -> None:
     """Raw → enriched and raw → alert as a polling consumer sees them, under evenly paced load, in each mode; as long as the loads take."""
     from tests.bench.latency import MODES, RATES, report, report_beside, run, run_beside
-    from tests.bench.measuring.trees import NoSuchCommit
 
     if beside is None:
         report(run(mode or MODES, rate or RATES, seconds, interval, typer.echo), typer.echo)
         return
-    try:
+    with _known_commit():
         found = run_beside(beside, mode or MODES, rate or RATES, seconds, interval, rounds, typer.echo)
-    except NoSuchCommit as error:
-        raise typer.BadParameter(str(error), param_hint="--beside") from error
     report_beside(found, typer.echo)
 
 
@@ -240,13 +236,21 @@ def bench_alerting(
 ) -> None:
     """Throughput of the alerting service on a backlog, and its delay under paced load; about three minutes."""
     from tests.bench.alerting import report, report_beside, run, run_beside
-    from tests.bench.measuring.trees import NoSuchCommit
 
     if beside is None:
         report(*run(events, rate, seconds, typer.echo), typer.echo)
         return
-    try:
+    with _known_commit():
         found = run_beside(beside, events, rate, seconds, rounds, typer.echo)
+    report_beside(found, typer.echo)
+
+
+@contextmanager
+def _known_commit() -> Iterator[None]:
+    """A commit that git does not know is a wrong value of --beside."""
+    from tests.bench.measuring.trees import NoSuchCommit
+
+    try:
+        yield
     except NoSuchCommit as error:
         raise typer.BadParameter(str(error), param_hint="--beside") from error
-    report_beside(found, typer.echo)

@@ -39,7 +39,7 @@ from tests.bench.measuring.delays import COLUMNS, Delays, as_text, stamp_of, und
 from tests.bench.measuring.listen import listen
 from tests.bench.measuring.meter import SELDOM_SECONDS, Meter, Usage
 from tests.bench.measuring.results import as_line, conditions, save, save_samples
-from tests.bench.measuring.trees import in_turn, program, trees
+from tests.bench.measuring.trees import compared, program
 
 RULES = Path(__file__).with_suffix(".yaml")
 
@@ -102,17 +102,8 @@ def run(events: int, rate: int, seconds: float, say: Callable[[str], None], tree
 def run_beside(
     commit: str, events: int, rate: int, seconds: float, rounds: int, say: Callable[[str], None]
 ) -> dict[str, list[Measured]]:
-    """Measure this tree and a commit's in turn, `rounds` times each; by name. Raises NoSuchCommit."""
-    found: dict[str, list[Measured]] = {}
-
-    def measure_tree(name: str, tree: Path) -> None:
-        found.setdefault(name, []).append(run(events, rate, seconds, say, tree))
-        for line in medians({name: found[name][-1:]}):
-            say(line)
-
-    with trees(commit) as both:
-        in_turn(measure_tree, both, rounds)
-    return found
+    """What was measured of this tree and of a commit's, in turn, by name. Raises NoSuchCommit."""
+    return compared(commit, rounds, lambda tree: [run(events, rate, seconds, say, tree)], medians, say)
 
 
 def medians(found: Mapping[str, Sequence[Measured]]) -> Iterator[str]:

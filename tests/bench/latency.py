@@ -32,7 +32,7 @@ from tests.bench.measuring.listen import listen
 from tests.bench.measuring.meter import SELDOM_SECONDS, Meter, Usage
 from tests.bench.measuring.plot import delays_svg
 from tests.bench.measuring.results import as_line, conditions, save, save_samples, save_text
-from tests.bench.measuring.trees import in_turn, program, trees
+from tests.bench.measuring.trees import compared, program
 
 MODES: tuple[Mode, ...] = (Mode.EXACTLY_ONCE, Mode.REAL_TIME)
 RATES = (1_000, 10_000)
@@ -120,18 +120,8 @@ def run_beside(
     rounds: int,
     say: Callable[[str], None],
 ) -> dict[str, list[Latency]]:
-    """Measure this tree and a commit's in turn, `rounds` times each; by name. Raises NoSuchCommit."""
-    found: dict[str, list[Latency]] = {}
-
-    def measure_tree(name: str, tree: Path) -> None:
-        measured = run(modes, rates, seconds, interval_seconds, say, tree)
-        for line in medians({name: measured}):
-            say(line)
-        found.setdefault(name, []).extend(measured)
-
-    with trees(commit) as both:
-        in_turn(measure_tree, both, rounds)
-    return found
+    """What was measured of this tree and of a commit's, in turn, by name. Raises NoSuchCommit."""
+    return compared(commit, rounds, lambda tree: run(modes, rates, seconds, interval_seconds, say, tree), medians, say)
 
 
 def medians(found: Mapping[str, Sequence[Latency]]) -> Iterator[str]:

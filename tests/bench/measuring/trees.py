@@ -1,4 +1,4 @@
-"""Programs of this tree and of a commit's, in turn: `trees`, `in_turn`, `program`.
+"""Programs of this tree and of a commit's, in turn: `trees`, `in_turn`, `compared`, `program`.
 
 On a shared machine one run differs from the next by a tenth and more. So what is compared are the medians of runs that take turns.
 """
@@ -8,10 +8,11 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TypeVar
 
 from deploy.local.processes.deployable import ROOT
 
@@ -19,6 +20,7 @@ NOW = "now"
 """The name of this tree; the other's is its commit."""
 
 _SEED = 1
+_RunT = TypeVar("_RunT")
 
 # A program of another tree: what `-m` finds lies in the working directory first.
 _ELSEWHERE = "import os, runpy, sys; os.chdir(sys.argv.pop(1)); runpy.run_module(sys.argv.pop(1), run_name='__main__')"
@@ -49,6 +51,27 @@ def in_turn(measure: Callable[[str, Path], None], both: Mapping[str, Path], roun
         # Whoever is always the second one would have what the first one left in the caches.
         for name in chance.sample(list(both), len(both)):
             measure(name, both[name])
+
+
+def compared(
+    commit: str,
+    rounds: int,
+    measure: Callable[[Path], Sequence[_RunT]],
+    medians: Callable[[Mapping[str, Sequence[_RunT]]], Iterable[str]],
+    say: Callable[[str], None],
+) -> dict[str, list[_RunT]]:
+    """What was measured of this tree and of the commit's, `rounds` times each, by name; each run is told by its medians. Raises NoSuchCommit."""
+    found: dict[str, list[_RunT]] = {}
+
+    def measure_tree(name: str, tree: Path) -> None:
+        runs = measure(tree)
+        for line in medians({name: runs}):
+            say(line)
+        found.setdefault(name, []).extend(runs)
+
+    with trees(commit) as both:
+        in_turn(measure_tree, both, rounds)
+    return found
 
 
 def program(tree: Path, words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
