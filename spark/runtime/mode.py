@@ -15,10 +15,10 @@ class Mode(StrEnum):
 
 
 GUARANTEES: Mapping[Mode, str] = {
-    Mode.EXACTLY_ONCE: "each record comes out once, whatever fails, some tenths of a second after it went in",
+    Mode.EXACTLY_ONCE: "each record comes out once, also after a failure, some tenths of a second after it went in",
     Mode.REAL_TIME: (
-        "each record comes out a few milliseconds after it went in, and after a failure the records of the last moments come out "
-        "again, with the same coordinates"
+        "each record comes out a few milliseconds after it went in, and after a failure the records of the last moments may come "
+        "out again, with the same coordinates"
     ),
     Mode.AT_LEAST_ONCE: (
         "each record comes out some tenths of a second after it went in, and after a failure the records of the batch under way come "
