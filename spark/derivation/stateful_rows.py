@@ -55,7 +55,8 @@ def stateful_rows(
         lacking.alias("lacking"),
     )
     own = F.octet_length(F.coalesce("id", F.col("key").cast("string")))
-    size = F.octet_length("key") + own + F.octet_length("value")
+    # Some topics have no key.
+    size = F.coalesce(F.octet_length("key"), F.lit(0)) + own + F.octet_length("value")
     fault = F.when(F.col("lacking") != "", F.concat(F.lit("the schema has no null for "), "lacking")).when(
         size > DERIVED_BYTES,
         F.concat(F.lit("key, id and value have "), size, F.lit(f" bytes, and at most {DERIVED_BYTES} fit")),

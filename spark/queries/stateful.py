@@ -181,9 +181,8 @@ class Stateful:
         self._checkpoints.remove_others(begun.run)
         self._checkpoints.forget_beginning(begun.run)
         self._decode(begun.coming, is_begun=begun.is_begun)
-        # Of the topic that has less to read the first batch might have all, and most of the other would be late. In one batch nothing is.
-        at_once = self._is_of_faster and not begun.is_begun
-        limit = None if at_once else self._settings.live.max_offsets_per_trigger
+        # Of the topic that has less to read a batch might have all, and most of the other would be late. In one batch nothing is.
+        limit = None if self._is_of_faster else self._settings.live.max_offsets_per_trigger
         reads = [
             Read(self._raw(source, begun.begins, taken[source.topic], limit), source.decoded_by)
             for source in self._sources

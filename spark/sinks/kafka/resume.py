@@ -35,8 +35,8 @@ def resume(
 
     The group leads: a checkpoint that is older would repeat what was written, so no setting goes back to it, nor to the first records where the
     group has no offset: it may be left set. To go back, stop `live` and set the group's offsets back, as with any consumer. Raises PositionsDisagree, with what to set, if
-    the checkpoint is ahead of the group, if the brokers have forgotten the group's offset, or if records that nobody has taken in
-    are gone from the topic.
+    the checkpoint is ahead of the group, if the brokers have forgotten the group's offset, if records that nobody has taken in
+    are gone from the topic, or if it ends before what was taken in.
     """
     positions = {}
     for partition, at in sorted(evidence.items()):
@@ -63,16 +63,28 @@ def resume(
                     "Set HEADRACE_LIVE__RESUME_FROM=group to read what lies between (again, if another sink wrote it), or "
                     "=checkpoint to leave it out"
                 )
-        if at.made_anew is not None or not at.low <= position <= at.high:
+        if at.made_anew is None and position > at.high:
+            raise PositionsDisagree(
+                f"{name} ends at offset {at.high} for readers of committed records, before the {position} up to which records were taken in: it "
+                "was cut, was made anew, or has a transaction that is still open. Set the group's offset with kafka-consumer-groups: to begin at the "
+                f"first record, {at.low}, writes again what is there"
+            )
+        if at.made_anew is not None or position < at.low:
             lost = (
                 f"{name} was made anew: what was taken in is of the topic with the id {at.made_anew[0]}, the one there has {at.made_anew[1]}"
                 if at.made_anew is not None
                 else f"{at.low - position} records from offset {position} up to {at.low} are gone from {name} unread"
-                if position < at.low
-                else f"{name} ends at offset {at.high}, before the {position} that were taken in: it was made anew or cut"
             )
             if on_data_loss == "stop":
-                raise PositionsDisagree(f"{lost}. Set HEADRACE_LIVE__ON_DATA_LOSS=continue to go on at {at.low}")
+                first = (
+                    ""
+                    if at.made_anew is None
+                    else (
+                        "Make the topics that are derived from it anew first: the new records get the ids of the old ones, and subscribers drop "
+                        "them as repeats. "
+                    )
+                )
+                raise PositionsDisagree(f"{lost}. {first}Set HEADRACE_LIVE__ON_DATA_LOSS=continue to go on at {at.low}")
             _log.error("records lost", lost=lost, goes_on_at=at.low)
             position = at.low
         positions[partition] = position

@@ -93,6 +93,11 @@ def fault_of(
         return Fault(run, f"{other}; the state of the run {run} goes with the one before")
     began = any(note.batch >= 0 for note in notes.values())
     at = checkpoints.get(run, Checkpoint(run, None, None))
+    if at.committed is not None and (at.planned is None or at.planned < at.committed):
+        return Fault(
+            run,
+            f"the checkpoint of the run {run} has committed batch {at.committed}, and what that batch read is gone from it",
+        )
     gone = _gone(at, logs)
     is_whole = at.is_whole(plan, topics) and all(note.batch == at.committed for note in notes.values())
     is_whole = is_whole and _can_be_kept(at, logs)

@@ -102,7 +102,7 @@ class StatefulSink:
                 # Asked for only where nothing else is left.
                 target = {} if notes or runs else _logs(reader, self._route.target, dict.fromkeys(there, 0))
                 written = sum(each.end for each in target.values())
-                fault = fault_of(notes, runs, logs, self._new.plan, topics, written)
+                fault = fault_of(notes, runs, logs, self._new.plan, topics, written) or self._asked_for(notes)
                 if fault is None:
                     self._note = notes[min(notes)] if notes else self._new
                 else:
@@ -136,6 +136,12 @@ class StatefulSink:
             for topic in self._sources
         }
         return Begun(self._note.run, self._note.partitions, self._note.begins, at.coming, is_begun, kept)
+
+    def _asked_for(self, notes: Mapping[int, StateNote]) -> Fault | None:
+        """A run that the settings name is not gone on with, though nothing is known to be wrong: that its state can't be read is found out by Spark alone."""
+        then, _, run = self._on_state_loss.partition(":")
+        is_asked_for = then in ("rebuild", "begin-anew") and bool(notes) and notes[min(notes)].run == run
+        return Fault(run, f"the settings say that the run {run} is not gone on with") if is_asked_for else None
 
     def _decided(self, fault: Fault, runs: Mapping[str, Checkpoint]) -> StateNote:
         """The first note of the run to go on with. Raises StateLost unless the settings say what to do about this very fault."""

@@ -124,6 +124,10 @@ class Query:
         assert LiveSettings(on_state_loss=said).on_state_loss == said
         return said
 
+    def runs(self) -> list[str]:
+        """Those of which the checkpoint has a state."""
+        return sorted(CheckpointOffsets(self._made[1].s3, self.prefix).runs())
+
     def state(self) -> Route:
         return state_route(route(self.pipeline, self.topics.catalog))
 
@@ -486,6 +490,18 @@ def test_without_its_state_it_does_not_start_until_told_how(query: Query) -> Non
     query.send(*SECOND)
     query.take_in(on_state_loss=query.told("is gone", "begin-anew"))
     assert query.newest() == groups_of([*FIRST, *SECOND]) | groups_of(SECOND)
+
+
+def test_a_run_that_the_settings_name_is_computed_again_once_though_nothing_is_missing(query: Query) -> None:
+    query.send(*FIRST)
+    query.take_in()
+    before = query.ids()
+    (run,) = query.runs()
+    for _ in range(2):
+        query.take_in(on_state_loss=f"rebuild:{run}")
+        assert query.newest() == groups_of(FIRST)
+        assert len(query.ids()) == 2 * len(before)
+    assert run not in query.runs()
 
 
 @pytest.mark.long

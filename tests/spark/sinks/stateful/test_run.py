@@ -80,6 +80,8 @@ def test_every_moment_at_which_it_may_be_cut_off_is_one_to_go_on_from(
         ((5, 5), 5, 5, {0: 20}, "taken raw/1 up to offset 0"),
         ((4, 4), 5, 4, {0: 20, 1: 21}, "taken raw/1 up to offset 21"),
         ((5,), 5, 5, TAKEN, "the positions of the state partitions 1 are gone"),
+        ((5, 5), 4, 5, {0: 10, 1: 10}, "has committed batch 5, and what that batch read is gone"),
+        ((5, 5), None, 5, TAKEN, "has committed batch 5, and what that batch read is gone"),
     ],
 )
 def test_what_contradicts_itself_is_a_fault(
