@@ -18,6 +18,13 @@ _REGISTRY_SECONDS = 3.0
 """A registry that hangs holds up a batch for so long, once in a while."""
 
 
+def stalled_after(settings: SparkSettings, live: Mode | None) -> float:
+    """After how many seconds without progress a process is unhealthy."""
+    # Of some pipelines in real-time mode only an interval's end tells that they get on.
+    silence = settings.live.interval(follows=False) if live == Mode.REAL_TIME else 0.0
+    return settings.stalled_after_seconds + silence
+
+
 @contextmanager
 def process(
     name: str, settings: SparkSettings, lifecycle: Lifecycle, live: Mode | None = None
@@ -28,9 +35,7 @@ def process(
         ending.callback(lambda: stop_session(spark, settings, has_worked=lifecycle.progress.has_rows))
         ending.enter_context(while_java_lives(spark))
         lifecycle.listen()
-        # Of some pipelines in real-time mode only an interval's end tells that they get on.
-        silence = settings.live.interval(follows=False) if live == Mode.REAL_TIME else 0.0
-        limit = settings.stalled_after_seconds + silence
+        limit = stalled_after(settings, live)
 
         def healthy() -> str | None:
             silent = lifecycle.progress.silent_seconds()
