@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import re
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -173,6 +174,28 @@ def test_at_least_once_goes_on_behind_its_last_batch_in_a_checkpoint_of_its_own(
     # That of the process before stays until the own one has a batch.
     assert [len(folders) for folders in seen] == [1, 2, 2]
     assert len({folder for folders in seen for folder in folders}) == 3
+
+
+def test_at_least_once_repeats_the_batch_under_way_with_the_same_coordinates(
+    spark: SparkSession, settings: SparkSettings, registry: Registry, topics: Topics, dimensions: Dimensions
+) -> None:
+    folder = checkpoint_folder(dispatches_enriched.name)
+    checkpoints = CheckpointOffsets(settings.s3, folder)
+    checkpoints.remove()
+    with running(spark, settings, registry, topics.catalog, dimensions, mode="at-least-once") as query:
+        for parcel in ("a", "b"):
+            topics.send_dispatches(parcel)
+            query.processAllAvailable()
+    (run,) = checkpoints.runs()
+    _, last = checkpoints.last(run)
+    # As if it was killed before the last batch was committed.
+    s3_client(settings.s3).delete_object(Bucket=settings.s3.bucket, Key=f"{folder}/{run}/commits/{last}")
+    topics.send_dispatches("c")
+    with running(spark, settings, registry, topics.catalog, dimensions, mode="at-least-once") as query:
+        query.processAllAvailable()
+    found = Counter((event["parcel_id"], headers["ce_id"].decode()) for event, headers, _ in events(topics))
+    raw = topics.dispatched.name
+    assert found == {("a", f"{raw}/0/0"): 1, ("b", f"{raw}/0/1"): 2, ("c", f"{raw}/0/2"): 1}
 
 
 @pytest.mark.parametrize("mode", ["at-least-once", "exactly-once"])
