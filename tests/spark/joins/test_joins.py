@@ -6,7 +6,7 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -75,6 +75,27 @@ def test_a_parcel_has_its_delivery_and_one_that_never_came_is_told_once(query: T
     assert query.late_ones() == []
     query.take_in()
     assert query.trips().total() == 4
+
+
+@pytest.mark.parametrize(("how", "alone"), [("inner", []), ("left_outer", [trip("B", 0, None)])])
+def test_a_record_with_a_null_key_has_no_pair_and_comes_out_alone_in_a_left_join_only(
+    query: Trips, how: str, alone: list[tuple[str, datetime, datetime | None]]
+) -> None:
+    def by_van(dispatches: DataFrame, deliveries: DataFrame) -> DataFrame:
+        theirs = deliveries.select(F.col("van_id").alias("of"), "delivered_at", "delivered_late_minutes")
+        is_of_its_van = "van_id = of AND delivered_at BETWEEN dispatched_at AND dispatched_at + INTERVAL 20 HOURS"
+        return dispatches.join(theirs, F.expr(is_of_its_van), how=how)
+
+    query.with_function(by_van)
+    query.dispatch(("A", 0), ("C", 30))
+    query.dispatch(("B", 0), van_id=None)
+    query.deliver(("A", 5), ("C", 31))
+    query.deliver(("B", 5), van_id=None)
+    query.take_in()
+    # The watermark is 28 hours.
+    assert query.trips() == Counter([trip("A", 0, 5), trip("C", 30, 31), *alone])
+    letters = [query.topics.catalog.topic(name).dead_letter_topic for name in (DISPATCHED, DELIVERED)]
+    assert [query.late_ones(), *map(query.set_aside, letters)] == [[], [], []]
 
 
 @pytest.mark.long

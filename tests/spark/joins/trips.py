@@ -40,14 +40,17 @@ class Trips(Query):
             DELIVERED: topics.catalog.topic(DELIVERED).name,
         }
 
-    def dispatch(self, *found: Event, partition: int = 0) -> None:
-        values = [body(a_dispatch(parcel_id=name, dispatched_at=TEN + timedelta(hours=at))) for name, at in found]
+    def dispatch(self, *found: Event, partition: int = 0, **fields: object) -> None:
+        values = [
+            body(a_dispatch(parcel_id=name, dispatched_at=TEN + timedelta(hours=at), **fields)) for name, at in found
+        ]
         self._send(DISPATCHED, values, partition)
 
-    def deliver(self, *found: Event, partition: int = 0) -> None:
+    def deliver(self, *found: Event, partition: int = 0, **fields: object) -> None:
         schema = self.topics.catalog.schema(DELIVERED)
         values = [
-            body(a_delivery(parcel_id=name, delivered_at=TEN + timedelta(hours=at)), schema) for name, at in found
+            body(a_delivery(parcel_id=name, delivered_at=TEN + timedelta(hours=at), **fields), schema)
+            for name, at in found
         ]
         self._send(DELIVERED, values, partition)
 
