@@ -18,6 +18,7 @@ from contracts.servers.registry import Registry
 from spark.records.topic_schemas import TopicSchemas
 from spark.runtime.settings import SparkSettings
 from spark.sql_pipeline import sql_pipeline
+from tests.sample.pipelines.parcel_trips import parcel_trips
 from tests.spark.derivation.test_sql_pipelines import TRIPS as IN_SQL
 from tests.spark.examples import DELIVERED, DISPATCHED, Topics, a_delivery, body, framed, schema_with
 from tests.spark.joins.trips import TEN, TRIPS, Trips, trip
@@ -200,6 +201,19 @@ def test_bad_and_late_records_of_each_topic_are_set_aside_once(query: Trips) -> 
     assert query.trips() == expected
     assert len(query.late_ones()) == 3
     assert [len(query.set_aside(name)) for name in letters] == [1, 1]
+
+
+def test_a_pair_that_cannot_be_a_record_is_left_out_named_and_counted(query: Trips) -> None:
+    def without_minutes(dispatches: DataFrame, deliveries: DataFrame) -> DataFrame:
+        pairs: DataFrame = parcel_trips.function(dispatches, deliveries)
+        return pairs.withColumn("late_minutes", F.when(F.col("parcel_id") != "B", F.col("late_minutes")))
+
+    query.with_function(without_minutes)
+    query.dispatch(("A", 0), ("B", 0))
+    query.deliver(("A", 5), ("B", 5))
+    pair = f"{query.names[DISPATCHED]}/0/1+{query.names[DELIVERED]}/0/1"
+    query.take_in_without_one(f"'{pair}': the schema has no null for late_minutes")
+    assert query.trips() == Counter([trip("A", 0, 5)])
 
 
 @pytest.mark.long
