@@ -205,6 +205,24 @@ def test_a_partition_that_the_source_gets_is_read_from_its_first_record(query: O
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("more", [-3, 3])
+def test_a_plan_that_a_predecessor_wrote_over_its_successors_is_refused(query: Once, more: int) -> None:
+    begun, named = [("A", 0), ("B", 0), ("C", 0)], [("D", 0), ("E", 0), ("F", 0)]
+    query.dispatch(*begun)
+    query.take_in()
+    query.dispatch(*named)
+    query.take_in()
+    planned = query.last("/offsets/")
+    query.dispatch(("G", 0), ("H", 0), ("I", 0))
+    query.plan_otherwise(planned, query.source, more)
+    query.forget_commit()
+    told = query.told("reads other records by its checkpoint", "rebuild")
+    assert query.named() == [*begun, *named]
+    query.take_in(on_state_loss=told)
+    assert {*query.named()} == {(name, 0) for name in "ABCDEFGHI"}
+
+
+@pytest.mark.long
 def test_without_its_state_it_does_not_start_until_told_how(query: Once) -> None:
     query.dispatch(("A", 0), ("B", 0))
     query.take_in()
