@@ -115,10 +115,12 @@ class Topics:
         registry: Registry,
         tag: str = "",
         names: Sequence[str] = (DISPATCHED, ENRICHED),
+        partitions: int = 2,
     ) -> None:
         """`tag` begins their names; of those that another process has made. `names` are those of the contracts."""
         self.tag = tag or f"t{uuid.uuid4().hex[:8]}"
         self._kafka = settings.kafka
+        self._partitions = partitions
         self._admin = AdminClient({**settings.kafka.client_config()})
         own = renamed(catalog, self.tag, names)
         self.catalog = dataclasses.replace(catalog, topics=own)
@@ -169,7 +171,7 @@ class Topics:
         retried(lambda: self._create([name]), 30)
 
     def _create(self, names: Sequence[str]) -> None:
-        made = [NewTopic(name, num_partitions=2, config=self._config[name]) for name in names]
+        made = [NewTopic(name, num_partitions=self._partitions, config=self._config[name]) for name in names]
         for future in self._admin.create_topics(made).values():
             future.result()
 

@@ -14,6 +14,7 @@ from deltalake import write_deltalake
 from prometheus_client import REGISTRY
 from pyspark.sql import SparkSession
 
+from contracts.definitions.catalog import Catalog
 from contracts.errors import HeadraceError
 from contracts.servers.registry import Registry
 from contracts.settings import RegistrySettings
@@ -236,6 +237,26 @@ def test_positions_are_committed_and_exactly_once_goes_on_from_them(
     with running(spark, settings, registry, topics, published):
         topics.send_dispatches("f")
         wait_for("the last record", lambda: sorted(parcels(topics)) == ["a", "b", "c", "d", "e", "f"])
+
+
+def test_a_partition_that_the_source_gets_is_read_from_its_first_record(
+    spark: SparkSession, settings: SparkSettings, catalog: Catalog, registry: Registry, published: Dimensions
+) -> None:
+    with (
+        # The tests' session has a slot for one more.
+        Topics(settings, catalog, registry, partitions=1) as topics,
+        structlog.testing.capture_logs() as logs,
+    ):
+        with running(spark, settings, registry, topics, published, interval_seconds=3600.0, commit_seconds=1.0):
+            topics.send_dispatches("before")
+            wait_for("the first record", lambda: parcels(topics) == ["before"])
+            topics.add_partitions(2)
+            topics.send_dispatches("a", "b", partition=1)
+            wait_for("those of the new partition", lambda: {*parcels(topics)} == {"before", "a", "b"})
+            topics.send_dispatches("after")
+            wait_for("one of the old partition", lambda: "after" in parcels(topics))
+        assert sorted(parcels(topics)) == ["a", "after", "b", "before"]
+    assert [line["added_partitions"] for line in logs if line["event"] == "renewing the query"] == [[1]]
 
 
 def test_a_partition_that_the_source_gets_is_not_left_until_the_intervals_end(
