@@ -118,6 +118,7 @@ def test_bad_and_late_records_are_set_aside_once_and_a_filter_leaves_out_before(
     assert [len(query.late_ones()), len(query.set_aside(letters))] == [1, 1]
 
 
+@pytest.mark.long
 def test_an_event_that_cannot_be_a_record_is_left_out_named_and_counted(query: Once) -> None:
     # It is in the value, and once more as the key.
     query.dispatch(("A", 0), ("B" * 500_000, 0), ("C", 0))

@@ -78,7 +78,9 @@ def test_a_parcel_has_its_delivery_and_one_that_never_came_is_told_once(query: T
     assert query.trips().total() == 4
 
 
-@pytest.mark.parametrize(("how", "alone"), [("inner", []), ("left_outer", [trip("B", 0, None)])])
+@pytest.mark.parametrize(
+    ("how", "alone"), [pytest.param("inner", [], marks=pytest.mark.long), ("left_outer", [trip("B", 0, None)])]
+)
 def test_a_record_with_a_null_key_has_no_pair_and_comes_out_alone_in_a_left_join_only(
     query: Trips, how: str, alone: list[tuple[str, datetime, datetime | None]]
 ) -> None:
@@ -203,6 +205,7 @@ def test_bad_and_late_records_of_each_topic_are_set_aside_once(query: Trips) -> 
     assert [len(query.set_aside(name)) for name in letters] == [1, 1]
 
 
+@pytest.mark.long
 def test_a_pair_that_cannot_be_a_record_is_left_out_named_and_counted(query: Trips) -> None:
     def without_minutes(dispatches: DataFrame, deliveries: DataFrame) -> DataFrame:
         pairs: DataFrame = parcel_trips.function(dispatches, deliveries)
