@@ -609,9 +609,12 @@ def test_a_key_in_two_partitions_is_found(way: Way) -> None:
     way.forget(RAW, 0, before=parcels[0].offset)
     good = way.enriched(parcels)
     way.derive([replace(each, partition=1) for each in good[2:]])
-    way.derive(good[:2])
+    first, _ = way.derive(good[:2])
     way.taken_in("dispatches_enriched", RAW, *parcels)
-    assert found(way.audit(Hop.DERIVED)) == {("out of order", way.at(0, each.offset)) for each in parcels[2:]}
+    report = way.audit(Hop.DERIVED)
+    assert found(report) == {("out of order", way.at(0, each.offset)) for each in parcels[2:]}
+    of_it = f"/0/{first.offset}, which is in another partition"
+    assert all(of_it in each.detail for each in report.findings), "both records are named"
 
 
 def test_a_record_behind_the_cut_that_overtook_one_before_it_is_found(

@@ -448,14 +448,12 @@ class Derivation:
         rows = np.flatnonzero(ordered & (self._found["key"] != NULL))
         rows = rows[np.argsort(self._derived.source[rows], kind="stable")]
         _, firsts, of = np.unique(self._found["key"][rows], return_index=True, return_inverse=True)
-        homes = partition_of(self._derived.at[rows])
-        for index in np.flatnonzero(homes != homes[firsts][of]).tolist():
-            source, own = (
-                int(self._derived.source[rows[index]]),
-                coordinate(self._derived.window.topic, int(self._derived.at[rows[index]])),
-            )
-            other = f"{self._derived.window.topic}/{homes[firsts[of[index]]]}"
-            why = f"{own} has a key that is in {other} as well"
+        at, first = self._derived.at[rows], self._derived.at[rows][firsts][of]
+        topic = self._derived.window.topic
+        for index in np.flatnonzero(partition_of(at) != partition_of(first)).tolist():
+            source = int(self._derived.source[rows[index]])
+            own, other = coordinate(topic, int(at[index])), coordinate(topic, int(first[index]))
+            why = f"{own} has the key of {other}, which is in another partition"
             yield self._finding("out of order", source, coordinate(self._raw.topic, source), why)
 
     def _finding(self, kind: Kind, source: int, named: str, detail: str) -> Finding:

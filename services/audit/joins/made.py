@@ -53,10 +53,11 @@ class MadePairs:
         rows = np.flatnonzero(self.key != NULL)
         rows = rows[np.lexsort((self.at[rows], self.sent_ms[rows]))]
         _, firsts, of = np.unique(self.key[rows], return_index=True, return_inverse=True)
-        homes = partition_of(self.at[rows])
-        for index in np.flatnonzero(homes != homes[firsts][of]).tolist():
-            other = f"{self._sheet.target.topic}/{homes[firsts[of[index]]]}"
-            yield self._sheet.of_made("out of order", int(self.at[rows[index]]), f"its key is in {other} as well")
+        at, first = self.at[rows], self.at[rows][firsts][of]
+        for index in np.flatnonzero(partition_of(at) != partition_of(first)).tolist():
+            other = coordinate(self._sheet.target.topic, int(first[index]))
+            what = f"it has the key of {other}, which is in another partition"
+            yield self._sheet.of_made("out of order", int(at[index]), what)
 
     def _doubles(self) -> Iterator[Finding]:
         """Two records of one id. A rebuild writes each again, and a redrive one."""
