@@ -112,7 +112,7 @@ def _kinds(stage: Stage, chance: random.Random) -> dict[str, bytes | None]:
         nested = registry.register("nested-value", _nested_schema(100))
         codec = Codec({schema_id: load_catalog().schema(_RAW)}.__getitem__)
     prefix = schema_id.to_bytes(5, "big")
-    whole = codec.encode(schema_id, vars(next(events())))
+    whole = codec.encode(schema_id, vars(next(events())[0]))
     return {
         "tombstone": None,
         "empty": b"",

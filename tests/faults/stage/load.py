@@ -1,4 +1,4 @@
-"""The load: real departures at a steady rate, with an external ledger. A process of its own, so that it can be killed.
+"""The load: real departures at a steady rate, with an external ledger, and some of their arrivals. A process of its own, so that it can be killed.
 
 `python -m tests.faults.stage.load LEDGER --rate 200 --since 1790000000`: for the stack that the environment's `HEADRACE_` variables
 name, until SIGTERM. An event's id is its flight's with the ledger's name, a number and the time of departure, so each event is sent once by
@@ -23,10 +23,12 @@ from contracts import topics
 from contracts.definitions.catalog import load_catalog
 from contracts.delivery import Delivered
 from contracts.errors import DeliveryError
-from contracts.events import FlightDeparted
+from contracts.events import FlightArrived, FlightDeparted
 from contracts.publisher import Publisher
 from contracts.servers.registry import Registry
 from contracts.settings import Settings, read_settings
+from services.arrivals.event import event_of as arrival_of
+from services.arrivals.event import timezones
 from services.departures.event import event_of
 from services.nycflights.tables import read_table
 from tests.faults.stage.ledger import LedgerWriter
@@ -38,7 +40,9 @@ AGGREGATE = "delays_by_origin"
 AGGREGATES = (AGGREGATE, "final_delays_by_origin")
 """Those that count the raw records; the second writes a group when its window is over."""
 FILTER = "long_haul_departures"
-MORE_PIPELINES = (FILTER, "airports_served", *AGGREGATES)
+JOIN, DISTINCT = "flight_legs", "departures_once"
+"""Those with a state whose records the audit alone compares."""
+MORE_PIPELINES = (FILTER, "airports_served", *AGGREGATES, JOIN, DISTINCT)
 """Those that run beside it, where one process may run several."""
 COMPUTES = {
     "airports_served": lambda event: max(len(name) + len(event[name].encode()) for name in ("origin", "destination"))
@@ -55,6 +59,12 @@ FLIGHTS = 20_000
 SPEED = 60
 _AHEAD = timedelta(days=10)
 """So long before the present the time of the events begins, and runs `SPEED` times as fast until it has reached it."""
+_ARRIVING_ONES = 20
+"""One of so many departures arrives, a minute later. A flight is sent again within the time for which it is remembered, so each arrival has several."""
+_FREQUENT_ONES, _FREQUENT = 5, 10
+"""One of so many departures is of one of so few flights, which never arrive: records of one key follow each other closely, so it is seen if they
+change places.
+"""
 _LATE_ONES, _LATE_BY = 50, timedelta(hours=4)
 """One of so many events is late by this: more than aggregates wait."""
 _WINDOW_SECONDS = 900
@@ -85,18 +95,21 @@ def of_a_ledger(event_id: str) -> bool:
     return _EVENT_ID.fullmatch(event_id) is not None
 
 
-def events() -> Iterator[FlightDeparted]:
-    """Every departed flight among the first rows."""
+def events() -> Iterator[tuple[FlightDeparted, FlightArrived | None]]:
+    """Every departed flight among the first rows, with its arrival."""
+    zones = timezones(read_table("airports"))
     for row in itertools.islice(read_table("flights"), FLIGHTS):
-        event = event_of(row)
-        if isinstance(event, FlightDeparted):
-            yield event
+        departed, arrived = event_of(row), arrival_of(row, zones)
+        if isinstance(departed, FlightDeparted):
+            yield departed, arrived if isinstance(arrived, FlightArrived) else None
 
 
 def send(settings: Settings, ledger: Path, rate: float, since: datetime, stopping: threading.Event) -> None:
     """Publish at `rate` events per second until `stopping`; the time of events began to run at `since`. What a full queue has held up is sent as soon as it goes on."""
     written, name = LedgerWriter(ledger), ledger.stem
-    sending = itertools.cycle(list(events()))
+    flights = list(events())
+    frequent = itertools.cycle([(event, None) for event, _ in flights[:_FREQUENT]])
+    others = itertools.cycle(flights[_FREQUENT:])
 
     def delivered(event_id: str, outcome: Delivered | DeliveryError) -> None:
         if isinstance(outcome, Delivered):
@@ -107,11 +120,14 @@ def send(settings: Settings, ledger: Path, rate: float, since: datetime, stoppin
         Publisher(
             settings, catalog=load_catalog(), registry=registry, service="departures", topics=[topics.FLIGHTS_DEPARTED]
         ) as publisher,
+        Publisher(
+            settings, catalog=load_catalog(), registry=registry, service="arrivals", topics=[topics.FLIGHTS_ARRIVED]
+        ) as arrivals,
     ):
         began, sent = time.monotonic(), 0
         while not stopping.wait(_STEP_SECONDS):
             while sent < (time.monotonic() - began) * rate and not stopping.is_set():
-                event = next(sending)
+                event, arrival = next(frequent if sent % _FREQUENT_ONES == 0 else others)
                 now = datetime.now(UTC)
                 departed = min(since - _AHEAD + SPEED * (now - since), now)
                 if sent % _LATE_ONES == _LATE_ONES - 1:
@@ -122,6 +138,9 @@ def send(settings: Settings, ledger: Path, rate: float, since: datetime, stoppin
                 publisher.publish(
                     topics.FLIGHTS_DEPARTED, event, event_id=event_id, on_delivery=partial(delivered, event_id)
                 )
+                if arrival is not None and sent % _ARRIVING_ONES == 1:
+                    arrival = arrival.model_copy(update={"arrived_at": event.departed_at + timedelta(minutes=1)})
+                    arrivals.publish(topics.FLIGHTS_ARRIVED, arrival, event_id=f"{event_id}/arrived")
                 sent += 1
 
 
