@@ -76,15 +76,13 @@ def resume(
                 else f"{at.low - position} records from offset {position} up to {at.low} are gone from {name} unread"
             )
             if on_data_loss == "stop":
-                first = (
-                    ""
-                    if at.made_anew is None
-                    else (
-                        "Make the topics that are derived from it anew first: the new records get the ids of the old ones, and subscribers drop "
-                        "them as repeats. "
+                cure = f"Set HEADRACE_LIVE__ON_DATA_LOSS=continue to go on at {at.low}"
+                if at.made_anew is not None:
+                    cure = (
+                        "First make the topics that are derived from it anew, for the new records get the ids of the old ones, and subscribers "
+                        f"drop them as repeats. {cure}"
                     )
-                )
-                raise PositionsDisagree(f"{lost}. {first}Set HEADRACE_LIVE__ON_DATA_LOSS=continue to go on at {at.low}")
+                raise PositionsDisagree(f"{lost}. {cure}")
             _log.error("records lost", lost=lost, goes_on_at=at.low)
             position = at.low
         positions[partition] = position

@@ -89,7 +89,7 @@ def test_a_topic_that_was_made_anew_needs_a_choice_though_it_is_longer() -> None
     found = {3: Evidence(50, None, 0, 100, made_anew=("old", "new"))}
     with pytest.raises(
         PositionsDisagree,
-        match=r"t/3 was made anew: what was taken in is of .* id old, the one there has new.* derived from it anew first.*ON_DATA_LOSS=continue",
+        match=r"t/3 was made anew: what was taken in is of .* id old, the one there has new.* First make the topics that are derived.*ON_DATA_LOSS=continue",
     ):
         resume(found, "t", "both", "stop")
     assert resume(found, "t", "both", "continue") == {3: 0}
