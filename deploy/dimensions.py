@@ -104,10 +104,8 @@ class Upload:
         return found
 
     def _look(self) -> InForce | None:
-        current, before = (
-            self._publications.in_force(self._contract),
-            -1 if self.before is None else self.before.version,
-        )
+        current = self._publications.in_force(self._contract)
+        before = -1 if self.before is None else self.before.version
         if current is not None and current.version > before and current.sha256 == self._sha256:
             return current
         assert self._file is not None

@@ -16,6 +16,7 @@ from contracts.definitions.catalog import Catalog
 from contracts.records.limits import COMPUTED_TEXT_BYTES
 from spark.lookups.enriched_value import STAMPED
 from spark.pipeline import Pipeline
+from spark.records.record_size import octets
 from spark.records.schemas import never_null
 from spark.runtime.internals.plans import ARRAY
 from spark.sinks.kafka.sink import BRANCH
@@ -87,7 +88,7 @@ def _bytes_of(names: Sequence[str], exploded: Mapping[str, str | None]) -> Colum
     """Of these texts together; of an array's those of the element with the most."""
 
     def together(texts: Sequence[Column]) -> Column:
-        return functools.reduce(operator.add, [F.coalesce(F.octet_length(text), F.lit(0)) for text in texts], F.lit(0))
+        return functools.reduce(operator.add, map(octets, texts), F.lit(0))
 
     size = together([F.col(name) for name in names if name not in exploded])
     if inner := [exploded[name] for name in names if name in exploded]:

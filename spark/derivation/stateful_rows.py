@@ -9,6 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from contracts.records.limits import DERIVED_BYTES
+from spark.records.record_size import octets
 from spark.records.schemas import WriterSchemas, never_null
 from spark.records.wire import wire_value
 from spark.sinks.kafka.sink import ToRows
@@ -56,7 +57,7 @@ def stateful_rows(
     )
     own = F.octet_length(F.coalesce("id", F.col("key").cast("string")))
     # Some topics have no key.
-    size = F.coalesce(F.octet_length("key"), F.lit(0)) + own + F.octet_length("value")
+    size = octets("key") + own + F.octet_length("value")
     fault = F.when(F.col("lacking") != "", F.concat(F.lit("the schema has no null for "), "lacking")).when(
         size > DERIVED_BYTES,
         F.concat(F.lit("key, id and value have "), size, F.lit(f" bytes, and at most {DERIVED_BYTES} fit")),

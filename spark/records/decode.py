@@ -18,6 +18,7 @@ from contracts.records.evolution import resolve
 from contracts.records.wire import FRAME_BYTES, MAGIC, frame
 from spark.records.cases import first_of
 from spark.records.readable import is_in_calendar, is_text
+from spark.records.record_size import octets
 from spark.records.schemas import WriterSchemas, never_null
 
 _UNKNOWN = "headrace: schema id not known to the running query, of "
@@ -81,7 +82,7 @@ def _columns(
         ("an instant or a date in the body lies outside the years 1 to 9999", is_in_calendar(F.col("event"), kind)),
     ]
     asked = [(error, is_so) for error, is_so in checks if is_so is not None]
-    size = _octets(F.col("record.key")) + _octets(body)
+    size = octets(F.col("record.key")) + octets(body)
     good = functools.reduce(operator.and_, [is_so for _, is_so in asked], (size <= most_bytes) & fits)
     schema_id = _id_of(body)
     too_long = F.concat(
@@ -167,10 +168,6 @@ def _narrow(value: Column, kind: str | None) -> Column:
 
 def _record() -> Column:
     return F.struct("topic", "partition", "offset", "timestamp", "key", "value", "headers")
-
-
-def _octets(part: Column) -> Column:
-    return F.coalesce(F.octet_length(part), F.lit(0))
 
 
 def _required_field(schema: str) -> str:

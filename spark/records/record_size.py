@@ -1,9 +1,6 @@
-"""How large a record is: `record_size`."""
+"""How large a record is: `record_size`, `octets`."""
 
 from __future__ import annotations
-
-import functools
-import operator
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -19,9 +16,13 @@ def record_size(record: Column) -> Column:
     headers = record["headers"]
     texts = F.concat_ws("", headers["key"], headers["value"].cast("array<string>"))
     note = F.octet_length(header(headers, REDRIVEN_FROM)) + HEADER_BYTES + len(REDRIVEN_FROM)
-    sizes = (F.octet_length(record["key"]), F.octet_length(record["value"]), F.octet_length(texts))
-    size = functools.reduce(operator.add, map(_or_none, (*sizes, F.size(headers) * HEADER_BYTES)))
+    size = octets(record["key"]) + octets(record["value"]) + octets(texts) + _or_none(F.size(headers) * HEADER_BYTES)
     return size - F.least(_or_none(note), F.lit(REDRIVEN_FROM_BYTES))
+
+
+def octets(part: Column | str) -> Column:
+    """How many bytes it has; none where it is null."""
+    return _or_none(F.octet_length(part))
 
 
 def _or_none(size: Column) -> Column:

@@ -20,6 +20,7 @@ from services.audit.values.place import (
     WHOLE,
     Codes,
     Parts,
+    astray,
     concatenated,
     coordinate,
     named_in_vain,
@@ -444,16 +445,13 @@ class Derivation:
             )
 
     def _spread(self, ordered: Mask) -> Iterator[Finding]:
-        """Records whose key lies in another derived partition than the first one of that key: nothing orders the two."""
+        """Records whose key lies in another derived partition than the first one of that key."""
         rows = np.flatnonzero(ordered & (self._found["key"] != NULL))
         rows = rows[np.argsort(self._derived.source[rows], kind="stable")]
-        _, firsts, of = np.unique(self._found["key"][rows], return_index=True, return_inverse=True)
-        at, first = self._derived.at[rows], self._derived.at[rows][firsts][of]
         topic = self._derived.window.topic
-        for index in np.flatnonzero(partition_of(at) != partition_of(first)).tolist():
-            source = int(self._derived.source[rows[index]])
-            own, other = coordinate(topic, int(at[index])), coordinate(topic, int(first[index]))
-            why = f"{own} has the key of {other}, which is in another partition"
+        for index, first in astray(self._derived.at[rows], self._found["key"][rows]):
+            source, own = int(self._derived.source[rows[index]]), coordinate(topic, int(self._derived.at[rows[index]]))
+            why = f"{own} has the key of {coordinate(topic, first)}, which is in another partition"
             yield self._finding("out of order", source, coordinate(self._raw.topic, source), why)
 
     def _finding(self, kind: Kind, source: int, named: str, detail: str) -> Finding:

@@ -14,7 +14,7 @@ from services.audit.records.pairs import ALONE, Pairs
 from services.audit.records.records import Records
 from services.audit.values.digest import NULL
 from services.audit.values.finding import Finding
-from services.audit.values.place import concatenated, coordinate, partition_of
+from services.audit.values.place import astray, concatenated, coordinate, partition_of
 
 _NEVER_MS = 1 << 62
 
@@ -52,12 +52,10 @@ class MadePairs:
     def _spread(self) -> Iterator[Finding]:
         rows = np.flatnonzero(self.key != NULL)
         rows = rows[np.lexsort((self.at[rows], self.sent_ms[rows]))]
-        _, firsts, of = np.unique(self.key[rows], return_index=True, return_inverse=True)
-        at, first = self.at[rows], self.at[rows][firsts][of]
-        for index in np.flatnonzero(partition_of(at) != partition_of(first)).tolist():
-            other = coordinate(self._sheet.target.topic, int(first[index]))
+        for index, first in astray(self.at[rows], self.key[rows]):
+            other = coordinate(self._sheet.target.topic, first)
             what = f"it has the key of {other}, which is in another partition"
-            yield self._sheet.of_made("out of order", int(at[index]), what)
+            yield self._sheet.of_made("out of order", int(self.at[rows[index]]), what)
 
     def _doubles(self) -> Iterator[Finding]:
         """Two records of one id. A rebuild writes each again, and a redrive one."""

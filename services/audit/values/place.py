@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -46,6 +46,14 @@ def partition_of(places: _Place) -> _Place:
 def offset_of(places: _Place) -> _Place:
     """The offsets in their partitions."""
     return places & ENDLESS - 1
+
+
+def astray(at: Codes, keys: npt.NDArray[Any]) -> Iterator[tuple[int, int]]:
+    """The index of each place that lies in another partition than the first place with its key, and that first one: nothing orders the two."""
+    _, firsts, of = np.unique(keys, return_index=True, return_inverse=True)
+    first = at[firsts][of]
+    for index in np.flatnonzero(partition_of(at) != partition_of(first)).tolist():
+        yield index, int(first[index])
 
 
 def coordinate(topic: str, code: int, part: int = WHOLE) -> str:

@@ -70,20 +70,20 @@ def resume(
                 f"first record, {at.low}, writes again what is there"
             )
         if at.made_anew is not None or position < at.low:
-            lost = (
-                f"{name} was made anew: what was taken in is of the topic with the id {at.made_anew[0]}, the one there has {at.made_anew[1]}"
-                if at.made_anew is not None
-                else f"{at.low - position} records from offset {position} up to {at.low} are gone from {name} unread"
-            )
+            lost, first = _loss(name, at, position)
             if on_data_loss == "stop":
-                cure = f"Set HEADRACE_LIVE__ON_DATA_LOSS=continue to go on at {at.low}"
-                if at.made_anew is not None:
-                    cure = (
-                        "First make the topics that are derived from it anew, for the new records get the ids of the old ones, and subscribers "
-                        f"drop them as repeats. {cure}"
-                    )
-                raise PositionsDisagree(f"{lost}. {cure}")
+                raise PositionsDisagree(f"{lost}. {first}Set HEADRACE_LIVE__ON_DATA_LOSS=continue to go on at {at.low}")
             _log.error("records lost", lost=lost, goes_on_at=at.low)
             position = at.low
         positions[partition] = position
     return positions
+
+
+def _loss(name: str, at: Evidence, position: int) -> tuple[str, str]:
+    """What is gone unread from a partition, in words, and what is to be done first."""
+    if at.made_anew is None:
+        return f"{at.low - position} records from offset {position} up to {at.low} are gone from {name} unread", ""
+    before, there = at.made_anew
+    lost = f"{name} was made anew: what was taken in is of the topic with the id {before}, the one there has {there}"
+    others = "the topics that are derived from it anew, for the new records get the ids of the old ones, and subscribers drop them as repeats"
+    return lost, f"First make {others}. "

@@ -41,6 +41,8 @@ UNFIT = prometheus_client.Counter(
 )
 
 _TIMEOUT_SECONDS = 30.0
+_BEGINS = ("rebuild", "begin-anew")
+"""What the settings may say of any fault: each begins another run."""
 _log = structlog.get_logger(__name__)
 
 
@@ -72,7 +74,8 @@ class StatefulSink:
         on_state_loss: str,
     ) -> None:
         """`sources` are the topics that are read. A new run has so many state `partitions`; `plan` is a hash of what the state depends on; `epoch` is that of the lease, 0 without one."""
-        self._kafka, self._epoch, self._on_state_loss = kafka.client_config(), epoch, on_state_loss
+        self._kafka, self._epoch = kafka.client_config(), epoch
+        self._then, _, self._then_of = on_state_loss.partition(":")
         self._route, self._state, self._sources = route, state_route(route), tuple(sources)
         self._new = StateNote(
             epoch=epoch, run=uuid.uuid4().hex[:8], batch=-1, partitions=partitions, begins="first", plan=plan
@@ -139,15 +142,14 @@ class StatefulSink:
 
     def _asked_for(self, notes: Mapping[int, StateNote]) -> Fault | None:
         """A run that the settings name is not gone on with, though nothing is known to be wrong: that its state can't be read is found out by Spark alone."""
-        then, _, run = self._on_state_loss.partition(":")
-        is_asked_for = then in ("rebuild", "begin-anew") and bool(notes) and notes[min(notes)].run == run
+        run = self._then_of
+        is_asked_for = self._then in _BEGINS and bool(notes) and notes[min(notes)].run == run
         return Fault(run, f"the settings say that the run {run} is not gone on with") if is_asked_for else None
 
     def _decided(self, fault: Fault, runs: Mapping[str, Checkpoint]) -> StateNote:
         """The first note of the run to go on with. Raises StateLost unless the settings say what to do about this very fault."""
-        then, _, run = self._on_state_loss.partition(":")
-        known = ["rebuild", "begin-anew", *(["keep"] if fault.is_forgotten else [])]
-        if run != fault.run or then not in known:
+        then, run = self._then, self._then_of
+        if run != fault.run or then not in (*_BEGINS, *(["keep"] if fault.is_forgotten else [])):
             kept = f", =keep:{fault.run} to go on with its state" if fault.is_forgotten else ""
             raise StateLost(
                 f"{fault.text}. Set HEADRACE_LIVE__ON_STATE_LOSS=rebuild:{fault.run} to compute everything again from the first record that "
