@@ -1,4 +1,4 @@
-"""What a pipeline's file says: `pipeline`, `Pipeline`, and `Lookup` for those that look something up."""
+"""What a pipeline's file says: `pipeline`, `Pipeline`, `Lookup` for those that look something up, and `Memory` for those that remember."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from contracts.definitions.lookup import Lookup
 from contracts.definitions.sql_file import Output
 from contracts.handle import Topic
 from spark.lookups.join import dimensions_of
+from spark.memory import Event, Memory, Remembered
 from spark.runtime.errors import PipelineUnfit
 
-__all__ = ["Lookup", "Output", "Pipeline", "pipeline"]
+__all__ = ["Event", "Lookup", "Memory", "Output", "Pipeline", "Remembered", "pipeline"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,7 +26,7 @@ class Pipeline:
     A branch writes several topics, by the names that its function puts into the column `branch`: each row goes to the one that is named there,
     and to none where it is null.
 
-    The function receives a frame with the fields of the source and those that the lookups fill in. It returns one with the fields of the
+    The function receives a frame with the fields of the source and those that the lookups or the memory fill in. It returns one with the fields of the
     target except `unmatched`, `dimension_versions` and `revision`, which the platform fills in. Further columns are dropped. Where it
     explodes an array, each element makes an event; where it aggregates, each group, as often as `output` says; where it joins two frames, in
     the order of its keywords, each pair. A test may call it with frames of a few rows.
@@ -38,6 +39,7 @@ class Pipeline:
     function: Callable[..., DataFrame]
     output: Output = "update"
     joined_with: str | None = None
+    memory: Memory | None = None
 
     @property
     def branches(self) -> Mapping[str, str]:
@@ -75,6 +77,7 @@ def pipeline(
     *,
     writes: Topic[Any] | Mapping[str, Topic[Any]],
     lookups: Sequence[Lookup] = (),
+    memory: Memory | None = None,
     output: Output = "update",
     **reads: Topic[Any],
 ) -> Callable[[Callable[..., DataFrame]], Pipeline]:
@@ -97,6 +100,6 @@ def pipeline(
         named = writes.name if isinstance(writes, Topic) else {name: topic.name for name, topic in writes.items()}
         if not isinstance(named, str) and (fault := fault_of_branches(list(named.items()), len(reads))):
             raise TypeError(f"{function.__name__}: {fault}")
-        return Pipeline(function.__name__, source, named, tuple(lookups), function, output, joined_with)
+        return Pipeline(function.__name__, source, named, tuple(lookups), function, output, joined_with, memory)
 
     return declared

@@ -23,7 +23,9 @@ def sql_pipeline(path: Path) -> Pipeline:
     header = found.header
     lookups = tuple(each.lookup for each in header.lookups)
     source, *others = header.reads.values()
-    return Pipeline(path.stem, source, header.writes, lookups, _function(found), header.output, *others)
+    return Pipeline(
+        path.stem, source, header.writes, lookups, _function(found), header.output, joined_with=next(iter(others), None)
+    )
 
 
 def _function(file: SqlFile) -> Callable[[DataFrame], DataFrame]:

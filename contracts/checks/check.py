@@ -117,8 +117,11 @@ class _Topic:
                     yield self._at(key, *_unknown(name, self.known))
         for raw in topic.sources:
             yield from self._derivation(raw)
-        if topic.is_distinct and (source := self.catalog.topics.get(str(topic.made_of))) is not None:
-            yield from self._distinct(source)
+        if (source := self.catalog.topics.get(str(topic.made_of))) is not None:
+            if topic.is_distinct or topic.is_sequence:
+                yield from self._time(source)
+            if topic.is_distinct:
+                yield from self._distinct(source)
         if (topic.lake is not None) != ("lake" in topic.consumers):
             cure = "name lake among the consumers just when the topic has a lake section"
             yield self._at("consumers", "consumers and lake section disagree", cure)
@@ -147,6 +150,11 @@ class _Topic:
             cure = "name the topic that the first of these records were published to"
             yield self._at("derived_from", f"'{raw}' is derived itself", cure)
 
+    def _time(self, source: TopicContract) -> Iterator[Problem]:
+        if self.topic.occurred_at != source.occurred_at:
+            what = f"its events are of {self.topic.occurred_at}, and those of {source.name} of {source.occurred_at}"
+            yield self._at("occurred_at", what, f"write {source.occurred_at}: an event keeps its time")
+
     def _distinct(self, source: TopicContract) -> Iterator[Problem]:
         """What a topic of distinct events says of them is what its source says."""
         topic, named = self.topic, ("derived_from", "named_by")
@@ -155,9 +163,6 @@ class _Topic:
                 f"it has the key {topic.key}, and {source.name} has {source.key}: an event keeps its key, and its order"
             )
             yield self._at("key", what, f"write {source.key or 'none'}")
-        if topic.occurred_at != source.occurred_at:
-            what = f"its events are of {topic.occurred_at}, and those of {source.name} of {source.occurred_at}"
-            yield self._at("occurred_at", what, f"write {source.occurred_at}: an event keeps its time")
         try:
             schemas = [self.catalog.parsed_schema(each.name) for each in (source, topic)]
         except (ContractError, IndexError):

@@ -29,12 +29,12 @@ Slug = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]*$")]
 Party = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]*$")]
 """Whoever publishes to a topic or reads it: a service, a pipeline, `lake`, or a command of `headrace`."""
 
-Records = Literal["each", "some", "many", "aggregate", "join", "distinct"]
+Records = Literal["each", "some", "many", "aggregate", "join", "distinct", "sequence"]
 """How many records come of one: exactly one, at most one, any number; or a record comes of many, or of one of each of two topics, or of the first
-of those that tell of one event.
+of those that tell of one event; or at most one comes of one, by what the events before it were.
 """
 
-STATEFUL = ("aggregate", "join", "distinct")
+STATEFUL = ("aggregate", "join", "distinct", "sequence")
 """Those `Records` that depend on other records than the one that they come of."""
 
 FieldName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
@@ -75,7 +75,7 @@ class Derivation(_Section):
     `aggregate` of several, a `join` of one with one of the topic `joined_with`, or the `distinct` ones: one of those whose fields `named_by` are equal.
 
     The coordinate of a record of `topic` is the id (`ce_id`) of the event that is made of it; of many each has the number of its part
-    in its id, too. An aggregate has an id of its own; of a join the id has both coordinates, that of `topic` first. These, and distinct events, take no
+    in its id, too. An aggregate has an id of its own; of a join the id has both coordinates, that of `topic` first. These, distinct events and sequences take no
     record whose event is older than the newest one by more than `late_after_minutes`: that goes to the late topic. Of a join, the newest one of
     the topic that is behind counts, or with `watermark_of` faster that of the one that is ahead: then an idle topic holds up nothing. A distinct event is not let through again as long as the newest one is not later than it by twice that.
     """
@@ -162,7 +162,7 @@ class TopicContract(_Section):
     @property
     def names_records_of(self) -> str | None:
         """The topic whose records' coordinates are the ids here, for some of them at least; None: an id tells of no record by itself."""
-        return self.made_of if self.is_distinct else self.derived_from
+        return self.made_of if self.is_distinct or self.is_sequence else self.derived_from
 
     @property
     def is_aggregate(self) -> bool:
@@ -178,6 +178,11 @@ class TopicContract(_Section):
     def is_distinct(self) -> bool:
         """Whether of the records that tell of one event only the first has one here."""
         return self.derivation is not None and self.derivation.records == "distinct"
+
+    @property
+    def is_sequence(self) -> bool:
+        """Whether a record comes of one other at most, by what the events of its key before it were."""
+        return self.derivation is not None and self.derivation.records == "sequence"
 
     @property
     def named_by(self) -> tuple[str, ...]:

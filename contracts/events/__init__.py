@@ -7,6 +7,7 @@ from contracts.events.flights_arrived import FlightArrived
 from contracts.events.flights_arrived_enriched import FlightArrivedEnriched
 from contracts.events.flights_cancelled import FlightCancelled
 from contracts.events.flights_departed import FlightDeparted
+from contracts.events.flights_departed_chronic import FlightDepartedChronic
 from contracts.events.flights_departed_delays import FlightDepartedDelays
 from contracts.events.flights_departed_enriched import FlightDepartedEnriched
 from contracts.events.flights_departed_finaldelays import FlightDepartedFinalDelays
@@ -28,6 +29,7 @@ __all__ = [
     "FlightArrivedEnriched",
     "FlightCancelled",
     "FlightDeparted",
+    "FlightDepartedChronic",
     "FlightDepartedDelays",
     "FlightDepartedEnriched",
     "FlightDepartedFinalDelays",

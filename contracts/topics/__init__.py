@@ -21,6 +21,10 @@ FLIGHTS_CANCELLED: Final[Topic[events.FlightCancelled]] = Topic("flights.cancell
 """Every scheduled flight that never left."""
 FLIGHTS_DEPARTED: Final[Topic[events.FlightDeparted]] = Topic("flights.departed.v1", events.FlightDeparted)
 """Every flight that left its gate at one of New York's three airports."""
+FLIGHTS_DEPARTED_CHRONIC: Final[Topic[events.FlightDepartedChronic]] = Topic(
+    "flights.departed.chronic.v1", events.FlightDepartedChronic
+)
+"""Departures that were late as the two before them of the same aircraft were."""
 FLIGHTS_DEPARTED_DELAYS: Final[Topic[events.FlightDepartedDelays]] = Topic(
     "flights.departed.delays.v1", events.FlightDepartedDelays
 )

@@ -90,8 +90,8 @@ def pipeline(
     records: Annotated[
         Records,
         typer.Option(
-            help="How many come of one record: each one, some (a filter), many, an aggregate of several, a join of two topics, or distinct "
-            "ones: each event once."
+            help="How many come of one record: each one, some (a filter), many, an aggregate of several, a join of two topics, distinct "
+            "ones: each event once, or a sequence: one by what those before it were."
         ),
     ] = "each",
     joined_with: Annotated[

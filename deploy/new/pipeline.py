@@ -54,6 +54,8 @@ def new_pipeline(
     """
     if records == "distinct" and in_sql:
         raise DeployError("no SELECT lets an event through once as long as it is remembered; leave out --sql")
+    if records == "sequence" and in_sql:
+        raise DeployError("what is remembered is said by a function in Python; leave out --sql")
     if joined_with == reads:
         raise DeployError(f"a join is of two topics, and --joined-with is {reads}, too")
     sources = [_source(each, catalog) for each in (reads, joined_with) if each is not None]
@@ -124,6 +126,8 @@ def _written(writes: str, records: Records, sources: list[TopicContract], catalo
     examples = {path.name: path.read_text(encoding="utf-8") for path in example_files(catalog.root, source.name)}
     if records == "join":
         return _join(writes, source, sources[1], examples, catalog)
+    if records == "sequence":
+        return _sequence(writes, source, schema, examples)
     derivation, names, audited = "", dict[str, str](), None
     if records == "distinct":
         named_by = _naming(source, schema)
@@ -140,6 +144,29 @@ def _written(writes: str, records: Records, sources: list[TopicContract], catalo
         derivation=derivation,
         names=names,
         audited=audited,
+    )
+
+
+def _sequence(writes: str, source: TopicContract, schema: Any, examples: dict[str, str]) -> _Written:
+    """By the key of the source, with the number of an event among those of its key as a field more."""
+    name = "event_number"
+    if source.key is None:
+        raise DeployError(
+            f"{source.name} has no key to remember events by; write the files by hand: docs/guides/sequence.md"
+        )
+    if name in (each["name"] for each in schema["fields"]):
+        raise DeployError(f"{source.name} has a field {name} already; write the files by hand: docs/guides/sequence.md")
+    doc = f"How many events of its {source.key} were remembered, this one included, without unit."
+    added = {"name": name, "type": "long", "doc": doc}
+    return _Written(
+        _text(schema | {"name": record_name(writes), "fields": [*schema["fields"], added]}),
+        {file: _text(json.loads(text) | {name: 1}) for file, text in examples.items()},
+        source.key_field,
+        source.occurred_at,
+        key_is="the field that events are remembered by, or none",
+        personal_data=tuple(source.personal_data),
+        derivation=", late_after_minutes: 60",
+        names={"of": source.key},
     )
 
 

@@ -68,9 +68,9 @@ class Trace:
             if derived.names_records_of == topic.name:
                 records = list(self._derived(derived, coordinate, since))
                 found += records
-                # Tables, letters and alerts have distinct events by their own coordinates.
-                own = [place for each in records if (place := Coordinate.parse(each.place)) and derived.is_distinct]
-                for place in own if derived.is_distinct else [coordinate]:
+                # Tables, letters and alerts have records of a pipeline with state by their own coordinates.
+                own = [place for each in records if (place := Coordinate.parse(each.place)) and derived.is_stateful]
+                for place in own if derived.is_stateful else [coordinate]:
                     found += self._rows(derived, place)
                 places += own
                 letters.append(derived)

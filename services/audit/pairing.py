@@ -11,6 +11,7 @@ from services.audit.aggregates.letters import Known
 from services.audit.counting import letters_of
 from services.audit.cut import DAY_MS, Cut
 from services.audit.distinct.deduplication import Deduplication
+from services.audit.distinct.sequencing import Sequencing
 from services.audit.followers import Followers
 from services.audit.hops.dead_letters import DeadLetter
 from services.audit.hops.hop import Hop
@@ -28,6 +29,14 @@ from services.audit.sources.state_position import StatePosition
 from services.audit.state import Paired
 from services.audit.values.finding import Finding, Tally
 from services.audit.values.place import NOWHERE, places
+
+_MADE = {Hop.JOINS: "joined", Hop.DISTINCT: "let through", Hop.SEQUENCES: "looked at"}
+"""What became of a raw record that a record was made of."""
+_NOT_COMPARED = {
+    Hop.JOINS: "joined, and not joined again",
+    Hop.DISTINCT: "let through, and not looked at",
+    Hop.SEQUENCES: "made of one each, and not looked at",
+}
 
 
 class _Read(NamedTuple):
@@ -68,8 +77,8 @@ class Pairing:
         """The topics that are made, each up to its end now. If its hop is among the `hops`, too, what those that can be made again may be of. Raises
         CouldNotAudit.
         """
-        for source in (*self._plan.joins, *self._plan.distinct):
-            hop = Hop.DISTINCT if source.contract.is_distinct else Hop.JOINS
+        for source in (*self._plan.joins, *self._plan.distinct, *self._plan.sequences):
+            hop = _hop(source)
             is_compared = hop in hops and self._can_be_made_again(source)
             origins = [each.name for each in source.origins] if is_compared else []
             if is_compared:
@@ -83,10 +92,7 @@ class Pairing:
                 self._found.append(self._read_earlier(source, position or StatePosition({})))
             else:
                 window, records = self._cut.window(source.name), self._intake.records[source.name]
-                what = (
-                    "let through, and not looked at" if source.contract.is_distinct else "joined, and not joined again"
-                )
-                self.tallies += sent(what, window, records)
+                self.tallies += sent(_NOT_COMPARED[hop], window, records)
 
     def findings(self) -> Iterator[Finding]:
         """What is wrong; the tallies are full afterwards."""
@@ -114,8 +120,7 @@ class Pairing:
         elif derived:
             why = f"whose pairs are not made again, for {' and '.join(derived)} is derived itself"
         elif not self._followers.has_run(source):
-            what = "let through" if source.contract.is_distinct else "joined"
-            why = f"not {what}, for {source.by} has never run here"
+            why = f"not {_MADE[_hop(source)]}, for {source.by} has never run here"
         if why is not None:
             self.tallies += self._intake.not_made(source, why)
         return why is None
@@ -130,7 +135,7 @@ class Pairing:
         earlier = self._intake.read_earlier({name: starts.get(name, {}) for name in names})
         return _Read(source, position, before, earlier)
 
-    def _made_again(self, read: _Read) -> Joining | Deduplication:
+    def _made_again(self, read: _Read) -> Joining | Deduplication | Sequencing:
         source, position, before = read.source, read.position, read.before
         late_topic = source.contract.late_topic
         assert late_topic is not None
@@ -148,9 +153,8 @@ class Pairing:
         begun_ms, is_rebuilt = position.begun_ms, before is not None and before.is_rebuilt
         if source.join is None:
             (raw,) = given
-            return Deduplication(
-                raw, window, made, strangers, watermark=watermark, begun_ms=begun_ms, is_rebuilt=is_rebuilt
-            )
+            kind = Sequencing if source.contract.is_sequence else Deduplication
+            return kind(raw, window, made, strangers, watermark=watermark, begun_ms=begun_ms, is_rebuilt=is_rebuilt)
         first, second = given
         return Joining(
             source.join,
@@ -200,3 +204,9 @@ class Pairing:
             return window
         spans = {at: Span(each.low, starts.get(at, 0), each.end, 0) for at, each in window.spans.items()}
         return Window(topic, spans)
+
+
+def _hop(source: Source) -> Hop:
+    if source.contract.is_sequence:
+        return Hop.SEQUENCES
+    return Hop.DISTINCT if source.contract.is_distinct else Hop.JOINS

@@ -33,8 +33,8 @@ class Source:
 
     Nor is a join: its records name two. `joined_of` are the contracts of the two topics, `join` which pairs it has, if anybody tells.
 
-    Nor is a topic of distinct events, `distinct`: a raw record may have none there, for another one of its event has. `joined_of` is the one that it is
-    made of. `halves`, of a raw topic by such a topic, or by joined one: what its records bring; of such a topic under its own name: what they say.
+    Nor is a topic of distinct events, or a sequence, `distinct`: a raw record may have none there, for another one of its event has, or by what those
+    before it were. `joined_of` is the one that it is made of. `halves`, of a raw topic by such a topic, or by joined one: what its records bring; of such a topic under its own name: what they say.
     """
 
     key: str
@@ -75,14 +75,14 @@ class Source:
 
     @property
     def carried(self) -> tuple[tuple[str, ...], ...]:
-        """By topic that it joins, or lets each event of through once, the fields that come of that; none where nobody tells."""
+        """By topic that it joins, or whose events it lets through, the fields that come of that; none where nobody tells."""
         if self.distinct is not None:
             return (self.distinct.fields,)
         return () if self.join is None else tuple(tuple(half.by_joined) for half in self.join.halves)
 
     @property
     def unproven(self) -> tuple[str, ...]:
-        """Fields of a derived topic, an aggregate, a join or distinct events that the audit takes as they are."""
+        """Fields of a derived topic, an aggregate, a join, a sequence or distinct events that the audit takes as they are."""
         if self.carried:
             known = {name for fields in self.carried for name in fields}
             return tuple(name for name in Shape(self.schema).columns if name not in known)
@@ -104,13 +104,14 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The raw topics, those that join two, those of distinct events, the derived ones, the aggregates, and those with a meaning of their own: alerts,
+    """The raw topics, those that join two, those of distinct events and the sequences, the derived ones, the aggregates, and those with a meaning of their own: alerts,
     what became of dead letters, which rules applied.
     """
 
     raw: tuple[Source, ...]
     joins: tuple[Source, ...]
     distinct: tuple[Source, ...]
+    sequences: tuple[Source, ...]
     derived: tuple[Source, ...]
     aggregates: tuple[Source, ...]
     alerts: Source
@@ -125,7 +126,7 @@ class Plan:
     @property
     def roots(self) -> tuple[Source, ...]:
         """Those that others may be made of."""
-        return (*self.raw, *self.joins, *self.distinct)
+        return (*self.raw, *self.joins, *self.distinct, *self.sequences)
 
 
 def plan(
@@ -148,7 +149,7 @@ def plan(
             filters.get(key),
         )
         for key, topic in catalog.topics.items()
-        if topic.is_distinct and topic.made_of in known
+        if (topic.is_distinct or topic.is_sequence) and topic.made_of in known
     }
     sources = []
     for key, topic in catalog.topics.items():
@@ -156,7 +157,7 @@ def plan(
         counted_from = None
         if topic.derivation is not None and topic.is_aggregate:
             _, counted_from = known.get(topic.derivation.topic, (key, None))
-        names_raw = (topic.is_join or topic.is_distinct) and set(topic.sources) <= known.keys()
+        names_raw = (topic.is_join or topic.is_distinct or topic.is_sequence) and set(topic.sources) <= known.keys()
         joined_of = tuple(known[name][1] for name in topic.sources) if names_raw else ()
         derived = [key] if raw is not None else derived_of.get(topic.name, [])
         sources.append(
@@ -207,6 +208,7 @@ def plan(
         raw=tuple(source for source in others if source.raw is None and not source.contract.is_stateful),
         joins=_in_order([source for source in others if source.contract.is_join]),
         distinct=tuple(source for source in others if source.contract.is_distinct),
+        sequences=tuple(source for source in others if source.contract.is_sequence),
         derived=tuple(source for source in others if source.raw is not None),
         aggregates=tuple(source for source in others if source.contract.is_aggregate),
         alerts=alerts,

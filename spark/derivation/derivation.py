@@ -13,12 +13,8 @@ from contracts.definitions.catalog import Catalog
 from contracts.errors import NotAProducer
 from contracts.servers.own_schema import OwnSchema
 from contracts.servers.registry import Registry
-from spark.derivation.aggregation import Aggregation
-from spark.derivation.deduplication import Deduplication
 from spark.derivation.faults import PLATFORM, Fault, set_aside
 from spark.derivation.fitness import check
-from spark.derivation.joining import Joining
-from spark.derivation.stateful_rows import StatefulDerivation
 from spark.lookups.dimensions import Dimension
 from spark.lookups.enriched_value import EnrichedValue
 from spark.lookups.join import look_up
@@ -38,15 +34,6 @@ _MOST_PARTS_BYTES = 64 << 20
 def is_stateful(pipeline: Pipeline, catalog: Catalog) -> bool:
     """Whether it keeps a state. Of a branch nothing does: one that would by its contracts is refused before it starts."""
     return not pipeline.branches and catalog.topic(pipeline.target).is_stateful
-
-
-def stateful(spark: SparkSession, pipeline: Pipeline, catalog: Catalog, schema_id: int) -> StatefulDerivation:
-    """What it makes of raw records, if it keeps a state. `schema_id` is that of the target's schema. Raises PipelineUnfit."""
-    target = catalog.topic(pipeline.target)
-    if target.is_join:
-        return Joining(spark, pipeline, catalog, schema_id)
-    kind = Deduplication if target.is_distinct else Aggregation
-    return kind(spark, pipeline, catalog, schema_id)
 
 
 def route(pipeline: Pipeline, catalog: Catalog, of: str | None = None) -> Route:

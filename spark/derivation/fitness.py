@@ -13,6 +13,7 @@ from pyspark.sql.types import DataType, StringType, StructField, StructType
 from contracts.checks.lookup_rules import lookup_faults
 from contracts.definitions.catalog import Catalog
 from contracts.definitions.pipelines import pipeline_files
+from contracts.definitions.topic import TopicContract
 from spark.derivation.faults import PLATFORM, Fault, faults, kinds_of, narrow_texts, of_branches
 from spark.derivation.steps import check_steps
 from spark.lookups.dimensions import KINDS
@@ -23,7 +24,12 @@ from spark.runtime.lifecycle import in_a_line
 from spark.sinks.kafka.sink import BRANCH
 
 _COMPUTED = ("string", "boolean", "int", "long", "float", "double")
-_DOES = {"aggregate": "aggregates", "join": "joins", "distinct": "lets each event through once"}
+_DOES = {
+    "aggregate": "aggregates",
+    "join": "joins",
+    "distinct": "lets each event through once",
+    "sequence": "remembers the events before each",
+}
 """What a pipeline with state does."""
 
 
@@ -47,6 +53,8 @@ def check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> Checked:
         raise PipelineUnfit(
             f"{pipeline.name} {_DOES[derivation.records]}, and what it makes of one record depends on others"
         )
+    for target in pipeline.targets:
+        _check_memory(pipeline, catalog.topic(target))
     source = {field.name: field.dataType for field in event_type(spark, catalog.schema(pipeline.source))}
     kinds = source | _looked_up(pipeline, catalog)
     given = spark.createDataFrame(
@@ -107,11 +115,26 @@ def check_source(pipeline: Pipeline, catalog: Catalog) -> None:
         writers = set(pipeline_files()).intersection(catalog.topic(target).producers)
         if pipeline.name in writers and len(writers) > 1:
             raise PipelineUnfit(f"{' and '.join(sorted(writers))} write {target}: a topic has one pipeline")
+        _check_memory(pipeline, catalog.topic(target))
         if catalog.topic(target).sources != tuple(catalog.topic(name).name for name in pipeline.sources):
             raise PipelineUnfit(
                 f"{pipeline.name} reads {' and '.join(pipeline.sources)}, and {target} is not derived from {'it' if pipeline.joined_with is None else 'both'} by its contract: "
                 "make derived_from there and the function agree, headrace contracts check compares them"
             )
+
+
+def _check_memory(pipeline: Pipeline, target: TopicContract) -> None:
+    if target.is_sequence == (pipeline.memory is not None):
+        return
+    if target.is_sequence:
+        raise PipelineUnfit(
+            f"{pipeline.name} has no memory, and the contract of {target.name} says records: sequence: give its decorator memory=Memory(…), or write "
+            "records: some there"
+        )
+    said = "nothing" if target.derivation is None else target.derivation.records
+    raise PipelineUnfit(
+        f"{pipeline.name} has a memory, and the contract of {target.name} says records: {said}: write records: sequence, late_after_minutes: 60 there"
+    )
 
 
 def check_key(pipeline: Pipeline, catalog: Catalog, target: str) -> None:

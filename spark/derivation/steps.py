@@ -55,7 +55,7 @@ def check_steps(pipeline: Pipeline, made: DataFrame, given: DataFrame, target: T
             raise NotRowByRow("Expand")
         for step in found:
             check_names(pipeline, [str(each.name()) for each in items(step.output())])
-            if step.nodeName() == FILTER and not target.is_filtered:
+            if step.nodeName() == FILTER and not (target.is_filtered or target.is_sequence):
                 raise PipelineUnfit(
                     f"{pipeline.name} leaves records out, and the contract of {target.name} promises one for each: write records: some there, "
                     "or keep them all"

@@ -14,9 +14,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from contracts.definitions.catalog import Catalog
 from contracts.servers.ranges import OffsetRange
 from contracts.servers.registry import Registry
-from spark.derivation.derivation import route, stateful, target_schemas
-from spark.derivation.event_time import REASON
-from spark.derivation.stateful_rows import Read
+from spark.derivation.derivation import route, target_schemas
+from spark.derivation.stateful.event_time import REASON
+from spark.derivation.stateful.kinds import stateful
+from spark.derivation.stateful.stateful_rows import Read
 from spark.pipeline import Pipeline
 from spark.queries.counts import count_rows
 from spark.records.decode import UnknownId, unknown_id

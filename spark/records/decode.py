@@ -24,10 +24,10 @@ from spark.records.schemas import WriterSchemas, never_null
 _UNKNOWN = "headrace: schema id not known to the running query, of "
 
 
-def decode(raw: DataFrame, schemas: WriterSchemas) -> DataFrame:
+def decode(raw: DataFrame, schemas: WriterSchemas, *beside: str) -> DataFrame:
     """Decode Kafka records, good and bad, into one row each.
 
-    `raw` has the columns of Spark's Kafka source, headers included. The result:
+    `raw` has the columns of Spark's Kafka source, headers included. The result, with the columns of `raw` that go on `beside`:
 
     * `event`: struct, in `schemas.reader`; null for a bad record
     * `reason`: null for a good record, else TooLong, EmptyBody, TooShort, WrongMagic, UnknownSchemaId or Undecodable
@@ -41,13 +41,13 @@ def decode(raw: DataFrame, schemas: WriterSchemas) -> DataFrame:
         raw = raw.where(_fails_on_other_ids(schemas.subject, schemas.foreign.union(schemas.writers)))
     writers = tuple(sorted(schemas.writers.items(), reverse=True))
     first, then = _columns(schemas.subject, schemas.reader, writers, schemas.most_bytes)
-    return raw.select(*first).select(*then)
+    return raw.select(*first, *beside).select(*then, *beside)
 
 
-def events(raw: DataFrame, schemas: WriterSchemas) -> DataFrame:
+def events(raw: DataFrame, schemas: WriterSchemas, *beside: str) -> DataFrame:
     """`decode` with the fields of the event as columns, and beside them `__reason`, `__error` and `__record`."""
-    beside = [F.col(name).alias(f"__{name}") for name in ("reason", "error", "record")]
-    return decode(raw, schemas).select("event.*", *beside)
+    told = [F.col(name).alias(f"__{name}") for name in ("reason", "error", "record")]
+    return decode(raw, schemas, *beside).select("event.*", *told, *beside)
 
 
 class UnknownId(NamedTuple):

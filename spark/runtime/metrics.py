@@ -37,7 +37,9 @@ LATENCY = Gauge(
 )
 DEAD_LETTERS = Counter("headrace_dead_letters", "Records that became dead letters.", ["query"])
 LATE = Counter(
-    "headrace_late_records", "Records that came too late for an aggregate, a join or distinct events.", ["query"]
+    "headrace_late_records",
+    "Records that came too late for an aggregate, a join, a sequence or distinct events.",
+    ["query"],
 )
 STATE_ROWS = Gauge(
     "headrace_state_rows", "Groups, rows of a join, or names of events, that the state holds.", ["query"]

@@ -16,9 +16,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, StructField, TimestampType
 
 from contracts.definitions.catalog import Catalog
-from spark.derivation.derivation import stateful
 from spark.derivation.fitness import event_type
-from spark.derivation.joining import PLACES
+from spark.derivation.stateful.joining import PLACES
+from spark.derivation.stateful.kinds import stateful
+from spark.derivation.stateful.memory_processor import VARIABLE
 from spark.pipeline import Pipeline
 from spark.runtime.errors import PipelineUnfit, StateUnreadable
 from spark.runtime.internals.joins import WATERMARK
@@ -72,6 +73,8 @@ class State:
                 )
             if self._target.is_join:
                 self._tables = self._of_join(stores)
+            elif self._target.is_sequence:
+                self._tables = [self._of_memories(stores)]
             else:
                 self._tables = [(self._of_events if self._target.is_distinct else self._of_groups)(stores)]
         except (PySparkException, Py4JJavaError) as failure:
@@ -147,6 +150,16 @@ class State:
         *named_by, until_when = rows.columns
         return _Table("events", rows, [*map(F.col, (until_when, *named_by))])
 
+    def _of_memories(self, stores: dict[str, str]) -> _Table:
+        stored = self._read("default", stores, stateVarName=VARIABLE)
+        # Not what the pipeline says: it may do so since then.
+        last = F.timestamp_micros("value.last").alias("last_event_at")
+        waiting = F.size("value.waiting").alias("waiting")
+        rows = stored.select("key.of", "value.fields.*", last, waiting)
+        if self._pipeline.memory is not None:
+            rows = rows.withColumnRenamed("of", self._pipeline.memory.of)
+        return _Table("memories", rows, [F.col("last_event_at"), F.col(rows.columns[0])])
+
     def _of_groups(self, stores: dict[str, str]) -> _Table:
         stored = self._read("default", stores)
         # A session's key is part of its value.
@@ -171,8 +184,8 @@ class State:
         rows = made.select([each for each in wanted if each in made.columns])
         return _Table(name, rows, [F.col(target.occurred_at), F.col(str(target.key))])
 
-    def _read(self, store: str, stores: dict[str, str]) -> DataFrame:
-        """What a store holds, kept on this machine's disk."""
+    def _read(self, store: str, stores: dict[str, str], **options: str) -> DataFrame:
+        """What a store holds, kept on this machine's disk. `options`: further ones of Spark's reader."""
         if store not in stores:
             raise StateUnreadable(
                 f"the state of {self._pipeline.name} has {', '.join(sorted(stores)) or 'no metadata'}, and not the store {store}: files of it were "
@@ -182,7 +195,7 @@ class State:
             self._spark.read.format("statestore")
             .option("path", self._location)
             .option("batchId", self._stored.behind.batch)
-            .option("storeName", store)
+            .options(storeName=store, **options)
             .load()
             .persist(StorageLevel.DISK_ONLY)
         )

@@ -10,7 +10,7 @@ from services.audit.declared.brings import Brings
 @dataclass(frozen=True, slots=True)
 class Distinct:
     """Records of one raw topic are of one event if the fields `named_by` are equal. `fields` are those that both topics have, and `where`, in CEL,
-    says which raw records are let through, if not all are.
+    says which raw records are let through, if not all are. Of a sequence no fields are named: each record is an event of its own.
     """
 
     named_by: tuple[str, ...]

@@ -104,11 +104,15 @@ class Deduplication:
         yield from sheet.strange(self._strangers)
         yield from made.findings()
         yield from self._named.findings()
+        yield from self.among_each_other()
+        yield from self.missing()
+
+    def among_each_other(self) -> Iterator[Finding]:
+        """What is wrong with records by others that were made."""
         yield from self._let_through_again()
         yield from self._in_another_order()
-        yield from self._missing()
 
-    def _by_this_run(self) -> Rows:
+    def by_this_run(self) -> Rows:
         """The records that the run which goes on has let through, each id once."""
         rows = np.flatnonzero(self._named.holds & ~self._made.is_old & ~self._made.redriven)
         _, firsts = np.unique(self._made.pairs.first[rows], return_index=True)
@@ -117,7 +121,7 @@ class Deduplication:
 
     def _let_through_again(self) -> Iterator[Finding]:
         """Two of one event, as long as it must have been remembered."""
-        made, own, rows = self._made, self._own, self._by_this_run()
+        made, own, rows = self._made, self._own, self.by_this_run()
         rows = rows[np.lexsort((own.of[rows], own.by[rows]))]
         by, of = own.by[rows], own.of[rows]
         for index in np.flatnonzero((by[1:] == by[:-1]) & (of[1:] - of[:-1] <= self._lateness)).tolist():
@@ -128,7 +132,7 @@ class Deduplication:
 
     def _in_another_order(self) -> Iterator[Finding]:
         """Records of one key, as far as their raw records lie in one partition."""
-        made, rows = self._made, self._by_this_run()
+        made, rows = self._made, self.by_this_run()
         rows = rows[made.key[rows] != NULL]
         first = made.pairs.first
         rows = rows[np.lexsort((made.at[rows], partition_of(first[rows]), made.key[rows]))]
@@ -138,7 +142,7 @@ class Deduplication:
             what = f"{made.own(int(one[index]))} has its key, and is of a later record"
             yield self._sheet.of_made("out of order", int(made.at[other[index]]), what)
 
-    def _missing(self) -> Iterator[Finding]:
+    def missing(self) -> Iterator[Finding]:
         """Raw records that were neither let through nor left out for another of their event."""
         raw, named = self._raw, self._named
         is_named = np.zeros(len(raw.at), np.bool_)

@@ -95,7 +95,7 @@ class Side:
 
     def open_from(self, over: int) -> dict[int, int]:
         """By partition the first offset of a record before the cut that may have pairs to come; `over`: until that time there are none."""
-        return first_offsets(self.window, self.at[self.takes_part & ~self.dead & ~self.late & (self.of > over)])
+        return first_offsets(self.window, self.at[self.takes_part & ~self.is_wrong_with_pairs & (self.of > over)])
 
     def found(self, places: Codes) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int8]]:
         """For each place the row of its record, 0 if it is not there, and a `Where`: INSIDE if it is, BEFORE or GONE if it was, or NOWHERE."""

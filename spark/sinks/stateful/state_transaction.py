@@ -66,7 +66,7 @@ def batch_given(context: SparkContext, batch: int) -> AbstractContextManager[Non
 
 
 def sending(rows: DataFrame, plan: StatePlan) -> DataFrame:
-    """Rows of `spark.derivation.stateful_rows` in, of which those with a fault are left out; the query whose tasks send them, and give a row of `RESULT` each, out."""
+    """Rows of `spark.derivation.stateful.stateful_rows` in, of which those with a fault are left out; the query whose tasks send them, and give a row of `RESULT` each, out."""
     return map_whole(rows.select(*_COLUMNS), functools.partial(send, plan), RESULT)
 
 

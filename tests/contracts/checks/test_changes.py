@@ -25,6 +25,7 @@ READERS = (
     "rounds_of_vans",
     "parcel_trips",
     "dispatches_once",
+    "late_parcels_of_vans",
     "lake",
 )
 ENRICHED = ("dispatches_enriched", "deliveries_enriched", "repair")

@@ -129,6 +129,7 @@ def test_the_diagram_draws_dead_letters_of_those_who_write_them() -> None:
         "final_delays_by_origin",
         "heavy_parcels",
         "lake",
+        "late_parcels_of_vans",
         "parcel_trips",
         "readings",
         "rounds_of_vans",

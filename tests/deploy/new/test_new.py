@@ -31,7 +31,13 @@ def test_one_of_each_kind_keeps_every_rule(clone: Clone) -> None:
     clone.headrace("new", "event", "berths.assigned.v1", "--owner", "berth-operations")
     clone.headrace("contracts", "generate")
     clone.headrace("new", "service", "berths", "--topic", "berths.assigned.v1")
-    for kind, records in (("known", "some"), ("all", "each"), ("twice", "many"), ("once", "distinct")):
+    for kind, records in (
+        ("known", "some"),
+        ("all", "each"),
+        ("twice", "many"),
+        ("once", "distinct"),
+        ("counted", "sequence"),
+    ):
         target = f"berths.assigned.{kind}.v1"
         said = clone.headrace(
             *("new", "pipeline", f"berths_{kind}", "--records", records),
@@ -51,13 +57,13 @@ def test_one_of_each_kind_keeps_every_rule(clone: Clone) -> None:
     clone.headrace("new", "dimension", "stands")
     clone.headrace("contracts", "generate")
     topic = clone.root / "contracts" / "topics" / "berths.assigned.v1.yaml"
-    readers = "berths_known, berths_all, berths_twice, berths_once, berths_in_sql, berths_pairs, berths_pairs_in_sql"
+    readers = "berths_known, berths_all, berths_twice, berths_once, berths_counted, berths_in_sql, berths_pairs, berths_pairs_in_sql"
     topic.write_text(topic.read_text().replace(f"[{readers}]", f"[{readers}, alerting]"))
     clone.headrace("new", "rule", "many_berths", "--topic", "berths.assigned.v1")
     clone.headrace("contracts", "docs")
     assert (
         clone.headrace("contracts", "check")
-        == f"{len(CATALOG.topics) + 9} topics and {len(CATALOG.dimensions) + 1} dimensions keep every rule\n"
+        == f"{len(CATALOG.topics) + 10} topics and {len(CATALOG.dimensions) + 1} dimensions keep every rule\n"
     )
     assert "1 about berths.assigned.v1" in clone.headrace("rules", "check")
     assert {*readers.split(", ")} <= set(clone.headrace("pipelines").split())
@@ -109,6 +115,7 @@ def test_nothing_is_overwritten(clone: Clone) -> None:
         (["pipeline", "p", "--reads", "nope.a.v1", "--writes", "a.b.v1"], "no contract for topic 'nope.a.v1'"),
         (["pipeline", "p", "--reads", DERIVED, "--writes", "a.b.v1"], "is derived itself"),
         (["pipeline", "p", "--reads", RAW, "--writes", "a.b.v1", "--records", "distinct", "--sql"], "leave out --sql"),
+        (["pipeline", "p", "--reads", RAW, "--writes", "a.b.v1", "--records", "sequence", "--sql"], "leave out --sql"),
         (["pipeline", "p", "--reads", RAW, "--writes", "a.b.v1", "--records", "join"], "--joined-with TOPIC belong"),
         (["pipeline", "p", "--reads", RAW, "--writes", "a.b.v1", "--joined-with", RAW], "--joined-with TOPIC belong"),
         (

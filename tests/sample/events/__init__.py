@@ -9,6 +9,7 @@ from tests.sample.events.depots_served import DepotServed
 from tests.sample.events.parcels_delivered import ParcelDelivered
 from tests.sample.events.parcels_delivered_enriched import ParcelDeliveredEnriched
 from tests.sample.events.parcels_dispatched import ParcelDispatched
+from tests.sample.events.parcels_dispatched_counted import ParcelDispatchedCounted
 from tests.sample.events.parcels_dispatched_delays import ParcelDispatchedDelays
 from tests.sample.events.parcels_dispatched_enriched import ParcelDispatchedEnriched
 from tests.sample.events.parcels_dispatched_finaldelays import ParcelDispatchedFinalDelays
@@ -30,6 +31,7 @@ __all__ = [
     "ParcelDelivered",
     "ParcelDeliveredEnriched",
     "ParcelDispatched",
+    "ParcelDispatchedCounted",
     "ParcelDispatchedDelays",
     "ParcelDispatchedEnriched",
     "ParcelDispatchedFinalDelays",

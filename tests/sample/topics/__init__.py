@@ -21,6 +21,10 @@ PARCELS_DELIVERED_ENRICHED: Final[Topic[events.ParcelDeliveredEnriched]] = Topic
 """Delivered parcels with courier, depot and van filled in from the dimensions, and their rate."""
 PARCELS_DISPATCHED: Final[Topic[events.ParcelDispatched]] = Topic("parcels.dispatched.v1", events.ParcelDispatched)
 """Every parcel that left its depot."""
+PARCELS_DISPATCHED_COUNTED: Final[Topic[events.ParcelDispatchedCounted]] = Topic(
+    "parcels.dispatched.counted.v1", events.ParcelDispatchedCounted
+)
+"""Parcels that left their depot late, with how many before them did in the same van."""
 PARCELS_DISPATCHED_DELAYS: Final[Topic[events.ParcelDispatchedDelays]] = Topic(
     "parcels.dispatched.delays.v1", events.ParcelDispatchedDelays
 )

@@ -22,7 +22,7 @@ from contracts.records.missed_windows import MissedWindows
 from contracts.servers.registry import Registry
 from services.audit.declared.aggregates import load_aggregates
 from services.audit.hops.hop import Hop
-from spark.derivation.aggregation import Aggregation
+from spark.derivation.stateful.aggregation import Aggregation
 from spark.pipeline import Pipeline
 from spark.runtime.errors import PipelineUnfit
 from spark.runtime.settings import SparkSettings

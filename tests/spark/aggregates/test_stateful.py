@@ -32,8 +32,8 @@ from contracts.servers.ranges import OffsetRange
 from contracts.servers.registry import Registry
 from contracts.servers.s3 import s3_client
 from contracts.settings import KafkaSettings
-from spark.derivation.aggregation import Aggregation
 from spark.derivation.derivation import route
+from spark.derivation.stateful.aggregation import Aggregation
 from spark.pipeline import Pipeline
 from spark.queries import stateful
 from spark.queries.stateful import Stateful

@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from contracts.definitions.catalog import Catalog
-from spark.derivation.aggregation import Aggregation
+from spark.derivation.stateful.aggregation import Aggregation
 from spark.pipeline import Lookup, Pipeline
 from spark.records.schemas import WriterSchemas
 from spark.runtime.errors import PipelineUnfit

@@ -17,9 +17,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from contracts.definitions.catalog import Catalog
-from spark.derivation.deduplication import PLACE, Deduplication
 from spark.derivation.fitness import check
-from spark.derivation.stateful_rows import Read
+from spark.derivation.stateful.deduplication import PLACE, Deduplication
+from spark.derivation.stateful.stateful_rows import Read
 from spark.pipeline import Lookup
 from spark.records.decode import events
 from spark.records.schemas import WriterSchemas

@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from contracts.definitions.catalog import Catalog
-from spark.derivation.derivation import stateful
-from spark.derivation.stateful_rows import Read
+from spark.derivation.stateful.kinds import stateful
+from spark.derivation.stateful.stateful_rows import Read
 from spark.pipeline import Pipeline
 from spark.records.schemas import WriterSchemas
 from spark.runtime.errors import PipelineUnfit

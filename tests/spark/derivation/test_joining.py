@@ -11,9 +11,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from contracts.definitions.catalog import Catalog
-from spark.derivation.aggregation import Aggregation
 from spark.derivation.fitness import check
-from spark.derivation.joining import Joining
+from spark.derivation.stateful.aggregation import Aggregation
+from spark.derivation.stateful.joining import Joining
 from spark.pipeline import Lookup, pipeline
 from spark.runtime.errors import PipelineUnfit
 from tests.sample import topics

@@ -10,10 +10,10 @@ from pyspark.sql import functions as F
 
 from contracts.definitions.catalog import Catalog
 from deploy.new.files import rendered
-from spark.derivation.aggregation import Aggregation
 from spark.derivation.derivation import derived
 from spark.derivation.fitness import check
-from spark.derivation.joining import Joining
+from spark.derivation.stateful.aggregation import Aggregation
+from spark.derivation.stateful.joining import Joining
 from spark.lookups.join import look_up, sides
 from spark.pipeline import Pipeline
 from spark.records.decode import events

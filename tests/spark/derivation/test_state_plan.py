@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from contracts.definitions.catalog import Catalog
-from spark.derivation.derivation import stateful
+from spark.derivation.stateful.kinds import stateful
 from spark.pipeline import Pipeline
 from tests.sample.pipelines.delays_by_origin import delays_by_origin
 from tests.sample.pipelines.dispatches_once import dispatches_once

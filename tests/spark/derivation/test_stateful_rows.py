@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from contracts.records.limits import DERIVED_BYTES
-from spark.derivation.stateful_rows import stateful_rows
+from spark.derivation.stateful.stateful_rows import stateful_rows
 
 SCHEMA = json.dumps({"type": "record", "name": "Remark", "fields": [{"name": "text", "type": "string"}]})
 

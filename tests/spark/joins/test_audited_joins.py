@@ -28,7 +28,7 @@ from services.audit.report import Report
 from services.audit.sources.broker import Broker
 from services.audit.sources.state_position import state_position
 from services.audit.state import KEY
-from spark.derivation.derivation import stateful
+from spark.derivation.stateful.kinds import stateful
 from spark.runtime.settings import SparkSettings
 from tests import sample
 from tests.producers import ordered

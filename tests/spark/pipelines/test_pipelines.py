@@ -201,6 +201,7 @@ def topics_of(pipeline: Pipeline, settings: SparkSettings, catalog: Catalog, reg
 def test_there_is_an_oracle_of_each() -> None:
     elsewhere = {
         "aircraft_rotations",
+        "chronic_delays",
         "delays_by_origin",
         "departure_weather",
         "departures_once",

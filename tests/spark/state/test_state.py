@@ -26,6 +26,7 @@ from spark.state.state import State, read
 from tests.sample.pipelines.delays_by_origin import delays_by_origin
 from tests.sample.pipelines.dispatches_once import dispatches_once
 from tests.sample.pipelines.heavy_parcels import heavy_parcels
+from tests.sample.pipelines.late_parcels_of_vans import late_parcels_of_vans
 from tests.sample.pipelines.parcel_trips import parcel_trips
 from tests.sample.pipelines.rounds_of_vans import rounds_of_vans
 from tests.spark.aggregates.test_sessions import Oracle, Parcel, send_parcels
@@ -33,8 +34,9 @@ from tests.spark.aggregates.test_stateful import FIRST, SECOND, Dispatch, Query,
 from tests.spark.distinct.once import LATE_AFTER, Once
 from tests.spark.examples import DELIVERED, DISPATCHED, Topics
 from tests.spark.joins.trips import TEN, Trips
+from tests.spark.sequences.counted import Counted
 
-PIPELINES = (delays_by_origin, rounds_of_vans, parcel_trips, dispatches_once)
+PIPELINES = (delays_by_origin, rounds_of_vans, parcel_trips, dispatches_once, late_parcels_of_vans)
 
 
 @pytest.fixture
@@ -131,6 +133,19 @@ def test_the_groups_of_an_aggregate_that_are_open(query: Query, reader: Reader) 
     assert summary.run == query.files("/offsets/")[0].split("/")[3]
     assert [(each.number, each.stored_bytes > 0) for each in summary.partitions] == [(0, True), (1, True)]
     assert sum(each.rows for each in summary.partitions) == len(still) == summary.tables[0].rows
+
+
+def test_what_is_remembered_of_each_key_and_how_much_waits(
+    spark: SparkSession, settings: SparkSettings, registry: Registry, topics: Topics, tmp_path: Path
+) -> None:
+    query = Counted(spark, settings, registry, topics)
+    query.dispatch(("V", 0, 1), ("V", 10, 1), ("W", 140, 1), ("W", 150, 0))
+    query.take_in()
+    reader = Reader(spark, settings.s3, query, tmp_path)
+    (found,) = rows(reader())
+    nothing = {"late_in_a_row": None, "late_mean_minutes": None, "last_event_at": None}
+    remembered = {"late_in_a_row": 2, "late_mean_minutes": 1.0, "last_event_at": TEN + timedelta(minutes=10)}
+    assert found == [{"van_id": "W", **nothing, "waiting": 2}, {"van_id": "V", **remembered, "waiting": 0}]
 
 
 @pytest.mark.long

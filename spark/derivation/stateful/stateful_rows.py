@@ -41,10 +41,16 @@ class StatefulDerivation(Protocol):
 
 
 def stateful_rows(
-    made: DataFrame, schema: str, schema_id: int, key: Column, occurred_at: str, record_id: Column | None = None
+    made: DataFrame,
+    schema: str,
+    schema_id: int,
+    key: Column,
+    occurred_at: str,
+    record_id: Column | None = None,
+    known_fault: Column | None = None,
 ) -> DataFrame:
     """What the function made to `key` binary, `value` binary, `ce_time` string, `id` string: the record's own, null where key, run and
-    batch are it; and `fault` string: why it can't be a record, empty if it can.
+    batch are it; and `fault` string: why it can't be a record, empty if it can. A `known_fault` is null where there is none.
     """
     lacking = F.concat_ws(", ", *[F.when(F.col(name).isNull(), name) for name in never_null(schema)])
     value = F.when(lacking == "", wire_value(schema, schema_id))
@@ -54,12 +60,14 @@ def stateful_rows(
         F.date_format(occurred_at, "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'").alias("ce_time"),
         (F.lit(None).cast("string") if record_id is None else record_id).alias("id"),
         lacking.alias("lacking"),
+        (F.lit(None).cast("string") if known_fault is None else known_fault).alias("known"),
     )
     own = F.octet_length(F.coalesce("id", F.col("key").cast("string")))
     # Some topics have no key.
     size = octets("key") + own + F.octet_length("value")
-    fault = F.when(F.col("lacking") != "", F.concat(F.lit("the schema has no null for "), "lacking")).when(
+    fault = F.when(F.col("known").isNotNull(), F.col("known"))
+    fault = fault.when(F.col("lacking") != "", F.concat(F.lit("the schema has no null for "), "lacking")).when(
         size > DERIVED_BYTES,
         F.concat(F.lit("key, id and value have "), size, F.lit(f" bytes, and at most {DERIVED_BYTES} fit")),
     )
-    return rows.withColumn("fault", F.coalesce(fault, F.lit(""))).drop("lacking")
+    return rows.withColumn("fault", F.coalesce(fault, F.lit(""))).drop("lacking", "known")

@@ -10,7 +10,6 @@ from pyspark.sql import functions as F
 
 from contracts.checks.schema_rules import NAMING_CURE, naming_fault
 from contracts.definitions.catalog import Catalog
-from spark.derivation.event_time import REASON, check_watermarks, late_or_bad, watermarked, without_future
 from spark.derivation.fitness import (
     called,
     carried,
@@ -22,8 +21,9 @@ from spark.derivation.fitness import (
     check_wanted,
     event_type,
 )
-from spark.derivation.state_plan import state_plan
-from spark.derivation.stateful_rows import Read, stateful_rows
+from spark.derivation.stateful.event_time import REASON, check_watermarks, late_or_bad, watermarked, without_future
+from spark.derivation.stateful.state_plan import state_plan
+from spark.derivation.stateful.stateful_rows import Read, stateful_rows
 from spark.derivation.steps import check_expressions, check_names
 from spark.pipeline import Pipeline
 from spark.records.decode import events
