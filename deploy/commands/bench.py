@@ -177,7 +177,8 @@ def bench_peers(
 @bench_app.command("state")
 def bench_state(
     workloads: Annotated[
-        list[str] | None, typer.Argument(help="windows, final-windows; all by default.", metavar="[WORKLOAD…]")
+        list[str] | None,
+        typer.Argument(help="windows, final-windows, sessions, join; all by default.", metavar="[WORKLOAD…]"),
     ] = None,
     events: Annotated[int, typer.Option(min=1000, help="How many records the backlog holds.")] = 1_000_000,
     copies: Annotated[
@@ -192,10 +193,10 @@ def bench_state(
         typer.Option(min=1000, help="Instead: Headrace's memory and batches while its state grows to so many keys."),
     ] = None,
 ) -> None:
-    """Windows of time by Headrace and by Flink SQL, exactly once, their rows compared first; about fifteen minutes.
+    """Windows, sessions and a join of two streams by Headrace and by Flink SQL, exactly once, their rows compared first; about half an hour.
 
-    Runs of each take turns on one stack, and medians are told. The first
-    run downloads Flink (430 MB) as `bench peers` does.
+    Runs over the same events take turns on one stack, and medians are
+    told. The first run downloads Flink (430 MB) as `bench peers` does.
 
     Names: headrace, flink, flink-rocksdb.
     """

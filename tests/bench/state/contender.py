@@ -17,7 +17,7 @@ from deploy.local.servers.stack import LocalStack
 from spark.sources.checkpoint_offsets import CheckpointOffsets
 from tests.bench.peers.errors import UnknownContender
 from tests.bench.state.flink import fetch, flink_process
-from tests.bench.state.workload import Workload
+from tests.bench.state.workloads.workload import Workload
 
 HEADRACE = "headrace"
 _BATCH_EVENTS = 100_000
@@ -51,7 +51,7 @@ class Contender:
         if self.backend:
             return flink_process(self.name, workload, target, self.backend, stage.stack, stage.settings, stage.say)
         command = deployables().live([workload.pipeline]).command
-        env = {"HEADRACE_LIVE__MAX_OFFSETS_PER_TRIGGER": str(_BATCH_EVENTS), **stage.env}
+        env = {"HEADRACE_LIVE__MAX_OFFSETS_PER_TRIGGER": str(_BATCH_EVENTS // len(workload.sources)), **stage.env}
         return Process(self.name, [sys.executable, "-m", *command], directory=stage.stack.directory, env=env)
 
     def target(self, workload: Workload, turn: int) -> str:

@@ -10,7 +10,7 @@ in `tests.bench.peers.programs.flink_sql`:
 * State: `hashmap`, on the heap, is the default and the faster one; `rocksdb` with incremental checkpoints holds more than the memory does, as
   Headrace's does ("State Backends").
 * Checkpoints once a second into a local folder, which is less work than Headrace's object store.
-* Parallelism: as many as the raw topic has partitions, which is as many tasks as Headrace has.
+* Parallelism: as many as a raw topic has partitions, which is as many tasks as Headrace has.
 * The source names the columns that are needed, so the others are not decoded.
 """
 
@@ -29,10 +29,9 @@ from deploy.local.downloads.java import java_home
 from deploy.local.processes.deployable import ROOT
 from deploy.local.processes.process import Process
 from deploy.local.servers.stack import LocalStack
-from tests.bench.load.records import RAW
 from tests.bench.peers.contender import JARS
 from tests.bench.peers.environment import peer_python
-from tests.bench.state.workload import Workload
+from tests.bench.state.workloads.workload import Source, Workload
 
 
 def fetch(say: Callable[[str], None]) -> tuple[Path, list[str]]:
@@ -61,7 +60,9 @@ def flink_process(
         "options": {
             "pipeline.jars": ";".join(f"file://{jar}" for jar in jars),
             "pipeline.object-reuse": "true",
-            "parallelism.default": str(load_catalog().topic(RAW).partitions),
+            "parallelism.default": str(
+                max(load_catalog().topic(source.topic).partitions for source in workload.sources)
+            ),
             "execution.checkpointing.interval": "1 s",
             "execution.checkpointing.dir": f"file://{work}/checkpoints",
             "execution.checkpointing.mode": "EXACTLY_ONCE",
@@ -73,7 +74,10 @@ def flink_process(
             "table.exec.mini-batch.size": "20000",
             "table.exec.sink.upsert-materialize": "NONE",
         },
-        "tables": [_source(workload, target, settings), _sink(workload, target, settings)],
+        "tables": [
+            *[_source(source, workload.target, target, settings) for source in workload.sources],
+            _sink(workload, target, settings),
+        ],
         "inserts": [f"INSERT INTO made {workload.select}"],
     }
     command = [str(python), "-m", "tests.bench.peers.programs.flink_statements", json.dumps(given)]
@@ -81,12 +85,14 @@ def flink_process(
     return Process(name, command, directory=stack.directory, env=env)
 
 
-def _source(workload: Workload, group: str, settings: Settings) -> str:
-    contract = load_catalog().topic(workload.target)
-    assert contract.derivation is not None and contract.derivation.late_after_minutes is not None
-    hours, minutes = divmod(contract.derivation.late_after_minutes, 60)
+def _source(source: Source, made: str, group: str, settings: Settings) -> str:
+    """`made` is Headrace's topic, whose contract says how late an event may be."""
+    catalog = load_catalog()
+    derivation, occurred_at = catalog.topic(made).derivation, catalog.topic(source.topic).occurred_at
+    assert derivation is not None and derivation.late_after_minutes is not None
+    hours, minutes = divmod(derivation.late_after_minutes, 60)
     options = {
-        **_kafka(RAW, settings),
+        **_kafka(source.topic, settings),
         "connector": "kafka",
         "properties.group.id": group,
         "properties.isolation.level": "read_committed",
@@ -94,9 +100,9 @@ def _source(workload: Workload, group: str, settings: Settings) -> str:
         "format": "avro-confluent",
         "avro-confluent.url": str(settings.registry.url),
     }
-    return f"""CREATE TABLE departed (
-    {workload.given},
-    WATERMARK FOR departed_at AS departed_at - INTERVAL '{hours}:{minutes}' HOUR TO MINUTE
+    return f"""CREATE TABLE {source.table} (
+    {source.columns},
+    WATERMARK FOR {occurred_at} AS {occurred_at} - INTERVAL '{hours}:{minutes}' HOUR TO MINUTE
 ) WITH ({_options(options)})"""
 
 

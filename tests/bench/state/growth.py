@@ -27,7 +27,7 @@ from tests.bench.load.records import RAW, Record, constant_headers, departures
 from tests.bench.measuring.plot import growth_svg
 from tests.bench.measuring.results import as_line, conditions, save, save_text
 from tests.bench.state.contender import CONTENDERS, Stage
-from tests.bench.state.windows import WINDOWS
+from tests.bench.state.workloads.windows import WINDOWS
 
 _BATCHES = 20
 _ROUNDED = 8

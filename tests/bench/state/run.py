@@ -1,30 +1,34 @@
 """`headrace bench state`: work with state by Headrace and by Apache Flink, over one backlog, in turn, exactly once into Kafka.
 
-All runs are on one stack, and take turns in another order each time, because who always comes second would have what the first one left in
-the caches. Of each run the rows are read back and compared with what they must be, which says an oracle that shares no code with either.
+All runs over one backlog are on one stack, and take turns in another order each time, because who always comes second would have what the first one
+left in the caches. Of each run the rows are read back and compared with what they must be, which says an oracle that shares no code with either.
 Only when all are right in every run is any figure told. A reader of committed records tells how far a run is: a record of a key stands for all
 events before its time. So events are through when what they make is there to read.
 """
 
 from __future__ import annotations
 
+import itertools
 import random
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from operator import attrgetter
 
 from tests.bench.load.filled import bare_stack
 from tests.bench.measuring.hop import Hop, run_through
 from tests.bench.measuring.results import as_line, conditions, save
 from tests.bench.peers.environment import locked_version
 from tests.bench.peers.errors import PeerDiffers, UnknownContender
-from tests.bench.state.backlog import Backlog, fill
 from tests.bench.state.contender import HEADRACE, Contender, Stage, chosen
-from tests.bench.state.windows import FINAL_WINDOWS, WINDOWS
-from tests.bench.state.workload import Row, Workload
+from tests.bench.state.workloads.backlog import Backlog, fill
+from tests.bench.state.workloads.join import JOIN
+from tests.bench.state.workloads.sessions import SESSIONS
+from tests.bench.state.workloads.windows import FINAL_WINDOWS, WINDOWS
+from tests.bench.state.workloads.workload import Row, Workload
 from tests.bench.state.written import Written
 
-WORKLOADS: tuple[Workload, ...] = (WINDOWS, FINAL_WINDOWS)
+WORKLOADS: tuple[Workload, ...] = (WINDOWS, FINAL_WINDOWS, SESSIONS, JOIN)
 _SEED = 1
 _GRACE_SECONDS = 30
 
@@ -43,7 +47,7 @@ class Turn:
 def run(
     workloads: Sequence[str], events: int, copies: int, rounds: int, only: Sequence[str], say: Callable[[str], None]
 ) -> list[Turn]:
-    """`rounds` runs of each workload by each contender of these names (none: all), over so many events, each departure `copies` times.
+    """`rounds` runs of each workload by each contender of these names (none: all), over so many events, each flight `copies` times.
 
     Raises UnknownContender, PeerUnavailable, JarsUnavailable; PeerDiffers when a row is wrong.
     """
@@ -54,17 +58,18 @@ def run(
     contenders = chosen(only)
     for each in contenders:
         each.fetch(say)
-    with bare_stack(say) as (stack, env, settings):
-        say(f"filling the raw topic with {events:,} events")
-        backlog = fill(settings, events, copies)
-        stage = Stage(stack, env, settings, say)
-        turns = []
-        for workload in [known[name] for name in workloads or known]:
-            expected = workload.expected(backlog)
-            say(f"{workload.name}: {backlog.events:,} events make {len(expected):,} keys")
-            for number, contender in enumerate(_in_turn(contenders, rounds)):
-                turns.append(_turn(workload, contender, number, backlog, expected, stage))
-        return turns
+    turns = []
+    for load, of_load in itertools.groupby([known[name] for name in workloads or known], key=attrgetter("load")):
+        with bare_stack(say) as (stack, env, settings):
+            say(f"filling the raw topics with {events:,} events")
+            backlog = fill(settings, load, events, copies)
+            stage = Stage(stack, env, settings, say)
+            for workload in of_load:
+                expected = workload.expected(backlog)
+                say(f"{workload.name}: {backlog.size:,} events make {len(expected):,} keys")
+                for number, contender in enumerate(_in_turn(contenders, rounds)):
+                    turns.append(_turn(workload, contender, number, backlog, expected, stage))
+    return turns
 
 
 def medians(turns: Sequence[Turn]) -> Iterator[str]:
@@ -116,7 +121,7 @@ def _turn(
     written = Written(stage.settings, target, workload, backlog, expected)
     name = f"{workload.name}, {contender.name}"
     try:
-        hop = run_through(name, process, stage.stack, backlog.events, written.events, stage.say)
+        hop = run_through(name, process, stage.stack, backlog.size, written.events, stage.say)
         # It still runs: its last transaction may be open.
         found = written.differences()
     finally:

@@ -13,8 +13,8 @@ from contracts.records.codec import Codec
 from contracts.servers.registry import Registry
 from contracts.settings import Settings
 from tests.bench.peers.rows import ends
-from tests.bench.state.backlog import Backlog
-from tests.bench.state.workload import Row, Workload
+from tests.bench.state.workloads.backlog import Backlog
+from tests.bench.state.workloads.workload import Row, Workload
 
 _AT_ONCE = 10_000
 _BEGIN = datetime.min.replace(tzinfo=UTC)
@@ -29,7 +29,7 @@ class Written:
         self, settings: Settings, topic: str, workload: Workload, backlog: Backlog, expected: Mapping[str, Row]
     ) -> None:
         self._settings, self._workload, self._backlog, self._expected = settings, workload, backlog, expected
-        self._last = max(expected, key=workload.reached)
+        self._last = max(expected, key=lambda key: workload.reached_by(expected[key]))
         self._consumer = Consumer(
             settings.kafka.client_config()
             | {"group.id": "bench-state", "enable.auto.commit": False, "isolation.level": "read_committed"}
@@ -47,8 +47,8 @@ class Written:
         """How many events of the backlog are through, as of now: all of them when every key is there, and the last one is as it must be."""
         self._read(0.0)
         if len(self._newest) >= len(self._expected) and not self._wrong(self._last):
-            return self._backlog.events
-        return min(self._backlog.before(self._reached), self._backlog.events - 1)
+            return self._backlog.size
+        return min(self._backlog.before(self._reached), self._backlog.size - 1)
 
     def differences(self, limit: int = 5) -> list[str]:
         """What is wrong, one line for each of the first keys; none if nothing is. What is still under way is waited for, for ten seconds."""
@@ -65,7 +65,6 @@ class Written:
         self._registry.close()
 
     def _read(self, wait_seconds: float) -> None:
-        reached = self._workload.reached
         while messages := self._consumer.consume(_AT_ONCE, timeout=wait_seconds or 0.05):
             for message in messages:
                 if (error := message.error()) is not None:
@@ -73,8 +72,8 @@ class Written:
                         continue
                     raise RuntimeError(f"what was written can't be read: {error}")
                 key = _text(message.key())
-                if key not in self._newest:
-                    self._reached = max(self._reached, reached(key))
+                if key not in self._newest and (row := self._expected.get(key)) is not None:
+                    self._reached = max(self._reached, self._workload.reached_by(row))
                 self._newest[key] = bytes(message.value() or b"")
                 self.records += 1
             if len(messages) < _AT_ONCE and not wait_seconds:

@@ -14,18 +14,23 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from contracts import topics
-from tests.bench.state.backlog import Backlog, Departure
-from tests.bench.state.workload import Row, Workload
+from tests.bench.state.workloads.backlog import Backlog, Event
+from tests.bench.state.workloads.departures import departures
+from tests.bench.state.workloads.workload import Row, Source, Workload
 
 _MINUTES = 15
 _SHARE = 0.95
-_GIVEN = """
+_DEPARTED = Source(
+    topics.FLIGHTS_DEPARTED.name,
+    "departed",
+    """
     origin STRING NOT NULL,
     departed_at TIMESTAMP(3) NOT NULL,
-    departure_delay_minutes INT NOT NULL"""
+    departure_delay_minutes INT NOT NULL""",
+)
 _COLUMNS = """
     window_id STRING NOT NULL,
     origin STRING NOT NULL,
@@ -62,16 +67,12 @@ GROUP BY origin, window_start, window_end
 """
 
 
-def windows(departures: Sequence[Departure], *, is_final: bool) -> dict[str, Row]:
+def windows(departed: Sequence[Event], *, is_final: bool) -> dict[str, Row]:
     """The windows of these departures by their ids, with the fields that the contract names."""
     found = defaultdict[tuple[str, datetime], list[int]](list)
-    for each in departures:
-        past = timedelta(
-            minutes=each.departed_at.minute % _MINUTES,
-            seconds=each.departed_at.second,
-            microseconds=each.departed_at.microsecond,
-        )
-        found[each.origin, each.departed_at - past].append(each.delay_minutes)
+    for each in departed:
+        past = timedelta(minutes=each.at.minute % _MINUTES, seconds=each.at.second, microseconds=each.at.microsecond)
+        found[each.fields["origin"], each.at - past].append(each.fields["departure_delay_minutes"])
     rows: dict[str, Row] = {}
     for (origin, begin), delays in found.items():
         window_id = f"{origin}/{begin:%Y-%m-%dT%H:%M:%SZ}"
@@ -96,36 +97,34 @@ def _percentile(ordered: Sequence[int]) -> float:
 
 
 def _changed(backlog: Backlog) -> dict[str, Row]:
-    return windows([*backlog.departures, *backlog.closing], is_final=False)
+    return windows([*backlog.events, *backlog.closing], is_final=False)
 
 
 def _final(backlog: Backlog) -> dict[str, Row]:
-    return windows(backlog.departures, is_final=True)
-
-
-def _begin(window_id: str) -> datetime:
-    return datetime.fromisoformat(window_id.partition("/")[2]).astimezone(UTC)
+    return windows(backlog.events, is_final=True)
 
 
 WINDOWS = Workload(
     name="windows",
     pipeline="delays_by_origin",
+    load=departures,
+    sources=[_DEPARTED],
     target=topics.FLIGHTS_DEPARTED_DELAYS.name,
-    given=_GIVEN,
     columns=_COLUMNS,
     select=_CHANGING,
     updates=True,
     expected=_changed,
-    reached=_begin,
+    reached="begins_at",
 )
 FINAL_WINDOWS = Workload(
     name="final-windows",
     pipeline="final_delays_by_origin",
+    load=departures,
+    sources=[_DEPARTED],
     target=topics.FLIGHTS_DEPARTED_FINALDELAYS.name,
-    given=_GIVEN,
     columns=_COLUMNS,
     select=_OVER,
     updates=False,
     expected=_final,
-    reached=_begin,
+    reached="begins_at",
 )
