@@ -41,11 +41,13 @@ def read_source(file: Path, catalog: Catalog, dimension: str | None) -> Source:
     """A file of the `dimension`, by default of the one whose source has the file's name. Raises DeployError with what `dimensions` would say to it."""
     if dimension is not None:
         contract = catalog.dimension(dimension)
+        if contract.topic is not None:
+            raise DeployError(f"{dimension} is made of the topic {contract.topic}, not of files: publish to that")
     else:
-        of_source = {each.source: each for each in catalog.dimensions.values()}
+        of_source = {each.source: each for each in catalog.dimensions.values() if each.source is not None}
         if file.name not in of_source:
             raise DeployError(
-                f"no dimension has the source {file.name}: name the dimension by --dimension, one of {', '.join(catalog.dimensions)}"
+                f"no dimension has the source {file.name}: name the dimension by --dimension, one of {', '.join(each.name for each in of_source.values())}"
             )
         contract = of_source[file.name]
     most = read_settings(DimensionsSettings).max_file_bytes
@@ -88,8 +90,8 @@ class Upload:
         """Upload it. Returns where it lies then, as a URI."""
 
         def put() -> str:
-            self._known = self._landing.reasons(self._contract.source)
-            self._file = self._landing.put(self._contract.source, self._body)
+            self._known = self._landing.reasons(self._contract.made_of)
+            self._file = self._landing.put(self._contract.made_of, self._body)
             return f"s3://{self._s3.bucket}/{self._file.key}"
 
         return _asked(self._s3, put)
@@ -109,7 +111,7 @@ class Upload:
         if current is not None and current.version > before and current.sha256 == self._sha256:
             return current
         assert self._file is not None
-        for key, aside in self._landing.set_aside_since(self._contract.source, self._known):
+        for key, aside in self._landing.set_aside_since(self._contract.made_of, self._known):
             if aside.etag == self._file.etag:
                 raise DeployError(
                     f"dimensions has set the file aside as {aside.rejected.reason}: {aside.rejected.explanation}. "
@@ -137,7 +139,7 @@ def in_force(s3: S3Settings, catalog: Catalog) -> dict[str, InForce | None]:
 
 def lines(catalog: Catalog, found: dict[str, InForce | None]) -> Iterator[str]:
     """A table."""
-    rows = [("dimension", "version", "rows", "published", "source", "key", "looked up by")]
+    rows = [("dimension", "version", "rows", "published", "made of", "key", "looked up by")]
     for name, each in catalog.dimensions.items():
         now = found[name]
         rows.append(
@@ -146,7 +148,7 @@ def lines(catalog: Catalog, found: dict[str, InForce | None]) -> Iterator[str]:
                 "none" if now is None else str(now.version),
                 "" if now is None else f"{now.rows:,}",
                 "" if now is None or now.published_at is None else instant(now.published_at),
-                each.source,
+                each.made_of,
                 ", ".join(each.key),
                 ", ".join(each.consumers),
             )
@@ -160,6 +162,7 @@ def as_json(catalog: Catalog, found: dict[str, InForce | None]) -> list[dict[str
         {
             "dimension": name,
             "source": each.source,
+            "topic": each.topic,
             "key": list(each.key),
             "consumers": list(each.consumers),
             "in_force": None

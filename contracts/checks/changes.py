@@ -21,6 +21,7 @@ _MEANINGS = {
     "key": "records of one key may come to another partition, and out of order",
     "occurred_at": "the event time is another one",
     "lake": "the table that is there does not fit",
+    "compacted": "of each key brokers may remove all records but the newest",
     "location": "the versions that are there are not found",
     "type": "pipelines that run keep the version that they have until they are started with this contract",
 }
@@ -193,6 +194,8 @@ def _meaning(key: str, was: Any, now: Any, of_dimension: bool) -> str | None:
         kept = {name: part for name, part in was.items() if name != "history_days"} if isinstance(was, dict) else None
         is_kept = isinstance(now, dict) and kept is not None and kept.items() <= now.items()
         return None if was == "none" or is_kept else _MEANINGS[key]
+    if key == "compacted" and not now:
+        return "each record is deleted when it is old, also the newest one of its key"
     return _MEANINGS.get(key)
 
 

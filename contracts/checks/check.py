@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +14,12 @@ from fastavro.schema import UnknownType
 
 from contracts.checks import schema_rules
 from contracts.checks.compatibility import incompatibilities
+from contracts.checks.dimension_rules import dimension_faults, followed_topics
 from contracts.checks.pipeline_rules import check_lookups, check_pipelines
 from contracts.checks.release import LIST, check_released, check_successors
-from contracts.definitions.catalog import CONTRACTS, Catalog, instead, read_catalog
+from contracts.definitions.catalog import CONTRACTS, Catalog, read_catalog
 from contracts.definitions.contract_file import Problem, named, problem_at
-from contracts.definitions.dimension import DimensionContract, Validity
+from contracts.definitions.dimension import DimensionContract
 from contracts.definitions.example import example_files, fault
 from contracts.definitions.pipelines import PIPELINES, declared_pipelines, pipeline_files
 from contracts.definitions.topic import COMMANDS, LAKE, TopicContract
@@ -32,7 +32,6 @@ _ALERTS = "ALERTS_RAISED"
 _LEDGER = "DEADLETTERS_SETTLED"
 _LAKE_COLUMNS = ("record_partition", "record_offset", "raw_offset")
 _PRIMITIVES = ("boolean", "int", "long", "float", "double", "string", "bytes")
-_TIMES = ("timestamp", "date")
 _PARTITION_TYPES = ("string", "enum", "uuid", "boolean", "int", "long", "date")
 """Types of which a table may be partitioned: their values have few texts, which every reader of Delta understands alike."""
 # Almost every past participle ends so: ordered, sent, taken, sold. It catches `order`, `create` and `update`.
@@ -54,7 +53,7 @@ def check(
     faulty = catalog.unread_dimensions
     for dimension in catalog.dimensions.values():
         problems += _consumers_of(catalog, dimension, known)
-        if found := list(_columns_of(catalog, dimension)):
+        if found := list(dimension_faults(catalog, dimension)):
             faulty.add(dimension.name)
             problems += found
     declared, found = declared_pipelines(pipelines)
@@ -66,6 +65,7 @@ def check(
     ]
     problems += check_pipelines(catalog, declared)
     problems += check_lookups(catalog, declared, faulty)
+    problems += followed_topics(catalog)
     problems += _check_across(catalog)
     problems += _orphans(catalog)
     problems += check_released(catalog)
@@ -126,6 +126,20 @@ class _Topic:
             cure = "name lake among the consumers just when the topic has a lake section"
             yield self._at("consumers", "consumers and lake section disagree", cure)
         yield from self._retention()
+        if topic.compacted:
+            yield from self._compaction()
+
+    def _compaction(self) -> Iterator[Problem]:
+        topic = self.topic
+        if topic.key is None:
+            yield self._at(
+                "compacted", "its records have no key of which the newest could be kept", "name a field as key"
+            )
+        if topic.derivation is not None:
+            what = "what a pipeline makes of records is compared with them one by one, and brokers remove some"
+            yield self._at(
+                "compacted", what, "leave it out: of an aggregate the newest record of each key is kept anyway"
+            )
 
     def _retention(self) -> Iterator[Problem]:
         """Of dead letters and late records, each of which has its record's time; and of the ledger that tells what became of them."""
@@ -256,55 +270,11 @@ def _consumers_of(catalog: Catalog, dimension: DimensionContract, known: frozens
             yield problem_at(catalog.root, path, ("consumers",), *_unknown(name, known))
 
 
-def _columns_of(catalog: Catalog, dimension: DimensionContract) -> Iterator[Problem]:
-    """Of the key, too."""
-    root, path = catalog.root, catalog.dimension_file(dimension.name)
-    columns = {column.name: column for column in dimension.columns}
-    for name, times in Counter(dimension.key).items():
-        if times > 1:
-            yield problem_at(root, path, ("key",), f"key column '{name}' stands {times} times", "keep one")
-        if name not in columns:
-            yield problem_at(root, path, ("key",), f"there is no column '{name}'", f"use one of: {', '.join(columns)}")
-        elif columns[name].nullable:
-            yield problem_at(root, path, ("key",), f"key column '{name}' is nullable", "set nullable: false")
-        elif columns[name].type == "timestamp":
-            what = f"key column '{name}' is of type timestamp, by which nothing can be looked up"
-            yield problem_at(root, path, ("key",), what, "use a text, or let rows hold for a time (valid)")
-    if dimension.valid is not None:
-        yield from _validity_of(catalog, dimension, dimension.valid)
-    for what in ("name", "source"):
-        for value, times in Counter(getattr(column, what) for column in dimension.columns).items():
-            if times > 1:
-                yield problem_at(root, path, ("columns",), f"{what} '{value}' stands {times} times", "keep one")
-
-
-def _validity_of(catalog: Catalog, dimension: DimensionContract, valid: Validity) -> Iterator[Problem]:
-    root, path = catalog.root, catalog.dimension_file(dimension.name)
-    columns = {column.name: column for column in dimension.columns}
-    for key, name in (("from", valid.begins), ("until", valid.ends)):
-        if name not in columns:
-            yield problem_at(root, path, ("valid", key), f"there is no column '{name}'", instead(name, columns))
-        elif columns[name].type not in _TIMES:
-            what = f"column '{name}' is of type {columns[name].type}"
-            yield problem_at(root, path, ("valid", key), what, f"use a column of type {' or '.join(_TIMES)}")
-        elif name in dimension.key:
-            yield problem_at(root, path, ("valid", key), f"'{name}' is in the key, too", "take it out there")
-    if valid.begins in columns and columns[valid.begins].nullable:
-        what = f"column '{valid.begins}' is nullable, so a row would not say when it begins"
-        yield problem_at(root, path, ("valid", "from"), what, "set nullable: false")
-    if {columns[name].type for name in (valid.begins, valid.ends) if name in columns} == {*_TIMES}:
-        yield problem_at(
-            root, path, ("valid",), "one of from and until is a timestamp, the other a date", "use one type"
-        )
-    if valid.begins == valid.ends:
-        yield problem_at(root, path, ("valid",), "from and until are the same column", "use one for each")
-
-
 def _check_across(catalog: Catalog) -> Iterator[Problem]:
     """What must be unique among all contracts."""
     tables = [(topic.lake.table, topic.name) for topic in catalog.topics.values() if topic.lake]
     types = [(name, topic) for topic in catalog.topics for name in _type_names(catalog, topic)]
-    sources = [(each.source, each.name) for each in catalog.dimensions.values()]
+    sources = [(each.source, each.name) for each in catalog.dimensions.values() if each.source is not None]
     locations = [(each.location, each.name) for each in catalog.dimensions.values()]
     for folder, what, pairs in (
         ("topics", "lake table", tables),

@@ -27,6 +27,11 @@ def check_pipelines(catalog: Catalog, pipelines: list[DeclaredPipeline]) -> Iter
         made = [derived for derived in written.values() if derived is not None]
         if len(raws) < len(read) or len(made) < len(written):
             continue
+        for raw in raws:
+            if raw.is_compacted:
+                what = f"{each.file} reads it, and it is compacted: nobody could tell whether each record was handled"
+                cure = f"take {each.name} out, and look up in a dimension with 'topic: {raw.name}'"
+                yield problem_at(catalog.root, catalog.topic_file(raw.name), ("consumers",), what, cure)
         for derived in made:
             yield from _check_derivation(catalog, each, derived, tuple(raw.name for raw in raws))
         of_raws = [(raw, "consumers", raw.consumers) for raw in raws]

@@ -195,6 +195,9 @@ def _problem(file: str, tree: yaml.Node, detail: ErrorDetails, model: type[BaseM
             return Problem(file, line, f"unknown key '{key}'", cure)
         case "missing":
             return Problem(file, line, f"key '{key}' is missing", f"add '{location[-1]}:'")
+        case "value_error" if not location:
+            what, _, cure = detail["msg"].removeprefix("Value error, ").partition(": ")
+            return Problem(file, None, what, cure)
         case _:
             cure = detail["msg"][:1].lower() + detail["msg"][1:]
             return Problem(file, line, f"'{key}' is {_shown(detail['input'])}", cure)

@@ -114,7 +114,8 @@ class TopicContract(_Section):
 
     `schema_file` (key `schema`) is relative to `schemas/`; `key` is the field whose text is the record's key, None for
     a topic without keys; `occurred_at` is the field that holds the event time. `derived_from` says which topic's records the events are made
-    of; none for events with ids of their own.
+    of; none for events with ids of their own. Of a `compacted` topic the newest record of each key is kept without end, and `retention_days` is how long
+    a record without a value, which takes a key away, can be read.
     """
 
     name: TopicName = Field(alias="topic")
@@ -127,6 +128,7 @@ class TopicContract(_Section):
     derivation_section: Derivation | Literal["none"] = Field(alias="derived_from")
     partitions: int = Field(gt=0)
     retention_days: int = Field(gt=0)
+    compacted: bool = False
     producers: tuple[Party, ...] = Field(min_length=1)
     consumers: tuple[Party, ...]
     personal_data: tuple[FieldName, ...]
@@ -168,6 +170,11 @@ class TopicContract(_Section):
     def is_aggregate(self) -> bool:
         """Whether a record comes of many of another topic."""
         return self.derivation is not None and self.derivation.records == "aggregate"
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether brokers may remove a record when its key has a newer one."""
+        return self.compacted or self.is_aggregate
 
     @property
     def is_join(self) -> bool:

@@ -92,12 +92,15 @@ def asyncapi(catalog: Catalog) -> dict[str, Any]:
 
 
 def _channel(topic: TopicContract, key: str) -> dict[str, Any]:
+    binding = _binding(topic.name, topic.partitions, topic.retention_days)
+    if topic.compacted:
+        binding["topicConfiguration"] = {"cleanup.policy": ["compact"]}
     return {
         "address": topic.name,
         "description": topic.description,
         "messages": {"event": {"$ref": f"#/components/messages/{key}"}},
         "tags": [{"name": f"owner:{topic.owner}"}],
-        "bindings": {"kafka": _binding(topic.name, topic.partitions, topic.retention_days)},
+        "bindings": {"kafka": binding},
     }
 
 

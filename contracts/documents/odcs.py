@@ -64,7 +64,7 @@ def odcs(catalog: Catalog, topic: TopicContract) -> dict[str, Any]:
                 "driver": "operational",
             },
             {"property": "availability", "value": topic.service_levels.availability_percent, "unit": "percent"},
-            {"property": "retention", "value": topic.retention_days, "unit": "d"},
+            *([] if topic.compacted else [{"property": "retention", "value": topic.retention_days, "unit": "d"}]),
         ],
         "customProperties": [{"property": name, "value": value} for name, value in _custom(topic).items()],
     }
@@ -121,6 +121,8 @@ def _custom(topic: TopicContract) -> dict[str, Any]:
         "deadLetterTopic": topic.dead_letter_topic,
         "deadLetterRetentionDays": topic.dead_letters.retention_days,
     }
+    if topic.compacted:
+        properties |= {"compacted": True}
     if topic.lake is not None:
         properties |= {"lakeTable": topic.lake.table, "lakeFormat": topic.lake.format}
         properties |= {"lakeHistoryDays": topic.lake.history_days}

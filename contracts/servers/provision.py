@@ -108,6 +108,8 @@ def _wanted(catalog: Catalog) -> dict[str, _Wanted]:
     wanted = {}
     for topic in catalog.topics.values():
         own = _config(topic.retention_days, topic.most_record_bytes, _BEFORE_MS, AHEAD_MS, compact=topic.is_aggregate)
+        if topic.compacted:
+            own |= {"cleanup.policy": "compact", "delete.retention.ms": own["retention.ms"]}
         # It keeps its record's timestamp, whatever the record's topic has let through.
         dead_letters = _config(topic.dead_letters.retention_days, DEAD_LETTER_BYTES, _ANY_MS, _ANY_MS)
         wanted[topic.name] = _Wanted(topic.partitions, own)

@@ -144,7 +144,7 @@ class _Run:
         if uploaded:
             self._terminal.say(f"uploaded the tables of {', '.join(uploaded)}")
         for name in lacking:
-            put = f"./headrace dimensions put {self._catalog.dimensions[name].source}"
+            put = f"./headrace dimensions put {self._catalog.dimensions[name].made_of}"
             self._terminal.say(f"{name} has no rows yet, and pipelines that look up in it wait: {put} uploads them")
         for deployable in self._deployables.of("reader"):
             self._start(deployable)

@@ -263,7 +263,7 @@ class Audit:
             rows,
             self._broker.ends(source.name, stable=False),
             own_coordinate="coordinate" not in Shape(source.schema).columns,
-            is_compacted=source.contract.is_aggregate,
+            is_compacted=source.contract.is_compacted,
         )
         dead = np.array([place for _, place in self._intake.set_aside(source, source, LAKE)], np.int64)
         purged = self._intake.purged(source, source, LAKE)
@@ -305,7 +305,7 @@ class Audit:
                 self._rules,
                 self._broker.ends(raw, stable=False),
                 has_parts=source.contract.has_parts,
-                is_compacted=source.contract.is_aggregate,
+                is_compacted=source.contract.is_compacted,
             )
             of = source, self._plan.alerts, ALERTING
             dead = {at for _, at in self._intake.set_aside(*of)}

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import sys
 import time
-from threading import Event
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Event, Thread
 
 import structlog
 from botocore.exceptions import BotoCoreError, ClientError
 from deltalake.exceptions import DeltaError
 
 from contracts.command_line import command_line, set_on_signals
-from contracts.definitions.catalog import load_catalog
+from contracts.definitions.catalog import Catalog, load_catalog
 from contracts.errors import HeadraceError
 from contracts.observe import configure_logging, serve_health
+from contracts.publisher import Publisher
+from contracts.servers.registry import Registry
 from contracts.settings import read_settings
 from services.dimensions.errors import Overtaken
+from services.dimensions.follower import Follower
 from services.dimensions.landing import Landing
 from services.dimensions.publication import Publications
 from services.dimensions.reception import Look, Reception
@@ -26,6 +31,9 @@ _log = structlog.get_logger(__name__)
 SERVICE = "dimensions"
 ONCE_PATIENCE_SECONDS = 60.0
 """So long `--once` keeps asking an object store that does not answer."""
+_REGISTRY_SECONDS = 5.0
+_STOP_SECONDS = 20.0
+"""So long a follower may take to end what it is about."""
 
 
 class Rounds:
@@ -66,18 +74,50 @@ class Rounds:
         return 1 if found.rejected else 0
 
 
+@contextmanager
+def following(catalog: Catalog, settings: DimensionsSettings, stop: Event) -> Iterator[Callable[[], str | None]]:
+    """Follow the topics of the dimensions that are made of one, each in a thread, until `stop` is set. Gives what asks for their trouble.
+
+    Raises RegistryError if the registry refuses.
+    """
+    followed = [contract for contract in catalog.dimensions.values() if contract.topic is not None]
+    if not followed:
+        yield lambda: None
+        return
+    with (
+        Registry(settings.registry, retry_seconds=_REGISTRY_SECONDS) as registry,
+        Publisher(settings, service=SERVICE, topics=(), catalog=catalog, registry=registry) as publisher,
+    ):
+        publications = Publications(settings.s3)
+        followers = [Follower(contract, settings, catalog, registry, publications, publisher) for contract in followed]
+        threads = [Thread(target=each.run, args=(stop,), daemon=True) for each in followers]
+        for thread in threads:
+            thread.start()
+        try:
+            yield lambda: next((each.trouble for each in followers if each.trouble is not None), None)
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join(_STOP_SECONDS)
+
+
 def main() -> int:
-    """Take in the source files of the dimensions; the exit status."""
+    """Take in the source files of the dimensions, and follow their topics; the exit status."""
     parser = command_line("services.dimensions", __doc__)
-    parser.add_argument("--once", action="store_true", help="end after one look, with status 1 if a file was set aside")
+    parser.add_argument(
+        "--once",
+        action="store_true",
+        help="end after one look for files, with status 1 if one was set aside; follow no topic",
+    )
     once = parser.parse_args().once
     settings = read_settings(DimensionsSettings)
     configure_logging(settings, service=SERVICE)
     stop = Event()
     set_on_signals(stop)
     try:
+        catalog = load_catalog()
         reception = Reception(
-            load_catalog(),
+            catalog,
             Landing(settings.s3),
             Publications(settings.s3),
             max_file_bytes=settings.max_file_bytes,
@@ -85,7 +125,10 @@ def main() -> int:
         rounds = Rounds(reception, poll_seconds=settings.poll_seconds)
         if once:
             return rounds.once(stop)
-        with serve_health(settings.http, service=SERVICE, healthy=lambda: rounds.trouble):
+        with (
+            following(catalog, settings, stop) as trouble,
+            serve_health(settings.http, service=SERVICE, healthy=lambda: rounds.trouble or trouble()),
+        ):
             return rounds.run(stop)
     except HeadraceError as error:
         _log.error("the service ends, start it again when this is cured", error=str(error))

@@ -46,6 +46,11 @@ def parse(contract: DimensionContract, body: bytes) -> pa.Table | Rejected:
     return table if isinstance(table, Rejected) else _wrong_rows(contract, table, body) or table
 
 
+def schema_of(contract: DimensionContract) -> pa.Schema:
+    """Of the published table."""
+    return pa.schema([pa.field(each.name, _TYPES[each.type][0], each.nullable) for each in contract.columns])
+
+
 def _not_text(body: bytes) -> str:
     try:
         body.decode()
@@ -68,9 +73,9 @@ def _wrong_header(contract: DimensionContract, header: Sequence[str]) -> Rejecte
 
 
 def _table(contract: DimensionContract, header: Sequence[str], rows: Rows) -> pa.Table | Rejected:
-    schema = pa.schema([pa.field(each.name, _TYPES[each.type][0], each.nullable) for each in contract.columns])
+    schema = schema_of(contract)
     places = [(column, header.index(column.source)) for column in contract.columns]
-    null_values = frozenset(contract.null_values)
+    null_values = frozenset(contract.null_values or ())
     batches: list[pa.RecordBatch] = []
     columns: list[list[Value | None]] = [[] for _ in places]
     for row in rows:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -13,20 +13,28 @@ import pyarrow as pa
 import structlog
 from botocore.exceptions import ClientError
 from deltalake import CommitProperties, DeltaTable, write_deltalake
-from deltalake.exceptions import CommitFailedError, TableNotFoundError
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from prometheus_client import Counter, Gauge
 
 from contracts.definitions.dimension import DimensionContract
 from contracts.servers.s3 import s3_client
 from contracts.settings import S3Settings
-from services.dimensions.errors import Overtaken
+from services.dimensions.errors import Overtaken, TopicMadeAnew
+from services.dimensions.fold import Positions, digest_of
 from services.dimensions.rejected import Rejected
 
 _log = structlog.get_logger(__name__)
 
+PUBLISHED = Counter("headrace_dimensions_published", "Versions published.", ["dimension"])
+ROWS = Gauge("headrace_dimensions_rows", "Rows in the version in force.", ["dimension"])
+
 _FINGERPRINT = "headrace.fingerprint"
 _SHA256 = "headrace.source_sha256"
+_POSITIONS = "headrace.positions"
+_OF_A_TOPIC = {"delta.checkpointInterval": "10", "delta.logRetentionDuration": "interval 7 days"}
+"""Of a table that gets a version every few seconds: who opens it reads the entries since the last checkpoint."""
 _ANOTHERS_SECONDS = 60.0
-"""So long the same file by another contract stays in force: two processes that differ would take turns without a pause."""
+"""So long the same file, or what the same records say, by another contract stays in force: two processes that differ would take turns without a pause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +64,8 @@ class InForce:
 class Publications:
     """Writes each dimension as a whole, one Delta version for each content.
 
-    Of several processes the one with the newest file wins, however long another one was frozen: it asks for the file between
-    loading the table and the commit, which fails if anybody has made a version since the table was loaded.
+    Of several processes the one with the newest file wins, or that has read its topic furthest, however long another one was frozen: it asks for
+    the file, or compares the positions, between loading the table and the commit, which fails if anybody has made a version since the table was loaded.
     deltalake's errors pass through: they say nothing about a file.
     """
 
@@ -69,9 +77,7 @@ class Publications:
 
     def in_force(self, contract: DimensionContract) -> InForce | None:
         """What pipelines look up in; None if nothing was published. deltalake's errors pass through."""
-        try:
-            table = DeltaTable(self._uri(contract), storage_options=self._options)
-        except TableNotFoundError:
+        if (table := self._newest(contract)) is None:
             return None
         last = _last(table)
         at = datetime.fromtimestamp(int(last["timestamp"]) / 1000, UTC) if last else None
@@ -92,12 +98,8 @@ class Publications:
         `source` and `etag` go into the commit. Rejected as `Shrunk` when too many rows went missing since the version
         in force. Raises Overtaken if the file `is_newest` no more, or somebody else makes a version at the same time.
         """
-        uri = self._uri(contract)
         sha256, fingerprint = hashlib.sha256(body).hexdigest(), fingerprint_of(contract, body)
-        try:
-            current = DeltaTable(uri, storage_options=self._options)
-        except TableNotFoundError:
-            current = None
+        current = self._newest(contract)
         # Asked only now: who has published a newer file since then has made a version that the commit below runs into.
         if not is_newest():
             raise Overtaken(f"{source} was replaced or removed after it was read")
@@ -106,34 +108,134 @@ class Publications:
             count = current.count()
             if _last(current).get(_FINGERPRINT) == fingerprint and self._has_its_files(contract, current):
                 return Published(version, count, is_new=False, sha256=sha256, fingerprint=fingerprint)
-            least = count * (1 - contract.max_shrink_percent / 100)
+            least = count * (1 - (contract.max_shrink_percent or 0) / 100)
             if rows.num_rows < least:
                 return Rejected(
                     "Shrunk",
-                    f"{rows.num_rows} rows are more than {contract.max_shrink_percent:g} % fewer than the {count} "
+                    f"{rows.num_rows} rows are more than {contract.max_shrink_percent or 0:g} % fewer than the {count} "
                     f"of version {version}",
                 )
-        commit = CommitProperties(
-            custom_metadata={
-                _FINGERPRINT: fingerprint,
-                "headrace.source": f"s3://{self._bucket}/{source}",
-                "headrace.source_etag": etag,
-                _SHA256: sha256,
-            },
-            max_commit_retries=0,
+        metadata = {
+            _FINGERPRINT: fingerprint,
+            "headrace.source": f"s3://{self._bucket}/{source}",
+            "headrace.source_etag": etag,
+            _SHA256: sha256,
+        }
+        self._commit(contract, current, rows, metadata)
+        return Published(version + 1, rows.num_rows, is_new=True, sha256=sha256, fingerprint=fingerprint)
+
+    def publish_fold(
+        self,
+        contract: DimensionContract,
+        rows: pa.Table,
+        positions: Positions,
+        *,
+        begins_anew: bool,
+        ends: Callable[[], Positions],
+    ) -> Published | None:
+        """Make `rows`, what the newest records of a topic up to `positions` say, the newest version, unless the last one says the same and is whole.
+        None if there are none and never were: whoever looks them up waits for the first.
+
+        `ends` are those of the topic by now. Raises Overtaken if the last version was made by a process that has read further, or somebody else makes a
+        version at the same time; TopicMadeAnew, if not `begins_anew`, where the last version is of another topic of this name, or of more
+        than this one has.
+        """
+        digest = digest_of(rows)
+        fingerprint = fingerprint_of(contract, digest.encode())
+        current = self._newest(contract)
+        # Asked only now: who has published since then has made a version that the commit below runs into.
+        now = ends()
+        if now.topic_id != positions.topic_id:
+            raise Overtaken(f"{positions.topic} was made anew while it was read")
+        last = {} if current is None else _last(current)
+        before = Positions.parse(last.get(_POSITIONS))
+        if before is None and not rows.num_rows:
+            return None
+        if before is not None and before.topic == positions.topic:
+            self._compare(contract, positions, before, now, last, fingerprint, begins_anew=begins_anew)
+        version = -1 if current is None else current.version()
+        if current is not None and last.get(_FINGERPRINT) == fingerprint and self._has_its_files(contract, current):
+            return Published(version, rows.num_rows, is_new=False, sha256=digest, fingerprint=fingerprint)
+        self._commit(contract, current, rows, {_FINGERPRINT: fingerprint, _POSITIONS: positions.json()})
+        return Published(version + 1, rows.num_rows, is_new=True, sha256=digest, fingerprint=fingerprint)
+
+    def _compare(
+        self,
+        contract: DimensionContract,
+        positions: Positions,
+        before: Positions,
+        now: Positions,
+        last: Mapping[str, Any],
+        fingerprint: str,
+        *,
+        begins_anew: bool,
+    ) -> None:
+        """Raises Overtaken or TopicMadeAnew where these positions may not follow those before."""
+        is_another = before.topic_id != positions.topic_id
+        if is_another or now.is_behind(before):
+            if begins_anew:
+                return
+            what = "was made anew" if is_another else "ends before what was read of it"
+            raise TopicMadeAnew(
+                f"{positions.topic} {what}: the version in force was made of records that it no longer has"
+            )
+        if positions.is_behind(before):
+            raise Overtaken(f"another process has read {positions.topic} further")
+        age = self._clock() - int(last["timestamp"]) / 1000
+        if before == positions and last[_FINGERPRINT] != fingerprint and age < _ANOTHERS_SECONDS:
+            raise Overtaken(f"another process has published {contract.name} by another contract: run one of them")
+
+    def positions(self, contract: DimensionContract) -> Positions | None:
+        """Up to where the topic was read for the last publication; None if there is none that was made of a topic."""
+        current = self._newest(contract)
+        return None if current is None else Positions.parse(_last(current).get(_POSITIONS))
+
+    def is_last(self, contract: DimensionContract, version: int) -> bool:
+        """Whether nobody has made another one; one or two small requests."""
+        entries = f"{contract.location}/_delta_log"
+        return self._is_there(f"{entries}/{version:020d}.json") and not self._is_there(
+            f"{entries}/{version + 1:020d}.json"
         )
+
+    def clean(self, contract: DimensionContract, days: int) -> int:
+        """Remove the files of versions that were replaced so many days ago; how many."""
+        current = self._newest(contract)
+        if current is None:
+            return 0
+        return len(current.vacuum(retention_hours=24 * days, dry_run=False, enforce_retention_duration=False))
+
+    def _newest(self, contract: DimensionContract) -> DeltaTable | None:
+        try:
+            return DeltaTable(self._uri(contract), storage_options=self._options)
+        except TableNotFoundError:
+            return None
+
+    def _commit(
+        self, contract: DimensionContract, current: DeltaTable | None, rows: pa.Table, metadata: dict[str, str]
+    ) -> None:
+        """The version behind `current`. Raises Overtaken if somebody else has made that."""
+        uri, commit = self._uri(contract), CommitProperties(custom_metadata=metadata, max_commit_retries=0)
+        version = -1 if current is None else current.version()
         try:
             if current is None:
                 # Not by "overwrite", which would load what somebody else has made meanwhile.
-                write_deltalake(uri, rows, mode="error", storage_options=self._options, commit_properties=commit)
+                write_deltalake(
+                    uri,
+                    rows,
+                    mode="error",
+                    storage_options=self._options,
+                    commit_properties=commit,
+                    configuration=None if contract.topic is None else _OF_A_TOPIC,
+                )
             else:
                 write_deltalake(current, rows, mode="overwrite", schema_mode="overwrite", commit_properties=commit)
-        except CommitFailedError as error:
+        except DeltaError as error:
             # A table that nobody else has written, but that takes no such commit, would be looked at again for ever.
             if not self._is_there(f"{contract.location}/_delta_log/{version + 1:020d}.json"):
                 raise
-            raise Overtaken(f"{uri} has a further version than {version}, which {source} was to follow") from error
-        return Published(version + 1, rows.num_rows, is_new=True, sha256=sha256, fingerprint=fingerprint)
+            raise Overtaken(
+                f"{uri} has a further version than {version}, which {contract.made_of} was to follow"
+            ) from error
 
     def has(self, contract: DimensionContract, published: Published) -> bool:
         """Whether that content is still what the last publication was; two small requests if nothing happened.
@@ -188,4 +290,8 @@ def fingerprint_of(contract: DimensionContract, body: bytes) -> str:
 
 def _last(table: DeltaTable) -> dict[str, Any]:
     """The commit of the last publication; those of maintenance have no fingerprint."""
-    return next((commit for commit in table.history() if _FINGERPRINT in commit), {})
+    for limit in (1, 10, None):
+        # Each is a request: a table that follows a topic has tens of thousands.
+        if found := next((commit for commit in table.history(limit) if _FINGERPRINT in commit), None):
+            return found
+    return {}

@@ -16,17 +16,15 @@ from contracts.definitions.dimension import DimensionContract
 from services.dimensions.errors import Overtaken
 from services.dimensions.landing import Landing, SourceFile
 from services.dimensions.parse import parse
-from services.dimensions.publication import Publications, Published
+from services.dimensions.publication import PUBLISHED, ROWS, Publications, Published
 from services.dimensions.rejected import UNKNOWN_FILE, Rejected
 
 _log = structlog.get_logger(__name__)
 
-_PUBLISHED = Counter("headrace_dimensions_published", "Versions published.", ["dimension"])
 _REJECTED = Counter("headrace_dimensions_rejected", "Files set aside.", ["reason"])
 _TO_BE_CORRECTED = Gauge(
     "headrace_dimensions_to_be_corrected", "1 while the last source file of the dimension was set aside.", ["dimension"]
 )
-_ROWS = Gauge("headrace_dimensions_rows", "Rows in the version in force.", ["dimension"])
 
 _UNKNOWN_AFTER = timedelta(minutes=1)
 """So old is a file of an unknown name when it is set aside: clients and servers give one that is on its way a name of its own."""
@@ -52,7 +50,9 @@ class Reception:
         max_file_bytes: int,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self._by_source = {contract.source: contract for contract in catalog.dimensions.values()}
+        self._by_source = {
+            contract.source: contract for contract in catalog.dimensions.values() if contract.source is not None
+        }
         self._landing, self._publications, self._max_file_bytes = landing, publications, max_file_bytes
         self._clock = clock
         self._taken: dict[str, tuple[SourceFile, Published]] = {}
@@ -129,9 +129,9 @@ class Reception:
             contract, rows, body=body, source=file.key, etag=file.etag, is_newest=lambda: self._landing.has(file)
         )
         if isinstance(outcome, Published):
-            _ROWS.labels(contract.name).set(outcome.rows)
+            ROWS.labels(contract.name).set(outcome.rows)
             _TO_BE_CORRECTED.labels(contract.name).set(0)
             if outcome.is_new:
-                _PUBLISHED.labels(contract.name).inc()
+                PUBLISHED.labels(contract.name).inc()
                 _log.info("published", dimension=contract.name, version=outcome.version, rows=outcome.rows)
         return outcome

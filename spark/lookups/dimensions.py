@@ -199,10 +199,13 @@ class Dimensions:
         self._unreadable.add(contract.name)
         held = self._held.get(contract.name)
         if held is None:
+            cure = "upload its source file to landing/dimensions/"
+            if contract.topic is not None:
+                cure = "it comes of the first records of its topic, when the service dimensions runs"
             _log.warning(
-                "waiting for a first version of a dimension: upload its source file to landing/dimensions/",
+                f"waiting for a first version of a dimension: {cure}",
                 dimension=contract.name,
-                source=contract.source,
+                made_of=contract.made_of,
                 reason=str(error),
             )
         else:
@@ -219,10 +222,15 @@ class Dimensions:
         tag = self._tag(contract, version)
         # Once more: the first may be of a table that was made anew before the tag was read.
         table = self._table(contract, version)
-        rows = pa.concat_tables([self._rows(uri) for uri in table.file_uris()])
+        # Without rows it has no files.
+        none = pa.schema(table.schema().to_arrow()).empty_table()
+        rows = pa.concat_tables([self._rows(uri) for uri in table.file_uris()] or [none])
         never = contract.key if contract.valid is None else (*contract.key, contract.valid.begins)
         frame = self._spark.createDataFrame(rows.cast(_never_null(rows.schema, never)))
         _check_fit(contract, version, frame.schema, rows)
+        if not rows.num_rows:
+            # Spark plans no broadcast of what it knows to be empty, and so none that could be kept.
+            frame = self._spark.createDataFrame(self._spark.sparkContext.emptyRDD(), frame.schema)
         if tag != self._tag(contract, version):
             raise ValueError(f"version {version} was made anew while it was read")
         _log.info("dimension read", dimension=contract.name, version=version, rows=rows.num_rows)

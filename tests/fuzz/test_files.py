@@ -85,7 +85,7 @@ def test_contracts(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", ["couriers", "vans"])
 def test_dimension_files(name: str) -> None:
     contract, refused = CATALOG.dimension(name), 0
-    whole = b"".join((sample.TABLES / contract.source).read_bytes().splitlines(keepends=True)[:200])
+    whole = b"".join((sample.TABLES / contract.made_of).read_bytes().splitlines(keepends=True)[:200])
     for data in itertools.islice(mutated(whole), COUNT // 2):
         found = parse(contract, data)
         refused += isinstance(found, Rejected)

@@ -123,7 +123,7 @@ def vans(count: int = 10, *, seats: str = "182") -> bytes:
 
 def test_the_tables_of_the_sample_are_published_once(place: Place) -> None:
     for contract in sample.catalog().dimensions.values():
-        place.upload(contract.source, (sample.TABLES / contract.source).read_bytes())
+        place.upload(contract.made_of, (sample.TABLES / contract.made_of).read_bytes())
 
     assert place.reception.look() == Look(published=3, rejected=0)
     assert place.reception.look() == Look(published=0, rejected=0)
@@ -236,13 +236,13 @@ def test_a_table_whose_file_is_gone_or_cut_short_is_published_again_when_its_sou
 
 def test_a_table_that_takes_no_such_commit_is_trouble_and_blocks_no_other_one(place: Place) -> None:
     for contract in sample.catalog().dimensions.values():
-        place.upload(contract.source, (sample.TABLES / contract.source).read_bytes())
+        place.upload(contract.made_of, (sample.TABLES / contract.made_of).read_bytes())
     rounds = Rounds(place.reception, poll_seconds=1)
     assert rounds.look() is not None
     place.table("couriers").alter.set_table_properties({"delta.appendOnly": "true"})
     for contract in sample.catalog().dimensions.values():
-        body = (sample.TABLES / contract.source).read_bytes()
-        place.upload(contract.source, body.rstrip().rpartition(b"\n")[0])
+        body = (sample.TABLES / contract.made_of).read_bytes()
+        place.upload(contract.made_of, body.rstrip().rpartition(b"\n")[0])
     assert rounds.look() is None
     assert rounds.trouble is not None
     assert [place.table(name).version() for name in ("depots", "vans")] == [1, 1]
@@ -253,7 +253,7 @@ def test_a_table_that_can_not_be_read_blocks_no_other_one(place: Place) -> None:
         Bucket=place.s3.bucket, Key=f"dimensions/couriers/_delta_log/{0:020d}.json", Body=b"no JSON"
     )
     for contract in sample.catalog().dimensions.values():
-        place.upload(contract.source, (sample.TABLES / contract.source).read_bytes())
+        place.upload(contract.made_of, (sample.TABLES / contract.made_of).read_bytes())
     rounds = Rounds(place.reception, poll_seconds=1)
     assert rounds.look() is None
     assert rounds.trouble is not None
@@ -264,7 +264,7 @@ def test_a_table_that_the_object_store_refuses_blocks_no_other_one(place: Place)
     # A file where the table's folder is to be: the server answers with status 500, and deltalake raises an OSError.
     place.client.put_object(Bucket=place.s3.bucket, Key="dimensions/couriers", Body=b"no folder")
     for contract in sample.catalog().dimensions.values():
-        place.upload(contract.source, (sample.TABLES / contract.source).read_bytes())
+        place.upload(contract.made_of, (sample.TABLES / contract.made_of).read_bytes())
     rounds = Rounds(place.reception, poll_seconds=1)
     assert rounds.look() is None
     assert "500" in str(rounds.trouble)
@@ -273,7 +273,7 @@ def test_a_table_that_the_object_store_refuses_blocks_no_other_one(place: Place)
 
 def test_a_file_that_is_overtaken_blocks_no_other_one(place: Place) -> None:
     for contract in sample.catalog().dimensions.values():
-        place.upload(contract.source, (sample.TABLES / contract.source).read_bytes())
+        place.upload(contract.made_of, (sample.TABLES / contract.made_of).read_bytes())
     body = (sample.TABLES / "couriers.csv").read_bytes()
     rounds = place.frozen("read", lambda: place.upload("couriers.csv", body.rstrip().rpartition(b"\n")[0]))
     assert rounds.look() is None
@@ -385,7 +385,7 @@ def test_a_file_whose_name_is_as_long_as_a_key_may_be_is_set_aside_and_blocks_no
 
 def test_a_file_that_the_object_store_refuses_to_give_blocks_no_other_one(place: Place) -> None:
     for contract in sample.catalog().dimensions.values():
-        place.upload(contract.source, (sample.TABLES / contract.source).read_bytes())
+        place.upload(contract.made_of, (sample.TABLES / contract.made_of).read_bytes())
     # The second of three is another one by the time it is read.
     rounds = place.frozen(behind="read", meanwhile=lambda: place.upload("depots.csv", b"x"))
     assert rounds.look() is None

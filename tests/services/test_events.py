@@ -39,7 +39,7 @@ MINUTE = timedelta(minutes=1)
 @pytest.mark.parametrize(("name", "rows"), [("airlines", 16), ("airports", 1_458), ("planes", 3_322)])
 def test_the_data_set_s_own_tables_fit_their_contracts(name: str, rows: int) -> None:
     contract = CATALOG.dimension(name)
-    table = parse(contract, (data_folder() / contract.source).read_bytes())
+    table = parse(contract, (data_folder() / contract.made_of).read_bytes())
     assert not isinstance(table, Rejected)
     assert table.num_rows == rows
     assert table.column_names == [column.name for column in contract.columns]

@@ -31,7 +31,7 @@ def a_file(*rows: str, header: str = HEADER) -> bytes:
 @pytest.mark.parametrize(("name", "rows"), [("couriers", 16), ("depots", 60), ("vans", 250)])
 def test_the_tables_of_the_sample_fit_their_contracts(name: str, rows: int) -> None:
     contract = CATALOG.dimension(name)
-    table = parse(contract, (sample.TABLES / contract.source).read_bytes())
+    table = parse(contract, (sample.TABLES / contract.made_of).read_bytes())
     assert not isinstance(table, Rejected)
     assert table.num_rows == rows
     assert table.column_names == [column.name for column in contract.columns]

@@ -25,6 +25,8 @@ def first_rows(catalog: Catalog, dimension: DimensionContract) -> Path | None:
     """The source file that other teams would upload: beside the contract, else in the folder that `deploy/deployables.yaml` names. None if it
     is in neither.
     """
+    if dimension.source is None:
+        return None
     beside = catalog.root / "dimensions" / dimension.source
     if beside.is_file():
         return beside
@@ -40,11 +42,11 @@ class Uploaded(NamedTuple):
 
 
 def upload_dimensions(s3: S3Settings, catalog: Catalog, *, besides: Collection[str] = ()) -> Uploaded:
-    """Upload the source file of every dimension that isn't published yet, but for those `besides`."""
+    """Upload the source file of every dimension that has one and isn't published yet, but for those `besides`."""
     client, landing = s3_client(s3), Landing(s3)
     found = Uploaded([], [])
     for dimension in catalog.dimensions.values():
-        if dimension.name in besides:
+        if dimension.source is None or dimension.name in besides:
             continue
         published = client.list_objects_v2(Bucket=s3.bucket, Prefix=f"{dimension.location}/_delta_log/", MaxKeys=1)
         if published.get("KeyCount"):

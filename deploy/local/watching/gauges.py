@@ -220,10 +220,15 @@ class Gauges:
                         f"{sample.labels['topic']} ended before alerting's next record and is read from its first: "
                         "logs/alerting.log says which partition"
                     )
+                elif sample.name == "headrace_dimensions_topic_lost" and sample.value:
+                    snapshot.alarms.append(
+                        f"the topic of {sample.labels['dimension']} was made anew, and the version before is in force: "
+                        "logs/dimensions.log says what to do"
+                    )
                 elif sample.name == "headrace_dimension_unreadable" and sample.value:
                     snapshot.alarms.append(
                         f"the dimension {sample.labels['dimension']} can't be read: pipelines keep the version before it, or wait for a "
-                        "first one: ./headrace dimensions put uploads its source file, logs/dimensions.log and logs/live.log say more"
+                        "first one: ./headrace dimensions put uploads its source file, if it is made of one; logs/dimensions.log and logs/live.log say more"
                     )
         # In place of the group's: in real-time mode that is as old as the interval.
         snapshot.lag.update(lag)

@@ -165,9 +165,11 @@ class Recomputation:
         try:
             table = DeltaTable(f"{root}{location}", version=version, storage_options=self._s3.delta_options())
             files = [f"{self._s3.bucket}/{uri.removeprefix(root)}" for uri in table.file_uris()]
+            if not files:  # one without rows
+                return pa.schema(table.schema().to_arrow()).empty_table()
             return pa.concat_tables(pq.read_table(file, filesystem=file_system(self._s3)) for file in files)
         except (DeltaError, FileNotFoundError, pa.ArrowInvalid):
-            return GONE  # or it has no files, as none that was published
+            return GONE
 
     def _newest_for(self, location: str, version: int) -> int | None:
         """The newest version; asked for again for the sake of a higher one, once: records may name any."""

@@ -18,8 +18,8 @@ def write_dimensions(folder: Path) -> None:
     catalog = load_catalog()
     for contract in catalog.dimensions.values():
         source = first_rows(catalog, contract)
-        assert source is not None, f"{contract.source} is not there"
+        assert source is not None, f"{contract.made_of} is not there"
         table = parse(contract, source.read_bytes())
-        assert not isinstance(table, Rejected), f"{contract.source}: {table}"
+        assert not isinstance(table, Rejected), f"{contract.made_of}: {table}"
         lines = [json.dumps(row) + "\n" for row in table.to_pylist()]
         dimension_file(folder, contract.name).write_text("".join(lines), encoding="utf-8")

@@ -252,6 +252,115 @@ def test_a_broken_rule_is_told_with_file_and_cure(
     assert all(problem.startswith("contracts/") for problem in problems)
 
 
+BAYS = """dimension: bays
+description: Where readings are taken.
+owner: depot-desk
+consumers: []
+topic: depots.observed.v1
+location: dimensions/bays
+key: [station]
+columns:
+  - {name: station, source: station, type: string, nullable: false, description: Code of the depot.}
+  - {name: visibility, source: visibility_miles, type: double, nullable: false, description: "Visibility, in miles."}
+  - {name: wind, source: wind_direction_degrees, type: int, nullable: true, description: "Wind, in degrees."}
+"""
+OBSERVED = "topics/depots.observed.v1.yaml"
+
+
+def with_bays(files: ContractFiles) -> None:
+    """A dimension that is made of the readings, in a sound way."""
+    (files.root / "dimensions" / "bays.yaml").write_text(BAYS, encoding="utf-8")
+    files.replace(OBSERVED, "consumers: [", "compacted: true\nconsumers: [dimensions, ")
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "expected"),
+    [
+        (
+            "dimensions/bays.yaml",
+            "depots.observed.v1",
+            "depots.obsrved.v1",
+            "bays.yaml:5: there is no topic depots.obsrved",
+        ),
+        (
+            "dimensions/bays.yaml",
+            "topic: depots.observed.v1\n",
+            "",
+            "bays.yaml: it has neither source nor topic: name the",
+        ),
+        (
+            "dimensions/bays.yaml",
+            "location",
+            "source: a.csv\nlocation",
+            "bays.yaml: it has both source and topic: name the",
+        ),
+        ("dimensions/bays.yaml", "location", "null_values: []\nlocation", "and has null_values, which is about files"),
+        (
+            "dimensions/bays.yaml",
+            "columns",
+            "valid: {from: a, until: b}\ncolumns",
+            "and has valid, which is about files",
+        ),
+        ("dimensions/bays.yaml", "location", "every_seconds: 0.5\nlocation", "'every_seconds' is 0.5: input should be"),
+        ("dimensions/vans.yaml", "max_shrink_percent: 10\n", "", "vans.yaml: key 'max_shrink_percent' is missing: add"),
+        ("dimensions/vans.yaml", "location", "every_seconds: 5\nlocation", "has every_seconds, which is about topics"),
+        (
+            "dimensions/bays.yaml",
+            "source: station",
+            "source: staton",
+            "bays.yaml:9: depots.observed.v1 has no field 'staton': did",
+        ),
+        (
+            "dimensions/bays.yaml",
+            "type: double",
+            "type: int",
+            "bays.yaml:10: 'visibility_miles' of depots.observed.v1 is of type double, and column 'visibility' is int: give",
+        ),
+        (
+            "dimensions/bays.yaml",
+            "nullable: true",
+            "nullable: false",
+            "bays.yaml:11: 'wind_direction_degrees' of depots.observed.v1 may be null, and column 'wind' may not: set",
+        ),
+        (
+            OBSERVED,
+            "compacted: true\n",
+            "",
+            "bays is made of it, and it is not compacted: a key without a new record for 30",
+        ),
+        (
+            OBSERVED,
+            "[dimensions, ",
+            "[",
+            "yaml:13: bays is made of it, and dimensions is not among them: add dimensions",
+        ),
+        (OBSERVED, "key: station", "key: none", "yaml:12: its records have no key of which the newest could be kept"),
+        (
+            DISPATCHED,
+            "consumers: [",
+            "consumers: [dimensions, ",
+            "no dimension has 'topic: parcels.dispatched.v1': take",
+        ),
+        (DISPATCHED, "producers:", "compacted: true\nproducers:", "reads it, and it is compacted: nobody could tell"),
+        (
+            "topics/parcels.dispatched.enriched.v1.yaml",
+            "producers:",
+            "compacted: true\nproducers:",
+            "what a pipeline makes of records is compared with them one by one, and brokers remove some: leave it out",
+        ),
+    ],
+)
+def test_a_broken_rule_of_a_dimension_that_is_made_of_a_topic_is_told(
+    files: ContractFiles, file: str, old: str, new: str, expected: str
+) -> None:
+    before = files.problems()
+    with_bays(files)
+    assert files.problems() == before
+    files.replace(file, old, new)
+    problems = files.problems()
+    assert any(expected in problem for problem in problems), problems
+
+
 def test_an_event_that_is_not_in_the_past_tense_is_told(files: ContractFiles) -> None:
     path = files.root / DISPATCHED
     path.rename(path.with_name("parcels.dispatch.v1.yaml"))

@@ -66,6 +66,17 @@ def test_a_contract_that_grew_adds_partitions_and_changes_retention(stack: Local
     assert create_topics(settings_of(stack), after) == []
 
 
+def test_of_a_compacted_topic_the_newest_record_of_each_key_is_kept_without_end(
+    stack: LocalStack, tmp_path: Path
+) -> None:
+    catalog = a_project(tmp_path, compacted=True, retention_days=5)
+    (name,) = catalog.topics
+    create_topics(settings_of(stack), catalog)
+    config = config_on(stack, name)
+    assert (config["cleanup.policy"], config["delete.retention.ms"]) == ("compact", str(5 * 86_400_000))
+    assert create_topics(settings_of(stack), catalog) == []
+
+
 def test_topics_take_what_the_rule_lets_through_and_keep_the_time_of_records(stack: LocalStack, tmp_path: Path) -> None:
     name = applied(a_project(tmp_path), stack)
     own, dead_letters = config_on(stack, name), config_on(stack, f"{name}.dlq")

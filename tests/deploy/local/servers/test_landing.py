@@ -26,13 +26,13 @@ def catalog(tmp_path: Path) -> Catalog:
     }
     (tmp_path / "dimensions").mkdir()
     first = next(iter(dimensions.values()))
-    (tmp_path / "dimensions" / first.source).write_text("id\n1\n")
+    (tmp_path / "dimensions" / first.made_of).write_text("id\n1\n")
     return dataclasses.replace(sample.catalog(), root=tmp_path, dimensions=dimensions)
 
 
 def test_first_rows_lie_beside_the_contract(catalog: Catalog) -> None:
     first, second, *_ = catalog.dimensions.values()
-    assert first_rows(catalog, first) == catalog.root / "dimensions" / first.source
+    assert first_rows(catalog, first) == catalog.root / "dimensions" / first.made_of
     assert first_rows(catalog, second) is None
 
 
@@ -42,5 +42,5 @@ def test_what_has_rows_is_uploaded_and_what_has_none_is_named(stack: LocalStack,
     s3 = stack.settings().s3
     found = upload_dimensions(s3, catalog)
     assert (found.uploaded, found.lacking) == ([first.name], [each.name for each in others])
-    body = s3_client(s3).get_object(Bucket=s3.bucket, Key=PREFIX + first.source)["Body"].read()
+    body = s3_client(s3).get_object(Bucket=s3.bucket, Key=PREFIX + first.made_of)["Body"].read()
     assert body == b"id\n1\n"

@@ -1,0 +1,239 @@
+"""A dimension that is made of a compacted topic, against real brokers and a real object store."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from prometheus_client import REGISTRY
+
+from contracts.records.headers import header_of, headers_of
+from deploy.local.servers.stack import LocalStack
+from services.dimensions.errors import Overtaken, TopicMadeAnew
+from services.dimensions.fold import Positions
+from services.dimensions.parse import schema_of
+from services.dimensions.publication import Published
+from tests.services.following import Place, wait_for
+
+pytestmark = pytest.mark.system
+
+
+@pytest.fixture
+def place(stack: LocalStack, tmp_path: Path) -> Place:
+    return Place(stack, tmp_path)
+
+
+def wait_for_names(place: Place, names: Mapping[str, str]) -> None:
+    wait_for(f"{names}", lambda: place.names() == names)
+
+
+def letters(place: Place) -> list[tuple[str, bytes | None]]:
+    """Reason and value of the topic's dead letters."""
+    config: dict[str, Any] = {
+        **place.settings.kafka.client_config(),
+        "group.id": "letters",
+        "enable.partition.eof": True,
+    }
+    consumer = Consumer(config)
+    consumer.assign([TopicPartition(f"{place.topic}.dlq", 0, OFFSET_BEGINNING)])
+    found = []
+    try:
+        while (message := consumer.poll(10)) is not None and message.error() is None:
+            reason = header_of(headers_of(message), "__connect.errors.exception.class.name")
+            found.append(((reason or b"").decode(), message.value()))
+    finally:
+        consumer.close()
+    return found
+
+
+def test_the_newest_value_of_each_key_is_published_and_followed(place: Place) -> None:
+    place.name("UA", "United")
+    place.name("AA", "American")
+    place.name("UA", "United Anew")
+    with place.following():
+        wait_for_names(place, {"AA": "American", "UA": "United Anew"})
+        assert place.version() == 0
+        place.name("DL", "Delta")
+        wait_for_names(place, {"AA": "American", "DL": "Delta", "UA": "United Anew"})
+        place.send(b"AA", None)
+        wait_for_names(place, {"DL": "Delta", "UA": "United Anew"})
+        place.send(b"DL", None)
+        place.send(b"UA", None)
+        wait_for_names(place, {})
+    said = place.publications.positions(place.contract)
+    assert said is not None
+    assert (said.topic, sum(said.offsets.values())) == (place.topic, 7)
+    assert place.publications.in_force(place.contract) is not None
+
+
+def test_the_versions_follow_each_other_at_most_as_often_as_the_contract_says(place: Place) -> None:
+    place.name("UA", "first")
+    with place.following() as follower:
+        wait_for("the first", lambda: place.version() == 0)
+        begin = time.monotonic()
+        while time.monotonic() - begin < 4:
+            place.name("UA", f"{time.monotonic()}")
+        place.name("UA", "last")
+        wait_for_names(place, {"UA": "last"})
+        assert follower.trouble is None
+    # One when the first second is over, one for each second, and one for the last name.
+    assert 3 <= place.version() <= 7
+
+
+def test_a_start_publishes_nothing_again_and_one_with_another_contract_does(place: Place) -> None:
+    place.name("UA", "United")
+    with place.following():
+        wait_for_names(place, {"UA": "United"})
+    with place.following() as again:
+        wait_for("its look", lambda: again._version is not None)
+        assert (again._version, place.version()) == (0, 0)
+        # What says the same is no new version either.
+        place.name("UA", "United")
+        place.name("AA", "American")
+        wait_for_names(place, {"AA": "American", "UA": "United"})
+        assert place.version() == 1
+
+
+def test_nothing_is_published_as_long_as_the_topic_has_no_record(place: Place) -> None:
+    with place.following() as follower:
+        wait_for("a look at the topic's end", lambda: follower._publish_at > 0)
+        assert place.version() == -1
+        place.name("UA", "United")
+        wait_for_names(place, {"UA": "United"})
+
+
+def test_the_end_of_the_topic_at_the_start_is_reached_before_anything_is_published(place: Place) -> None:
+    for number in range(20_000):
+        place._producer.produce(
+            place.topic, key=f"C{number % 500}".encode(), value=place.event(f"C{number % 500}", str(number))
+        )
+        place._producer.poll(0)
+    assert place._producer.flush(60) == 0
+    with place.following():
+        wait_for("the first version", lambda: place.version() == 0)
+        assert place.names() == {f"C{number % 500}": str(number) for number in range(19_500, 20_000)}
+
+
+def test_a_record_that_is_no_row_is_a_dead_letter_once_and_leaves_the_one_before_in_force(place: Place) -> None:
+    place.name("UA", "United")
+    place.send(b"UA", b"no event")
+    place.name("LONG", "x" * 1_001)
+    counted = ("headrace_dimensions_records_set_aside_total", {"dimension": "couriers", "reason": "TooLong"})
+    before = REGISTRY.get_sample_value(*counted) or 0
+    with place.following():
+        wait_for_names(place, {"UA": "United"})
+    told = letters(place)
+    assert sorted(reason for reason, _ in told) == ["ForeignBody", "TooLong"]
+    assert b"no event" in {value for _, value in told}
+    assert REGISTRY.get_sample_value(*counted) == before + 1
+    with place.following():
+        place.name("AA", "American")
+        wait_for_names(place, {"AA": "American", "UA": "United"})
+    assert letters(place) == told
+
+
+def test_of_records_with_several_keys_that_tell_of_one_row_the_latest_counts(place: Place) -> None:
+    value = {number: place.event("UA", str(number)) for number in range(3)}
+    for number, partition in ((2, 0), (1, 1), (0, 1)):
+        place.send(f"key {number}".encode(), value[number], partition=partition, timestamp=1_000 + number)
+    with place.following():
+        wait_for_names(place, {"UA": "2"})
+        gauge = ("headrace_dimensions_contradictions", {"dimension": "couriers"})
+        wait_for("the gauge", lambda: REGISTRY.get_sample_value(*gauge) == 1)
+
+
+def test_a_topic_that_was_made_anew_is_told_and_changes_nothing_until_somebody_says_so(place: Place) -> None:
+    lost = ("headrace_dimensions_topic_lost", {"dimension": "couriers"})
+    place.name("UA", "United")
+    with place.following() as follower:
+        wait_for_names(place, {"UA": "United"})
+        place.make_anew()
+        place.name("AA", "American")
+        wait_for("the alarm", lambda: REGISTRY.get_sample_value(*lost) == 1)
+        assert "was made anew" in str(follower.trouble)
+        assert (place.version(), place.names()) == (0, {"UA": "United"})
+    with place.following(on_topic_loss="continue"):
+        wait_for_names(place, {"AA": "American"})
+        wait_for("the end of the alarm", lambda: REGISTRY.get_sample_value(*lost) == 0)
+    assert place.version() == 1
+    with place.following():
+        place.name("DL", "Delta")
+        wait_for_names(place, {"AA": "American", "DL": "Delta"})
+
+
+def published(
+    place: Place, name: str, offset: int, *, topic_id: str = "a", end: int = 100, **ends: Any
+) -> Published | None:
+    """A version that a process makes that has read the topic so far."""
+    rows = pa.Table.from_pylist([{"courier": "UA", "name": name}], schema=schema_of(place.contract))
+    positions = Positions(place.topic, topic_id, {0: offset, 1: 7})
+
+    def asked() -> Positions:
+        for meanwhile in ends.values():
+            meanwhile()
+        return Positions(place.topic, topic_id, {0: end, 1: 100})
+
+    return place.publications.publish_fold(place.contract, rows, positions, begins_anew=False, ends=asked)
+
+
+def test_of_two_processes_the_one_that_has_read_further_wins(place: Place) -> None:
+    assert published(place, "newer", 12) is not None
+    with pytest.raises(Overtaken, match="another process has read"):
+        published(place, "older", 11)
+    again = published(place, "newer", 12)
+    assert again is not None
+    assert (again.version, again.is_new) == (0, False)
+    assert place.names() == {"UA": "newer"}
+
+
+@pytest.mark.parametrize("versions", [0, 1])
+def test_a_process_that_was_frozen_does_not_publish_over_one_that_has_read_further(place: Place, versions: int) -> None:
+    for number in range(versions):
+        published(place, "first", number)
+    with pytest.raises(Overtaken, match="has a further version|has read"):
+        published(place, "older", 11, meanwhile=lambda: published(place, "newer", 12))
+    assert (place.version(), place.names()) == (versions, {"UA": "newer"})
+
+
+def test_a_topic_of_another_identity_or_with_fewer_records_is_not_the_one_of_before(place: Place) -> None:
+    published(place, "first", 50)
+    with pytest.raises(TopicMadeAnew, match="was made anew"):
+        published(place, "second", 60, topic_id="b")
+    with pytest.raises(TopicMadeAnew, match="ends before what was read"):
+        published(place, "second", 40, end=40)
+    assert place.names() == {"UA": "first"}
+
+
+def test_two_processes_that_follow_one_topic_make_one_line_of_versions(place: Place) -> None:
+    place.name("UA", "0")
+    with place.following() as one, place.following() as other:
+        for number in range(1, 6):
+            place.name("UA", str(number))
+            wait_for_names(place, {"UA": str(number)})
+        version = place.version()
+        wait_for("both to know it", lambda: (one._version, other._version) == (version, version))
+    table = place.table()
+    assert table is not None
+    offsets = []
+    for commit in reversed(table.history()):
+        said = Positions.parse(commit["headrace.positions"])
+        assert said is not None
+        offsets.append(sum(said.offsets.values()))
+    assert offsets == sorted(offsets)
+
+
+def test_files_of_versions_that_were_replaced_long_ago_are_removed(place: Place) -> None:
+    for number in range(12):
+        published(place, str(number), number)
+    assert place.publications.clean(place.contract, 7) == 0
+    assert place.publications.clean(place.contract, 0) == 11
+    assert place.names() == {"UA": "11"}
+    # What it writes into the table's log is no publication, and another one follows it.
+    after = published(place, "12", 12)
+    assert after is not None
+    assert after.is_new
