@@ -11,11 +11,13 @@ from contracts.events.flights_departed_chronic import FlightDepartedChronic
 from contracts.events.flights_departed_delays import FlightDepartedDelays
 from contracts.events.flights_departed_enriched import FlightDepartedEnriched
 from contracts.events.flights_departed_finaldelays import FlightDepartedFinalDelays
+from contracts.events.flights_departed_gates import FlightDepartedGate
 from contracts.events.flights_departed_legs import FlightLeg
 from contracts.events.flights_departed_longhaul import LongHaulFlightDeparted
 from contracts.events.flights_departed_once import FlightDepartedOnce
 from contracts.events.flights_departed_rotations import FlightDepartedRotations
 from contracts.events.flights_departed_weather import DepartureWeather
+from contracts.events.gates_announced import GateAnnounced
 from contracts.events.replay_started import ReplayStarted
 from contracts.events.rules_activated import RulesActivated
 from contracts.events.weather_observed import WeatherObserved
@@ -33,9 +35,11 @@ __all__ = [
     "FlightDepartedDelays",
     "FlightDepartedEnriched",
     "FlightDepartedFinalDelays",
+    "FlightDepartedGate",
     "FlightDepartedOnce",
     "FlightDepartedRotations",
     "FlightLeg",
+    "GateAnnounced",
     "LongHaulFlightDeparted",
     "ReplayStarted",
     "RulesActivated",

@@ -37,6 +37,10 @@ FLIGHTS_DEPARTED_FINALDELAYS: Final[Topic[events.FlightDepartedFinalDelays]] = T
     "flights.departed.finaldelays.v1", events.FlightDepartedFinalDelays
 )
 """Departures of each airport in windows of fifteen minutes, and how late they were, each once, when nothing can change it any more."""
+FLIGHTS_DEPARTED_GATES: Final[Topic[events.FlightDepartedGate]] = Topic(
+    "flights.departed.gates.v1", events.FlightDepartedGate
+)
+"""Departed flights with the gate that was last announced for their line."""
 FLIGHTS_DEPARTED_LEGS: Final[Topic[events.FlightLeg]] = Topic("flights.departed.legs.v1", events.FlightLeg)
 """Every flight that left its gate, with its arrival; without, if it did not reach its scheduled destination within twenty hours."""
 FLIGHTS_DEPARTED_LONGHAUL: Final[Topic[events.LongHaulFlightDeparted]] = Topic(
@@ -55,6 +59,8 @@ FLIGHTS_DEPARTED_WEATHER: Final[Topic[events.DepartureWeather]] = Topic(
     "flights.departed.weather.v1", events.DepartureWeather
 )
 """Every flight that left its gate, with the weather at its origin in the hour in which it left; without, if nobody observed that hour."""
+GATES_ANNOUNCED: Final[Topic[events.GateAnnounced]] = Topic("gates.announced.v1", events.GateAnnounced)
+"""From which gate the next flight of each line leaves, two hours before it is to leave; of each line the newest record is kept."""
 REPLAY_STARTED: Final[Topic[events.ReplayStarted]] = Topic("replay.started.v1", events.ReplayStarted)
 """The replay clock that the replaying services share; the newest record is in force."""
 RULES_ACTIVATED: Final[Topic[events.RulesActivated]] = Topic("rules.activated.v1", events.RulesActivated)

@@ -1,1 +1,1 @@
-"""Publishes every flight that left New York, and every one that never did."""
+"""Publishes every flight that left New York, every one that never did, and before that the gate of each."""

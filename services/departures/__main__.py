@@ -7,7 +7,7 @@ from operator import attrgetter
 
 from contracts import topics
 from contracts.command_line import command_line
-from services.departures.event import event_of
+from services.departures.event import events_of
 from services.nycflights.tables import read_table
 from services.replay.service import run_service
 
@@ -18,9 +18,9 @@ def main() -> int:
     return run_service(
         "departures",
         lambda: read_table("flights"),
-        event_of,
+        events_of,
         attrgetter("flight_id"),
-        (topics.FLIGHTS_DEPARTED, topics.FLIGHTS_CANCELLED),
+        (topics.FLIGHTS_DEPARTED, topics.FLIGHTS_CANCELLED, topics.GATES_ANNOUNCED),
     )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from contracts.events import FlightCancelled, FlightDeparted
+from contracts.events import FlightCancelled, FlightDeparted, GateAnnounced
+from services.departures.gate import gate_of
 from services.nycflights.flight import scheduled_flight
 from services.replay.table import Row, required
 from services.replay.unfit import Unfit
@@ -24,3 +25,9 @@ def event_of(row: Row) -> FlightDeparted | FlightCancelled | Unfit:
         )
     except ValueError as error:
         return Unfit("Unreadable", str(error))
+
+
+def events_of(row: Row) -> tuple[GateAnnounced | FlightDeparted | FlightCancelled | Unfit, ...]:
+    """What the row was at its origin, and before that the announcement of its gate; of a row that can't be read there is none."""
+    flight = event_of(row)
+    return (flight,) if isinstance(flight, Unfit) else (gate_of(row), flight)

@@ -7,7 +7,6 @@ from threading import Event
 from typing import Any
 
 import structlog
-from pydantic import BaseModel
 
 from contracts.command_line import set_on_signals
 from contracts.dead_letters.topic import DeadLetterTopic
@@ -26,8 +25,7 @@ from services.replay.replayer import Replayer
 from services.replay.settings import ReplayingSettings
 from services.replay.table import Row, Table
 from services.replay.tails import Tails
-from services.replay.timeline import Timeline
-from services.replay.unfit import Unfit
+from services.replay.timeline import Timeline, Told
 
 _log = structlog.get_logger(__name__)
 
@@ -35,7 +33,7 @@ _log = structlog.get_logger(__name__)
 def run_service(
     service: str,
     table: Callable[[], Table],
-    convert: Callable[[Row], BaseModel | Unfit | None],
+    convert: Callable[[Row], Told | Sequence[Told]],
     identify: Callable[[Any], str],
     topics: Sequence[Topic[Any]],
 ) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from heapq import heappop, heappush
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeAlias
 
 from pydantic import BaseModel
 
@@ -20,6 +20,10 @@ from services.replay.unfit import Unfit
 
 LEAD = timedelta(hours=2)
 """No row may happen earlier than this before its own `time_hour`."""
+
+
+Told: TypeAlias = BaseModel | Unfit | None
+"""What a row is: an event, unfit for one, or nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +54,13 @@ class Timeline:
     def __init__(
         self,
         table: Table,
-        convert: Callable[[Row], BaseModel | Unfit | None],
+        convert: Callable[[Row], Told | Sequence[Told]],
         identify: Callable[[Any], str],
         topics: Sequence[Topic[Any]],
         catalog: Catalog,
     ) -> None:
-        """`convert` gives a row's event, None when the row has nothing for these topics; `identify` an event's id.
+        """`convert` gives a row's event, or several, each of another topic; None when the row has nothing for these topics. `identify` gives an
+        event's id.
 
         Unfit rows are dead letters of the first topic.
         """
@@ -72,27 +77,29 @@ class Timeline:
         Rows are read hour by hour of `time_hour`, those without one last; an entry waits until no row that is still
         unread can come before it. Raises ValueError if one does.
         """
-        waiting: list[tuple[Position, Entry]] = []
+        waiting: list[tuple[Position, str, Entry]] = []
         hours = self._table.column("time_hour")
         hour, safe_until = datetime.min.replace(tzinfo=UTC), 0
         for number in sorted(range(len(self._table)), key=lambda number: hours[number] or "missing"):
             hour = _instant(hours[number]) or hour
             safe_until = Position.at(hour - LEAD).time if hour.year > 1 else 0
             while waiting and waiting[0][0].time < safe_until:
-                yield heappop(waiting)[1]
-            entry = self._entry(number, hour)
-            if entry is not None:
+                yield heappop(waiting)[-1]
+            for entry in self._of_row(number, hour):
                 if entry.position.time < safe_until:
                     raise ValueError(f"row {number} of {self._table.name} happens more than {LEAD} before its hour")
-                heappush(waiting, (entry.position, entry))
+                heappush(waiting, (entry.position, entry.stream, entry))
         while waiting:
-            yield heappop(waiting)[1]
+            yield heappop(waiting)[-1]
 
-    def _entry(self, number: int, hour: datetime) -> Entry | None:
+    def _of_row(self, number: int, hour: datetime) -> Iterator[Entry]:
         row = self._table.row(number)
-        content = self._convert(row)
-        if content is None:
-            return None
+        told = self._convert(row)
+        for content in told if isinstance(told, Sequence) else (told,):
+            if content is not None:
+                yield self._entry(number, row, content, hour)
+
+    def _entry(self, number: int, row: Row, content: BaseModel | Unfit, hour: datetime) -> Entry:
         if isinstance(content, Unfit):
             position = Position.at(content.occurred_at or hour, number)
             return Entry(position, self._unfit_for, self._dead_letters, f"{self._table.name}-{number}", content, row)

@@ -17,11 +17,13 @@ from pydantic import BaseModel
 from contracts import topics
 from contracts.definitions.catalog import CONTRACTS, load_catalog
 from contracts.definitions.example import example_files
-from contracts.events import FlightArrived
+from contracts.events import FlightArrived, GateAnnounced
 from contracts.handle import Topic
 from services.arrivals.event import event_of as arrival_of
 from services.arrivals.event import timezones
 from services.departures.event import event_of as departure_of
+from services.departures.event import events_of
+from services.departures.gate import GATES, PIERS, gate_of
 from services.dimensions.parse import parse
 from services.dimensions.rejected import Rejected
 from services.nycflights.tables import data_folder, read_table
@@ -116,6 +118,33 @@ def test_every_flight_departed_or_was_cancelled_and_has_an_id_of_its_own(flights
 
 
 @pytest.mark.long
+def test_the_gate_of_every_flight_is_announced_before_it_leaves_or_is_cancelled(flights: Table) -> None:
+    streams = (topics.FLIGHTS_DEPARTED, topics.FLIGHTS_CANCELLED, topics.GATES_ANNOUNCED)
+
+    year = year_of(
+        Timeline(flights, events_of, attrgetter("flight_id"), streams, CATALOG), examples(topics.GATES_ANNOUNCED)
+    )
+
+    left = {"flights.departed.v1": 328_521, "flights.cancelled.v1": 8_255}
+    assert year.streams == {**left, "gates.announced.v1": sum(left.values())}
+    assert max(year.ids.values()) == 1
+    (announced,) = [each for each in year.examples if isinstance(each, GateAnnounced)]
+    assert _texts([announced]) == _texts(examples(topics.GATES_ANNOUNCED))
+
+
+def test_a_line_keeps_its_pier_and_has_another_gate_on_the_next_day(flights: Table) -> None:
+    first = gate_of(flights.row(0))
+    next_day = {"day": "2", "time_hour": "2013-01-02T10:00:00Z"}
+    second = gate_of({**flights.row(0), **next_day})
+    assert (first.line_id, first.gate, second.gate) == (second.line_id, "A29", "A6")
+    assert first.announced_at < second.announced_at
+    gates = {(gate.origin, gate.gate) for gate in map(gate_of, (flights.row(number) for number in range(5_000)))}
+    assert gates == {
+        (at, f"{pier}{number}") for at, piers in PIERS.items() for pier in piers for number in range(1, GATES + 1)
+    }
+
+
+@pytest.mark.long
 def test_every_departed_flight_arrived_or_is_unfit_because_it_was_diverted(arrivals: Year) -> None:
     assert arrivals.streams == {"flights.arrived.v1": 327_346, "flights.arrived.v1.dlq": 1_175}
     assert arrivals.reasons == {"Diverted": 1_175}
@@ -166,7 +195,8 @@ def _texts(events: list[BaseModel]) -> list[str]:
     ],
 )
 def test_a_row_that_cannot_be_read_is_unfit(flights: Table, column: str, value: str | None) -> None:
-    outcome = departure_of({**flights.row(0), column: value})
+    (outcome,) = events_of({**flights.row(0), column: value})
+    assert outcome == departure_of({**flights.row(0), column: value})
     assert isinstance(outcome, Unfit)
     assert outcome.reason == "Unreadable"
 

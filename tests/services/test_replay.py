@@ -32,7 +32,7 @@ from contracts.servers.registry import Registry
 from deploy.local.servers.stack import LocalStack
 from services.arrivals.event import event_of as arrival_of
 from services.arrivals.event import timezones
-from services.departures.event import event_of as departure_of
+from services.departures.event import events_of as departures_of
 from services.nycflights.tables import read_table
 from services.replay.clock import ReplayClock
 from services.replay.timeline import Timeline
@@ -177,8 +177,8 @@ def timeline(service: str) -> Timeline:
     flight_id = attrgetter("flight_id")
     match service:
         case "departures":
-            streams: Sequence[Any] = (topics.FLIGHTS_DEPARTED, topics.FLIGHTS_CANCELLED)
-            return Timeline(read_table("flights"), departure_of, flight_id, streams, CATALOG)
+            streams: Sequence[Any] = (topics.FLIGHTS_DEPARTED, topics.FLIGHTS_CANCELLED, topics.GATES_ANNOUNCED)
+            return Timeline(read_table("flights"), departures_of, flight_id, streams, CATALOG)
         case "arrivals":
             convert = partial(arrival_of, zones=timezones(read_table("airports")))
             return Timeline(read_table("flights"), convert, flight_id, (topics.FLIGHTS_ARRIVED,), CATALOG)
@@ -260,7 +260,7 @@ def test_a_topic_that_got_more_partitions_meanwhile_is_resumed_as_exactly(airpor
     airport.run("departures", HEADRACE_LIMIT="7")
     airport.run("departures")
 
-    sent = airport.sent(topics.FLIGHTS_DEPARTED.name, topics.FLIGHTS_CANCELLED.name)
+    sent = airport.sent(topics.FLIGHTS_DEPARTED.name, topics.FLIGHTS_CANCELLED.name, topics.GATES_ANNOUNCED.name)
     assert Counter((record.topic, record.id) for record in sent) == expected("departures", until)
 
 

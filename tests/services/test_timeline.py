@@ -16,7 +16,7 @@ from services.replay.timeline import Timeline
 from services.replay.unfit import Unfit
 from tests import sample
 from tests.sample import topics
-from tests.sample.events import ParcelDispatched
+from tests.sample.events import ParcelDispatched, ParcelLost
 
 CATALOG = sample.catalog()
 NOON = datetime(2013, 1, 1, 12, tzinfo=UTC)
@@ -61,6 +61,27 @@ def test_entries_come_by_event_time_and_then_by_row() -> None:
         a_row(parcel=4, minute="9", late="-4"),
     )
     assert [entry.position.row for entry in timeline.entries()] == [2, 3, 1, 0]
+
+
+def test_a_row_may_be_events_of_several_topics_each_at_its_own_time() -> None:
+    def events_of(row: Row) -> tuple[ParcelLost | ParcelDispatched | Unfit | None, ...]:
+        event = event_of(row)
+        if isinstance(event, Unfit):
+            return (event, None)
+        shared = {name: value for name, value in event.model_dump().items() if name in ParcelLost.model_fields}
+        return event, ParcelLost(**shared)
+
+    table = Table("parcels", "\n".join([HEADER, a_row(parcel=1, late="600"), a_row(parcel=2), a_row(late="soon")]))
+    streams = (topics.PARCELS_DISPATCHED, topics.PARCELS_LOST)
+    entries = list(Timeline(table, events_of, attrgetter("parcel_id"), streams, CATALOG).entries())
+    # A lost parcel is lost when it is due; of one row and one time it is the topic's name that decides.
+    assert [(entry.stream, entry.position.row) for entry in entries] == [
+        ("parcels.lost.v1", 0),
+        ("parcels.dispatched.v1", 1),
+        ("parcels.lost.v1", 1),
+        ("parcels.dispatched.v1.dlq", 2),
+        ("parcels.dispatched.v1", 0),
+    ]
 
 
 def test_an_unreadable_row_takes_its_turn_at_its_hour_and_one_without_an_hour_at_the_last() -> None:

@@ -20,7 +20,7 @@ _ROWS = 200
 
 def make_lookup_database(path: Path, dimensions: Path, jars: Sequence[str]) -> None:
     """Make the database folder `path` from a folder of JSON lines; raises ProcessFailed with what `ij` said."""
-    contracts = load_catalog().dimensions.values()
+    contracts = [each for each in load_catalog().dimensions.values() if each.source is not None]
     script = "\n".join(line for contract in contracts for line in _statements(contract, dimensions))
     command = [java_command(), "-cp", ":".join(jars), f"-Dderby.stream.error.file={path}.log"]
     finished = subprocess.run(

@@ -37,6 +37,7 @@ ROWS: dict[str, list[tuple[Any, ...]]] = {
         ("IAH", "George Bush Intercontinental", 29.98, -95.34, 97, None),
     ],
     "planes": [("N14228", 1999, "Fixed wing multi engine", "BOEING", "737-824", 2, 149, "Turbo-fan")],
+    "gates": [("UA", 1545, "EWR", "A5", "a"), ("UA", 1545, "JFK", "T5", "b"), ("ZZ", 1, "EWR", "B1", "c")],
 }
 
 
@@ -100,10 +101,10 @@ RECORDS = {
 }
 
 
-def looked_up(catalog: Catalog, dimension: str, key: str | None) -> Mapping[str, Any]:
+def looked_up(catalog: Catalog, dimension: str, *key: str | int | None) -> Mapping[str, Any]:
     columns = catalog.dimension(dimension).columns
     rows = [dict(zip([column.name for column in columns], row, strict=True)) for row in ROWS[dimension]]
-    found = [row for row in rows if row[catalog.dimension(dimension).key[0]] == key]
+    found = [row for row in rows if tuple(row[name] for name in catalog.dimension(dimension).key) == key]
     return found[0] if found else {}
 
 
@@ -155,6 +156,12 @@ def arrived_enriched(catalog: Catalog, flight: Mapping[str, Any]) -> Made:
     return {"": made}
 
 
+def with_gate(catalog: Catalog, flight: Mapping[str, Any]) -> Made:
+    gate = looked_up(catalog, "gates", flight["carrier"], flight["flight_number"], flight["origin"])
+    told = {"gate": gate.get("gate"), "gate_announced_for": gate.get("flight_id")}
+    return {"": {**flight, **told, "unmatched": [] if gate else ["gates"]}}
+
+
 def long_haul(catalog: Catalog, flight: Mapping[str, Any]) -> Made:
     fields = [field["name"] for field in json.loads(catalog.schema("flights.departed.longhaul.v1"))["fields"]]
     return {"": {name: flight[name] for name in fields}} if flight["distance_miles"] >= 2000 else {}
@@ -171,6 +178,7 @@ def served(catalog: Catalog, flight: Mapping[str, Any]) -> Made:
 
 ORACLES = {
     "airports_served": served,
+    "departure_gates": with_gate,
     "departures_enriched": departed_enriched,
     "arrivals_enriched": arrived_enriched,
     "long_haul_departures": long_haul,
