@@ -59,7 +59,8 @@ class Told(NamedTuple):
 
 @dataclass(slots=True)
 class Fold:
-    """One row for each key that has a record with a value. What can't be a row is as if it were not there: the record before it stays.
+    """One row for each key whose newest record can be one. Another takes its key away, as a record without a value does: compaction may remove the record before
+    it, so that the next start would not find that. Thus the same positions give the same rows, whenever the topic is read.
 
     Records of a key follow each other by offset. It has rows of two partitions only where the topic was given more, or records with other
     keys tell of the same row: then the one with the later time counts.
@@ -84,15 +85,13 @@ class Fold:
         self.reach(at.partition, at.offset + 1)
         if key is None:
             return Rejected("NoKey", "the record has no key, so that no other could replace it")
-        if isinstance(values, Rejected):
-            return values
-        before = self._newest.get((at.partition, key))
-        if values is None:
-            self._newest.pop((at.partition, key), None)
-        else:
-            self._newest[at.partition, key] = Told(message.timestamp()[1], at.partition, at.offset, values)
-        self.is_changed |= (before and before.values) != values
-        return None
+        row = None if isinstance(values, Rejected) else values
+        before = self._newest.pop((at.partition, key), None)
+        if row is not None:
+            self._newest[at.partition, key] = Told(message.timestamp()[1], at.partition, at.offset, row)
+        # Where records with several keys tell of a row, one that says the same again may be the latest now.
+        self.is_changed |= (before and before.values) != row or self.contradictions > 0
+        return values if isinstance(values, Rejected) else None
 
     def reach(self, partition: int, offset: int) -> None:
         """Nothing lies before this offset that was not taken: the end of a partition may be behind its last record."""

@@ -12,7 +12,14 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 from deltalake import DeltaTable
 
 from contracts.definitions.dimension import DimensionContract
@@ -98,6 +105,18 @@ class Place:
         """Any record."""
         self._producer.produce(self.topic, key=key, value=value, **record)
         assert self._producer.flush(30) == 0
+
+    def forget(self, partition: int, before: int) -> None:
+        """The records before an offset are gone, as those are that compaction removes."""
+        admin = AdminClient({**self.settings.kafka.client_config()})
+        # Brokers refuse it where they compact alone.
+        both = ConfigEntry("cleanup.policy", "compact,delete", incremental_operation=AlterConfigOpType.SET)
+        for done in admin.incremental_alter_configs(
+            [ConfigResource(ResourceType.TOPIC, self.topic, incremental_configs=[both])]
+        ).values():
+            done.result()
+        for future in admin.delete_records([TopicPartition(self.topic, partition, before)]).values():
+            future.result()
 
     def make_anew(self) -> None:
         """Delete the topic, and create it."""

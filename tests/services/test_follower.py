@@ -119,22 +119,49 @@ def test_the_end_of_the_topic_at_the_start_is_reached_before_anything_is_publish
         assert place.names() == {f"C{number % 500}": str(number) for number in range(19_500, 20_000)}
 
 
-def test_a_record_that_is_no_row_is_a_dead_letter_once_and_leaves_the_one_before_in_force(place: Place) -> None:
+def test_a_record_that_is_no_row_is_a_dead_letter_once_and_takes_its_key_away(place: Place) -> None:
     place.name("UA", "United")
+    place.name("DL", "Delta")
     place.send(b"UA", b"no event")
     place.name("LONG", "x" * 1_001)
     counted = ("headrace_dimensions_records_set_aside_total", {"dimension": "couriers", "reason": "TooLong"})
     before = REGISTRY.get_sample_value(*counted) or 0
     with place.following():
-        wait_for_names(place, {"UA": "United"})
+        wait_for_names(place, {"DL": "Delta"})
     told = letters(place)
     assert sorted(reason for reason, _ in told) == ["ForeignBody", "TooLong"]
     assert b"no event" in {value for _, value in told}
     assert REGISTRY.get_sample_value(*counted) == before + 1
     with place.following():
-        place.name("AA", "American")
-        wait_for_names(place, {"AA": "American", "UA": "United"})
-    assert letters(place) == told
+        place.name("UA", "United Anew")
+        wait_for_names(place, {"DL": "Delta", "UA": "United Anew"})
+        place.send(b"DL", b"no event")
+        wait_for_names(place, {"UA": "United Anew"})
+    assert len(letters(place)) == len(told) + 1
+
+
+def test_the_same_positions_give_the_same_rows_though_compaction_has_removed_records_since(place: Place) -> None:
+    for partition in (0, 1):
+        place.name(f"C{partition}", "first", partition=partition)
+        place.send(f"C{partition}".encode(), b"no event", partition=partition)
+        place.name("AA", f"American {partition}", partition=partition)
+    with place.following():
+        wait_for("a version", lambda: place.version() == 0)
+        names = place.names()
+    place.forget(0, 1)
+    with place.following() as again:
+        wait_for("its look", lambda: again._version is not None)
+        assert (again._version, place.names()) == (0, names)
+
+
+def test_the_latest_of_records_with_several_keys_counts_though_it_says_what_its_key_said_before(place: Place) -> None:
+    said = {name: place.event("UA", name) for name in ("one", "two")}
+    place.send(b"key 1", said["one"], partition=0, timestamp=1_000)
+    place.send(b"key 2", said["two"], partition=0, timestamp=2_000)
+    with place.following():
+        wait_for_names(place, {"UA": "two"})
+        place.send(b"key 1", said["one"], partition=0, timestamp=3_000)
+        wait_for_names(place, {"UA": "one"})
 
 
 def test_of_records_with_several_keys_that_tell_of_one_row_the_latest_counts(place: Place) -> None:
