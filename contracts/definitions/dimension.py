@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -10,6 +11,11 @@ from contracts.definitions.topic import FieldName, Party, Slug, TopicName
 
 SECONDS_BETWEEN_VERSIONS = 5.0
 """For each version pipelines read the whole table again."""
+
+POSITIONS = "headrace.positions"
+"""In a version's commit, of a dimension that is made of a topic: JSON with the topic, its id and, by partition, the offset up to which it was read."""
+CONTRACT = "headrace.contract"
+"""There, too: the `digest` of the contract that it was made by."""
 
 _OF_FILES = ("null_values", "max_shrink_percent")
 
@@ -78,6 +84,11 @@ class DimensionContract(_Section):
     def made_of(self) -> str:
         """The source file's name, or the topic's."""
         return str(self.source or self.topic)
+
+    @property
+    def digest(self) -> str:
+        """Of all that it says; hexadecimal."""
+        return hashlib.sha256(self.model_dump_json(exclude_none=True).encode()).hexdigest()
 
     @property
     def seconds_between_versions(self) -> float:

@@ -13,6 +13,7 @@ from services.alerting.rules.rulebook import SERVICE as ALERTING
 from services.alerting.rules.rulebook import Rulebook
 from services.audit.counting import aggregation
 from services.audit.cut import DAY_MS, Cut
+from services.audit.folding import Foldings
 from services.audit.followers import Followers, has_run
 from services.audit.hops.alerts import Alarm, by_topic, undecodable
 from services.audit.hops.branches import Branches
@@ -77,6 +78,7 @@ class Audit:
         """`since`: the last clean audit's state; None audits everything that is there. `wait_seconds`: how long all that
         follow may take to reach the cut, each. `at_least_once`: see `Derivation`.
         """
+        self._settings = settings
         self._s3, self._workers, self._since, self._hops = settings.s3, workers, since, hops
         self._plan = plan
         self._broker = Broker(settings.kafka.client_config())
@@ -131,6 +133,9 @@ class Audit:
         if Hop.DERIVED in self._hops:
             findings += [finding for source in derived for finding in self._derivation(source)]
             findings += self._branches(derived)
+            foldings = Foldings(self._settings, self._plan, self._broker, self._workers)
+            findings += foldings.findings(part for source in derived for part in self._intake.records[source.name])
+            self._tallies += foldings.tallies
         findings += [finding for source in counted for finding in self._aggregation(source)]
         findings += pairing.findings()
         self._tallies += pairing.tallies

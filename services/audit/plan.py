@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from contracts import topics
 from contracts.definitions.catalog import Catalog
+from contracts.definitions.dimension import DimensionContract
 from contracts.definitions.topic import TopicContract
 from contracts.errors import ContractError
 from services.audit.declared.aggregates import Aggregate
@@ -117,6 +118,8 @@ class Plan:
     alerts: Source
     ledger: Source
     activations: Source
+    followed: tuple[tuple[DimensionContract, Source], ...] = ()
+    """The dimensions that are made of a topic, with that."""
 
     @property
     def sources(self) -> tuple[Source, ...]:
@@ -214,6 +217,12 @@ def plan(
         alerts=alerts,
         ledger=ledger,
         activations=activations,
+        followed=tuple(
+            (dimension, source)
+            for dimension in catalog.dimensions.values()
+            for source in others
+            if dimension.topic == source.key
+        ),
     )
 
 

@@ -16,7 +16,7 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from prometheus_client import Counter, Gauge
 
-from contracts.definitions.dimension import DimensionContract
+from contracts.definitions.dimension import CONTRACT, POSITIONS, DimensionContract
 from contracts.servers.s3 import s3_client
 from contracts.settings import S3Settings
 from services.dimensions.errors import Overtaken, TopicMadeAnew
@@ -30,7 +30,6 @@ ROWS = Gauge("headrace_dimensions_rows", "Rows in the version in force.", ["dime
 
 _FINGERPRINT = "headrace.fingerprint"
 _SHA256 = "headrace.source_sha256"
-_POSITIONS = "headrace.positions"
 _OF_A_TOPIC = {"delta.checkpointInterval": "10", "delta.logRetentionDuration": "interval 7 days"}
 """Of a table that gets a version every few seconds: who opens it reads the entries since the last checkpoint."""
 _ANOTHERS_SECONDS = 60.0
@@ -148,7 +147,7 @@ class Publications:
         if now.topic_id != positions.topic_id:
             raise Overtaken(f"{positions.topic} was made anew while it was read")
         last = {} if current is None else _last(current)
-        before = Positions.parse(last.get(_POSITIONS))
+        before = Positions.parse(last.get(POSITIONS))
         if before is None and not rows.num_rows:
             return None
         if before is not None and before.topic == positions.topic:
@@ -156,7 +155,8 @@ class Publications:
         version = -1 if current is None else current.version()
         if current is not None and last.get(_FINGERPRINT) == fingerprint and self._has_its_files(contract, current):
             return Published(version, rows.num_rows, is_new=False, sha256=digest, fingerprint=fingerprint)
-        self._commit(contract, current, rows, {_FINGERPRINT: fingerprint, _POSITIONS: positions.json()})
+        said = {_FINGERPRINT: fingerprint, POSITIONS: positions.json(), CONTRACT: contract.digest}
+        self._commit(contract, current, rows, said)
         return Published(version + 1, rows.num_rows, is_new=True, sha256=digest, fingerprint=fingerprint)
 
     def _compare(
@@ -188,7 +188,7 @@ class Publications:
     def positions(self, contract: DimensionContract) -> Positions | None:
         """Up to where the topic was read for the last publication; None if there is none that was made of a topic."""
         current = self._newest(contract)
-        return None if current is None else Positions.parse(_last(current).get(_POSITIONS))
+        return None if current is None else Positions.parse(_last(current).get(POSITIONS))
 
     def is_last(self, contract: DimensionContract, version: int) -> bool:
         """Whether nobody has made another one; one or two small requests."""

@@ -960,7 +960,7 @@ def test_a_dimension_version_that_never_was_costs_no_look_of_its_own(way: Way, m
         looks.append(uri)
         return DeltaTable(uri, **options)
 
-    monkeypatch.setattr("services.audit.records.recompute.DeltaTable", looked)
+    monkeypatch.setattr("services.audit.sources.dimension_table.DeltaTable", looked)
     assert found(way.audit(Hop.DERIVED)) == {("changed", way.at(0, each.offset)) for each in parcels[1:]}
     assert len(looks) <= 3 * len(VERSION_0)  # the newest, that again, and what is joined
 

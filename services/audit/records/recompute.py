@@ -10,13 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
-from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from contracts.settings import S3Settings
 from services.audit.declared.lookups import Join, Recomputed
-from services.audit.sources.s3 import file_system
+from services.audit.sources.dimension_table import newest_version, read_version
 from services.audit.values.digest import Digests, digests
 from services.audit.values.shape import Shape
 
@@ -53,6 +50,8 @@ class Recomputation:
         self._held: dict[tuple[str, int], pa.Table | int] = {}
         self._newest: dict[str, int | None] = {}
         self._asked_again: set[str] = set()
+        self.named: set[tuple[str, int]] = set()
+        """Dimensions and versions that records named, and that there are."""
 
     def verdicts(
         self, columns: Mapping[str, pa.Array], fields: Mapping[str, Digests], absent: Sequence[frozenset[str]]
@@ -139,10 +138,12 @@ class Recomputation:
         if version > newest:
             return NEVER
         key = (join.dimension, version)
+        self.named.add(key)
         if key not in self._held:
             if len(self._held) >= _MOST_HELD:
                 del self._held[next(iter(self._held))]
-            self._held[key] = self._read(location, version)
+            found = read_version(self._s3, location, version)
+            self._held[key] = GONE if found is None else found
         held = self._held[key]
         return held if isinstance(held, int) or self._fits(join, held) else OTHER
 
@@ -160,33 +161,14 @@ class Recomputation:
             return False
         return bool(interval) or table.group_by(list(place.key)).aggregate([]).num_rows == table.num_rows
 
-    def _read(self, location: str, version: int) -> Any:
-        root = f"s3://{self._s3.bucket}/"
-        try:
-            table = DeltaTable(f"{root}{location}", version=version, storage_options=self._s3.delta_options())
-            files = [f"{self._s3.bucket}/{uri.removeprefix(root)}" for uri in table.file_uris()]
-            if not files:  # one without rows
-                return pa.schema(table.schema().to_arrow()).empty_table()
-            return pa.concat_tables(pq.read_table(file, filesystem=file_system(self._s3)) for file in files)
-        except (DeltaError, FileNotFoundError, pa.ArrowInvalid):
-            return GONE
-
     def _newest_for(self, location: str, version: int) -> int | None:
         """The newest version; asked for again for the sake of a higher one, once: records may name any."""
-        newest = self._newest[location] if location in self._newest else self._newest_of(location)
+        newest = self._newest[location] if location in self._newest else newest_version(self._s3, location)
         if newest is not None and version > newest and location not in self._asked_again:
             self._asked_again.add(location)
-            newest = self._newest_of(location)
+            newest = newest_version(self._s3, location)
         self._newest[location] = newest
         return newest
-
-    def _newest_of(self, location: str) -> int | None:
-        """None if there is no table any more."""
-        try:
-            where = f"s3://{self._s3.bucket}/{location}"
-            return int(DeltaTable(where, storage_options=self._s3.delta_options()).version())
-        except TableNotFoundError:
-            return None
 
 
 def _alike(one: pa.DataType, other: pa.DataType | None) -> bool:

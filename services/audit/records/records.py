@@ -126,6 +126,8 @@ class Records:
     groups: Groups | None = None
     halves: Mapping[str, Halves] = field(default_factory=dict)
     pairs: Pairs | None = None
+    named: frozenset[tuple[str, int]] = frozenset()
+    """Dimensions and versions in which fields were looked up again."""
 
     def __len__(self) -> int:
         return len(self.at)
@@ -236,6 +238,7 @@ class _Reader:
                 topic: Halves.joined([part["halves"][topic] for part in self._parts]) for topic in self._reading.halves
             },
             pairs=Pairs.joined([part["pairs"] for part in self._parts]) if self._reading.pairs else None,
+            named=frozenset() if self._recomputation is None else frozenset(self._recomputation.named),
         )
 
     def _decoded(
