@@ -36,7 +36,7 @@ from contracts.servers.brokers import list_offsets, partitions_of, passes, retri
 from contracts.servers.registry import Registry
 from services.dimensions.errors import Overtaken, TopicMadeAnew
 from services.dimensions.fold import Fold, Positions
-from services.dimensions.publication import PUBLISHED, ROWS, Publications
+from services.dimensions.publication import ANEW_SECONDS, PUBLISHED, ROWS, Publications
 from services.dimensions.rejected import Rejected
 from services.dimensions.settings import DimensionsSettings
 
@@ -51,6 +51,11 @@ _SET_ASIDE = Counter(
 _CONTRADICTIONS = Gauge(
     "headrace_dimensions_contradictions",
     "Rows of which records with several keys tell; the latest counts.",
+    ["dimension"],
+)
+_BEHIND = Gauge(
+    "headrace_dimensions_behind",
+    "Records of the dimension's topic, by offsets, that were not read yet.",
     ["dimension"],
 )
 _TOPIC_LOST = Gauge(
@@ -110,7 +115,7 @@ class Follower:
         self._told: Positions | None = None
         """Bad records before these have been told by whoever published the version in force."""
         self._version: int | None = None
-        self._publish_at = self._clean_at = 0.0
+        self._publish_at = self._clean_at = self._anew_at = 0.0
 
     def run(self, stop: Event) -> None:
         """Until `stop` is set."""
@@ -130,7 +135,10 @@ class Follower:
 
     def _follow(self, stop: Event) -> None:
         begin = self._ends()
-        self._told, self._version = self._publications.positions(self._contract), None
+        told = self._publications.positions(self._contract)
+        # The offsets of a topic of before say nothing of this one's records.
+        self._told = told if told is not None and told.topic_id == begin.topic_id else None
+        self._version = None
         codec = Codec(
             partial(self._registry.by_id_of, self._topic.subject), reader_schema=self._catalog.schema(self._topic.name)
         )
@@ -138,13 +146,16 @@ class Follower:
         consumer = Consumer({**_CONFIG, **self._settings.kafka.client_config()}, logger=_client_log)
         try:
             consumer.assign([TopicPartition(begin.topic, each, OFFSET_BEGINNING) for each in begin.offsets])
-            look_at, is_whole = time.monotonic() + _LOOK_SECONDS, False
+            look_at, upto, is_whole = time.monotonic() + _LOOK_SECONDS, begin, False
             while not stop.is_set():
                 self._take(fold, consumer.consume(_AT_ONCE, _POLL_SECONDS), stop)
                 if time.monotonic() >= look_at:
-                    self._look(begin)
+                    self._look(fold, begin)
                     look_at = time.monotonic() + _LOOK_SECONDS
-                is_whole = is_whole or fold.has_reached(begin.offsets)
+                if not is_whole and fold.has_reached(upto.offsets):
+                    # A record that compaction removed while its partition was read has a newer one of its key, which may lie behind that end.
+                    is_whole, upto = upto is not begin, self._ends()
+                    is_whole = is_whole or fold.has_reached(upto.offsets)
                 if is_whole and time.monotonic() >= self._publish_at:
                     self._renew(fold, begin.topic_id)
         finally:
@@ -197,7 +208,7 @@ class Follower:
             timestamp_ms=message.timestamp()[1],
         )
 
-    def _look(self, begin: Positions) -> None:
+    def _look(self, fold: Fold, begin: Positions) -> None:
         try:
             now = self._ends()
         except (KafkaException, ConsumeError) as error:
@@ -207,13 +218,15 @@ class Follower:
             raise _StartOver("the topic was made anew")
         if now.offsets.keys() != begin.offsets.keys():
             raise _StartOver("the topic has other partitions")
+        behind = sum(max(0, end - fold.positions.get(each, 0)) for each, end in now.offsets.items())
+        _BEHIND.labels(self._contract.name).set(behind)
 
     def _renew(self, fold: Fold, topic_id: str) -> None:
         """Publish what has changed, or what another process has published instead."""
         self._publish_at = time.monotonic() + _POLL_SECONDS
         name = self._contract.name
         try:
-            if not fold.is_changed and self._is_last():
+            if not fold.is_changed and time.monotonic() < self._anew_at and self._is_last():
                 self.trouble = None
                 self._clean()
                 self._publish_at = time.monotonic() + self._contract.seconds_between_versions
@@ -245,6 +258,7 @@ class Follower:
         if published is None:
             return
         fold.is_changed, self._version = False, published.version
+        self._anew_at = time.monotonic() + ANEW_SECONDS
         ROWS.labels(name).set(published.rows)
         if published.is_new:
             PUBLISHED.labels(name).inc()

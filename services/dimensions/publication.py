@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -30,8 +31,11 @@ ROWS = Gauge("headrace_dimensions_rows", "Rows in the version in force.", ["dime
 
 _FINGERPRINT = "headrace.fingerprint"
 _SHA256 = "headrace.source_sha256"
-_OF_A_TOPIC = {"delta.checkpointInterval": "10", "delta.logRetentionDuration": "interval 7 days"}
-"""Of a table that gets a version every few seconds: who opens it reads the entries since the last checkpoint."""
+_LOG_KEPT = "delta.logRetentionDuration"
+_OF_A_TOPIC = {"delta.checkpointInterval": "10", _LOG_KEPT: "interval 7 days"}
+"""Of a table that gets a version every few seconds: who opens it reads the entries since the last checkpoint. `clean` sets how long entries stay."""
+ANEW_SECONDS = 43_200.0
+"""So old a version of a topic is published anew, though it says the same: old entries leave the log, and then nobody would know up to where it was read."""
 _ANOTHERS_SECONDS = 60.0
 """So long the same file, or what the same records say, by another contract stays in force: two processes that differ would take turns without a pause."""
 
@@ -132,7 +136,7 @@ class Publications:
         begins_anew: bool,
         ends: Callable[[], Positions],
     ) -> Published | None:
-        """Make `rows`, what the newest records of a topic up to `positions` say, the newest version, unless the last one says the same and is whole.
+        """Make `rows`, what the newest records of a topic up to `positions` say, the newest version, unless the last one says the same, is whole and not old.
         None if there are none and never were: whoever looks them up waits for the first.
 
         `ends` are those of the topic by now. Raises Overtaken if the last version was made by a process that has read further, or somebody else makes a
@@ -150,26 +154,24 @@ class Publications:
         before = Positions.parse(last.get(POSITIONS))
         if before is None and not rows.num_rows:
             return None
+        age = self._clock() - int(last["timestamp"]) / 1000 if last else math.inf
         if before is not None and before.topic == positions.topic:
-            self._compare(contract, positions, before, now, last, fingerprint, begins_anew=begins_anew)
+            self._compare(positions, before, now, begins_anew=begins_anew)
+        if (
+            age < _ANOTHERS_SECONDS
+            and last[_FINGERPRINT] != fingerprint
+            and (before is None or _is_at(before, positions))
+        ):
+            raise Overtaken(f"another process has published {contract.name} by another contract: run one of them")
         version = -1 if current is None else current.version()
-        if current is not None and last.get(_FINGERPRINT) == fingerprint and self._has_its_files(contract, current):
+        is_same = last.get(_FINGERPRINT) == fingerprint and age < ANEW_SECONDS
+        if current is not None and is_same and self._has_its_files(contract, current):
             return Published(version, rows.num_rows, is_new=False, sha256=digest, fingerprint=fingerprint)
         said = {_FINGERPRINT: fingerprint, POSITIONS: positions.json(), CONTRACT: contract.digest}
         self._commit(contract, current, rows, said)
         return Published(version + 1, rows.num_rows, is_new=True, sha256=digest, fingerprint=fingerprint)
 
-    def _compare(
-        self,
-        contract: DimensionContract,
-        positions: Positions,
-        before: Positions,
-        now: Positions,
-        last: Mapping[str, Any],
-        fingerprint: str,
-        *,
-        begins_anew: bool,
-    ) -> None:
+    def _compare(self, positions: Positions, before: Positions, now: Positions, *, begins_anew: bool) -> None:
         """Raises Overtaken or TopicMadeAnew where these positions may not follow those before."""
         is_another = before.topic_id != positions.topic_id
         if is_another or now.is_behind(before):
@@ -181,9 +183,6 @@ class Publications:
             )
         if positions.is_behind(before):
             raise Overtaken(f"another process has read {positions.topic} further")
-        age = self._clock() - int(last["timestamp"]) / 1000
-        if before == positions and last[_FINGERPRINT] != fingerprint and age < _ANOTHERS_SECONDS:
-            raise Overtaken(f"another process has published {contract.name} by another contract: run one of them")
 
     def positions(self, contract: DimensionContract) -> Positions | None:
         """Up to where the topic was read for the last publication; None if there is none that was made of a topic."""
@@ -198,10 +197,13 @@ class Publications:
         )
 
     def clean(self, contract: DimensionContract, days: int) -> int:
-        """Remove the files of versions that were replaced so many days ago; how many."""
+        """Remove the files of versions that were replaced so many days ago, and let their entries stay in the log as long; how many files."""
         current = self._newest(contract)
         if current is None:
             return 0
+        kept = f"interval {days} days"
+        if current.metadata().configuration.get(_LOG_KEPT) != kept:
+            current.alter.set_table_properties({_LOG_KEPT: kept})
         return len(current.vacuum(retention_hours=24 * days, dry_run=False, enforce_retention_duration=False))
 
     def _newest(self, contract: DimensionContract) -> DeltaTable | None:
@@ -279,6 +281,11 @@ class Publications:
 
     def _uri(self, contract: DimensionContract) -> str:
         return f"s3://{self._bucket}/{contract.location}"
+
+
+def _is_at(before: Positions, positions: Positions) -> bool:
+    """Whether these are no later ones of the same topic: what is said otherwise then comes of another contract."""
+    return before.topic != positions.topic or before == positions
 
 
 def fingerprint_of(contract: DimensionContract, body: bytes) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from contracts.records.headers import header_of, headers_of
 from deploy.local.servers.stack import LocalStack
 from services.dimensions.errors import Overtaken, TopicMadeAnew
 from services.dimensions.fold import Positions
+from services.dimensions.follower import Follower
 from services.dimensions.parse import schema_of
-from services.dimensions.publication import Published
+from services.dimensions.publication import Publications, Published
 from tests.services.following import Place, wait_for
 
 pytestmark = pytest.mark.system
@@ -193,19 +195,64 @@ def test_a_topic_that_was_made_anew_is_told_and_changes_nothing_until_somebody_s
         wait_for_names(place, {"AA": "American", "DL": "Delta"})
 
 
+def test_a_bad_record_of_a_topic_that_was_made_anew_is_told_whatever_offset_it_has(place: Place) -> None:
+    for name in ("first", "second", "third"):
+        place.name("UA", name)
+    with place.following():
+        wait_for_names(place, {"UA": "third"})
+    place.make_anew()
+    place.send(b"UA", b"no event")
+    place.name("AA", "American")
+    with place.following(on_topic_loss="continue"):
+        wait_for_names(place, {"AA": "American"})
+    assert letters(place) == [("ForeignBody", b"no event")]
+
+
+def test_nothing_is_published_before_the_end_that_the_topic_has_when_all_of_its_start_is_read(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a record that compaction removes while its partition is read, the newer one of its key may have come behind that end."""
+    count = 20_000
+    for number in range(count):
+        place._producer.produce(place.topic, key=b"UA", value=place.event("UA", str(number)), partition=0)
+        place._producer.poll(0)
+    assert place._producer.flush(60) == 0
+    asked, ends = [], Follower._ends
+
+    def at_first_early(follower: Follower) -> Positions:
+        asked.append(ends(follower))
+        return replace(asked[0], offsets={0: 10, 1: 0}) if len(asked) == 1 else asked[-1]
+
+    monkeypatch.setattr(Follower, "_ends", at_first_early)
+    with place.following():
+        wait_for("the first version", lambda: place.version() == 0)
+    said = place.publications.positions(place.contract)
+    assert said is not None
+    assert said.offsets[0] == count
+
+
 def published(
-    place: Place, name: str, offset: int, *, topic_id: str = "a", end: int = 100, **ends: Any
+    place: Place,
+    name: str,
+    offset: int,
+    *,
+    topic: str | None = None,
+    topic_id: str = "a",
+    end: int = 100,
+    later: float = 0,
+    **ends: Any,
 ) -> Published | None:
-    """A version that a process makes that has read the topic so far."""
+    """A version that a process makes that has read the topic so far, so many seconds later."""
     rows = pa.Table.from_pylist([{"courier": "UA", "name": name}], schema=schema_of(place.contract))
-    positions = Positions(place.topic, topic_id, {0: offset, 1: 7})
+    positions = Positions(topic or place.topic, topic_id, {0: offset, 1: 7})
 
     def asked() -> Positions:
         for meanwhile in ends.values():
             meanwhile()
-        return Positions(place.topic, topic_id, {0: end, 1: 100})
+        return Positions(positions.topic, topic_id, {0: end, 1: 100})
 
-    return place.publications.publish_fold(place.contract, rows, positions, begins_anew=False, ends=asked)
+    publications = Publications(place.settings.s3, clock=lambda: time.time() + later)
+    return publications.publish_fold(place.contract, rows, positions, begins_anew=False, ends=asked)
 
 
 def test_of_two_processes_the_one_that_has_read_further_wins(place: Place) -> None:
@@ -264,3 +311,39 @@ def test_files_of_versions_that_were_replaced_long_ago_are_removed(place: Place)
     after = published(place, "12", 12)
     assert after is not None
     assert after.is_new
+
+
+def test_a_version_is_published_anew_before_its_entry_can_leave_the_log(place: Place) -> None:
+    published(place, "first", 10)
+    hour = 3_600.0
+    for hours in (1, 11):
+        again = published(place, "first", 10, later=hours * hour)
+        assert again is not None
+        assert (again.version, again.is_new) == (0, False)
+    anew = published(place, "first", 12, later=13 * hour)
+    assert anew is not None
+    assert (anew.version, anew.is_new) == (1, True)
+    said = place.publications.positions(place.contract)
+    assert said is not None
+    assert said.offsets[0] == 12
+
+
+def test_entries_stay_in_the_log_as_long_as_files_do(place: Place) -> None:
+    published(place, "first", 10)
+    for days in (3, 30):
+        place.publications.clean(place.contract, days)
+        table = place.table()
+        assert table is not None
+        assert table.metadata().configuration["delta.logRetentionDuration"] == f"interval {days} days"
+    # What that writes into the log hides no positions.
+    with pytest.raises(Overtaken, match="another process has read"):
+        published(place, "older", 9)
+
+
+def test_two_processes_whose_contracts_name_different_topics_do_not_take_turns_without_a_pause(place: Place) -> None:
+    published(place, "first", 10)
+    with pytest.raises(Overtaken, match="by another contract"):
+        published(place, "second", 10, topic="others.named.v1")
+    later = published(place, "second", 10, topic="others.named.v1", later=61)
+    assert later is not None
+    assert later.is_new
