@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
-
-import pyarrow as pa
+from collections.abc import Iterable, Iterator
 
 from contracts.definitions.dimension import DimensionContract
 from contracts.settings import Settings
@@ -20,6 +18,8 @@ from services.audit.workers import Workers
 
 _MOST_VERSIONS = 500
 """Of a dimension; the newest ones. Each is read as a whole."""
+_MOST_ROWS = 20_000_000
+"""Of all of these together: as many are compared in a minute."""
 
 
 class Foldings:
@@ -43,29 +43,26 @@ class Foldings:
         newest = newest_version(self._s3, contract.location)
         if newest is None:
             return
-        asked = sorted({*(each for each in named if each <= newest), newest}, reverse=True)
+        asked = sorted({*(each for each in named if each <= newest), newest}, reverse=True)[:_MOST_VERSIONS]
         # Before the topic's ends are: it has all that these were made of.
-        versions = {
-            each: (published(self._s3, contract.location, each), read_version(self._s3, contract.location, each))
-            for each in asked[:_MOST_VERSIONS]
-        }
-        folded, found = self._compared(contract, source, versions)
-        if found:
+        said = {each: published(self._s3, contract.location, each) for each in asked}
+        history, topic_id = self._history(contract, source), str(self._broker.topic_id(source.name))
+        folded = Folded(contract, source.name, topic_id, history)
+        compared = asked[: max(1, _MOST_ROWS // max(1, len(history.told)))]
+        found = {each: list(self._compared(folded, each, said[each])) for each in compared}
+        if wrong := [each for each in compared if found[each]]:
             # Compaction may have gone over the topic while it was read: what is wrong is wrong a second time.
-            wrong = {version: versions[version] for version in found}
-            _, again = self._compared(contract, source, wrong)
-            for version in found.keys() & again.keys():
-                yield from found[version]
-        folded.tally.notes[f"versions before the newest {_MOST_VERSIONS}, not compared"] += len(asked[_MOST_VERSIONS:])
+            again = Folded(contract, source.name, topic_id, self._history(contract, source))
+            for each in wrong:
+                if list(self._compared(again, each, said[each])):
+                    yield from found[each]
+        folded.tally.notes["versions before the newest ones, not compared"] += len({*named, newest}) - len(compared)
         self.tallies.append(folded.tally)
 
-    def _compared(
-        self,
-        contract: DimensionContract,
-        source: Source,
-        versions: Mapping[int, tuple[Published | None, pa.Table | None]],
-    ) -> tuple[Folded, dict[int, list[Finding]]]:
-        topic_id = self._broker.topic_id(source.name)
+    def _compared(self, folded: Folded, version: int, said: Published | None) -> Iterator[Finding]:
+        return folded.findings(version, said, read_version(self._s3, folded.contract.location, version))
+
+    def _history(self, contract: DimensionContract, source: Source) -> History:
         starts, ends = self._broker.starts(source.name), self._broker.ends(source.name)
         reading = (
             self._kafka,
@@ -78,8 +75,5 @@ class Foldings:
             ends,
             time.monotonic() + self._registry.lag_seconds,
         )
-        history: History
-        (history,) = self._workers.run([(read_history, reading)], sum(ends.values()) - sum(starts.values()))
-        folded = Folded(contract, source.name, str(topic_id), history)
-        found = {version: list(folded.findings(version, *of)) for version, of in versions.items()}
-        return folded, {version: of for version, of in found.items() if of}
+        found: list[History] = self._workers.run([(read_history, reading)], sum(ends.values()) - sum(starts.values()))
+        return found[0]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     AlterConfigOpType,
@@ -106,15 +106,38 @@ class Place:
         self._producer.produce(self.topic, key=key, value=value, **record)
         assert self._producer.flush(30) == 0
 
+    def configure(self, settings: Mapping[str, str]) -> None:
+        """The topic gets these settings."""
+        admin = AdminClient({**self.settings.kafka.client_config()})
+        entries = [
+            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in settings.items()
+        ]
+        asked = [ConfigResource(ResourceType.TOPIC, self.topic, incremental_configs=entries)]
+        for done in admin.incremental_alter_configs(asked).values():
+            done.result()
+
+    def offsets(self, partition: int = 0) -> list[int]:
+        """Of the records that a partition still has."""
+        config: dict[str, Any] = {
+            **self.settings.kafka.client_config(),
+            "group.id": "offsets",
+            "enable.partition.eof": True,
+        }
+        consumer = Consumer(config)
+        consumer.assign([TopicPartition(self.topic, partition, OFFSET_BEGINNING)])
+        found = []
+        try:
+            while (message := consumer.poll(10)) is not None and message.error() is None:
+                found.append(message.offset() or 0)
+        finally:
+            consumer.close()
+        return found
+
     def forget(self, partition: int, before: int) -> None:
         """The records before an offset are gone, as those are that compaction removes."""
         admin = AdminClient({**self.settings.kafka.client_config()})
         # Brokers refuse it where they compact alone.
-        both = ConfigEntry("cleanup.policy", "compact,delete", incremental_operation=AlterConfigOpType.SET)
-        for done in admin.incremental_alter_configs(
-            [ConfigResource(ResourceType.TOPIC, self.topic, incremental_configs=[both])]
-        ).values():
-            done.result()
+        self.configure({"cleanup.policy": "compact,delete"})
         for future in admin.delete_records([TopicPartition(self.topic, partition, before)]).values():
             future.result()
 

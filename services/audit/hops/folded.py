@@ -27,7 +27,7 @@ class Folded:
     """
 
     def __init__(self, contract: DimensionContract, topic: str, topic_id: str, history: History) -> None:
-        self._contract, self._topic, self._topic_id, self._history = contract, topic, topic_id, history
+        self.contract, self._topic, self._topic_id, self._history = contract, topic, topic_id, history
         self._hop = f"{topic} → {contract.name}"
         self._place = f"dimension {contract.name}"
         self._names = [column.name for column in contract.columns]
@@ -37,7 +37,7 @@ class Folded:
         """What is wrong with a version, whose commit says so; None where that or the rows are gone."""
         if said is None or rows is None:
             self.tally.notes[_GONE] += 1
-        elif said.contract != self._contract.digest:
+        elif said.contract != self.contract.digest:
             self.tally.notes[_OTHER] += 1
         elif said.topic_id != self._topic_id or any(
             self._history.ends.get(each, 0) < at for each, at in said.offsets.items()
@@ -121,8 +121,8 @@ class Folded:
         )
 
     def _finding(self, kind: Kind, at: int | None, detail: str) -> Finding:
-        named = self._contract.location if at is None else coordinate(self._topic, at)
-        return Finding(kind, self._hop, self._place, named, f"{self._contract.name}: {detail}")
+        named = self.contract.location if at is None else coordinate(self._topic, at)
+        return Finding(kind, self._hop, self._place, named, f"{self.contract.name}: {detail}")
 
 
 def _same(one: Any, other: Any) -> bool:

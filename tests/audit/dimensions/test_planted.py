@@ -6,12 +6,14 @@ import dataclasses
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from contracts.definitions.dimension import POSITIONS
 from contracts.servers.registry import Registry
 from deploy.local.servers.stack import LocalStack
 from services.audit.hops.hop import Hop
@@ -143,3 +145,47 @@ def test_a_wrong_version_in_force_is_found_and_the_service_mends_it(way: Way, pl
     with place.following():
         wait_for("the cure", lambda: place.names() == {"UA": NAME, "ZZ": "later"})
     assert found(way, place)[0] == []
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_brokers_that_compact_the_topic_make_no_version_wrong_and_no_restart_another(way: Way, place: Place) -> None:
+    quick = {
+        "segment.ms": "50",
+        "min.cleanable.dirty.ratio": "0.01",
+        "delete.retention.ms": "0",
+        "min.compaction.lag.ms": "0",
+    }
+    place.configure(quick)
+    versions = []
+
+    def has(name: str) -> bool:
+        return (place.names() or {}).get("AA") == name
+
+    with place.following():
+        for number in range(4):
+            place.name("UA", f"UA {number}")
+            place.name("AA", f"AA {number}")
+            if number == 1:
+                place.send(b"ZZ", b"no event")
+                place.name("DL", "Delta")
+            if number == 2:
+                place.send(b"DL", None)
+            wait_for("its version", partial(has, f"AA {number}"))
+            versions.append(place.version())
+            derive(way, versions[-1], f"UA {number}")
+        names = place.names()
+        wait_for("the cleaner", lambda: place.offsets()[0] > 0 and len(place.offsets()) < 8, 120)
+    kept = place.offsets()
+    assert kept[0] > 0
+    assert found(way, place)[0] == []
+    with place.following() as again:
+        wait_for("its look", lambda: again._version is not None)
+    # One for each number, the cleaning of the table apart.
+    table = place.table()
+    assert table is not None
+    assert [commit["version"] for commit in table.history() if POSITIONS in commit] == versions[::-1]
+    assert place.names() == names
+    # A wrong row of which the record is there is found all the same.
+    publish(place, {**(names or {}), "UA": "wrong"}, kept[-1] + 1)
+    assert [each[:2] for each in found(way, place)[0]] == [("changed", f"{place.topic}/0/{kept[-2]}")]
