@@ -55,7 +55,7 @@ _CONTRADICTIONS = Gauge(
 )
 _BEHIND = Gauge(
     "headrace_dimensions_behind",
-    "Records of the dimension's topic, by offsets, that were not read yet.",
+    "Records of the dimension's topic, by offsets, that were not read yet, those behind an open transaction too.",
     ["dimension"],
 )
 _TOPIC_LOST = Gauge(
@@ -210,7 +210,7 @@ class Follower:
 
     def _look(self, fold: Fold, begin: Positions) -> None:
         try:
-            now = self._ends()
+            now = self._ends(IsolationLevel.READ_UNCOMMITTED)
         except (KafkaException, ConsumeError) as error:
             self._warn(error)
             return
@@ -275,8 +275,8 @@ class Follower:
         removed = self._publications.clean(self._contract, self._settings.history_days)
         _log.info("files of old versions removed", dimension=self._contract.name, files=removed)
 
-    def _ends(self) -> Positions:
-        """The topic's ends by now, as readers of committed records have them. Raises KafkaException, and ConsumeError if there is no such topic."""
+    def _ends(self, isolation: IsolationLevel = IsolationLevel.READ_COMMITTED) -> Positions:
+        """The topic's ends by now, by default as readers of committed records have them. Raises KafkaException, and ConsumeError if there is no such topic."""
         name = self._topic.name
         found = topic_ids(self._admin, [name], _BROKER_SECONDS).get(name)
         if found is None:
@@ -285,7 +285,7 @@ class Follower:
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
         def asked() -> dict[int, int]:
-            return list_offsets(self._admin, name, partitions, latest, IsolationLevel.READ_COMMITTED, _BROKER_SECONDS)
+            return list_offsets(self._admin, name, partitions, latest, isolation, _BROKER_SECONDS)
 
         return Positions(name, found, retried(asked, _BROKER_SECONDS))
 

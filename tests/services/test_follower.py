@@ -20,6 +20,7 @@ from services.dimensions.fold import Positions
 from services.dimensions.follower import Follower
 from services.dimensions.parse import schema_of
 from services.dimensions.publication import Publications, Published
+from tests.producers import ordered
 from tests.services.following import Place, wait_for
 
 pytestmark = pytest.mark.system
@@ -219,8 +220,8 @@ def test_nothing_is_published_before_the_end_that_the_topic_has_when_all_of_its_
     assert place._producer.flush(60) == 0
     asked, ends = [], Follower._ends
 
-    def at_first_early(follower: Follower) -> Positions:
-        asked.append(ends(follower))
+    def at_first_early(follower: Follower, *isolation: Any) -> Positions:
+        asked.append(ends(follower, *isolation))
         return replace(asked[0], offsets={0: 10, 1: 0}) if len(asked) == 1 else asked[-1]
 
     monkeypatch.setattr(Follower, "_ends", at_first_early)
@@ -229,6 +230,23 @@ def test_nothing_is_published_before_the_end_that_the_topic_has_when_all_of_its_
     said = place.publications.positions(place.contract)
     assert said is not None
     assert said.offsets[0] == count
+
+
+def test_a_transaction_that_is_left_open_is_seen_by_what_is_behind_it(place: Place) -> None:
+    behind = ("headrace_dimensions_behind", {"dimension": "couriers"})
+    place.name("UA", "United", partition=0)
+    producer = ordered({**place.settings.kafka.client_config(), "transactional.id": f"open-{place.topic}"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(place.topic, key=b"AA", value=place.event("AA", "American"), partition=0)
+    assert producer.flush(30) == 0
+    place.name("DL", "Delta", partition=0)
+    with place.following():
+        wait_for_names(place, {"UA": "United"})
+        wait_for("the gauge", lambda: REGISTRY.get_sample_value(*behind) == 2)
+        producer.commit_transaction(30)
+        wait_for_names(place, {"AA": "American", "DL": "Delta", "UA": "United"})
+        wait_for("the gauge", lambda: REGISTRY.get_sample_value(*behind) == 0)
 
 
 def published(
