@@ -16,6 +16,8 @@ POSITIONS = "headrace.positions"
 """In a version's commit, of a dimension that is made of a topic: JSON with the topic, its id and, by partition, the offset up to which it was read."""
 CONTRACT = "headrace.contract"
 """There, too: the `digest` of the contract that it was made by."""
+UNKNOWN_IDS = "headrace.unknown_ids"
+"""There, too: how many of the records that were read have a schema id that the registry did not know."""
 
 _OF_FILES = ("null_values", "max_shrink_percent")
 
@@ -85,10 +87,9 @@ class DimensionContract(_Section):
         """The source file's name, or the topic's."""
         return str(self.source or self.topic)
 
-    @property
-    def digest(self) -> str:
-        """Of all that it says; hexadecimal."""
-        return hashlib.sha256(self.model_dump_json(exclude_none=True).encode()).hexdigest()
+    def digest(self, schema: str) -> str:
+        """Of all that it says, and of the schema by which the topic's records are read: by others the same records may make other rows. Hexadecimal."""
+        return hashlib.sha256(f"{self.model_dump_json(exclude_none=True)}\n{schema}".encode()).hexdigest()
 
     @property
     def seconds_between_versions(self) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from threading import Event, Thread
 
 import structlog
@@ -84,12 +84,14 @@ def following(catalog: Catalog, settings: DimensionsSettings, stop: Event) -> It
     if not followed:
         yield lambda: None
         return
-    with (
-        Registry(settings.registry, retry_seconds=_REGISTRY_SECONDS) as registry,
-        Publisher(settings, service=SERVICE, topics=(), catalog=catalog, registry=registry) as publisher,
-    ):
-        publications = Publications(settings.s3)
-        followers = [Follower(contract, settings, catalog, registry, publications, publisher) for contract in followed]
+    with ExitStack() as opened:
+        registry = opened.enter_context(Registry(settings.registry, retry_seconds=_REGISTRY_SECONDS))
+        publications, followers = Publications(settings.s3), []
+        for contract in followed:
+            # Each has its own: what is refused of one is no matter of another's.
+            publisher = Publisher(settings, service=SERVICE, topics=(), catalog=catalog, registry=registry, stop=stop)
+            opened.enter_context(publisher)
+            followers.append(Follower(contract, settings, catalog, registry, publications, publisher))
         threads = [Thread(target=each.run, args=(stop,), daemon=True) for each in followers]
         for thread in threads:
             thread.start()

@@ -26,7 +26,15 @@ from pydantic import BaseModel
 
 from contracts.definitions.catalog import Catalog
 from contracts.definitions.dimension import DimensionContract
-from contracts.errors import ConsumeError, DeliveryError, HeadraceError, RegistryError, RegistryUnavailable
+from contracts.errors import (
+    ConsumeError,
+    DeliveryError,
+    HeadraceError,
+    RegistryError,
+    RegistryMadeAnew,
+    RegistryUnavailable,
+    UnknownSchemaId,
+)
 from contracts.handle import Topic
 from contracts.publisher import Publisher
 from contracts.records.codec import Codec
@@ -34,7 +42,7 @@ from contracts.records.coordinates import Coordinate
 from contracts.records.headers import as_bytes, headers_of
 from contracts.servers.brokers import list_offsets, partitions_of, passes, retried, topic_ids
 from contracts.servers.registry import Registry
-from services.dimensions.errors import Overtaken, TopicMadeAnew
+from services.dimensions.errors import AnotherContract, Overtaken, TopicMadeAnew
 from services.dimensions.fold import Fold, Positions
 from services.dimensions.publication import ANEW_SECONDS, PUBLISHED, ROWS, Publications
 from services.dimensions.rejected import Rejected
@@ -82,13 +90,22 @@ _LOST_SECONDS = 30.0
 _LOOK_SECONDS = 5.0
 """How often to look whether the topic is the one it was, and has the partitions it had."""
 _CLEAN_SECONDS = 86_400.0
+_FIRST_CLEAN_SECONDS = 60.0
+"""So long after a start, which has other things to do."""
 _FLUSH_SECONDS = 30.0
+
+_PAUSE_DAYS_SHARE = 0.5
+"""Of the time for which a record without a value stays: who has not been at the end for longer reads the topic again."""
 
 _STORE = (BotoCoreError, ClientError, DeltaError, OSError)
 
 
 class _StartOver(HeadraceError):
     """What was read may not be what the topic has; it is read again from the beginning."""
+
+
+class _NotYet(HeadraceError):
+    """Dead letters still wait for the broker."""
 
 
 class Follower:
@@ -114,8 +131,13 @@ class Follower:
         self.trouble: str | None = None
         self._told: Positions | None = None
         """Bad records before these have been told by whoever published the version in force."""
+        self._made_by = contract.digest(catalog.schema(self._topic.name))
+        self._unknown_ids = self._known_unknown = 0
+        """Of how many records the registry does not know the schema id, and did not when the version in force was made."""
+        self._at_end = 0.0
         self._version: int | None = None
-        self._publish_at = self._clean_at = self._anew_at = 0.0
+        self._publish_at = self._anew_at = 0.0
+        self._clean_at = time.monotonic() + _FIRST_CLEAN_SECONDS
 
     def run(self, stop: Event) -> None:
         """Until `stop` is set."""
@@ -135,10 +157,11 @@ class Follower:
 
     def _follow(self, stop: Event) -> None:
         begin = self._ends()
-        told = self._publications.positions(self._contract)
-        # The offsets of a topic of before say nothing of this one's records.
-        self._told = told if told is not None and told.topic_id == begin.topic_id else None
-        self._version = None
+        last, self._told = self._publications.last_fold(self._contract, self._made_by), None
+        # The offsets of a topic of before, or from before it was cut, say nothing of this one's records.
+        if last is not None and last[0].topic_id == begin.topic_id and not begin.is_behind(last[0]):
+            self._told, self._known_unknown = last
+        self._version, self._unknown_ids, self._at_end = None, 0, time.time()
         codec = Codec(
             partial(self._registry.by_id_of, self._topic.subject), reader_schema=self._catalog.schema(self._topic.name)
         )
@@ -192,7 +215,12 @@ class Follower:
     def _set_aside(self, message: Message, rejected: Rejected) -> None:
         at, name = Coordinate.of(message), self._contract.name
         _SET_ASIDE.labels(name, rejected.reason).inc()
+        self._unknown_ids += rejected.reason == UnknownSchemaId.__name__
         if self._told is not None and at.offset < self._told.offsets.get(at.partition, 0):
+            if self._unknown_ids > self._known_unknown:
+                raise RegistryMadeAnew(
+                    f"the registry does not know schema ids that it knew when the version in force of {name} was made, as of {at}: give it back its data"
+                )
             return
         _log.error(
             "a record is no row: publish its key anew", dimension=name, coordinate=str(at), reason=rejected.reason
@@ -210,7 +238,7 @@ class Follower:
 
     def _look(self, fold: Fold, begin: Positions) -> None:
         try:
-            now = self._ends(IsolationLevel.READ_UNCOMMITTED)
+            committed, now = self._ends(), self._ends(IsolationLevel.READ_UNCOMMITTED)
         except (KafkaException, ConsumeError) as error:
             self._warn(error)
             return
@@ -218,6 +246,10 @@ class Follower:
             raise _StartOver("the topic was made anew")
         if now.offsets.keys() != begin.offsets.keys():
             raise _StartOver("the topic has other partitions")
+        if fold.has_reached(committed.offsets):
+            self._at_end = time.time()
+        elif time.time() - self._at_end > _PAUSE_DAYS_SHARE * self._topic.retention_days * 86_400:
+            raise _StartOver("it was not read to its end for so long that deleted keys may be forgotten")
         behind = sum(max(0, end - fold.positions.get(each, 0)) for each, end in now.offsets.items())
         _BEHIND.labels(self._contract.name).set(behind)
 
@@ -232,14 +264,20 @@ class Follower:
                 self._publish_at = time.monotonic() + self._contract.seconds_between_versions
                 return
             rows, positions = fold.rows(), Positions(self._topic.name, topic_id, dict(fold.positions))
-            self._publisher.flush(_FLUSH_SECONDS)
+            self._flush()
             published = self._publications.publish_fold(
                 self._contract,
                 rows,
                 positions,
+                made_by=self._made_by,
+                unknown_ids=self._unknown_ids,
                 begins_anew=self._settings.on_topic_loss == "continue",
                 ends=self._ends,
             )
+        except (AnotherContract, _NotYet) as waiting:
+            self._warn(waiting)
+            self._publish_at = time.monotonic() + _AGAIN_SECONDS
+            return
         except Overtaken as overtaken:
             _log.info("not published", dimension=name, why=str(overtaken))
             self._publish_at = time.monotonic() + _AGAIN_SECONDS
@@ -256,6 +294,7 @@ class Follower:
         _TOPIC_LOST.labels(name).set(0)
         _CONTRADICTIONS.labels(name).set(fold.contradictions)
         if published is None:
+            self._publish_at = time.monotonic() + _AGAIN_SECONDS
             return
         fold.is_changed, self._version = False, published.version
         self._anew_at = time.monotonic() + ANEW_SECONDS
@@ -264,6 +303,16 @@ class Follower:
             PUBLISHED.labels(name).inc()
             _log.info("published", dimension=name, version=published.version, rows=published.rows)
             self._publish_at = time.monotonic() + self._contract.seconds_between_versions
+            self._clean()
+
+    def _flush(self) -> None:
+        """Wait until every dead letter is there. Raises _NotYet if some still wait, and DeliveryError if one was refused."""
+        try:
+            self._publisher.flush(_FLUSH_SECONDS)
+        except DeliveryError as error:
+            if error.code != "_TIMED_OUT" or error.event_id is not None:
+                raise
+            raise _NotYet(str(error)) from error
 
     def _is_last(self) -> bool:
         return self._version is not None and self._publications.is_last(self._contract, self._version)

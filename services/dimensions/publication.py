@@ -17,10 +17,10 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from prometheus_client import Counter, Gauge
 
-from contracts.definitions.dimension import CONTRACT, POSITIONS, DimensionContract
+from contracts.definitions.dimension import CONTRACT, POSITIONS, UNKNOWN_IDS, DimensionContract
 from contracts.servers.s3 import s3_client
 from contracts.settings import S3Settings
-from services.dimensions.errors import Overtaken, TopicMadeAnew
+from services.dimensions.errors import AnotherContract, Overtaken, TopicMadeAnew
 from services.dimensions.fold import Positions, digest_of
 from services.dimensions.rejected import Rejected
 
@@ -133,13 +133,16 @@ class Publications:
         rows: pa.Table,
         positions: Positions,
         *,
+        made_by: str,
+        unknown_ids: int = 0,
         begins_anew: bool,
         ends: Callable[[], Positions],
     ) -> Published | None:
         """Make `rows`, what the newest records of a topic up to `positions` say, the newest version, unless the last one says the same, is whole and not old.
         None if there are none and never were: whoever looks them up waits for the first.
 
-        `ends` are those of the topic by now. Raises Overtaken if the last version was made by a process that has read further, or somebody else makes a
+        `made_by` is the contract's digest; `unknown_ids`: of how many records the registry did not know the schema. `ends` are those of the topic by now. Raises
+        AnotherContract if somebody has published by another one just now; Overtaken if the last version was made by a process that has read further, or somebody else makes a
         version at the same time; TopicMadeAnew, if not `begins_anew`, where the last version is of another topic of this name, or of more
         than this one has.
         """
@@ -150,6 +153,8 @@ class Publications:
         now = ends()
         if now.topic_id != positions.topic_id:
             raise Overtaken(f"{positions.topic} was made anew while it was read")
+        if now.is_behind(positions):
+            raise Overtaken(f"{positions.topic} ends before what was read of it")
         last = {} if current is None else _last(current)
         before = Positions.parse(last.get(POSITIONS))
         if before is None and not rows.num_rows:
@@ -157,17 +162,20 @@ class Publications:
         age = self._clock() - int(last["timestamp"]) / 1000 if last else math.inf
         if before is not None and before.topic == positions.topic:
             self._compare(positions, before, now, begins_anew=begins_anew)
-        if (
-            age < _ANOTHERS_SECONDS
-            and last[_FINGERPRINT] != fingerprint
-            and (before is None or _is_at(before, positions))
-        ):
-            raise Overtaken(f"another process has published {contract.name} by another contract: run one of them")
+        if age < _ANOTHERS_SECONDS and last.get(CONTRACT) != made_by:
+            raise AnotherContract(
+                f"another process has published {contract.name} by another contract, or another schema of its topic: run one of them"
+            )
         version = -1 if current is None else current.version()
         is_same = last.get(_FINGERPRINT) == fingerprint and age < ANEW_SECONDS
         if current is not None and is_same and self._has_its_files(contract, current):
             return Published(version, rows.num_rows, is_new=False, sha256=digest, fingerprint=fingerprint)
-        said = {_FINGERPRINT: fingerprint, POSITIONS: positions.json(), CONTRACT: contract.digest}
+        said = {
+            _FINGERPRINT: fingerprint,
+            POSITIONS: positions.json(),
+            CONTRACT: made_by,
+            UNKNOWN_IDS: str(unknown_ids),
+        }
         self._commit(contract, current, rows, said)
         return Published(version + 1, rows.num_rows, is_new=True, sha256=digest, fingerprint=fingerprint)
 
@@ -189,6 +197,17 @@ class Publications:
         current = self._newest(contract)
         return None if current is None else Positions.parse(_last(current).get(POSITIONS))
 
+    def last_fold(self, contract: DimensionContract, made_by: str) -> tuple[Positions, int] | None:
+        """The positions of the last publication, and of how many records before them the registry did not know the schema; None if there is none that was
+        made of a topic, by this contract.
+        """
+        current = self._newest(contract)
+        last = {} if current is None else _last(current)
+        positions = Positions.parse(last.get(POSITIONS))
+        return (
+            None if positions is None or last.get(CONTRACT) != made_by else (positions, int(last.get(UNKNOWN_IDS, 0)))
+        )
+
     def is_last(self, contract: DimensionContract, version: int) -> bool:
         """Whether nobody has made another one; one or two small requests."""
         entries = f"{contract.location}/_delta_log"
@@ -197,14 +216,19 @@ class Publications:
         )
 
     def clean(self, contract: DimensionContract, days: int) -> int:
-        """Remove the files of versions that were replaced so many days ago, and let their entries stay in the log as long; how many files."""
+        """Remove the files of versions that were replaced so many days ago, and let their entries stay in the log as long; how many files.
+
+        Checkpoints forget sooner which files there were, so those that lie there are looked at.
+        """
         current = self._newest(contract)
         if current is None:
             return 0
         kept = f"interval {days} days"
         if current.metadata().configuration.get(_LOG_KEPT) != kept:
             current.alter.set_table_properties({_LOG_KEPT: kept})
-        return len(current.vacuum(retention_hours=24 * days, dry_run=False, enforce_retention_duration=False))
+        return len(
+            current.vacuum(retention_hours=24 * days, dry_run=False, enforce_retention_duration=False, full=True)
+        )
 
     def _newest(self, contract: DimensionContract) -> DeltaTable | None:
         try:
@@ -281,11 +305,6 @@ class Publications:
 
     def _uri(self, contract: DimensionContract) -> str:
         return f"s3://{self._bucket}/{contract.location}"
-
-
-def _is_at(before: Positions, positions: Positions) -> bool:
-    """Whether these are no later ones of the same topic: what is said otherwise then comes of another contract."""
-    return before.topic != positions.topic or before == positions
 
 
 def fingerprint_of(contract: DimensionContract, body: bytes) -> str:

@@ -8,20 +8,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pyarrow as pa
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from prometheus_client import REGISTRY
 
+from contracts.definitions.dimension import DimensionContract
 from contracts.records.headers import header_of, headers_of
+from contracts.servers.s3 import s3_client
 from deploy.local.servers.stack import LocalStack
-from services.dimensions.errors import Overtaken, TopicMadeAnew
+from services.dimensions import follower as module
+from services.dimensions.errors import AnotherContract, Overtaken, TopicMadeAnew
 from services.dimensions.fold import Positions
 from services.dimensions.follower import Follower
 from services.dimensions.parse import schema_of
 from services.dimensions.publication import Publications, Published
 from tests.producers import ordered
-from tests.services.following import Place, wait_for
+from tests.services.following import NAMED_AT, Place, wait_for
 
 pytestmark = pytest.mark.system
 
@@ -256,6 +260,7 @@ def published(
     *,
     topic: str | None = None,
     topic_id: str = "a",
+    made_by: str = "",
     end: int = 100,
     later: float = 0,
     **ends: Any,
@@ -270,7 +275,9 @@ def published(
         return Positions(positions.topic, topic_id, {0: end, 1: 100})
 
     publications = Publications(place.settings.s3, clock=lambda: time.time() + later)
-    return publications.publish_fold(place.contract, rows, positions, begins_anew=False, ends=asked)
+    return publications.publish_fold(
+        place.contract, rows, positions, made_by=made_by or positions.topic, begins_anew=False, ends=asked
+    )
 
 
 def test_of_two_processes_the_one_that_has_read_further_wins(place: Place) -> None:
@@ -290,6 +297,62 @@ def test_a_process_that_was_frozen_does_not_publish_over_one_that_has_read_furth
     with pytest.raises(Overtaken, match="has a further version|has read"):
         published(place, "older", 11, meanwhile=lambda: published(place, "newer", 12))
     assert (place.version(), place.names()) == (versions, {"UA": "newer"})
+
+
+def test_by_two_contracts_versions_do_not_take_turns_though_records_come(place: Place) -> None:
+    published(place, "by one", 10, made_by="one")
+    with pytest.raises(AnotherContract, match="by another contract, or another schema of its topic: run one of them"):
+        published(place, "by another", 20, made_by="another")
+    assert published(place, "by another", 20, made_by="another", later=61) is not None
+
+
+def test_what_was_read_of_a_topic_that_was_cut_since_is_not_published(place: Place) -> None:
+    with pytest.raises(Overtaken, match="ends before what was read of it"):
+        published(place, "of records that are gone", 50, end=40)
+
+
+def test_a_registry_that_has_forgotten_a_schema_empties_nothing(place: Place) -> None:
+    place.name("UA", "United")
+    place.send(
+        b"AA",
+        place.codec.encode(place.schema_id, {"courier": "AA", "named_at": NAMED_AT, "name": "x"})[:1] + b"\0\0\xff\xff",
+    )
+    with place.following():
+        wait_for_names(place, {"UA": "United"})
+    told = len(letters(place))
+    subject = f"{place.settings.registry.url}/subjects/{place.catalog.topic(place.topic).subject}"
+    for query in ("", "?permanent=true"):
+        assert httpx.delete(subject + query, timeout=30).is_success
+    with place.following() as follower:
+        wait_for("the alarm", lambda: "schema ids that it knew" in str(follower.trouble))
+        place.send(b"DL", None)
+    assert (place.version(), place.names(), len(letters(place))) == (0, {"UA": "United"}, told)
+
+
+def test_old_files_are_looked_for_though_a_version_is_published_each_second(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    days = list[int]()
+
+    def cleaned(publications: Publications, contract: DimensionContract, kept: int) -> int:
+        days.append(kept)
+        return 0
+
+    monkeypatch.setattr(Publications, "clean", cleaned)
+    monkeypatch.setattr(module, "_FIRST_CLEAN_SECONDS", 0)
+    begin = time.monotonic()
+    with place.following():
+        while time.monotonic() - begin < 5:
+            place.name("UA", f"{time.monotonic()}")
+    assert days == [place.settings.history_days], "once a day is enough"
+
+
+def test_a_file_of_which_no_checkpoint_knows_is_removed_too(place: Place) -> None:
+    published(place, "first", 1)
+    s3, bucket = s3_client(place.settings.s3), place.settings.s3.bucket
+    s3.put_object(Bucket=bucket, Key=f"{place.contract.location}/part-of-a-process-that-was-killed.parquet", Body=b"x")
+    assert place.publications.clean(place.contract, 0) == 1
+    assert place.names() == {"UA": "first"}
 
 
 def test_a_topic_of_another_identity_or_with_fewer_records_is_not_the_one_of_before(place: Place) -> None:

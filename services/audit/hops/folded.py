@@ -15,7 +15,7 @@ from services.audit.values.finding import Finding, Kind, Tally
 from services.audit.values.place import code, coordinate
 
 _GONE = "versions that are gone, not compared"
-_OTHER = "versions that another contract made, not compared"
+_OTHER = "versions that another contract or schema made, not compared"
 _ANEW = "versions that were made of a topic that is there no more, not compared"
 _REMOVED = "rows of records that compaction may have removed, not compared"
 _CURE = "start dimensions anew, which reads the topic from its beginning and publishes what it says"
@@ -26,8 +26,9 @@ class Folded:
     of those that tell otherwise.
     """
 
-    def __init__(self, contract: DimensionContract, topic: str, topic_id: str, history: History) -> None:
-        self.contract, self._topic, self._topic_id, self._history = contract, topic, topic_id, history
+    def __init__(self, contract: DimensionContract, made_by: str, topic: str, topic_id: str, history: History) -> None:
+        self.contract, self._made_by = contract, made_by
+        self._topic, self._topic_id, self._history = topic, topic_id, history
         self._hop = f"{topic} → {contract.name}"
         self._place = f"dimension {contract.name}"
         self._names = [column.name for column in contract.columns]
@@ -37,7 +38,7 @@ class Folded:
         """What is wrong with a version, whose commit says so; None where that or the rows are gone."""
         if said is None or rows is None:
             self.tally.notes[_GONE] += 1
-        elif said.contract != self.contract.digest:
+        elif said.contract != self._made_by:
             self.tally.notes[_OTHER] += 1
         elif said.topic_id != self._topic_id or any(
             self._history.ends.get(each, 0) < at for each, at in said.offsets.items()

@@ -215,5 +215,6 @@ def sequence(
         if last is not None and each[occurred_at] - last > memory.forgets_after:
             fields = None
         last = each[occurred_at]
-        fields = checked(memory, memory.after(each, fields))
+        given = {name: each[name] for name in (memory.of, *memory.reads, occurred_at)}
+        fields = checked(memory, memory.after(given, fields))
         yield each, fields

@@ -57,9 +57,9 @@ def history(log: Log, there: Mapping[int, Record]) -> History:
 
 
 def findings(of: History, rows: Mapping[str, str], upto: int, **said: Any) -> list[tuple[str, str]]:
-    folded = Folded(CONTRACT, TOPIC, TOPIC_ID, of)
+    folded = Folded(CONTRACT, CONTRACT.digest("{}"), TOPIC, TOPIC_ID, of)
     published = Published(
-        **{"contract": CONTRACT.digest, "topic": TOPIC, "topic_id": TOPIC_ID, "offsets": {0: upto}, **said}
+        **{"contract": CONTRACT.digest("{}"), "topic": TOPIC, "topic_id": TOPIC_ID, "offsets": {0: upto}, **said}
     )
     table = pa.table(
         {"courier": [*rows], "name": [*rows.values()]}, pa.schema({"courier": pa.string(), "name": pa.string()})

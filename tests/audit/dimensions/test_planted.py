@@ -58,7 +58,10 @@ def publish(place: Place, names: dict[str, str], offset: int) -> int:
     positions = Positions(place.topic, said.topic_id, {0: offset})
     # Another process would be left alone for a minute where it says otherwise of the same records.
     made = Publications(place.settings.s3, clock=lambda: time.time() + 100).publish_fold(
-        place.contract, rows, positions, begins_anew=False, ends=lambda: replace(positions, offsets={0: 1_000})
+        *(place.contract, rows, positions),
+        made_by=place.contract.digest(place.catalog.schema(place.topic)),
+        begins_anew=False,
+        ends=lambda: replace(positions, offsets={0: 1_000}),
     )
     assert made is not None
     assert made.is_new

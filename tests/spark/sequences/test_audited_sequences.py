@@ -40,6 +40,7 @@ def auditor(settings: SparkSettings, topics: Topics, tmp_path: Path) -> Auditor:
     return Auditor(settings, topics, tmp_path, Hop.SEQUENCES)
 
 
+@pytest.mark.long
 def test_since_the_last_audit_what_waited_may_have_come(
     query: Counted, auditor: Auditor, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -55,6 +55,7 @@ def test_whatever_comes_in_whatever_order_what_is_remembered_is_what_the_oracle_
     assert sum(dropped.values()) == len(oracle.late)
 
 
+@pytest.mark.long
 def test_a_batch_that_runs_again_or_was_cut_off_makes_the_same_records(query: Counted) -> None:
     chance, oracle, sent = random.Random(1), Oracle(), [0, 0]
 
@@ -110,6 +111,7 @@ def test_without_its_state_it_does_not_start_until_told_how(query: Counted) -> N
     assert sorted(each[:3] for each in query.made()) == [("V", 0, 1), ("V", 0, 1), ("V", 390, 1)]
 
 
+@pytest.mark.long
 def test_trace_follows_an_event_to_the_record_that_was_made_of_it_and_a_late_one(
     query: Counted, settings: SparkSettings, registry: Registry
 ) -> None:
