@@ -94,7 +94,7 @@ _FIRST_CLEAN_SECONDS = 60.0
 """So long after a start, which has other things to do."""
 _FLUSH_SECONDS = 30.0
 
-_PAUSE_DAYS_SHARE = 0.5
+_PAUSE_SHARE = 0.5
 """Of the time for which a record without a value stays: who has not been at the end for longer reads the topic again."""
 
 _STORE = (BotoCoreError, ClientError, DeltaError, OSError)
@@ -111,7 +111,7 @@ class _NotYet(HeadraceError):
 class Follower:
     """Reads a topic from its beginning, and publishes what its keys have then, and whenever that changes.
 
-    Nothing is published before the end that the topic has at the start. `trouble` says why nothing is published, None if all is well.
+    Nothing is published before all of the topic was read. `trouble` says why nothing is published, None if all is well.
     What goes wrong is tried again; a topic that is not the one that the last version was made of is told, and waited for.
     """
 
@@ -132,8 +132,8 @@ class Follower:
         self._told: Positions | None = None
         """Bad records before these have been told by whoever published the version in force."""
         self._made_by = contract.digest(catalog.schema(self._topic.name))
-        self._unknown_ids = self._known_unknown = 0
-        """Of how many records the registry does not know the schema id, and did not when the version in force was made."""
+        self._unknown_ids = self._unknown_before = self._known_unknown = 0
+        """Of how many records the registry does not know the schema id; of how many that the version in force has read; and how many those were when it was made."""
         self._at_end = 0.0
         self._version: int | None = None
         self._publish_at = self._anew_at = 0.0
@@ -161,7 +161,7 @@ class Follower:
         # The offsets of a topic of before, or from before it was cut, say nothing of this one's records.
         if last is not None and last[0].topic_id == begin.topic_id and not begin.is_behind(last[0]):
             self._told, self._known_unknown = last
-        self._version, self._unknown_ids, self._at_end = None, 0, time.time()
+        self._version, self._unknown_ids, self._unknown_before, self._at_end = None, 0, 0, time.time()
         codec = Codec(
             partial(self._registry.by_id_of, self._topic.subject), reader_schema=self._catalog.schema(self._topic.name)
         )
@@ -215,9 +215,12 @@ class Follower:
     def _set_aside(self, message: Message, rejected: Rejected) -> None:
         at, name = Coordinate.of(message), self._contract.name
         _SET_ASIDE.labels(name, rejected.reason).inc()
-        self._unknown_ids += rejected.reason == UnknownSchemaId.__name__
+        is_unknown = rejected.reason == UnknownSchemaId.__name__
+        self._unknown_ids += is_unknown
         if self._told is not None and at.offset < self._told.offsets.get(at.partition, 0):
-            if self._unknown_ids > self._known_unknown:
+            self._unknown_before += is_unknown
+            # Compaction may have removed some since. More there are only if the registry has forgotten.
+            if self._unknown_before > self._known_unknown:
                 raise RegistryMadeAnew(
                     f"the registry does not know schema ids that it knew when the version in force of {name} was made, as of {at}: give it back its data"
                 )
@@ -248,7 +251,7 @@ class Follower:
             raise _StartOver("the topic has other partitions")
         if fold.has_reached(committed.offsets):
             self._at_end = time.time()
-        elif time.time() - self._at_end > _PAUSE_DAYS_SHARE * self._topic.retention_days * 86_400:
+        elif time.time() - self._at_end > _PAUSE_SHARE * self._topic.retention_days * 86_400:
             raise _StartOver("it was not read to its end for so long that deleted keys may be forgotten")
         behind = sum(max(0, end - fold.positions.get(each, 0)) for each, end in now.offsets.items())
         _BEHIND.labels(self._contract.name).set(behind)

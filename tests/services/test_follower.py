@@ -329,6 +329,22 @@ def test_a_registry_that_has_forgotten_a_schema_empties_nothing(place: Place) ->
     assert (place.version(), place.names(), len(letters(place))) == (0, {"UA": "United"}, told)
 
 
+def test_schema_ids_that_nobody_ever_knew_are_told_once_and_stop_nothing(place: Place) -> None:
+    unknown = b"\0\0\0\xff\xff body"
+    place.name("UA", "United", partition=0)
+    for partition in (0, 1):
+        place.send(b"AA", unknown, partition=partition)
+    with place.following():
+        wait_for_names(place, {"UA": "United"})
+    for partition in (0, 1, 1, 0):
+        place.send(b"AA", unknown, partition=partition)
+    place.name("DL", "Delta")
+    with place.following() as follower:
+        wait_for_names(place, {"DL": "Delta", "UA": "United"})
+        assert follower.trouble is None
+    assert [reason for reason, _ in letters(place)] == ["UnknownSchemaId"] * 6
+
+
 def test_old_files_are_looked_for_though_a_version_is_published_each_second(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
