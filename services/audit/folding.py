@@ -47,14 +47,13 @@ class Foldings:
         # Before the topic's ends are: it has all that these were made of.
         said = {each: published(self._s3, contract.location, each) for each in asked}
         history, topic_id = self._history(contract, source), str(self._broker.topic_id(source.name))
-        folded = Folded(contract, contract.digest(source.schema), source.name, topic_id, history)
+        by = contract, contract.digest(source.schema), source.name, topic_id
+        folded = Folded(*by, history)
         compared = asked[: max(1, _MOST_ROWS // max(1, len(history.told)))]
         found = {each: list(self._compared(folded, each, said[each])) for each in compared}
         if wrong := [each for each in compared if found[each]]:
             # Compaction may have gone over the topic while it was read: what is wrong is wrong a second time.
-            again = Folded(
-                contract, contract.digest(source.schema), source.name, topic_id, self._history(contract, source)
-            )
+            again = Folded(*by, self._history(contract, source))
             for each in wrong:
                 if list(self._compared(again, each, said[each])):
                     yield from found[each]

@@ -192,11 +192,6 @@ class Publications:
         if positions.is_behind(before):
             raise Overtaken(f"another process has read {positions.topic} further")
 
-    def positions(self, contract: DimensionContract) -> Positions | None:
-        """Up to where the topic was read for the last publication; None if there is none that was made of a topic."""
-        current = self._newest(contract)
-        return None if current is None else Positions.parse(_last(current).get(POSITIONS))
-
     def last_fold(self, contract: DimensionContract, made_by: str) -> tuple[Positions, int] | None:
         """The positions of the last publication, and of how many records before them the registry did not know the schema; None if there is none that was
         made of a topic, by this contract.

@@ -29,6 +29,7 @@ from contracts.servers.provision import create_topics
 from contracts.servers.registry import Registry
 from contracts.servers.s3 import s3_client
 from deploy.local.servers.stack import LocalStack
+from services.dimensions.fold import Positions
 from services.dimensions.follower import Follower
 from services.dimensions.publication import Publications
 from services.dimensions.settings import DimensionsSettings
@@ -184,6 +185,12 @@ class Place:
         if table is None:
             return None
         return {row["courier"]: row["name"] for row in table.to_pyarrow_table().to_pylist()}
+
+    def positions(self, made_by: str | None = None) -> Positions | None:
+        """Up to where the topic was read for the last publication, by this contract's digest or the service's; None if there is none."""
+        own = self.contract.digest(self.catalog.schema(self.topic))
+        last = self.publications.last_fold(self.contract, made_by or own)
+        return None if last is None else last[0]
 
     def version(self) -> int:
         """In force; -1 if there is none."""

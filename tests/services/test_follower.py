@@ -72,7 +72,7 @@ def test_the_newest_value_of_each_key_is_published_and_followed(place: Place) ->
         place.send(b"DL", None)
         place.send(b"UA", None)
         wait_for_names(place, {})
-    said = place.publications.positions(place.contract)
+    said = place.positions()
     assert said is not None
     assert (said.topic, sum(said.offsets.values())) == (place.topic, 7)
     assert place.publications.in_force(place.contract) is not None
@@ -231,7 +231,7 @@ def test_nothing_is_published_before_the_end_that_the_topic_has_when_all_of_its_
     monkeypatch.setattr(Follower, "_ends", at_first_early)
     with place.following():
         wait_for("the first version", lambda: place.version() == 0)
-    said = place.publications.positions(place.contract)
+    said = place.positions()
     assert said is not None
     assert said.offsets[0] == count
 
@@ -420,7 +420,7 @@ def test_a_version_is_published_anew_before_its_entry_can_leave_the_log(place: P
     anew = published(place, "first", 12, later=13 * hour)
     assert anew is not None
     assert (anew.version, anew.is_new) == (1, True)
-    said = place.publications.positions(place.contract)
+    said = place.positions(made_by=place.topic)
     assert said is not None
     assert said.offsets[0] == 12
 

@@ -142,11 +142,15 @@ class Deduplication:
             what = f"{made.own(int(one[index]))} has its key, and is of a later record"
             yield self._sheet.of_made("out of order", int(made.at[other[index]]), what)
 
+    def is_named(self) -> Mask:
+        """Of which raw records there is one."""
+        found, named = np.zeros(len(self._raw.at), np.bool_), self._named
+        found[named.first[named.holds & named.has_first]] = True
+        return found
+
     def missing(self) -> Iterator[Finding]:
         """Raw records that were neither let through nor left out for another of their event."""
-        raw, named = self._raw, self._named
-        is_named = np.zeros(len(raw.at), np.bool_)
-        is_named[named.first[named.holds & named.has_first]] = True
+        raw, is_named = self._raw, self.is_named()
         self._sheet.count(raw.window, raw.at, raw.must & is_named, "let through")
         rows = np.flatnonzero(raw.must & ~is_named)
         there = self._let_through()

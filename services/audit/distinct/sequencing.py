@@ -49,9 +49,7 @@ class Sequencing(Deduplication):
 
     def missing(self) -> Iterator[Finding]:
         """None. The tallies say of how many raw records there is one."""
-        raw, named = self._raw, self._named
-        is_named = np.zeros(len(raw.at), np.bool_)
-        is_named[named.first[named.holds & named.has_first]] = True
+        raw, is_named = self._raw, self.is_named()
         self._sheet.count(raw.window, raw.at, raw.must & is_named, "of which a record was made")
         waits = raw.must & ~is_named & (raw.of > self._watermark)
         self._sheet.count(raw.window, raw.at, waits, "that the watermark has not passed")

@@ -19,7 +19,7 @@ from spark.derivation.fitness import (
 )
 from spark.derivation.stateful.event_time import REASON, check_watermarks, late_or_bad, watermarked, without_future
 from spark.derivation.stateful.state_plan import state_plan
-from spark.derivation.stateful.stateful_rows import Read, stateful_rows
+from spark.derivation.stateful.stateful_rows import Read, key_of, stateful_rows
 from spark.derivation.steps import check_expressions, check_names
 from spark.pipeline import Pipeline
 from spark.records.decode import events
@@ -93,7 +93,7 @@ class Joining:
             for topic, place in zip(self._sources.values(), PLACES, strict=True)
         ]
         both = F.concat(first, F.coalesce(F.concat(F.lit("+"), second), F.lit("")))
-        key = F.lit(None).cast("string") if self._target.key is None else F.col(self._target.key)
+        key = key_of(self._target)
         return stateful_rows(made, self._schema, self._schema_id, key, self._target.occurred_at, both)
 
     def aside(self, topic: str, schemas: WriterSchemas, watermark_ms: int) -> ToRows:

@@ -22,7 +22,7 @@ from spark.derivation.fitness import (
 from spark.derivation.stateful.event_time import REASON, late_or_bad, without_future
 from spark.derivation.stateful.memory_processor import READS, MemoryProcessor
 from spark.derivation.stateful.state_plan import state_plan
-from spark.derivation.stateful.stateful_rows import Read, stateful_rows
+from spark.derivation.stateful.stateful_rows import Read, coordinate, key_of, stateful_rows
 from spark.derivation.steps import check_steps
 from spark.lookups.dimensions import KINDS
 from spark.memory import Memory
@@ -106,14 +106,7 @@ class Remembering:
 
     def to_rows(self, made: DataFrame) -> DataFrame:
         """Events to rows of `stateful_rows`. The id is the coordinate of the raw record."""
-        place = F.col(PLACE)
-        record_id = F.concat(
-            F.lit(f"{self._source.name}/"),
-            place["partition"].cast("string"),
-            F.lit("/"),
-            place["offset"].cast("string"),
-        )
-        key = F.lit(None).cast("string") if self._target.key is None else F.col(self._target.key)
+        record_id, key = coordinate(self._source.name, F.col(PLACE)), key_of(self._target)
         return stateful_rows(
             made, self._schema, self._schema_id, key, self._target.occurred_at, record_id, F.col(_FAULT)
         )

@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from contracts.definitions.topic import TopicContract
 from contracts.records.limits import DERIVED_BYTES
 from spark.records.record_size import octets
 from spark.records.schemas import WriterSchemas, never_null
@@ -38,6 +39,16 @@ class StatefulDerivation(Protocol):
         """Raw records of a source, named as in the contracts, to rows of `spark.sinks.kafka.sink.outgoing`: the bad ones, and with the reason
         LATE those that the watermark, milliseconds since 1970, had passed.
         """
+
+
+def coordinate(topic: str, place: Column) -> Column:
+    """That of the raw record of the topic at a place, a struct of `partition` and `offset`."""
+    return F.concat(F.lit(f"{topic}/"), place["partition"].cast("string"), F.lit("/"), place["offset"].cast("string"))
+
+
+def key_of(target: TopicContract) -> Column:
+    """The field that is the key of a record, null where there is none."""
+    return F.lit(None).cast("string") if target.key is None else F.col(target.key)
 
 
 def stateful_rows(

@@ -53,7 +53,7 @@ def publish(place: Place, names: dict[str, str], offset: int) -> int:
     rows = pa.Table.from_pylist(
         [{"courier": courier, "name": name} for courier, name in names.items()], schema=schema_of(place.contract)
     )
-    said = place.publications.positions(place.contract)
+    said = place.positions()
     assert said is not None
     positions = Positions(place.topic, said.topic_id, {0: offset})
     # Another process would be left alone for a minute where it says otherwise of the same records.
