@@ -189,6 +189,11 @@ def _meaning(key: str, was: Any, now: Any, of_dimension: bool) -> str | None:
         names = [each["named_by"] for each in (was, now) if isinstance(each, dict) and each["named_by"]]
         if ids[0] != ids[1]:
             return "the events get other ids"
+        if (
+            min((each.get("places") or 0) if isinstance(each, dict) else 0 for each in (was, now))
+            and now["places"] < was["places"]
+        ):
+            return "the places beyond keep what they said last"
         return "events are told apart by other fields" if len(names) > 1 and names[0] != names[1] else None
     if key == "lake":
         kept = {name: part for name, part in was.items() if name != "history_days"} if isinstance(was, dict) else None

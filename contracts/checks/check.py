@@ -128,6 +128,8 @@ class _Topic:
         yield from self._retention()
         if topic.compacted:
             yield from self._compaction()
+        if topic.is_ranking:
+            yield from self._ranking()
 
     def _compaction(self) -> Iterator[Problem]:
         topic = self.topic
@@ -140,6 +142,15 @@ class _Topic:
             yield self._at(
                 "compacted", what, "leave it out: of an aggregate the newest record of each key is kept anyway"
             )
+
+    def _ranking(self) -> Iterator[Problem]:
+        topic = self.topic
+        if topic.key is None:
+            what = "of a ranking the newest record of each place counts, and its records have no key"
+            yield self._at("key", what, "name the field that has the place, which the platform fills in")
+        if topic.partitions != 1:
+            what = f"a ranking is one list, written in one transaction, and it has {topic.partitions} partitions"
+            yield self._at("partitions", what, "set it to 1")
 
     def _retention(self) -> Iterator[Problem]:
         """Of dead letters and late records, each of which has its record's time; and of the ledger that tells what became of them."""
@@ -209,8 +220,9 @@ class _Topic:
             if found is not None and found.removesuffix("?") not in _PARTITION_TYPES:
                 cure = f"use a field of type {', '.join(_PARTITION_TYPES)}"
                 yield self._at(("lake", "partition_by"), f"'{name}' is of type {found}, which makes no folder", cure)
-        if topic.key and schema_rules.field_type(schema, topic.key) not in (None, "string", "uuid"):
-            yield self._at("key", f"'{topic.key}' is not a required text", "use a field of type string or uuid")
+        keys, what = (("int",), "number") if topic.is_ranking else (("string", "uuid"), "text")
+        if topic.key and schema_rules.field_type(schema, topic.key) not in (None, *keys):
+            yield self._at("key", f"'{topic.key}' is not a required {what}", f"use a field of type {' or '.join(keys)}")
         if schema_rules.field_type(schema, topic.occurred_at) not in (None, "timestamp-millis"):
             yield self._at(
                 "occurred_at", f"'{topic.occurred_at}' is no instant", "use a required timestamp-millis field"

@@ -29,13 +29,16 @@ Slug = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]*$")]
 Party = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]*$")]
 """Whoever publishes to a topic or reads it: a service, a pipeline, `lake`, or a command of `headrace`."""
 
-Records = Literal["each", "some", "many", "aggregate", "join", "distinct", "sequence"]
+Records = Literal["each", "some", "many", "aggregate", "join", "distinct", "sequence", "ranking"]
 """How many records come of one: exactly one, at most one, any number; or a record comes of many, or of one of each of two topics, or of the first
-of those that tell of one event; or at most one comes of one, by what the events before it were.
+of those that tell of one event; or at most one comes of one, by what the events before it were; or there is one for each place of a list, made of all.
 """
 
-STATEFUL = ("aggregate", "join", "distinct", "sequence")
-"""Those `Records` that depend on other records than the one that they come of."""
+LATE = ("aggregate", "join", "distinct", "sequence")
+"""Those `Records` for which a record of the source may come too late."""
+
+STATEFUL = (*LATE, "ranking")
+"""Those that depend on other records than the one that they come of."""
 
 FieldName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
 
@@ -72,7 +75,8 @@ class Lake(_Section):
 
 class Derivation(_Section):
     """Events that are made of the records of another topic: one of `each` record, one of `some` of them, `many` of one, an
-    `aggregate` of several, a `join` of one with one of the topic `joined_with`, or the `distinct` ones: one of those whose fields `named_by` are equal.
+    `aggregate` of several, a `join` of one with one of the topic `joined_with`, the `distinct` ones: one of those whose fields `named_by` are equal;
+    or a `ranking` of groups of all of them, a list of so many `places`: the newest record of each counts.
 
     The coordinate of a record of `topic` is the id (`ce_id`) of the event that is made of it; of many each has the number of its part
     in its id, too. An aggregate has an id of its own; of a join the id has both coordinates, that of `topic` first. These, distinct events and sequences take no
@@ -84,17 +88,20 @@ class Derivation(_Section):
     records: Records
     joined_with: TopicName | None = None
     named_by: tuple[FieldName, ...] = ()
+    places: int | None = Field(default=None, gt=0, le=1_000)
     late_after_minutes: int | None = Field(default=None, gt=0, le=60 * 24 * 30)
     watermark_of: Literal["slower", "faster"] = "slower"
 
     @model_validator(mode="after")
     def _late_where_it_has_state(self) -> Self:
-        if (self.records in STATEFUL) != (self.late_after_minutes is not None):
-            raise ValueError(f"late_after_minutes belongs to records: {', '.join(STATEFUL)}, and only there")
+        if (self.records in LATE) != (self.late_after_minutes is not None):
+            raise ValueError(f"late_after_minutes belongs to records: {', '.join(LATE)}, and only there")
         if (self.records == "join") != (self.joined_with is not None):
             raise ValueError("joined_with belongs to records: join, and only there")
         if self.records != "join" and self.watermark_of != "slower":
             raise ValueError("watermark_of belongs to records: join, and only there")
+        if (self.records == "ranking") != (self.places is not None):
+            raise ValueError("places belongs to records: ranking, and only there: how many the list has")
         if self.joined_with == self.topic:
             raise ValueError("joined_with names another topic than topic")
         if (self.records == "distinct") != bool(self.named_by):
@@ -174,7 +181,12 @@ class TopicContract(_Section):
     @property
     def is_compacted(self) -> bool:
         """Whether brokers may remove a record when its key has a newer one."""
-        return self.compacted or self.is_aggregate
+        return self.compacted or self.is_aggregate or self.is_ranking
+
+    @property
+    def is_ranking(self) -> bool:
+        """Whether its records are the places of a list, which is made of all records of another topic."""
+        return self.derivation is not None and self.derivation.records == "ranking"
 
     @property
     def is_join(self) -> bool:
@@ -198,7 +210,7 @@ class TopicContract(_Section):
 
     @property
     def is_stateful(self) -> bool:
-        """Whether what comes of a record depends on others, so that a record may come too late."""
+        """Whether what comes of a record depends on others."""
         return self.derivation is not None and self.derivation.records in STATEFUL
 
     @property
@@ -233,8 +245,8 @@ class TopicContract(_Section):
 
     @property
     def late_topic(self) -> str | None:
-        """The topic that takes the records which came too late, or None: what comes of a record does not depend on others."""
-        return f"{self.name}.late" if self.is_stateful else None
+        """The topic that takes the records which came too late, or None: none can."""
+        return f"{self.name}.late" if self.derivation is not None and self.derivation.records in LATE else None
 
     @property
     def schema_folder(self) -> str:

@@ -17,6 +17,7 @@ from contracts.events.flights_departed_longhaul import LongHaulFlightDeparted
 from contracts.events.flights_departed_once import FlightDepartedOnce
 from contracts.events.flights_departed_rotations import FlightDepartedRotations
 from contracts.events.flights_departed_weather import DepartureWeather
+from contracts.events.flights_departed_worstroutes import FlightDepartedWorstRoutes
 from contracts.events.gates_announced import GateAnnounced
 from contracts.events.replay_started import ReplayStarted
 from contracts.events.rules_activated import RulesActivated
@@ -38,6 +39,7 @@ __all__ = [
     "FlightDepartedGate",
     "FlightDepartedOnce",
     "FlightDepartedRotations",
+    "FlightDepartedWorstRoutes",
     "FlightLeg",
     "GateAnnounced",
     "LongHaulFlightDeparted",

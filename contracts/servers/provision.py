@@ -107,7 +107,13 @@ def register_contracts(registry: Registry, catalog: Catalog) -> list[str]:
 def _wanted(catalog: Catalog) -> dict[str, _Wanted]:
     wanted = {}
     for topic in catalog.topics.values():
-        own = _config(topic.retention_days, topic.most_record_bytes, _BEFORE_MS, AHEAD_MS, compact=topic.is_aggregate)
+        own = _config(
+            topic.retention_days,
+            topic.most_record_bytes,
+            _BEFORE_MS,
+            AHEAD_MS,
+            compact=topic.is_aggregate or topic.is_ranking,
+        )
         if topic.compacted:
             own |= {"cleanup.policy": "compact", "delete.retention.ms": own["retention.ms"]}
         # It keeps its record's timestamp, whatever the record's topic has let through.

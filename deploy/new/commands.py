@@ -91,7 +91,7 @@ def pipeline(
         Records,
         typer.Option(
             help="How many come of one record: each one, some (a filter), many, an aggregate of several, a join of two topics, distinct "
-            "ones: each event once, or a sequence: one by what those before it were."
+            "ones: each event once, a sequence: one by what those before it were, or a ranking: a list of groups, by place."
         ),
     ] = "each",
     joined_with: Annotated[
@@ -114,7 +114,7 @@ def pipeline(
     _write(
         new_pipeline(name, reads, writes, records, owner, _catalog(), joined_with=joined_with, in_sql=in_sql),
         f"edit the {'SELECT' if in_sql else 'function'}, and the schema of {writes}",
-        "say it to the audit, too: a filter in services/audit/filters.yaml, lookups in lookups.yaml, groups in aggregates.yaml, pairs in joins.yaml",
+        "say it to the audit, too: a filter in services/audit/filters.yaml, lookups in lookups.yaml, groups in aggregates.yaml, pairs in joins.yaml, lists in rankings.yaml",
         "./headrace contracts check, contracts generate and contracts docs",
         # The names replace those that run by default.
         f"./headrace up --pipelines {','.join((*deployables().pipelines, name))} runs it beside those that run by default",

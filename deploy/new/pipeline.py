@@ -35,6 +35,8 @@ class _Written:
     """What the pipeline's template asks for beside the names of topics and fields."""
     audited: tuple[str, str] | None = None
     """What the audit has to be told, and the file."""
+    partitions: int | None = None
+    """By default as many as those of the source."""
 
 
 def new_pipeline(
@@ -48,7 +50,7 @@ def new_pipeline(
     joined_with: str | None = None,
     in_sql: bool = False,
 ) -> NewFiles:
-    """The written events have the fields of those that are read, or are counts by windows, until somebody changes schema and function.
+    """The written events have the fields of those that are read, or are counts, until somebody changes schema and function.
 
     `joined_with`: the second topic of a join. Raises DeployError.
     """
@@ -91,7 +93,7 @@ def new_pipeline(
                 key=written.key,
                 key_is=written.key_is,
                 occurred_at=written.occurred_at,
-                partitions=source.partitions,
+                partitions=written.partitions or source.partitions,
                 personal_data=", ".join(written.personal_data),
             ),
             **{f"contracts/examples/{writes}/{example}": text for example, text in written.examples.items()},
@@ -128,6 +130,8 @@ def _written(writes: str, records: Records, sources: list[TopicContract], catalo
         return _join(writes, source, sources[1], examples, catalog)
     if records == "sequence":
         return _sequence(writes, source, schema, examples)
+    if records == "ranking":
+        return _ranking(writes, source, schema, examples)
     derivation, names, audited = "", dict[str, str](), None
     if records == "distinct":
         named_by = _naming(source, schema)
@@ -180,6 +184,39 @@ def _aggregate(writes: str, source: TopicContract, schema: Any) -> _Written:
         key_is="what names a group: its newest record counts",
         derivation=", late_after_minutes: 60",
         audited=("services/audit/aggregates.yaml", f"{writes}:\n  window: {window}\n  by: []\n  counts: events\n"),
+    )
+
+
+def _ranking(writes: str, source: TopicContract, schema: Any, examples: dict[str, str]) -> _Written:
+    """Of the values of the source's key, those with the most events."""
+    by = source.key
+    if by is None:
+        raise DeployError(
+            f"{source.name} has no key whose values could be ranked; write the files by hand: docs/guides/ranking.md"
+        )
+    (key,) = [each for each in schema["fields"] if each["name"] == by]
+    instant = {"type": "long", "logicalType": "timestamp-millis"}
+    fields = [
+        {"name": "place", "type": "int", "doc": "Place in the list, from 1 on; filled in by the platform."},
+        key,
+        {"name": "events", "type": "long", "doc": f"Events of this {by}, without unit."},
+        {"name": "last_event_at", "type": instant, "doc": "When the newest of them occurred, instant in UTC."},
+    ]
+    told = {"place": 1, "events": 1}
+    return _Written(
+        _text(schema | {"name": record_name(writes), "doc": "Say in a sentence what is ranked.", "fields": fields}),
+        {
+            file: _text(told | {by: json.loads(text)[by], "last_event_at": json.loads(text)[source.occurred_at]})
+            for file, text in [*examples.items()][:1]
+        },
+        "place",
+        "last_event_at",
+        key_is="the place: its newest record counts",
+        personal_data=tuple({by}.intersection(source.personal_data)),
+        derivation=", places: 10",
+        names={"by": by},
+        partitions=1,
+        audited=("services/audit/rankings.yaml", f"{writes}:\n  by: [{by}]\n  counts: events\n"),
     )
 
 

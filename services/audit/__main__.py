@@ -17,6 +17,7 @@ from services.audit.declared.aggregates import load_aggregates
 from services.audit.declared.filters import load_filters
 from services.audit.declared.joins import load_joins
 from services.audit.declared.lookups import load_lookups
+from services.audit.declared.rankings import load_rankings
 from services.audit.hops.hop import HOPS, Hop
 from services.audit.plan import plan
 from services.audit.report import Report
@@ -49,6 +50,7 @@ def audit(
         load_filters(settings.filters_file, catalog),
         load_aggregates(settings.aggregates_file, catalog),
         load_joins(settings.joins_file, catalog),
+        load_rankings(settings.rankings_file, catalog),
     )
     since = None if full or set(hops) != set(HOPS) else load(settings.s3)
     if since is not None and (begun := begun_since(Broker(settings.kafka.client_config()), planned, since)):

@@ -24,12 +24,13 @@ from services.audit.hops.sent import sent
 from services.audit.intake import Intake
 from services.audit.pairing import Pairing
 from services.audit.plan import Plan, Source
+from services.audit.ranking import Rankings
 from services.audit.records.rules_history import RulesHistory
 from services.audit.records.window import Where
 from services.audit.report import Report
 from services.audit.sources.broker import Broker
 from services.audit.sources.lake_table import LakeTable, Rows, TableReading, read_files, split
-from services.audit.state import Paired, State
+from services.audit.state import Paired, Ranked, State
 from services.audit.values.finding import Finding, Tally
 from services.audit.values.place import concatenated, offset_of, partition_of
 from services.audit.values.shape import Shape
@@ -50,6 +51,7 @@ def begun_since(broker: Broker, plan: Plan, since: State) -> list[str]:
         *(each for each in plan.aggregates if each.aggregate),
         *(each for each in plan.joins if each.join),
         *plan.distinct,
+        *(each for each in plan.rankings if each.ranking),
     ]
     made = (*plan.derived, *told)
     return [
@@ -95,6 +97,7 @@ class Audit:
         self._rows_before: dict[str, int] = {}
         self._newest: dict[str, int] = {}
         self._paired: dict[str, Paired] = {}
+        self._ranked: dict[str, Ranked] = {}
         self._tallies: list[Tally] = []
 
     def run(self) -> Report:
@@ -112,6 +115,16 @@ class Audit:
         before = {} if self._since is None else self._since.pairs
         pairing = Pairing(self._plan, self._intake, self._cut, self._broker, self._followers, before)
         pairing.read(self._rules, self._hops)
+        rankings = Rankings(
+            self._settings,
+            self._plan,
+            self._intake,
+            self._cut,
+            self._broker,
+            self._followers,
+            None if self._since is None else self._since.rankings,
+        )
+        rankings.read(self._rules, self._hops)
         derived = [source for source in self._plan.derived if self._has_run(source, Hop.DERIVED)]
         aggregates = [source for source in self._plan.aggregates if self._has_run(source, Hop.AGGREGATES)]
         counted = [source for source in aggregates if self._is_counted(source)]
@@ -141,6 +154,10 @@ class Audit:
         self._tallies += pairing.tallies
         self._resume |= pairing.resume
         self._paired |= pairing.seen
+        findings += rankings.findings()
+        self._tallies += rankings.tallies
+        self._resume |= rankings.resume
+        self._ranked = rankings.seen
         for source in self._landed():
             findings += self._landing(source, tables[source.name])
         if Hop.ALERTS in self._hops:
@@ -151,7 +168,7 @@ class Audit:
 
     def state(self) -> State:
         """What the next audit begins with, if this one has found nothing wrong."""
-        return self._cut.state(self._resume, self._rows_before, self._newest, self._paired)
+        return self._cut.state(self._resume, self._rows_before, self._newest, self._paired, self._ranked)
 
     def _has_run(self, source: Source, hop: Hop) -> bool:
         """Whether the pipeline has. One that never has is no loss: it is noted what it would have to do."""
@@ -174,7 +191,7 @@ class Audit:
 
     def _asked(self) -> list[Source]:
         topics = self._rules.topics()
-        sources = (*self._plan.roots, *self._plan.derived, *self._plan.aggregates)
+        sources = (*self._plan.roots, *self._plan.derived, *self._plan.aggregates, *self._plan.rankings)
         return [source for source in sources if source.name in topics]
 
     def _renew_rules(self) -> None:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from services.audit.errors import CouldNotAudit
 from services.audit.records.window import Span, Window
 from services.audit.sources.broker import Broker
-from services.audit.state import Audited, Paired, State
+from services.audit.state import Audited, Paired, Ranked, State
 
 DAY_MS = 86_400_000
 
@@ -116,6 +116,7 @@ class Cut:
         rows: Mapping[str, int],
         newest: Mapping[str, int],
         pairs: Mapping[str, Paired],
+        rankings: Mapping[str, Ranked],
     ) -> State:
         """What the next audit begins with; `resume`: for topics with records ahead of the cut, where those begin."""
         return State(
@@ -131,4 +132,5 @@ class Cut:
             rows=dict(rows),
             newest=dict(newest),
             pairs=dict(pairs),
+            rankings=dict(rankings),
         )

@@ -51,7 +51,12 @@ class Intake:
         windows = [self._cut.window(source.name) for source in sources]
         known_by = time.monotonic() + self._registry.lag_seconds
         self.records |= self._read(
-            self._reading(source, partition, span.read_from, span.end, known_by, rules.uses(source.name, partition))
+            replace(
+                self._reading(
+                    source, partition, span.read_from, span.end, known_by, rules.uses(source.name, partition)
+                ),
+                counted_from=span.audited,
+            )
             for source, window in zip(sources, windows, strict=True)
             for partition, span in window.spans.items()
         )
@@ -76,6 +81,10 @@ class Intake:
             },
             {topic: {partition: span.read_from for partition, span in of.items()} for topic, of in spans.items()},
         )
+
+    def read_between(self, topic: str, starts: Mapping[int, int], ends: Mapping[int, int]) -> Sequence[Records]:
+        """Of a raw topic what lies between these offsets: only what it is to those that keep a state."""
+        return self._read_bare({topic: starts}, {topic: ends}).get(topic, [])
 
     def read_late(self, topic: str) -> list[DeadLetter]:
         """What is on a late topic."""
@@ -237,6 +246,7 @@ class Intake:
             halves=source.halves,
             pairs=source.carried,
             made_of=tuple(each.name for each in source.origins),
+            ranked=source.ranked,
             most_bytes=source.contract.most_record_bytes,
         )
 

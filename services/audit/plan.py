@@ -15,6 +15,7 @@ from services.audit.declared.brings import Brings
 from services.audit.declared.distinct import Distinct
 from services.audit.declared.joins import Join
 from services.audit.declared.lookups import Recomputed
+from services.audit.declared.rankings import Ranking
 from services.audit.records.groups import FINAL
 from services.audit.values.field_sets import FieldSets, field_sets
 from services.audit.values.shape import Shape
@@ -36,6 +37,8 @@ class Source:
 
     Nor is a topic of distinct events, or a sequence, `distinct`: a raw record may have none there, for another one of its event has, or by what those
     before it were. `joined_of` is the one that it is made of. `halves`, of a raw topic by such a topic, or by joined one: what its records bring; of such a topic under its own name: what they say.
+
+    Nor is a list, which `ranking` tells what it ranks, if anybody does: `counted_from` is the contract of the topic that it is made of; `ranked`, of a raw topic by list, the same.
     """
 
     key: str
@@ -53,6 +56,8 @@ class Source:
     join: Join | None = None
     distinct: Distinct | None = None
     halves: Mapping[str, Brings] = field(default_factory=dict)
+    ranking: Ranking | None = None
+    ranked: Mapping[str, Ranking] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -83,13 +88,17 @@ class Source:
 
     @property
     def unproven(self) -> tuple[str, ...]:
-        """Fields of a derived topic, an aggregate, a join, a sequence or distinct events that the audit takes as they are."""
+        """Fields of a derived topic, an aggregate, a list, a join, a sequence or distinct events that the audit takes as they are."""
         if self.carried:
             known = {name for fields in self.carried for name in fields}
             return tuple(name for name in Shape(self.schema).columns if name not in known)
         if self.aggregate is not None:
             counted = {*self.aggregate.fields, self.contract.key, FINAL}
             return tuple(name for name in Shape(self.schema).columns if name not in counted)
+        if self.ranking is not None:
+            return tuple(
+                name for name in Shape(self.schema).columns if name not in (*self.ranking.fields, self.contract.key)
+            )
         if self.raw is None:
             return ()
         known = {*self.shared[self.name][0], "revision"}
@@ -105,7 +114,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The raw topics, those that join two, those of distinct events and the sequences, the derived ones, the aggregates, and those with a meaning of their own: alerts,
+    """The raw topics, those that join two, those of distinct events and the sequences, the derived ones, the aggregates, the lists, and those with a meaning of their own: alerts,
     what became of dead letters, which rules applied.
     """
 
@@ -115,6 +124,7 @@ class Plan:
     sequences: tuple[Source, ...]
     derived: tuple[Source, ...]
     aggregates: tuple[Source, ...]
+    rankings: tuple[Source, ...]
     alerts: Source
     ledger: Source
     activations: Source
@@ -124,7 +134,7 @@ class Plan:
     @property
     def sources(self) -> tuple[Source, ...]:
         """Those that carry events, in the order of the flow."""
-        return (*self.roots, *self.derived, *self.aggregates, self.alerts)
+        return (*self.roots, *self.derived, *self.aggregates, *self.rankings, self.alerts)
 
     @property
     def roots(self) -> tuple[Source, ...]:
@@ -138,8 +148,9 @@ def plan(
     filters: Mapping[str, str],
     aggregates: Mapping[str, Aggregate],
     joins: Mapping[str, Join],
+    rankings: Mapping[str, Ranking],
 ) -> Plan:
-    """`lookups`, `filters`, `aggregates` and `joins` are by the catalog's names. Raises ContractError if a derived topic does not tell who derives it."""
+    """`lookups`, `filters`, `aggregates`, `joins` and `rankings` are by the catalog's names. Raises ContractError if a derived topic does not tell who derives it."""
     known = {topic.name: (key, topic) for key, topic in catalog.topics.items()}
     derived_of: dict[str, list[str]] = {}
     for key, topic in catalog.topics.items():
@@ -158,7 +169,7 @@ def plan(
     for key, topic in catalog.topics.items():
         raw_key, raw = known.get(str(topic.derived_from), (key, None))
         counted_from = None
-        if topic.derivation is not None and topic.is_aggregate:
+        if topic.derivation is not None and (topic.is_aggregate or topic.is_ranking):
             _, counted_from = known.get(topic.derivation.topic, (key, None))
         names_raw = (topic.is_join or topic.is_distinct or topic.is_sequence) and set(topic.sources) <= known.keys()
         joined_of = tuple(known[name][1] for name in topic.sources) if names_raw else ()
@@ -200,6 +211,12 @@ def plan(
                     for name, each in distinct.items()
                     if name == key or catalog.topic(name).made_of == topic.name
                 },
+                rankings.get(key) if counted_from is not None else None,
+                {
+                    catalog.topic(name).name: each
+                    for name, each in rankings.items()
+                    if catalog.topic(name).made_of == topic.name
+                },
             )
         )
     alerts, ledger, activations = (
@@ -214,6 +231,7 @@ def plan(
         sequences=tuple(source for source in others if source.contract.is_sequence),
         derived=tuple(source for source in others if source.raw is not None),
         aggregates=tuple(source for source in others if source.contract.is_aggregate),
+        rankings=tuple(source for source in others if source.contract.is_ranking),
         alerts=alerts,
         ledger=ledger,
         activations=activations,

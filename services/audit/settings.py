@@ -13,7 +13,8 @@ from services.alerting.settings import AlertingSettings
 class AuditSettings(Settings):
     """`HEADRACE_RULES_FILE` is alerting's own: its rules count where alerting has recorded none. `HEADRACE_LOOKUPS_FILE` says
     what the pipelines look up, `HEADRACE_FILTERS_FILE` which records those let through that have a filter,
-    `HEADRACE_AGGREGATES_FILE` what those count that aggregate, `HEADRACE_JOINS_FILE` which pairs those make that join.
+    `HEADRACE_AGGREGATES_FILE` what those count that aggregate, `HEADRACE_JOINS_FILE` which pairs those make that join, `HEADRACE_RANKINGS_FILE` what
+    those rank that make lists.
     """
 
     rules_file: Path = Field(
@@ -29,4 +30,7 @@ class AuditSettings(Settings):
     )
     joins_file: Path = Field(
         default=Path(__file__).parent / "joins.yaml", description="which pairs pipelines make that join"
+    )
+    rankings_file: Path = Field(
+        default=Path(__file__).parent / "rankings.yaml", description="what pipelines rank that make lists"
     )

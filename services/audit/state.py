@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pyarrow import fs
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -39,9 +41,19 @@ class Paired(BaseModel):
     newest: tuple[int, ...]
 
 
+class Ranked(BaseModel):
+    """What was counted of a list: by which `run` of its pipeline, and the totals of the raw records before the ends, as `Totals.rows` has them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    run: str
+    totals: list[list[Any]]
+
+
 class State(BaseModel):
     """What an audit that found nothing wrong leaves behind. `rows`: of each table, those of records before the ends. `newest`: for each
-    aggregate the event time, in microseconds since 1970, that no raw record before the ends goes beyond. `pairs`: the same for joins and distinct events, and more.
+    aggregate the event time, in microseconds since 1970, that no raw record before the ends goes beyond. `pairs`: the same for joins and distinct events, and more;
+    `rankings`: the same for lists.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -51,6 +63,7 @@ class State(BaseModel):
     rows: dict[str, int] = {}
     newest: dict[str, int] = {}
     pairs: dict[str, Paired] = {}
+    rankings: dict[str, Ranked] = {}
 
 
 def load(s3: S3Settings) -> State | None:

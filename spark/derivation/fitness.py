@@ -29,6 +29,7 @@ _DOES = {
     "join": "joins",
     "distinct": "lets each event through once",
     "sequence": "remembers the events before each",
+    "ranking": "ranks",
 }
 """What a pipeline with state does."""
 

@@ -75,7 +75,7 @@ class _Source:
 
 
 class Stateful:
-    """Raw records → groups, pairs or distinct events → the target, batch by batch; and beside them the dead letters and the late records, in the same batch.
+    """Raw records → groups, pairs, distinct events or places → the target, batch by batch; and beside them the dead letters and the late records, in the same batch.
 
     Spark's checkpoint has the state, and is the truth of it. A batch that runs again must give the same rows, so what it is made by is kept
     with the state: the number of state partitions, the schemas by which its records are decoded, and how it groups, joins, or tells events apart.
@@ -102,7 +102,7 @@ class Stateful:
             self._session.conf.set("spark.sql.streaming.unsupportedOperationCheck", "false")
         # A pair comes out once, as does a record without one, or a distinct event.
         self._name, self._target = pipeline.name, target.name
-        self._output = pipeline.output if target.is_aggregate else "append"
+        self._output = "complete" if target.is_ranking else pipeline.output if target.is_aggregate else "append"
         self._settings, self._lifecycle = settings, lifecycle
         (self._own,) = target_schemas(pipeline, catalog, registry)
         self._derivation = stateful(self._session, pipeline, catalog, self._own.id)

@@ -182,7 +182,8 @@ class State:
         made = of_groups(pipeline(self._spark.createDataFrame(self._spark.sparkContext.emptyRDD(), kind)), parts)
         wanted = event_type(self._spark, self._catalog.schema(pipeline.target)).fieldNames()
         rows = made.select([each for each in wanted if each in made.columns])
-        return _Table(name, rows, [F.col(target.occurred_at), F.col(str(target.key))])
+        order = [target.occurred_at] if target.is_ranking else [target.occurred_at, str(target.key)]
+        return _Table(name, rows, [*map(F.col, order)])
 
     def _read(self, store: str, stores: dict[str, str], **options: str) -> DataFrame:
         """What a store holds, kept on this machine's disk. `options`: further ones of Spark's reader."""

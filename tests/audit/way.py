@@ -143,8 +143,9 @@ class Way:
             filters_file=sample.FILTERS,
             aggregates_file=sample.AGGREGATES,
             joins_file=sample.JOINS,
+            rankings_file=sample.RANKINGS,
         )
-        told = ("lookups_file", "filters_file", "aggregates_file", "joins_file")
+        told = ("lookups_file", "filters_file", "aggregates_file", "joins_file", "rankings_file")
         files = {name: folder / f"{name}.yaml" for name in told}
         for name, path in files.items():
             said = yaml.safe_load(getattr(shipped, name).read_text())

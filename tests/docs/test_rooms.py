@@ -64,6 +64,7 @@ ROOMS = {
     "services.audit": (
         "services.audit",
         "services.audit.distinct",
+        "services.audit.rankings",
         "services.audit.joins",
         "services.audit.aggregates",
         "services.audit.hops",

@@ -18,8 +18,8 @@ SERVICES = SAMPLE / "services"
 TABLES = SAMPLE / "tables"
 """The dimensions' source files."""
 RULES = SAMPLE / "rules.yaml"
-LOOKUPS, FILTERS, AGGREGATES, JOINS = (
-    SAMPLE / f"{name}.yaml" for name in ("lookups", "filters", "aggregates", "joins")
+LOOKUPS, FILTERS, AGGREGATES, JOINS, RANKINGS = (
+    SAMPLE / f"{name}.yaml" for name in ("lookups", "filters", "aggregates", "joins", "rankings")
 )
 """What the audit is told of the pipelines."""
 

@@ -20,7 +20,7 @@ from tests.spark.live_query import events
 
 PLATFORM = (handles.ALERTS_RAISED.name, handles.DEADLETTERS_SETTLED.name, handles.RULES_ACTIVATED.name)
 """Topics that an audit reads besides."""
-_FILES = ("lookups_file", "filters_file", "aggregates_file", "joins_file")
+_FILES = ("lookups_file", "filters_file", "aggregates_file", "joins_file", "rankings_file")
 
 
 class Auditor:

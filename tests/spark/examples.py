@@ -171,7 +171,11 @@ class Topics:
         retried(lambda: self._create([name]), 30)
 
     def _create(self, names: Sequence[str]) -> None:
-        made = [NewTopic(name, num_partitions=self._partitions, config=self._config[name]) for name in names]
+        lists = {each.name for each in self.catalog.topics.values() if each.is_ranking}
+        made = [
+            NewTopic(name, num_partitions=1 if name in lists else self._partitions, config=self._config[name])
+            for name in names
+        ]
         for future in self._admin.create_topics(made).values():
             future.result()
 

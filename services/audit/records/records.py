@@ -24,18 +24,20 @@ from services.audit.declared.aggregates import Aggregate
 from services.audit.declared.brings import Brings
 from services.audit.declared.filters import wanted
 from services.audit.declared.lookups import Recomputed
+from services.audit.declared.rankings import Ranking
 from services.audit.records.decoding import Decoding, Event
 from services.audit.records.expect import Expectation, Expected
 from services.audit.records.groups import Groups, Members
 from services.audit.records.pairs import Halves, Pairs
 from services.audit.records.recompute import RIGHT, Recomputation, Verdicts
 from services.audit.records.rules_history import RuleUse
+from services.audit.records.totals import Totals
 from services.audit.records.writers import Writers
 from services.audit.sources.consume import consume
 from services.audit.sources.progress import advance
 from services.audit.values.digest import NULL, Digests, digests, mix
 from services.audit.values.field_sets import FieldSets, set_for
-from services.audit.values.place import WHOLE, Codes, Parts, codes, concatenated, parsed_parts
+from services.audit.values.place import WHOLE, Codes, Parts, codes, concatenated, offset_of, parsed_parts
 from services.audit.values.shape import Shape, in_calendar, row_digests
 
 _NONE = frozenset[str]()
@@ -53,7 +55,8 @@ class Reading:
     equal in source and derived records, by the version of its schema; `filters`, by derived topic: which records it holds. `rules`: those whose alerts are to be recomputed, `occurred_at` the field with the event time. `recomputed`: fields to be
     looked up again, in dimensions in `s3`. `partition_by`: columns that the lake table is partitioned by. `members`, by aggregate: what that
     makes of these records; `groups`, of an aggregate: what it is itself, with the contract's field `key`. `halves`, by topic that joins these
-    records, or lets each event through once: what they bring to it; `pairs`, of such a topic: the fields that come of each of the topics `made_of`. `most_bytes`: the largest
+    records, or lets each event through once: what they bring to it; `pairs`, of such a topic: the fields that come of each of the topics `made_of`. `ranked`, by topic
+    with a list: what that ranks of these records, counted from the offset `counted_from` on. `most_bytes`: the largest
     record, by default that of a raw or derived topic.
     """
 
@@ -81,6 +84,8 @@ class Reading:
     halves: Mapping[str, Brings] = field(default_factory=dict)
     pairs: tuple[tuple[str, ...], ...] = ()
     made_of: tuple[str, ...] = ()
+    ranked: Mapping[str, Ranking] = field(default_factory=dict)
+    counted_from: int = 0
     most_bytes: int | None = None
 
 
@@ -96,7 +101,7 @@ class Records:
     that has all carried fields, else UNKNOWN.
     `wanted`, by derived topic with a filter: whether it holds. `verdict` is about the fields that were looked up. `redriven`: it says that it was sent back.
     `members`, by aggregate: to which group each belongs; `groups`: what the records of an aggregate say. `halves` and `pairs`: the same for joins and distinct
-    events.
+    events. `totals`, by topic with a list: of its groups, all records together.
     """
 
     topic: str
@@ -126,6 +131,7 @@ class Records:
     groups: Groups | None = None
     halves: Mapping[str, Halves] = field(default_factory=dict)
     pairs: Pairs | None = None
+    totals: Mapping[str, Totals] = field(default_factory=dict)
     named: frozenset[tuple[str, int]] = frozenset()
     """Dimensions and versions in which fields were looked up again."""
 
@@ -167,7 +173,11 @@ class _Reader:
         )
         self._filters = {topic: Condition(text) for topic, text in reading.filters.items()}
         self._conditions = {
-            topic: None if each.where is None else Condition(each.where) for topic, each in reading.members.items()
+            topic: None if where is None else Condition(where)
+            for topic, where in [
+                *((topic, each.where) for topic, each in reading.members.items()),
+                *((topic, each.where) for topic, each in reading.ranked.items()),
+            ]
         }
         self._having_a_part = {
             topic: None if brings.where is None else Condition(brings.where) for topic, brings in reading.halves.items()
@@ -238,6 +248,9 @@ class _Reader:
                 topic: Halves.joined([part["halves"][topic] for part in self._parts]) for topic in self._reading.halves
             },
             pairs=Pairs.joined([part["pairs"] for part in self._parts]) if self._reading.pairs else None,
+            totals={
+                topic: Totals.joined(part["totals"][topic] for part in self._parts) for topic in self._reading.ranked
+            },
             named=frozenset() if self._recomputation is None else frozenset(self._recomputation.named),
         )
 
@@ -292,6 +305,12 @@ class _Reader:
         found["members"] = {
             topic: Members.of_rows(aggregate, self._conditions[topic], columns, good)
             for topic, aggregate in self._reading.members.items()
+        }
+        found["totals"] = {
+            topic: Totals.of_rows(
+                ranking, self._conditions[topic], columns, offset_of(at[good]) >= self._reading.counted_from
+            )
+            for topic, ranking in self._reading.ranked.items()
         }
         if self._reading.groups is not None and self._reading.key is not None:
             found["groups"] = Groups.of_rows(

@@ -26,6 +26,26 @@ class StatePosition(NamedTuple):
 _NOWHERE = StatePosition({})
 
 
+class NotedRun(NamedTuple):
+    """What stands beside the positions of the first state partition: the `run`, empty where nothing does, which records that began with, and its last
+    `batch`: see `spark.sinks.stateful.state_note`.
+    """
+
+    run: str = ""
+    begins: str = "group"
+    batch: int = -1
+
+
+def noted_run(broker: Broker, pipeline: str, target: str) -> NotedRun:
+    """That of the pipeline."""
+    notes = broker.notes(f"{pipeline}.state", target)
+    try:
+        note = json.loads(notes[min(notes)])
+        return NotedRun(str(note["run"]), str(note["begins"]), int(note["batch"]))
+    except (ValueError, TypeError, KeyError):
+        return NotedRun()
+
+
 def state_position(broker: Broker, s3: S3Settings, pipeline: str, target: str) -> StatePosition | None:
     """That of the pipeline's run; None if nobody tells.
 
@@ -45,10 +65,11 @@ def state_position(broker: Broker, s3: S3Settings, pipeline: str, target: str) -
         return None
     if len(runs) > 1:
         return _NOWHERE
-    return _of_batch(s3, f"checkpoints/{pipeline}/{target}/{runs.pop()}", batch)
+    return position_behind(s3, f"checkpoints/{pipeline}/{target}/{runs.pop()}", batch)
 
 
-def _of_batch(s3: S3Settings, run: str, batch: int) -> StatePosition:
+def position_behind(s3: S3Settings, run: str, batch: int) -> StatePosition:
+    """That of a batch, by the checkpoint in the folder of its `run`; nowhere if it is not there any more."""
     system, folder = file_system(s3), f"{s3.bucket}/{run}"
     path = f"{folder}/offsets/{batch}"
     try:

@@ -220,14 +220,15 @@ def _check_steps(pipeline: Pipeline, made: DataFrame, given: DataFrame, occurred
             )
         check_expressions(pipeline, node)
         for each in expressions(node):
-            _check_order(pipeline, each)
+            check_order(pipeline, each)
     _check_window(pipeline, found, occurred_at, column_id(given, occurred_at))
-    _check_groups(pipeline, found)
+    check_groups(pipeline, found)
     _check_key(pipeline, found, made, given, key)
     return found
 
 
-def _check_groups(pipeline: Pipeline, node: Any) -> None:
+def check_groups(pipeline: Pipeline, node: Any) -> None:
+    """Raises PipelineUnfit if which of several texts names a group depends on the order of the records."""
     if any(_is_collated(type_of(each)) for each in items(node.groupingExpressions())):
         raise PipelineUnfit(
             f"{pipeline.name} groups by a text whose collation takes different ones for equal, and which of them names the group depends on the "
@@ -250,8 +251,10 @@ def _check_key(pipeline: Pipeline, node: Any, made: DataFrame, given: DataFrame,
         )
 
 
-def _check_order(pipeline: Pipeline, each: Any) -> None:
-    """Whether a value depends on the order of the records, which is another one each time: a batch that runs again must give the same rows."""
+def check_order(pipeline: Pipeline, each: Any) -> None:
+    """Raises PipelineUnfit if a value depends on the order of the records, which is another one each time: a batch that runs again must give the same
+    rows.
+    """
     if kind_of(each) != "AggregateExpression":
         return
     function = each.aggregateFunction()

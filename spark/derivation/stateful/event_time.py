@@ -50,11 +50,15 @@ def check_watermarks(pipeline: Pipeline, made: DataFrame) -> None:
 
     Raises PipelineUnfit.
     """
-    found = sum(node.nodeName() == "EventTimeWatermark" for node in all_nodes(made))
-    if found != len(pipeline.sources):
+    if watermarks(made) != len(pipeline.sources):
         raise PipelineUnfit(
             f"{pipeline.name} calls withWatermark, and the contract of {pipeline.target} says how late an event may be: leave it out"
         )
+
+
+def watermarks(made: DataFrame) -> int:
+    """How many of its steps give a stream a watermark."""
+    return sum(node.nodeName() == "EventTimeWatermark" for node in all_nodes(made))
 
 
 def late_or_bad(decoded: DataFrame, occurred_at: Column, watermark_ms: int) -> DataFrame:

@@ -8,6 +8,7 @@ from contracts.definitions.catalog import Catalog
 from spark.derivation.stateful.aggregation import Aggregation
 from spark.derivation.stateful.deduplication import Deduplication
 from spark.derivation.stateful.joining import Joining
+from spark.derivation.stateful.ranking import Ranking
 from spark.derivation.stateful.remembering import Remembering
 from spark.derivation.stateful.stateful_rows import StatefulDerivation
 from spark.pipeline import Pipeline
@@ -20,5 +21,7 @@ def stateful(spark: SparkSession, pipeline: Pipeline, catalog: Catalog, schema_i
         return Joining(spark, pipeline, catalog, schema_id)
     if target.is_sequence:
         return Remembering(spark, pipeline, catalog, schema_id)
+    if target.is_ranking:
+        return Ranking(spark, pipeline, catalog, schema_id)
     kind = Deduplication if target.is_distinct else Aggregation
     return kind(spark, pipeline, catalog, schema_id)

@@ -19,7 +19,7 @@ RAW, ONCE = "parcels.dispatched.v1", "parcels.dispatched.once.v1"
 
 
 def _plan(filters: dict[str, str]) -> Plan:
-    return plan(sample.catalog(), {}, filters, {}, {})
+    return plan(sample.catalog(), {}, filters, {}, {}, {})
 
 
 def test_the_contracts_tell_which_fields_name_an_event_and_which_it_carries(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ READERS = (
     "parcel_trips",
     "dispatches_once",
     "late_parcels_of_vans",
+    "slowest_lines",
     "lake",
 )
 ENRICHED = ("dispatches_enriched", "deliveries_enriched", "repair")
@@ -229,6 +230,16 @@ def test_other_fields_that_name_an_event_break_who_reads_distinct_ones(
     (found,) = changes(sample.catalog(), load_catalog(root))
     assert found.weight == weight
     assert found.what.endswith(": events are told apart by other fields") == (weight == "breaking")
+
+
+@pytest.mark.parametrize(("places", "weight"), [(2, "breaking"), (4, "changed")])
+def test_a_list_with_fewer_places_leaves_old_ones_behind(tmp_path: Path, places: int, weight: str) -> None:
+    root = a_copy(tmp_path)
+    path = root / "topics" / "parcels.dispatched.slowest.v1.yaml"
+    edited(path, lambda contract: contract | {"derived_from": contract["derived_from"] | {"places": places}})
+    (found,) = changes(sample.catalog(), load_catalog(root))
+    assert found.weight == weight
+    assert found.what.endswith(": the places beyond keep what they said last") == (weight == "breaking")
 
 
 def a_copy(folder: Path) -> Path:

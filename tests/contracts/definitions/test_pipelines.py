@@ -135,6 +135,10 @@ def test_a_pipeline_that_joins_reads_two_topics_in_the_order_of_its_contract(fol
             {"records": "aggregate", "late_after_minutes": 60, "watermark_of": "faster"},
             "watermark_of belongs to records: join",
         ),
+        ({"records": "ranking"}, "places belongs to records: ranking"),
+        ({"records": "each", "places": 3}, "places belongs to records: ranking"),
+        ({"records": "ranking", "places": 3, "late_after_minutes": 60}, "late_after_minutes belongs to"),
+        ({"records": "ranking", "places": 1001}, "less than or equal to 1000"),
         ({"records": "some", "named_by": ["parcel_id"]}, "named_by belongs to records: distinct"),
         (
             {"records": "distinct", "named_by": ["parcel_id", "parcel_id"], "late_after_minutes": 60},

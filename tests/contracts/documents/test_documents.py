@@ -133,6 +133,7 @@ def test_the_diagram_draws_dead_letters_of_those_who_write_them() -> None:
         "parcel_trips",
         "readings",
         "rounds_of_vans",
+        "slowest_lines",
     ]
 
 

@@ -37,6 +37,7 @@ def test_one_of_each_kind_keeps_every_rule(clone: Clone) -> None:
         ("twice", "many"),
         ("once", "distinct"),
         ("counted", "sequence"),
+        ("ranked", "ranking"),
     ):
         target = f"berths.assigned.{kind}.v1"
         said = clone.headrace(
@@ -48,6 +49,10 @@ def test_one_of_each_kind_keeps_every_rule(clone: Clone) -> None:
         *("new", "pipeline", "berths_in_sql", "--sql", "--records", "some"),
         *("--reads", "berths.assigned.v1", "--writes", "berths.assigned.selected.v1"),
     )
+    clone.headrace(
+        *("new", "pipeline", "berths_ranked_in_sql", "--sql", "--records", "ranking"),
+        *("--reads", "berths.assigned.v1", "--writes", "berths.assigned.rankedinsql.v1"),
+    )
     clone.headrace("new", "event", "berths.freed.v1", "--producer", "berths", "--owner", "berth-operations")
     for name, more in (("berths_pairs", ()), ("berths_pairs_in_sql", ("--sql",))):
         clone.headrace(
@@ -57,13 +62,13 @@ def test_one_of_each_kind_keeps_every_rule(clone: Clone) -> None:
     clone.headrace("new", "dimension", "stands")
     clone.headrace("contracts", "generate")
     topic = clone.root / "contracts" / "topics" / "berths.assigned.v1.yaml"
-    readers = "berths_known, berths_all, berths_twice, berths_once, berths_counted, berths_in_sql, berths_pairs, berths_pairs_in_sql"
+    readers = "berths_known, berths_all, berths_twice, berths_once, berths_counted, berths_ranked, berths_in_sql, berths_ranked_in_sql, berths_pairs, berths_pairs_in_sql"
     topic.write_text(topic.read_text().replace(f"[{readers}]", f"[{readers}, alerting]"))
     clone.headrace("new", "rule", "many_berths", "--topic", "berths.assigned.v1")
     clone.headrace("contracts", "docs")
     assert (
         clone.headrace("contracts", "check")
-        == f"{len(CATALOG.topics) + 10} topics and {len(CATALOG.dimensions) + 1} dimensions keep every rule\n"
+        == f"{len(CATALOG.topics) + 12} topics and {len(CATALOG.dimensions) + 1} dimensions keep every rule\n"
     )
     assert "1 about berths.assigned.v1" in clone.headrace("rules", "check")
     assert {*readers.split(", ")} <= set(clone.headrace("pipelines").split())

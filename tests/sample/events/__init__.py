@@ -18,6 +18,7 @@ from tests.sample.events.parcels_dispatched_once import ParcelDispatchedOnce
 from tests.sample.events.parcels_dispatched_overdue import OverdueParcelDispatched
 from tests.sample.events.parcels_dispatched_punctual import PunctualParcelDispatched
 from tests.sample.events.parcels_dispatched_rounds import ParcelDispatchedRounds
+from tests.sample.events.parcels_dispatched_slowest import ParcelDispatchedSlowest
 from tests.sample.events.parcels_dispatched_trips import ParcelDispatchedTrip
 from tests.sample.events.parcels_lost import ParcelLost
 
@@ -37,6 +38,7 @@ __all__ = [
     "ParcelDispatchedFinalDelays",
     "ParcelDispatchedOnce",
     "ParcelDispatchedRounds",
+    "ParcelDispatchedSlowest",
     "ParcelDispatchedTrip",
     "ParcelLost",
     "PunctualParcelDispatched",

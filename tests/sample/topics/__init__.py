@@ -57,6 +57,10 @@ PARCELS_DISPATCHED_ROUNDS: Final[Topic[events.ParcelDispatchedRounds]] = Topic(
     "parcels.dispatched.rounds.v1", events.ParcelDispatchedRounds
 )
 """Rounds of each van, parcels that are dispatched closely after each other, and how late they were, each once, when it is over."""
+PARCELS_DISPATCHED_SLOWEST: Final[Topic[events.ParcelDispatchedSlowest]] = Topic(
+    "parcels.dispatched.slowest.v1", events.ParcelDispatchedSlowest
+)
+"""The three lines whose parcels have been dispatched the latest on average, since the first one; the newest record of a place counts."""
 PARCELS_DISPATCHED_TRIPS: Final[Topic[events.ParcelDispatchedTrip]] = Topic(
     "parcels.dispatched.trips.v1", events.ParcelDispatchedTrip
 )

@@ -17,6 +17,7 @@ from contracts.definitions.pipelines import pipeline_files
 from contracts.servers.registry import Registry
 from services.audit.declared.aggregates import load_aggregates
 from services.audit.declared.joins import load_joins
+from services.audit.declared.rankings import load_rankings
 from services.audit.settings import AuditSettings
 from spark.derivation.fitness import check
 from spark.pipeline import Pipeline
@@ -215,7 +216,7 @@ def test_there_is_an_oracle_of_each() -> None:
         "departures_once",
         "final_delays_by_origin",
     }
-    elsewhere |= {"flight_legs"}
+    elsewhere |= {"flight_legs", "worst_routes"}
     assert ORACLES.keys() | elsewhere == pipeline_files().keys()
 
 
@@ -227,6 +228,12 @@ def test_the_audit_is_told_of_every_aggregate_what_its_pipeline_does() -> None:
     found = load_aggregates(AuditSettings().aggregates_file, catalog)
     assert found.keys() == {topic.name for topic in catalog.topics.values() if topic.is_aggregate}
     assert {name: each.output for name, each in found.items()} == {name: pipelines[name].output for name in found}
+
+
+def test_the_audit_is_told_of_every_list_how_it_is_ranked() -> None:
+    catalog = load_catalog()
+    found = load_rankings(AuditSettings().rankings_file, catalog)
+    assert found.keys() == {topic.name for topic in catalog.topics.values() if topic.is_ranking}
 
 
 def test_the_audit_is_told_of_every_join_which_pairs_it_has() -> None:

@@ -1,0 +1,1 @@
+"""Lists of groups, ranked again."""
