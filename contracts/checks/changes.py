@@ -189,10 +189,8 @@ def _meaning(key: str, was: Any, now: Any, of_dimension: bool) -> str | None:
         names = [each["named_by"] for each in (was, now) if isinstance(each, dict) and each["named_by"]]
         if ids[0] != ids[1]:
             return "the events get other ids"
-        if (
-            min((each.get("places") or 0) if isinstance(each, dict) else 0 for each in (was, now))
-            and now["places"] < was["places"]
-        ):
+        places = [(each["places"] or 0) if isinstance(each, dict) else 0 for each in (was, now)]
+        if 0 < places[1] < places[0]:
             return "the places beyond keep what they said last"
         return "events are told apart by other fields" if len(names) > 1 and names[0] != names[1] else None
     if key == "lake":

@@ -23,8 +23,8 @@ from services.audit.plan import plan
 from services.audit.report import Report
 from services.audit.settings import AuditSettings
 from services.audit.sources.broker import Broker
+from services.audit.sources.workers import Workers
 from services.audit.state import load, save
-from services.audit.workers import Workers
 
 CLEAN, FINDINGS, NO_VERDICT = 0, 1, 2
 

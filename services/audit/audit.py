@@ -30,11 +30,11 @@ from services.audit.records.window import Where
 from services.audit.report import Report
 from services.audit.sources.broker import Broker
 from services.audit.sources.lake_table import LakeTable, Rows, TableReading, read_files, split
+from services.audit.sources.workers import Workers
 from services.audit.state import Paired, Ranked, State
 from services.audit.values.finding import Finding, Tally
 from services.audit.values.place import concatenated, offset_of, partition_of
 from services.audit.values.shape import Shape
-from services.audit.workers import Workers
 
 WAIT_SECONDS = 150.0
 """Longer than the interval of real-time mode, whose positions are committed at its ends."""

@@ -13,8 +13,8 @@ from services.audit.records.history import History, read_history
 from services.audit.records.records import Records
 from services.audit.sources.broker import Broker
 from services.audit.sources.dimension_table import Published, newest_version, published, read_version
+from services.audit.sources.workers import Workers
 from services.audit.values.finding import Finding, Tally
-from services.audit.workers import Workers
 
 _MOST_VERSIONS = 500
 """Of a dimension; the newest ones. Each is read as a whole."""

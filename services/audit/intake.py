@@ -21,9 +21,9 @@ from services.audit.records.rules_history import RulesHistory, RuleUse
 from services.audit.records.window import Where
 from services.audit.sources.broker import Broker
 from services.audit.sources.entries import Entries
+from services.audit.sources.workers import Job, Workers
 from services.audit.values.finding import Tally
 from services.audit.values.place import NOWHERE, Codes, offset_of, places
-from services.audit.workers import Job, Workers
 
 _PIECE_OFFSETS = 250_000
 """Longer ranges are read in pieces, side by side."""
