@@ -86,7 +86,7 @@ class LiveSettings(_Part):
     on_state_loss: str = Field(
         default="stop",
         pattern=r"^(stop|(rebuild|begin-anew|keep):([0-9a-f]{8}|unknown_[0-9]+))$",
-        description="what to do where the state of an aggregate, a join, a sequence or distinct events is gone: stop, or rebuild:RUN, begin-anew:RUN, keep:RUN as the error says",
+        description="what to do where the state of an aggregate, a join, a sequence, a list or distinct events is gone: stop, or rebuild:RUN, begin-anew:RUN, keep:RUN as the error says",
     )
     lease_seconds: float = Field(default=6.0, gt=0, description="a successor takes over after so much silence")
     keep_broadcasts: bool = Field(

@@ -29,14 +29,17 @@ from tests.sample.pipelines.heavy_parcels import heavy_parcels
 from tests.sample.pipelines.late_parcels_of_vans import late_parcels_of_vans
 from tests.sample.pipelines.parcel_trips import parcel_trips
 from tests.sample.pipelines.rounds_of_vans import rounds_of_vans
+from tests.sample.pipelines.slowest_lines import slowest_lines
 from tests.spark.aggregates.test_sessions import Oracle, Parcel, send_parcels
 from tests.spark.aggregates.test_stateful import FIRST, SECOND, Dispatch, Query, groups_of
 from tests.spark.distinct.once import LATE_AFTER, Once
 from tests.spark.examples import DELIVERED, DISPATCHED, Topics
 from tests.spark.joins.trips import TEN, Trips
+from tests.spark.rankings.test_rankings import FIRST as OF_LINES
+from tests.spark.rankings.test_rankings import Lines, ranked
 from tests.spark.sequences.counted import Counted
 
-PIPELINES = (delays_by_origin, rounds_of_vans, parcel_trips, dispatches_once, late_parcels_of_vans)
+PIPELINES = (delays_by_origin, rounds_of_vans, parcel_trips, dispatches_once, late_parcels_of_vans, slowest_lines)
 
 
 @pytest.fixture
@@ -259,6 +262,20 @@ class Slow(StateCheckpoint):
 
 
 @pytest.mark.long
+def test_the_places_of_a_list(
+    spark: SparkSession, settings: SparkSettings, registry: Registry, topics: Topics, tmp_path: Path
+) -> None:
+    lines = Lines(spark, settings, registry, topics, slowest_lines)
+    reader = Reader(spark, settings.s3, lines, tmp_path)
+    lines.send(*OF_LINES)
+    lines.take_in()
+    state = reader()
+    assert (state.summary().unfit, state.summary().watermark) == (None, None)
+    expected = [{name: value for name, value in each.items() if name != "place"} for each in ranked(OF_LINES)]
+    (found,) = rows(state)
+    assert found == sorted(expected, key=lambda each: each["last_dispatched_at"])
+
+
 def test_a_state_whose_files_go_meanwhile_is_read_as_it_is_then(query: Query, reader: Reader) -> None:
     query.send(*FIRST)
     query.take_in()
