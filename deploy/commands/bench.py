@@ -80,12 +80,13 @@ def bench_growth(
     axes: Annotated[
         list[str] | None,
         typer.Argument(
-            help="partitions, dimension-rows, event-bytes, schema-versions, rules; all by default.", metavar="[AXIS…]"
+            help="partitions, state-partitions, dimension-rows, event-bytes, schema-versions, rules; all by default.",
+            metavar="[AXIS…]",
         ),
     ] = None,
     events: Annotated[int, typer.Option(min=1000, help="How many records each point's backlog holds.")] = 500_000,
 ) -> None:
-    """Throughput against what grows, with a plot each; a minute for each of twenty points."""
+    """Throughput against what grows, with a plot each; a minute for each of 24 points."""
     from tests.bench.growth import AXES, report, run
 
     known = {axis.name: axis for axis in AXES}

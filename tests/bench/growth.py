@@ -1,4 +1,4 @@
-"""`headrace bench growth`: what each hop costs against partitions, dimension rows, event size, schema versions and rules.
+"""`headrace bench growth`: what each hop costs against partitions, those of a state, dimension rows, event size, schema versions and rules.
 
 Each point is a stack of its own with a backlog, and a new process that gets through it. A point that the process does not get
 through is a result too: it is told with its last words.
@@ -11,6 +11,7 @@ import io
 import itertools
 import json
 import secrets
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from contracts.servers.registry import Registry
 from contracts.servers.s3 import s3_client
 from contracts.settings import Settings
 from deploy.errors import ProcessFailed
+from deploy.local.processes.process import Process
 from deploy.local.servers.stack import LocalStack
 from services.dimensions.landing import PREFIX
 from services.nycflights.tables import data_folder
@@ -35,9 +37,13 @@ from tests.bench.load.records import ENRICHED, RAW, Record, constant_headers, de
 from tests.bench.measuring.hop import Hop, measure, measure_process, taken_in
 from tests.bench.measuring.plot import growth_svg
 from tests.bench.measuring.results import as_line, conditions, save, save_text
+from tests.bench.state.workloads.backlog import fill
+from tests.bench.state.workloads.windows import WINDOWS
 
 _RECORDS = 100_000
 """Different ones; a backlog repeats them."""
+_COPIES = 10
+"""Of each departure in a backlog of windows."""
 
 Stacked = tuple[LocalStack, dict[str, str], Settings]
 Say = Callable[[str], None]
@@ -109,14 +115,28 @@ def report(found: Mapping[str, Sequence[Point]], say: Say) -> None:
 
 
 def _partitions(value: int, events: int, stacked: Stacked, say: Say) -> Hop:
-    _, _, settings = stacked
-    admin = AdminClient({**settings.kafka.client_config()})
-    names = [RAW, ENRICHED]
-    for future in admin.delete_topics(names).values():
-        future.result(30)
-    for future in admin.create_topics([NewTopic(name, value) for name in names]).values():
-        future.result(30)
+    _made_anew(stacked[2], [RAW, ENRICHED], value)
     return _enriched(events, stacked, say)
+
+
+def _made_anew(settings: Settings, names: list[str], partitions: int) -> None:
+    """Topics with so many partitions."""
+    admin = AdminClient({**settings.kafka.client_config()})
+    for future in admin.delete_topics(names, operation_timeout=30).values():
+        future.result(30)
+    for future in admin.create_topics([NewTopic(name, partitions) for name in names]).values():
+        future.result(30)
+
+
+def _state_partitions(value: int, events: int, stacked: Stacked, say: Say) -> Hop:
+    """Of the raw topic as many as of the state, and of the windows' topic."""
+    stack, env, settings = stacked
+    _made_anew(settings, [RAW, WINDOWS.target], value)
+    size = fill(settings, WINDOWS.load, events, _COPIES).size
+    batches = {"HEADRACE_LIVE__MAX_OFFSETS_PER_TRIGGER": "100000"}
+    command = [sys.executable, "-m", "tests.bench.state.partitioned", WINDOWS.pipeline, str(value)]
+    process = Process("live", command, directory=stack.directory, env=env | batches)
+    return measure_process("raw → windows", process, stack, size, taken_in(settings, group=WINDOWS.pipeline), say)
 
 
 def _dimension_rows(value: int, events: int, stacked: Stacked, say: Say) -> Hop:
@@ -184,6 +204,7 @@ def _rules(value: int, events: int, stacked: Stacked, say: Say) -> Hop:
 
 AXES: tuple[Axis, ...] = (
     Axis("partitions", "raw → enriched", (1, 2, 4, 8), _partitions),
+    Axis("state-partitions", "raw → windows", (1, 2, 4, 8), _state_partitions),
     Axis("dimension-rows", "raw → enriched", (16, 1_000, 10_000, 100_000, 1_000_000), _dimension_rows),
     Axis("event-bytes", "raw → enriched", (200, 1_000, 3_000, 10_000), _event_bytes),
     Axis("schema-versions", "raw → enriched", (1, 10, 50), _schema_versions),

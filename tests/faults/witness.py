@@ -25,6 +25,7 @@ from tests.faults.stage.load import (
     FLIGHTS,
     JOIN,
     PIPELINE,
+    RANKING,
     SEQUENCE,
     TABLE,
     departed_at,
@@ -91,7 +92,7 @@ class Witness:
         raw_ends = positions.broker.ends(RAW)
         written = {table: positions.data_files(table) for table in _LANDED}
         stage.wait("live to catch up", lambda: positions.reached(raw_ends, PIPELINE, RAW), seconds)
-        for name in (*AGGREGATES, JOIN, DISTINCT, SEQUENCE):
+        for name in (*AGGREGATES, JOIN, DISTINCT, SEQUENCE, RANKING):
             if name in stage.pipelines:
                 stage.wait(f"{name} to catch up", partial(positions.has_counted, name, raw_ends), seconds)
         raw = self._read_raw(found)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from confluent_kafka import Producer
 
@@ -23,8 +23,8 @@ def fill(settings: Settings, count: int) -> None:
     publish(settings, RAW, raw_records(settings, count), count)
 
 
-def publish(settings: Settings, topic: str, records: Sequence[Record], count: int) -> None:
-    """Publish `count` records, `records` again and again, and wait until the broker has them all."""
+def publish(settings: Settings, topic: str, records: Iterable[Record], count: int) -> None:
+    """Publish `count` records, `records` again and again if they are a sequence, and wait until the broker has them all."""
     producer = Producer(
         settings.kafka.client_config()
         | {
@@ -34,7 +34,8 @@ def publish(settings: Settings, topic: str, records: Sequence[Record], count: in
             "queue.buffering.max.messages": 500_000,
         }
     )
-    for number, (key, value, headers) in enumerate(itertools.islice(itertools.cycle(records), count)):
+    again = itertools.cycle(records) if isinstance(records, Sequence) else records
+    for number, (key, value, headers) in enumerate(itertools.islice(again, count)):
         while True:
             try:
                 producer.produce(topic, key=key, value=value, headers=headers)

@@ -40,9 +40,9 @@ AGGREGATE = "delays_by_origin"
 AGGREGATES = (AGGREGATE, "final_delays_by_origin")
 """Those that count the raw records; the second writes a group when its window is over."""
 FILTER = "long_haul_departures"
-JOIN, DISTINCT, SEQUENCE = "flight_legs", "departures_once", "chronic_delays"
+JOIN, DISTINCT, SEQUENCE, RANKING = "flight_legs", "departures_once", "chronic_delays", "worst_routes"
 """Those with a state whose records the audit alone compares."""
-MORE_PIPELINES = (FILTER, "airports_served", *AGGREGATES, JOIN, DISTINCT, SEQUENCE)
+MORE_PIPELINES = (FILTER, "airports_served", *AGGREGATES, JOIN, DISTINCT, SEQUENCE, RANKING)
 """Those that run beside it, where one process may run several."""
 COMPUTES = {
     "airports_served": lambda event: max(len(name) + len(event[name].encode()) for name in ("origin", "destination"))
