@@ -112,9 +112,9 @@ def _wanted(catalog: Catalog) -> dict[str, _Wanted]:
             topic.most_record_bytes,
             _BEFORE_MS,
             AHEAD_MS,
-            compact=topic.is_aggregate or topic.is_ranking,
+            compact=topic.is_aggregate,
         )
-        if topic.compacted:
+        if topic.compacted or topic.is_ranking:
             own |= {"cleanup.policy": "compact", "delete.retention.ms": own["retention.ms"]}
         # It keeps its record's timestamp, whatever the record's topic has let through.
         dead_letters = _config(topic.dead_letters.retention_days, DEAD_LETTER_BYTES, _ANY_MS, _ANY_MS)

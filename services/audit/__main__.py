@@ -52,7 +52,8 @@ def audit(
         load_joins(settings.joins_file, catalog),
         load_rankings(settings.rankings_file, catalog),
     )
-    since = None if full or set(hops) != set(HOPS) else load(settings.s3)
+    last = load(settings.s3) if set(hops) == set(HOPS) else None
+    since = None if full else last
     if since is not None and (begun := begun_since(Broker(settings.kafka.client_config()), planned, since)):
         _say(f"{', '.join(begun)} began since the last clean audit: auditing all that is there")
         since = None
@@ -63,6 +64,7 @@ def audit(
             rulebook,
             workers,
             since=since,
+            last=last,
             wait_seconds=wait_seconds,
             hops=hops,
             at_least_once=at_least_once,

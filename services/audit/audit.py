@@ -72,17 +72,18 @@ class Audit:
         workers: Workers,
         *,
         since: State | None = None,
+        last: State | None = None,
         wait_seconds: float = WAIT_SECONDS,
         hops: Sequence[Hop] = HOPS,
         at_least_once: bool = False,
         say: Callable[[str], None],
     ) -> None:
-        """`since`: the last clean audit's state; None audits everything that is there. `wait_seconds`: how long all that
+        """`since`: the last clean audit's state; None audits everything that is there. `last`: the same where lists are counted on from it all the same. `wait_seconds`: how long all that
         follow may take to reach the cut, each. `at_least_once`: see `Derivation`.
         """
         self._settings = settings
         self._s3, self._workers, self._since, self._hops = settings.s3, workers, since, hops
-        self._plan = plan
+        self._plan, self._last = plan, since or last
         self._broker = Broker(settings.kafka.client_config())
         self._at_least_once = at_least_once
         self._cut = Cut(self._broker, since, wait_seconds, say)
@@ -106,6 +107,17 @@ class Audit:
         findings: list[Finding] = []
         if Hop.ALERTS in self._hops:
             self._rules = self._intake.read_rules(self._rules)
+        rankings = Rankings(
+            self._settings,
+            self._plan,
+            self._intake,
+            self._cut,
+            self._broker,
+            self._followers,
+            self._last,
+            is_incremental=self._since is not None,
+        )
+        rankings.begin(self._hops)
         self._intake.read(self._plan.raw, self._rules)
         self._tallies += [
             tally
@@ -115,16 +127,7 @@ class Audit:
         before = {} if self._since is None else self._since.pairs
         pairing = Pairing(self._plan, self._intake, self._cut, self._broker, self._followers, before)
         pairing.read(self._rules, self._hops)
-        rankings = Rankings(
-            self._settings,
-            self._plan,
-            self._intake,
-            self._cut,
-            self._broker,
-            self._followers,
-            None if self._since is None else self._since.rankings,
-        )
-        rankings.read(self._rules, self._hops)
+        rankings.read(self._rules)
         derived = [source for source in self._plan.derived if self._has_run(source, Hop.DERIVED)]
         aggregates = [source for source in self._plan.aggregates if self._has_run(source, Hop.AGGREGATES)]
         counted = [source for source in aggregates if self._is_counted(source)]

@@ -23,10 +23,12 @@ from services.audit.sources.broker import Broker
 from services.audit.sources.entries import Entries
 from services.audit.sources.workers import Job, Workers
 from services.audit.values.finding import Tally
-from services.audit.values.place import NOWHERE, Codes, offset_of, places
+from services.audit.values.place import NOWHERE, Codes, offset_of, partition_of, places
 
 _PIECE_OFFSETS = 250_000
 """Longer ranges are read in pieces, side by side."""
+_NEIGHBOURS = 5_000
+"""So far apart records are read with what lies between them: a reader of its own costs more."""
 
 
 class Intake:
@@ -40,6 +42,8 @@ class Intake:
         """Of each topic that was read, in the order of partitions and offsets."""
         self.later: dict[str, list[Records]] = {}
         """Of topics that aggregates count, joins pair, or of which each event is let through once, what came after the cut."""
+        self.counted_from: dict[str, Mapping[int, int]] = {}
+        """By list's topic from which offsets on the records of its raw topic are counted for it."""
         self._dead: dict[str, list[DeadLetter]] = {}
         self._settled: list[Settled] = []
         self.passed_over: dict[str, Tally] = {}
@@ -51,12 +55,7 @@ class Intake:
         windows = [self._cut.window(source.name) for source in sources]
         known_by = time.monotonic() + self._registry.lag_seconds
         self.records |= self._read(
-            replace(
-                self._reading(
-                    source, partition, span.read_from, span.end, known_by, rules.uses(source.name, partition)
-                ),
-                counted_from=span.audited,
-            )
+            self._reading(source, partition, span.read_from, span.end, known_by, rules.uses(source.name, partition))
             for source, window in zip(sources, windows, strict=True)
             for partition, span in window.spans.items()
         )
@@ -85,6 +84,21 @@ class Intake:
     def read_between(self, topic: str, starts: Mapping[int, int], ends: Mapping[int, int]) -> Sequence[Records]:
         """Of a raw topic what lies between these offsets: only what it is to those that keep a state."""
         return self._read_bare({topic: starts}, {topic: ends}).get(topic, [])
+
+    def read_alone(self, topic: str, places: Codes) -> list[Records]:
+        """Of a raw topic what these records are to lists. The records between neighbours are read, too, and not counted."""
+        source = next(each for each in self._plan.roots if each.name == topic)
+        known_by = time.monotonic() + self._registry.lag_seconds
+        found = np.sort(places)
+        jobs: list[Job] = []
+        for part in np.split(found, np.flatnonzero(np.diff(found) > _NEIGHBOURS) + 1) if len(found) else []:
+            first, last = offset_of(int(part[0])), offset_of(int(part[-1]))
+            reading = self._reading(source, partition_of(int(part[0])), first, last + 1, known_by, ())
+            alone = frozenset(offset_of(part).tolist())
+            bare = replace(reading, shared={}, filters={}, recomputed=None, s3=None, counted_alone=alone)
+            jobs.append((read, (bare,)))
+        records: list[Records] = self._workers.run(jobs, len(found))
+        return records
 
     def read_late(self, topic: str) -> list[DeadLetter]:
         """What is on a late topic."""
@@ -247,6 +261,7 @@ class Intake:
             pairs=source.carried,
             made_of=tuple(each.name for each in source.origins),
             ranked=source.ranked,
+            counted_from={each: self.counted_from.get(each, {}).get(partition, 0) for each in source.ranked},
             most_bytes=source.contract.most_record_bytes,
         )
 

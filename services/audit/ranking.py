@@ -24,10 +24,21 @@ from services.audit.records.records import Records
 from services.audit.records.rules_history import RulesHistory
 from services.audit.records.totals import Totals
 from services.audit.sources.broker import Broker
-from services.audit.sources.state_position import NotedRun, noted_run, position_behind
-from services.audit.state import Ranked
+from services.audit.sources.state_position import NotedRun, began_at, noted_run, position_behind
+from services.audit.state import Ranked, State
 from services.audit.values.finding import Finding, Tally
 from services.audit.values.place import Codes, concatenated, coordinate, offset_of, partition_of
+
+_TRIES = 5
+"""To find the newest list and its plan before that is forgotten."""
+
+
+class _Begins(NamedTuple):
+    """Where counting begins for a list: of which `run`, by offsets of its raw topic, with the totals of before; None where nobody knows those."""
+
+    noted: NotedRun
+    offsets: Mapping[int, int]
+    totals: Totals | None
 
 
 class _Read(NamedTuple):
@@ -37,6 +48,7 @@ class _Read(NamedTuple):
 
     source: Source
     ranking: Ranking
+    begins: _Begins
     places: Sequence[Place]
     taken: Mapping[int, int] | None
     between: Sequence[Records]
@@ -45,7 +57,7 @@ class _Read(NamedTuple):
 
 
 class Rankings:
-    """First everything is to be read, the dead letters too, then come the findings."""
+    """First `begin`, then everything is to be read, the dead letters too, then come the findings."""
 
     def __init__(
         self,
@@ -55,12 +67,15 @@ class Rankings:
         cut: Cut,
         broker: Broker,
         followers: Followers,
-        before: Mapping[str, Ranked] | None,
+        last: State | None,
+        *,
+        is_incremental: bool,
     ) -> None:
-        """`before`, by topic: the totals of the last clean audit; None without one."""
+        """`last`: what the last clean audit has left, also where this one is not `is_incremental`."""
         self._settings, self._kafka = settings, settings.kafka.client_config()
         self._plan, self._intake, self._cut, self._broker, self._followers = plan, intake, cut, broker, followers
-        self._before = before
+        self._last, self._is_incremental = last, is_incremental
+        self._begins: dict[str, _Begins] = {}
         self._found: list[_Read] = []
         self.tallies: list[Tally] = []
         self.resume: dict[str, dict[int, int]] = {}
@@ -68,60 +83,95 @@ class Rankings:
         self.seen: dict[str, Ranked] = {}
         """For the next audit."""
 
-    def read(self, rules: RulesHistory, hops: Collection[Hop]) -> None:
-        """The lists' topics, each up to its end now, and, if their hop is among the `hops`, what their newest lists are made of. Raises CouldNotAudit."""
+    def begin(self, hops: Collection[Hop]) -> None:
+        """Take the cuts of the raw topics, and tell the intake from which offsets on their records are to be counted."""
         for source in self._plan.rankings:
-            is_compared = Hop.RANKINGS in hops and self._can_be_ranked(source)
-            if is_compared:
+            if Hop.RANKINGS in hops and source.ranking is not None:
+                self._begins[source.name] = begins = self._where(source, source.ranking)
+                self._intake.counted_from[source.name] = begins.offsets
+
+    def read(self, rules: RulesHistory) -> None:
+        """The lists' topics, each up to its end now, and what their newest lists are made of. Raises CouldNotAudit."""
+        for source in self._plan.rankings:
+            begins, ranking = self._begins.get(source.name), source.ranking
+            has_run = begins is not None and self._followers.has_run(source)
+            if has_run:
                 self._followers.await_stateful(source)
             before = self._noted(source)
             self._intake.read([source], rules)
-            if is_compared and source.ranking is not None:
-                self._found.append(self._read(source, source.ranking, before))
-            else:
-                window, records = self._cut.window(source.name), self._intake.records[source.name]
-                self.tallies += sent("ranked, and not ranked again", window, records)
+            if begins is not None and ranking is not None and has_run:
+                self._found.append(self._read(source, ranking, begins, before))
+                continue
+            if begins is not None:
+                self.tallies += self._intake.not_made(source, f"not ranked, for {source.by} has never run here")
+            elif ranking is None:
+                why = "which are not ranked again, for no entry of the rankings file tells how"
+                self.tallies += self._intake.not_made(source, why)
+            window, records = self._cut.window(source.name), self._intake.records[source.name]
+            self.tallies += sent("ranked, and not ranked again", window, records)
 
     def findings(self) -> Iterator[Finding]:
         """What is wrong; the tallies are full afterwards."""
         for read in self._found:
             yield from self._of(read)
 
-    def _can_be_ranked(self, source: Source) -> bool:
-        if not self._followers.has_run(source):
-            self.tallies += self._intake.not_made(source, f"not ranked, for {source.by} has never run here")
-            return False
-        if source.ranking is None:
-            why = "which are not ranked again, for no entry of the rankings file tells how"
-            self.tallies += self._intake.not_made(source, why)
-        return source.ranking is not None
+    def _where(self, source: Source, ranking: Ranking) -> _Begins:
+        """At the run's own first records, if they are there, or where the totals of the last clean audit end."""
+        raw, noted = source.made_of.name, self._noted(source)
+        window = self._cut.window(raw)
+        began = began_at(self._settings.s3, self._folder(source, noted.run), raw) if noted.run else None
+        first = {each: (began or {}).get(each, 0) for each in window.spans}
+        if began is not None and all(span.start <= first[each] for each, span in window.spans.items()):
+            return _Begins(noted, first, Totals())
+        last = None if self._last is None else self._last.rankings.get(source.name)
+        before = None if self._last is None else self._last.topics.get(raw)
+        if last is not None and before is not None and before.topic_id == self._broker.topic_id(raw):
+            ends = {each: before.ends.get(each, 0) for each in window.spans}
+            is_whole = all(span.low <= ends[each] for each, span in window.spans.items())
+            if is_whole and (last.run, last.told) == (noted.run, ranking.counted):
+                return _Begins(noted, ends, Totals.of_saved(last.totals))
+        return _Begins(noted, {}, None)
 
-    def _read(self, source: Source, ranking: Ranking, before: NotedRun) -> _Read:
-        registry, raw = self._settings.registry, source.made_of.name
-        places = newest_list(
-            self._kafka,
-            registry,
-            source.name,
-            source.contract.subject,
-            source.schema,
-            self._places(source),
-            self._broker.starts(source.name)[0],
-            self._cut.window(source.name).spans[0].end,
-            time.monotonic() + registry.lag_seconds,
-        )
-        newest = next((each for each in places if each.batch >= 0), None)
-        taken = None
-        if newest is not None:
-            folder = f"checkpoints/{source.by}/{source.name}/{newest.run}"
-            taken = position_behind(self._settings.s3, folder, newest.batch).taken.get(raw)
+    def _read(self, source: Source, ranking: Ranking, begins: _Begins, before: NotedRun) -> _Read:
+        raw = source.made_of.name
+        places, taken = self._newest(source, raw)
+        needed = self._intake.needed(raw)
+        if taken is not None and any(taken.get(each, 0) < offset for each, offset in needed.items()):
+            # A run that has begun anew meanwhile, or a list that is older than what its pipeline has taken in.
+            taken = None
         ends = {each: span.end for each, span in self._cut.window(raw).spans.items()}
         behind = {each: max(offset, ends.get(each, 0)) for each, offset in (taken or {}).items()}
         between = self._intake.read_between(raw, {each: ends.get(each, 0) for each in behind}, behind)
-        return _Read(source, ranking, places, taken, between, before, self._noted(source))
+        return _Read(source, ranking, begins, places, taken, between, before, self._noted(source))
+
+    def _newest(self, source: Source, raw: str) -> tuple[Sequence[Place], Mapping[int, int] | None]:
+        """The newest list, and up to where it goes: at once, for a checkpoint forgets the plans of all batches but the last ones."""
+        registry, derivation = self._settings.registry, source.contract.derivation
+        assert derivation is not None and derivation.places is not None
+        places: Sequence[Place] = ()
+        for _ in range(_TRIES):
+            places = newest_list(
+                self._kafka,
+                registry,
+                source.name,
+                source.contract.subject,
+                source.schema,
+                derivation.places,
+                self._broker.starts(source.name)[0],
+                self._broker.ends(source.name)[0],
+                time.monotonic() + registry.lag_seconds,
+            )
+            newest = next((each for each in places if each.batch >= 0), None)
+            if newest is None:
+                break
+            folder = self._folder(source, newest.run)
+            if (taken := position_behind(self._settings.s3, folder, newest.batch).taken.get(raw)) is not None:
+                return places, taken
+        return places, None
 
     def _of(self, read: _Read) -> Iterator[Finding]:
         source, raw = read.source, next(each for each in self._plan.roots if each.contract == read.source.made_of)
-        by, key = str(source.by), str(source.contract.key)
+        by = str(source.by)
         dead = self._intake.set_aside(raw, raw, by)
         bad = BadRecords(
             self._cut.window(raw.name),
@@ -130,72 +180,66 @@ class Rankings:
             letters_of(self._cut, raw.contract.dead_letter_topic, dead, raw.contract.dead_letters.retention_days),
             self._intake.purged(raw, raw, by),
             self._intake.redriven(raw),
+            self._intake.redriven_for(raw, raw, by),
             self._broker.ends(raw.name, stable=False),
         )
-        run, begins, _ = read.after
-        yield from bad.findings(is_rebuilt=begins != "first")
-        at_cut = self._at_cut(read, raw, run, begins, bad.not_counted)
-        totals = at_cut
-        if at_cut is not None:
-            not_counted = self._alone(read, raw.name, bad.not_counted, is_later=True)
-            totals = Totals.joined([at_cut, *[part.totals[source.name] for part in read.between]]).minus(not_counted)
-            self.seen[source.name] = Ranked(run=run, totals=at_cut.rows())
+        yield from bad.findings(is_rebuilt=read.after.begins != "first")
+        totals = self._at_cut(read, raw.name, bad.not_counted)
+        if totals is not None:
+            self.seen[source.name] = Ranked(run=read.after.run, told=read.ranking.counted, totals=totals.rows())
+            taken = read.taken or {}
+            ahead = [each for each in bad.ahead.tolist() if offset_of(each) < taken.get(partition_of(each), 0)]
+            later = Totals.joined(part.totals[source.name] for part in read.between)
+            totals = Totals.joined([totals, later]).minus(self._alone(read, raw.name, np.array(ahead, np.int64)))
         self.resume[source.name] = {at: span.end for at, span in self._cut.window(source.name).spans.items()}
         yield from self._twice(source)
-        ranked = RankedList(read.ranking, raw.name, source.name, key, self._places(source))
+        derivation = source.contract.derivation
+        assert derivation is not None and derivation.places is not None
+        ranked = RankedList(read.ranking, raw.name, source.name, str(source.contract.key), derivation.places)
         yield from self._of_no_batch(read, ranked.hop)
-        is_known = not read.places or read.taken is not None
-        yield from ranked.findings(read.places, totals if is_known else None)
+        is_deleted = any(span.low > 0 for span in self._cut.window(source.name).spans.values())
+        unknown = "their totals can't be known: raw records are gone, or the run or the rankings file is another one"
+        if read.taken is None and (read.places or is_deleted):
+            totals, unknown = None, "nobody tells up to where their batch goes"
+        yield from ranked.findings(read.places, totals, unknown)
         for name in source.unproven:
             ranked.tally.notes[f"values of {name} taken as they are: they are no totals"] += ranked.tally.records
         tallies = [each for name, each in bad.sheet.tallies.items() if name != f"{source.name}/0"]
         self.tallies += [*tallies, ranked.tally]
 
-    def _at_cut(self, read: _Read, raw: Source, run: str, begins: str, not_counted: Codes) -> Totals | None:
-        """Of all raw records before the cut; None if some are not there any more, or nobody tells with which the run has begun."""
-        spans = self._cut.window(raw.name).spans.values()
-        parts = [part.totals[read.source.name] for part in self._intake.records[raw.name]]
-        base = Totals()
-        if self._before is not None:
-            before = self._before.get(read.source.name)
-            if before is None or before.run != run or any(span.low > span.audited for span in spans):
-                return None
-            base = Totals.of_saved(before.totals)
-        elif begins == "group" or any(span.low > 0 for span in spans) or (begins != "first" and len(not_counted)):
-            # A run that computes everything again may have counted what was a dead letter before.
+    def _at_cut(self, read: _Read, raw: str, not_counted: Codes) -> Totals | None:
+        """Of all raw records before the cut; None if nobody knows."""
+        begins, (run, how, _) = read.begins, read.after
+        counted = np.array(
+            [at for at in not_counted.tolist() if offset_of(at) >= begins.offsets.get(partition_of(at), 0)], np.int64
+        )
+        # A run that computes everything again may have counted what was a dead letter before.
+        is_open = how == "again" and not begins.totals and len(counted) > 0
+        if begins.totals is None or begins.noted.run != run or is_open:
             return None
-        return Totals.joined([base, *parts]).minus(self._alone(read, raw.name, not_counted, is_later=False))
+        parts = [part.totals[read.source.name] for part in self._intake.records[raw]]
+        return Totals.joined([begins.totals, *parts]).minus(self._alone(read, raw, counted))
 
-    def _alone(self, read: _Read, raw: str, places: Codes, *, is_later: bool) -> Totals:
-        """The totals of raw records at these places, before the cut or between that and where the list goes to; few."""
-        spans, taken = self._cut.window(raw).spans, read.taken or {}
-        found: list[Records] = []
-        for at in places.tolist():
-            partition, offset = partition_of(at), offset_of(at)
-            end = spans[partition].end if partition in spans else 0
-            if (end <= offset < taken.get(partition, 0)) if is_later else offset < end:
-                found += self._intake.read_between(raw, {partition: offset}, {partition: offset + 1})
-        return Totals.joined(part.totals[read.source.name] for part in found)
+    def _alone(self, read: _Read, raw: str, places: Codes) -> Totals:
+        """The totals of raw records at these places; few."""
+        return Totals.joined(part.totals[read.source.name] for part in self._intake.read_alone(raw, places))
 
     def _of_no_batch(self, read: _Read, hop: str) -> Iterator[Finding]:
         """Records that the pipeline has not written by its own word, and a newest batch that lacks: each writes the whole list, and its number with it."""
-        place, last = f"{read.source.name}/0", -1
+        place, before, after = f"{read.source.name}/0", read.before, read.after
         for each in read.places:
             if each.batch < 0:
                 yield Finding("phantom", hop, place, each.coordinate, "its id names no run and batch")
-            elif each.run not in (read.before.run, read.after.run):
-                what = f"it is of the run {each.run}, and the pipeline's is {read.after.run or 'unknown'}"
+            elif each.run not in (before.run, after.run) and before.batch >= 0:
+                what = f"it is of the run {each.run}, and the pipeline's is {after.run}"
                 yield Finding("phantom", hop, place, each.coordinate, what)
-            elif each.run == read.after.run and each.batch > read.after.batch:
-                what = f"it is of batch {each.batch}, and the pipeline has written batch {read.after.batch}"
+            elif each.run == after.run and each.batch > after.batch:
+                what = f"it is of batch {each.batch}, and the pipeline has written batch {after.batch}"
                 yield Finding("phantom", hop, place, each.coordinate, what)
-            last = each.batch if each.run == read.before.run else last
-        if read.places and read.before.run == read.places[-1].run and last < read.before.batch:
-            what = f"the newest list is of batch {last}, and the pipeline has written batch {read.before.batch}"
+        last = max((each.batch for each in read.places if each.run == before.run), default=-1)
+        if 0 <= last < before.batch:
+            what = f"the newest list is of batch {last}, and the pipeline has written batch {before.batch}"
             yield Finding("lost", hop, place, read.places[-1].coordinate, what)
-
-    def _noted(self, source: Source) -> NotedRun:
-        return noted_run(self._broker, str(source.by), source.name)
 
     def _twice(self, source: Source) -> Iterator[Finding]:
         """Records with the id of another."""
@@ -214,7 +258,8 @@ class Rankings:
                 "doubled", hop, place, coordinate(source.name, int(at[row])), f"it has the id of {first}, too"
             )
 
-    def _places(self, source: Source) -> int:
-        derivation = source.contract.derivation
-        assert derivation is not None and derivation.places is not None
-        return derivation.places
+    def _folder(self, source: Source, run: str) -> str:
+        return f"checkpoints/{source.by}/{source.name}/{run}"
+
+    def _noted(self, source: Source) -> NotedRun:
+        return noted_run(self._broker, str(source.by), source.name)

@@ -42,11 +42,14 @@ class Paired(BaseModel):
 
 
 class Ranked(BaseModel):
-    """What was counted of a list: by which `run` of its pipeline, and the totals of the raw records before the ends, as `Totals.rows` has them."""
+    """What was counted of a list: of which `run` of its pipeline, what the rankings file had `told`, as a hash, and the totals of the raw records before
+    the ends, as `Totals.rows` has them.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     run: str
+    told: str
     totals: list[list[Any]]
 
 

@@ -115,6 +115,7 @@ class Stateful:
             self._derivation.plan,
             lifecycle.epoch,
             settings.live.on_state_loss,
+            whole=target.is_ranking,
         )
         self._prefix = checkpoint_folder(pipeline.name, target.name)
         self._checkpoints = CheckpointOffsets(settings.s3, self._prefix)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -44,6 +46,12 @@ class Ranking(_Part):
     first: Literal["highest", "lowest"] = "highest"
     at_least: int = Field(default=1, gt=0)
     where: str | None = None
+
+    @property
+    def counted(self) -> str:
+        """A hash of what totals depend on: which records are counted, by what, and what is added up."""
+        told = [self.by, self.where, None if self.mean is None else self.mean.of]
+        return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
 
     @property
     def fields(self) -> tuple[str, ...]:

@@ -26,11 +26,15 @@ class BadRecords:
         dead: Letters,
         purged: Codes,
         redriven: Codes,
+        sent_back: Codes,
         latest: dict[int, int],
     ) -> None:
-        """`records` in the order of partitions; `latest`: the raw topic's ends by now."""
+        """`records` in the order of partitions; `redriven`: raw records that were sent back, `sent_back`: those for this pipeline's letters;
+        `latest`: the raw topic's ends by now.
+        """
         self.sheet = Sheet([raw], target)
         self._raw, self._dead, self._purged, self._redriven, self._latest = raw, dead, purged, redriven, latest
+        self._set_aside = np.concatenate([dead.source, purged, sent_back])
         at = concatenated([part.at for part in records], np.int64)
         inside = raw.where(at) == Where.INSIDE
         self._at = at[inside]
@@ -40,10 +44,15 @@ class BadRecords:
 
     @property
     def not_counted(self) -> Codes:
-        """Good records with a dead letter: the pipeline has not counted them. Those that came after the cut are among them, good or not."""
-        where = self._raw.where(self._dead.source, self._latest)
-        ahead = self._dead.source[where == Where.AHEAD]
-        return np.union1d(self._at[self._good & np.isin(self._at, self._dead.source)], ahead)
+        """Good records before the cut that were set aside, whether or not their letters are still there: the pipeline has not counted them."""
+        found: Codes = self._at[self._good & np.isin(self._at, self._set_aside)]
+        return found
+
+    @property
+    def ahead(self) -> Codes:
+        """Records with a dead letter that came after the cut, good or not."""
+        found: Codes = np.unique(self._dead.source[self._raw.where(self._dead.source, self._latest) == Where.AHEAD])
+        return found
 
     def findings(self, *, is_rebuilt: bool) -> Iterator[Finding]:
         """What is wrong. After a rebuild a record may have several letters."""
@@ -66,7 +75,7 @@ class BadRecords:
         is_dead, is_purged = np.isin(self._at, dead.source), np.isin(self._at, self._purged)
         for at in self._at[is_dead & self._good & ~np.isin(self._at, self._redriven)].tolist():
             yield sheet.of_raw("set aside", raw, at, f"{dead.topic} has it, and it is good: redrive it")
-        left = ~self._good & ~is_dead & ~is_purged
+        left = ~self._good & ~np.isin(self._at, self._set_aside)
         expired = left & dead.has_deleted & (self._sent_ms <= dead.kept_since_ms + CLOCKS_DIFFER_MS)
         for at in self._at[left & ~expired].tolist():
             yield sheet.of_raw("lost", raw, at, f"it can't be read, and is not in {dead.topic}")

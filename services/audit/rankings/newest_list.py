@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from confluent_kafka import Message
 
-from contracts.errors import DecodeError, UnknownSchemaId
-from contracts.records.codec import Codec
 from contracts.records.coordinates import Coordinate
 from contracts.records.headers import as_bytes, header_of, headers_of
+from contracts.records.wire import FRAME_BYTES, schema_id_of
 from contracts.servers.registry import Registry
 from contracts.settings import RegistrySettings
 from services.audit.rankings.ranked_list import Place
+from services.audit.records.decoding import Decoding
 from services.audit.records.writers import Writers
 from services.audit.sources.consume import consume
 
 _ID = re.compile(rb"[^/]+/([0-9a-f]{8})/([0-9]{1,18})")
-_MARKERS = 100
-"""Offsets behind the last list that may have no record: the markers of transactions that only renew a position."""
+_MORE = 100
+"""Offsets that are read at least beside the places: markers of transactions, and records of those that were aborted."""
 
 
 def newest_list(
@@ -33,19 +34,18 @@ def newest_list(
     end: int,
     known_by: float,
 ) -> Sequence[Place]:
-    """Those of the last batch that has records between these offsets of partition 0, with those whose ids name no batch. Raises what `consume` does, and RegistryUnavailable.
-    `known_by`: see `Writers`.
+    """Those of the last batch that has records between these offsets of partition 0, and those whose ids name no batch. Raises what `consume` does, and
+    RegistryUnavailable. `known_by`: see `Writers`.
     """
-    found: list[Place] = []
-    size = places + _MARKERS
-    while not found and start < end:
+    size = places + _MORE
+    while True:
         first = max(start, end - size)
-        found = list(_read(kafka, registry, topic, subject, schema, first, end, known_by))
-        if first == start:
-            break
+        found = _read(kafka, registry, topic, subject, schema, first, end, known_by)
+        told = [(each.run, each.batch) for each in found if each.batch >= 0]
+        # It is whole if something of before it was read.
+        if first <= start or len(set(told)) > 1:
+            return [each for each in found if each.batch < 0 or (each.run, each.batch) == told[-1]]
         size *= 10
-    newest = max(((each.run, each.batch) for each in found[-1:]), default=("", -1))
-    return [each for each in found if (each.run, each.batch) == newest or each.batch < 0]
 
 
 def _read(
@@ -61,26 +61,28 @@ def _read(
     with Registry(registry) as client:
         writers = Writers(client, subject, known_by)
 
-        def written_by(schema_id: int) -> str:
-            if (text := writers.get(schema_id)) is None:
-                raise UnknownSchemaId(f"schema id {schema_id} is in no version of the subject")
-            return text
+        decodings: dict[bytes, Decoding | None] = {}
 
-        codec = Codec(written_by, reader_schema=schema)
-        return [_place(codec, topic, message) for batch in consume(kafka, topic, 0, start, end) for message in batch]
+        def fields(value: bytes) -> Mapping[str, Any] | None:
+            frame = value[:FRAME_BYTES]
+            if frame not in decodings:
+                schema_id = schema_id_of(frame)
+                writer = None if schema_id is None else writers.get(schema_id)
+                decodings[frame] = None if writer is None else Decoding.of(writer, schema)
+            decoding = decodings[frame]
+            event = None if decoding is None else decoding.event(value)
+            return None if event is None else event.fields
+
+        return [_place(fields, topic, message) for batch in consume(kafka, topic, 0, start, end) for message in batch]
 
 
-def _place(codec: Codec, topic: str, message: Message) -> Place:
+def _place(fields: Callable[[bytes], Mapping[str, Any] | None], topic: str, message: Message) -> Place:
     key, value = as_bytes(message.key()), as_bytes(message.value())
     named = _ID.fullmatch(header_of(headers_of(message), "ce_id") or b"")
-    try:
-        event = None if value is None else codec.decode(value)
-    except DecodeError:
-        event = None
     return Place(
         str(Coordinate(topic, 0, message.offset() or 0, None)),
         None if key is None else key.decode(errors="replace"),
         "" if named is None else named[1].decode(),
         -1 if named is None else int(named[2]),
-        event,
+        None if value is None else fields(value),
     )

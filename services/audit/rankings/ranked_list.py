@@ -31,9 +31,11 @@ class RankedList:
         self.hop, self._place = f"{raw} → {target}", f"{target}/0"
         self.tally = Tally(self.hop, self._place)
 
-    def findings(self, made: Sequence[Place], totals: Mapping[Group, Total] | None) -> Iterator[Finding]:
-        """`made` are the records of the newest batch, `totals` those of all raw records that it has taken in; None if nobody knows them: then only what
-        the list says by itself is compared.
+    def findings(
+        self, made: Sequence[Place], totals: Mapping[Group, Total] | None, unknown: str = ""
+    ) -> Iterator[Finding]:
+        """`made` are the records of the newest batch, `totals` those of all raw records that it has taken in; None if nobody knows them, and why they
+        are `unknown`: then only what the list says by itself is compared.
         """
         self.tally.records += len(made)
         good = []
@@ -55,8 +57,10 @@ class RankedList:
                 yield self._finding("phantom", each.coordinate, f"there is no place {place} of {self._places}")
             else:
                 by_place[place] = each, event
+        if totals is not None and not all(each.is_exact for each in totals.values()):
+            totals, unknown = None, "sums are greater than a double holds"
         if totals is None:
-            self.tally.notes["places that were not ranked again, for raw records of before are gone"] += len(by_place)
+            self.tally.notes[f"places not ranked again, for {unknown}"] += len(by_place)
             return
         self.tally.notes["places ranked again"] += len(by_place)
         expected = self._ranked(totals)[: self._places]

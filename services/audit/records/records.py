@@ -56,7 +56,7 @@ class Reading:
     looked up again, in dimensions in `s3`. `partition_by`: columns that the lake table is partitioned by. `members`, by aggregate: what that
     makes of these records; `groups`, of an aggregate: what it is itself, with the contract's field `key`. `halves`, by topic that joins these
     records, or lets each event through once: what they bring to it; `pairs`, of such a topic: the fields that come of each of the topics `made_of`. `ranked`, by topic
-    with a list: what that ranks of these records, counted from the offset `counted_from` on. `most_bytes`: the largest
+    with a list: what that ranks of these records, `counted_from` an offset on, or of those with the offsets `counted_alone` only. `most_bytes`: the largest
     record, by default that of a raw or derived topic.
     """
 
@@ -85,7 +85,8 @@ class Reading:
     pairs: tuple[tuple[str, ...], ...] = ()
     made_of: tuple[str, ...] = ()
     ranked: Mapping[str, Ranking] = field(default_factory=dict)
-    counted_from: int = 0
+    counted_from: Mapping[str, int] = field(default_factory=dict)
+    counted_alone: frozenset[int] | None = None
     most_bytes: int | None = None
 
 
@@ -306,9 +307,14 @@ class _Reader:
             topic: Members.of_rows(aggregate, self._conditions[topic], columns, good)
             for topic, aggregate in self._reading.members.items()
         }
+        offsets, alone = offset_of(at[good]), self._reading.counted_alone
+        is_asked = np.ones(count, np.bool_) if alone is None else np.isin(offsets, list(alone))
         found["totals"] = {
             topic: Totals.of_rows(
-                ranking, self._conditions[topic], columns, offset_of(at[good]) >= self._reading.counted_from
+                ranking,
+                self._conditions[topic],
+                columns,
+                is_asked & (offsets >= self._reading.counted_from.get(topic, 0)),
             )
             for topic, ranking in self._reading.ranked.items()
         }

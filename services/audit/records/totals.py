@@ -13,6 +13,9 @@ from services.alerting.rules.condition import Condition
 from services.audit.declared.filters import wanted
 from services.audit.declared.rankings import Ranking
 
+_OF = "__of"
+_EXACT = 1 << 53
+
 Group = tuple[Any, ...]
 """The values of the fields that are grouped by."""
 
@@ -33,6 +36,11 @@ class Total(NamedTuple):
         """None where there is no value."""
         return self.sum / self.values if self.values else None
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether a double holds the sum, as which Spark adds."""
+        return abs(self.sum) <= _EXACT
+
 
 class Totals(dict[Group, Total]):
     """By group."""
@@ -48,17 +56,17 @@ class Totals(dict[Group, Total]):
         """Of the decoded rows that `counts` says."""
         if condition is not None:
             counts = counts & wanted(condition, columns, len(counts))
-        names = [*ranking.by, *([] if ranking.mean is None or ranking.mean.of in ranking.by else [ranking.mean.of])]
-        table = pa.table({name: columns[name] for name in names}).filter(pa.array(counts))
-        asked: list[tuple[Any, str]] = [([], "count_all")]
-        of = None if ranking.mean is None else ranking.mean.of
-        asked += [] if of is None else [(of, "count"), (of, "sum")]
+        by = [columns[name] for name in ranking.by]
+        # Whole numbers may add up to more than 64 bits hold.
+        of = [] if ranking.mean is None else [columns[ranking.mean.of].cast(pa.decimal128(38, 0))]
+        table = pa.table([*by, *of], [*ranking.by, *[_OF] * len(of)]).filter(pa.array(counts))
+        asked: list[tuple[Any, str]] = [([], "count_all"), *([(_OF, "count"), (_OF, "sum")] if of else [])]
         made = table.group_by(list(ranking.by)).aggregate(asked).to_pylist()
         return cls(
             {
-                tuple(row[name] for name in ranking.by): Total(row["count_all"])
-                if of is None
-                else Total(row["count_all"], row[f"{of}_count"], row[f"{of}_sum"] or 0)
+                tuple(row[name] for name in ranking.by): Total(
+                    row["count_all"], row.get(f"{_OF}_count", 0), int(row.get(f"{_OF}_sum") or 0)
+                )
                 for row in made
             }
         )

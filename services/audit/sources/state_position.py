@@ -68,6 +68,19 @@ def state_position(broker: Broker, s3: S3Settings, pipeline: str, target: str) -
     return position_behind(s3, f"checkpoints/{pipeline}/{target}/{runs.pop()}", batch)
 
 
+def began_at(s3: S3Settings, run: str, topic: str) -> Mapping[int, int] | None:
+    """The offsets at which the run with this folder began to read a topic; None if nobody tells."""
+    system, path = file_system(s3), f"{s3.bucket}/{run}/sources/0/0"
+    try:
+        if system.get_file_info(path).type == fs.FileType.NotFound:
+            return None
+        with system.open_input_stream(path) as stream:
+            offsets = json.loads(stream.read().splitlines()[-1])[topic]
+        return {int(partition): int(offset) for partition, offset in offsets.items()}
+    except (OSError, ValueError, KeyError, AttributeError, IndexError):
+        return None
+
+
 def position_behind(s3: S3Settings, run: str, batch: int) -> StatePosition:
     """That of a batch, by the checkpoint in the folder of its `run`; nowhere if it is not there any more."""
     system, folder = file_system(s3), f"{s3.bucket}/{run}"

@@ -88,6 +88,10 @@ def _check(
     check_source(pipeline, catalog)
     derivation = catalog.topic(pipeline.target).derivation
     assert derivation is not None and derivation.places is not None
+    if (partitions := catalog.topic(pipeline.target).partitions) != 1:
+        raise PipelineUnfit(
+            f"{pipeline.name} ranks, and {pipeline.target} has {partitions} partitions by its contract: set partitions: 1 there"
+        )
     if pipeline.lookups:
         raise PipelineUnfit(
             f"{pipeline.name} has lookups and ranks: look up in another pipeline, which reads what this one writes"

@@ -72,11 +72,15 @@ class StatefulSink:
         plan: str,
         epoch: int,
         on_state_loss: str,
+        *,
+        whole: bool = False,
     ) -> None:
-        """`sources` are the topics that are read. A new run has so many state `partitions`; `plan` is a hash of what the state depends on; `epoch` is that of the lease, 0 without one."""
+        """`sources` are the topics that are read. A new run has so many state `partitions`; `plan` is a hash of what the state depends on; `epoch` is that of the lease, 0 without one.
+        `whole`: what comes of a batch is one list, in a topic with one partition.
+        """
         self._kafka, self._epoch = kafka.client_config(), epoch
         self._then, _, self._then_of = on_state_loss.partition(":")
-        self._route, self._state, self._sources = route, state_route(route), tuple(sources)
+        self._route, self._state, self._sources, self._whole = route, state_route(route), tuple(sources), whole
         self._new = StateNote(
             epoch=epoch, run=uuid.uuid4().hex[:8], batch=-1, partitions=partitions, begins="first", plan=plan
         )
@@ -93,6 +97,11 @@ class StatefulSink:
         reader = position_reader(self._kafka, self._state)
         try:
             there = partitions_of(reader, self._route.target, _TIMEOUT_SECONDS)
+            if self._whole and len(there) > 1:
+                raise TopicUnfit(
+                    f"{self._route.target} has {len(there)} partitions, and a list has one: delete the topic and run headrace topics create, or give the list "
+                    "another topic"
+                )
             logs = {topic: _logs(reader, topic, positions) for topic, positions in taken.items()}
             # Only now do the positions stand still.
             with unless_fenced(self._state), fenced_states(self._kafka, self._state, there) as producers:
@@ -171,7 +180,7 @@ class StatefulSink:
         Raises SinkRefused if a task found that writing would lose or double records.
         """
         note = self._note.model_copy(update={"reads": Reads.of(ranges)})
-        plan = StatePlan(self._kafka, self._route, note)
+        plan = StatePlan(self._kafka, self._route, note, self._whole)
         with self.writing, batch_given(batch.sparkSession.sparkContext, batch_id):
             # Not `collect`: a result that is cut short would be taken for the whole.
             found = sending(to_rows(batch), plan).toArrow().column(0).to_pylist()

@@ -53,6 +53,8 @@ class StatePlan:
     kafka: Mapping[str, str]
     route: Route
     note: StateNote
+    whole: bool = False
+    """Whether a row with a fault is no record less, but the end of the batch."""
 
 
 def state_route(route: Route) -> Route:
@@ -168,6 +170,11 @@ class _Task:
         columns = [batch.column(name).to_pylist() for name in _COLUMNS]
         of_batch = f"/{self._note.run}/{self._note.batch}".encode()
         for key, value, ce_time, own_id, fault in zip(*columns, strict=True):
+            if fault and self._plan.whole:
+                raise Refused(
+                    f"{key.decode(errors='replace'):.200} of {self._route.query} can't be a record: {fault}. Without it the others would not be the list, so "
+                    "nothing is written: change the function or the schema"
+                )
             if fault:
                 self.unfit += 1
                 self._first_fault = self._first_fault or f"{own_id or key!r:.200}: {fault}"

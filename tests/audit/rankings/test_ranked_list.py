@@ -99,3 +99,9 @@ def test_totals_are_kept_and_taken_away() -> None:
     less = Totals.joined([TOTALS, {("e",): Total(1, 1, 5)}]).minus({("e",): Total(1, 1, 5), ("a",): Total(1, 1, 15)})
     assert less == TOTALS | {("a",): Total(2, 2, 30)}
     assert Total(2, 0, 0).mean is None
+
+
+def test_sums_that_a_double_does_not_hold_are_not_compared() -> None:
+    made = [a_place(1, "a", 2, 0.0)]
+    assert found(made, Totals({("a",): Total(2, 2, 1 << 53)}), 1) == {("changed", "list/0/1")}
+    assert found(made, Totals({("a",): Total(2, 2, (1 << 53) + 1)}), 1) == set()

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from contracts.definitions.catalog import Catalog
 from contracts.records.codec import Codec
@@ -26,7 +28,7 @@ from tests.spark.live_query import events
 from tests.spark.rankings.test_rankings import FIRST, SECOND, Lines
 
 _AGAIN = "places ranked again"
-_NOT_AGAIN = "places that were not ranked again, for raw records of before are gone"
+_NOT_AGAIN = "places not ranked again, for their totals can't be known: raw records are gone, or the run or the rankings file is another one"
 
 
 @pytest.fixture
@@ -70,8 +72,11 @@ def test_whatever_happened_to_the_pipeline_it_is_clean(query: Lines, auditor: Au
 
 
 def test_an_audit_since_the_last_one_counts_on_from_there(
-    query: Lines, auditor: Auditor, monkeypatch: pytest.MonkeyPatch
+    query: Lines, settings: SparkSettings, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    path = tmp_path / "rankings.yaml"
+    path.write_text(sample.RANKINGS.read_text())
+    auditor = Auditor(settings, topics, tmp_path, Hop.RANKINGS, rankings_file=path)
     # No lake has been filled.
     monkeypatch.setattr(Audit, "_landed", lambda self: [])
     try:
@@ -88,10 +93,23 @@ def test_an_audit_since_the_last_one_counts_on_from_there(
         query.send(*FIRST)
         query.take_in()
         third = auditor(*HOPS, full=False)
-        assert third.findings == []
-        assert noted(third, _NOT_AGAIN) == 3, "nobody knows with which records it has begun"
+        assert (third.findings, noted(third, _AGAIN)) == ([], 3), "the checkpoint tells with which records it has begun"
+        query.send(*SECOND)
+        query.take_in()
+        fourth = auditor(*HOPS, full=False)
+        assert (fourth.findings, fourth.since, noted(fourth, _AGAIN)) == ([], third.cut_at, 3)
+        _otherwise("where: late_minutes != 3", path)
+        fifth = auditor(*HOPS, full=False)
+        assert noted(fifth, _NOT_AGAIN) == 3, "totals of before are of other records"
     finally:
         s3_client(auditor.settings.s3).delete_object(Bucket=auditor.settings.s3.bucket, Key=KEY)
+
+
+def _otherwise(told: str, path: Path) -> None:
+    """A file that tells of the list like that of the sample, but for this."""
+    entry = yaml.safe_load(sample.RANKINGS.read_text())
+    entry[slowest_lines.target] |= yaml.safe_load(told)
+    path.write_text(yaml.safe_dump(entry))
 
 
 def _plant(query: Lines, registry: Registry, place: int, ce_id: str) -> str:
@@ -145,9 +163,22 @@ def test_a_list_that_is_ranked_otherwise_than_it_is_told_is_found(
 ) -> None:
     query.send(*FIRST)
     query.take_in()
-    entry = yaml.safe_load(sample.RANKINGS.read_text())
-    entry[slowest_lines.target] |= yaml.safe_load(told)
     path = tmp_path / "otherwise.yaml"
-    path.write_text(yaml.safe_dump(entry))
+    _otherwise(told, path)
     report = Auditor(settings, query.topics, tmp_path, Hop.RANKINGS, rankings_file=path)()
     assert {each.kind for each in report.findings} >= kinds
+
+
+def test_a_place_that_can_not_be_a_record_stops_the_list(query: Lines) -> None:
+    pipeline = query.pipeline
+    query.with_function(
+        lambda given: pipeline.function(given).withColumn(
+            "late_mean_minutes", F.when(F.col("origin") != "EST", F.col("late_mean_minutes"))
+        )
+    )
+    query.send(*FIRST)
+    with pytest.raises(
+        StreamingQueryException, match="can't be a record: the schema has no null for late_mean_minutes"
+    ):
+        query.take_in()
+    assert query.ids() == []
