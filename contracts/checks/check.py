@@ -31,6 +31,7 @@ _ALERTS = "ALERTS_RAISED"
 """Alerting's dead letters lie with those of its alerts, of whatever topic the record is."""
 _LEDGER = "DEADLETTERS_SETTLED"
 _LAKE_COLUMNS = ("record_partition", "record_offset", "raw_offset")
+_NEWEST_COLUMNS = (*_LAKE_COLUMNS, "record_key")
 _PRIMITIVES = ("boolean", "int", "long", "float", "double", "string", "bytes")
 _PARTITION_TYPES = ("string", "enum", "uuid", "boolean", "int", "long", "date")
 """Types of which a table may be partitioned: their values have few texts, which every reader of Delta understands alike."""
@@ -130,6 +131,8 @@ class _Topic:
             yield from self._compaction()
         if topic.is_ranking:
             yield from self._ranking()
+        if topic.lands_newest:
+            yield from self._newest()
 
     def _compaction(self) -> Iterator[Problem]:
         topic = self.topic
@@ -151,6 +154,20 @@ class _Topic:
         if topic.partitions != 1:
             what = f"a ranking is one list, written in one transaction, and it has {topic.partitions} partitions"
             yield self._at("partitions", what, "set it to 1")
+
+    def _newest(self) -> Iterator[Problem]:
+        """What a table needs that has the newest record of each key."""
+        topic, at, cure = self.topic, ("lake", "rows"), "or write rows: each"
+        if topic.key is None:
+            yield self._at(
+                at, "its records have no key of which the table could have the newest", f"name a field as key, {cure}"
+            )
+        if not topic.is_compacted:
+            what = f"brokers delete its records after {topic.retention_days} days, so a table that is filled anew would lack keys"
+            yield self._at(at, what, f"add 'compacted: true', {cure}")
+        if topic.lake is not None and topic.lake.partition_by:
+            what = "a table with the newest record of each key is one file, and has no partitions"
+            yield self._at(at, what, f"write partition_by: [], {cure}")
 
     def _retention(self) -> Iterator[Problem]:
         """Of dead letters and late records, each of which has its record's time; and of the ledger that tells what became of them."""
@@ -230,7 +247,7 @@ class _Topic:
 
     def _lake_names(self, schema: Any) -> Iterator[Problem]:
         """Columns of the table that say where a row comes from, and which revision it is."""
-        for name in _LAKE_COLUMNS:
+        for name in _NEWEST_COLUMNS if self.topic.lands_newest else _LAKE_COLUMNS:
             if schema_rules.field_type(schema, name) is not None:
                 yield self._at("lake", f"the table has a column '{name}' of its own", "give the field another name")
         own = schema_rules.field_type(schema, "coordinate")

@@ -64,13 +64,14 @@ class Lake(_Section):
     """The lake table that the topic's records land in, and the columns it is partitioned by: some with few values.
 
     A partition is a folder with files of its own: one for each day would be thousands of small files. Versions of the last
-    `history_days` can be read; the rows themselves stay.
+    `history_days` can be read; the rows themselves stay. A table has a row of `each` record, or of the `newest` one of each key.
     """
 
     table: FieldName
     format: Literal["delta"]
     partition_by: tuple[FieldName, ...]
     history_days: int = Field(gt=0)
+    rows: Literal["each", "newest"] = "each"
 
 
 class Derivation(_Section):
@@ -232,6 +233,11 @@ class TopicContract(_Section):
     def lake(self) -> Lake | None:
         """Where the records land in the lake, or None: they stay out of it."""
         return None if self.lake_section == "none" else self.lake_section
+
+    @property
+    def lands_newest(self) -> bool:
+        """Whether the lake has only the newest record of each key."""
+        return self.lake is not None and self.lake.rows == "newest"
 
     @property
     def subject(self) -> str:

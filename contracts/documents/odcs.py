@@ -126,4 +126,6 @@ def _custom(topic: TopicContract) -> dict[str, Any]:
     if topic.lake is not None:
         properties |= {"lakeTable": topic.lake.table, "lakeFormat": topic.lake.format}
         properties |= {"lakeHistoryDays": topic.lake.history_days}
+    if topic.lands_newest:
+        properties |= {"lakeRows": "newest of each key"}
     return properties

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from services.audit.hops.branches import Branches
 from services.audit.hops.derived import Derivation, Made
 from services.audit.hops.hop import HOPS, Hop
 from services.audit.hops.landed import Landing
+from services.audit.hops.newest import NewestLanding
 from services.audit.hops.sent import sent
 from services.audit.intake import Intake
 from services.audit.pairing import Pairing
@@ -44,7 +45,9 @@ LAKE = "lake"
 
 
 def begun_since(broker: Broker, plan: Plan, since: State) -> list[str]:
-    """The pipelines that have run, and had not when the last clean audit was made: of what they were to derive it saw nothing."""
+    """The pipelines that have run, and had not when the last clean audit was made: of what they were to derive it saw nothing. And the tables that
+    have the newest record of each key, of which it has not read the topic whole.
+    """
     seen = {topic for topic, audited in since.topics.items() if audited.resume}
     with_records = {topic for topic, audited in since.topics.items() if any(audited.ends.values())}
     told = [
@@ -54,7 +57,12 @@ def begun_since(broker: Broker, plan: Plan, since: State) -> list[str]:
         *(each for each in plan.rankings if each.ranking),
     ]
     made = (*plan.derived, *told)
-    return [
+    # Of these all was read, if their tables were there.
+    whole = {topic for topic in seen if not any(since.topics[topic].resume.values())}
+    newest = [
+        each for each in plan.sources if each.contract.lands_newest and each.name in with_records.difference(whole)
+    ]
+    return [str(each.lake_table) for each in newest] + [
         str(source.by)
         for source in made
         if source.name not in seen and source.made_of.name in with_records and has_run(broker, source)
@@ -162,7 +170,8 @@ class Audit:
         self._resume |= rankings.resume
         self._ranked = rankings.seen
         for source in self._landed():
-            findings += self._landing(source, tables[source.name])
+            landing = self._newest_landing if source.contract.lands_newest else self._landing
+            findings += landing(source, tables[source.name])
         if Hop.ALERTS in self._hops:
             findings += self._alarms()
         self._tallies += [tally for tally in self._intake.passed_over.values() if tally.notes]
@@ -274,12 +283,7 @@ class Audit:
 
     def _landing(self, source: Source, table: LakeTable) -> Iterator[Finding]:
         window = self._cut.window(source.name)
-        files = table.files({partition: span.audited for partition, span in window.spans.items()})
-        readings = [
-            TableReading(self._s3, group, source.schema, source.coordinates_of.name, source.contract.has_parts)
-            for group in split(files, self._workers.processes)
-        ]
-        rows: list[Rows] = self._workers.run([(read_files, (each,)) for each in readings], sum(f.rows for f in files))
+        rows = self._rows_of(source, table, {partition: span.audited for partition, span in window.spans.items()})
         landing = Landing(
             window,
             source.coordinates_of.name,
@@ -297,7 +301,37 @@ class Audit:
         before = None if self._since is None else self._since.rows.get(str(source.lake_table))
         yield from landing.row_count(table.rows(), before)
         self._rows_before[str(source.lake_table)] = landing.rows_before_the_cut(table.rows())
-        for tally in landing.tallies.values():
+        self._told(source, landing.tallies.values())
+
+    def _newest_landing(self, source: Source, table: LakeTable) -> Iterator[Finding]:
+        """Of a table that has the newest record of each key, which may be any: all is read, and what came until the table's own position, too."""
+        window = self._cut.window(source.name)
+        ends = self._broker.ends(source.name)
+        landing = NewestLanding(
+            window,
+            str(source.lake_table),
+            [*self._intake.records[source.name], *self._intake.read_behind(source, ends)],
+            self._rows_of(source, table, {}),
+            table.positions(source.name, ends),
+            own_coordinate="coordinate" not in Shape(source.schema).columns,
+        )
+        dead = np.array([place for _, place in self._intake.set_aside(source, source, LAKE)], np.int64)
+        yield from landing.findings(dead, self._intake.purged(source, source, LAKE), self._intake.redriven(source))
+        self._told(source, landing.tallies.values())
+        self._resume[source.name] = dict.fromkeys(window.spans, 0)
+
+    def _rows_of(self, source: Source, table: LakeTable, starts: Mapping[int, int]) -> list[Rows]:
+        """At or after these offsets."""
+        files = table.files(starts)
+        readings = [
+            TableReading(self._s3, group, source.schema, source.coordinates_of.name, source.contract.has_parts)
+            for group in split(files, self._workers.processes)
+        ]
+        found: list[Rows] = self._workers.run([(read_files, (each,)) for each in readings], sum(f.rows for f in files))
+        return found
+
+    def _told(self, source: Source, tallies: Iterable[Tally]) -> None:
+        for tally in tallies:
             for name in Shape(source.schema).skipped:
                 tally.notes[f"values of {name} not compared, for it has several types"] += tally.records
             self._tallies.append(tally)

@@ -70,6 +70,17 @@ class Intake:
         }
         self.later |= self._read_bare(starts, ends)
 
+    def read_behind(self, source: Source, ends: Mapping[int, int]) -> list[Records]:
+        """What a source has after the cut, up to these ends."""
+        spans = self._cut.window(source.name).spans
+        known_by = time.monotonic() + self._registry.lag_seconds
+        starts = {partition: spans[partition].end if partition in spans else 0 for partition in ends}
+        readings = [
+            self._reading(source, partition, starts[partition], end, known_by, ())
+            for partition, end in sorted(ends.items())
+        ]
+        return self._read(readings).get(source.name, [])
+
     def read_earlier(self, starts: Mapping[str, Mapping[int, int]]) -> dict[str, list[Records]]:
         """Of topics that were read, what they have before that, from these offsets on: only what it is to joins and distinct events."""
         spans = {topic: self._cut.window(topic).spans for topic in starts}

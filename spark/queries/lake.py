@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import structlog
 from confluent_kafka import IsolationLevel
@@ -39,6 +39,8 @@ from spark.runtime.workers.worker_input import map_whole
 from spark.sinks.delta.lake_checkpoint import new_checkpoint
 from spark.sinks.delta.lake_schema import row_schema, statistics
 from spark.sinks.delta.lake_table import TableWriter
+from spark.sinks.delta.merged_files import LiveFile
+from spark.sinks.delta.newest_rows import NewestPlan, write_newest
 from spark.sinks.delta.positions import Positions
 from spark.sinks.delta.repeats import highest_offsets, identities, repeats
 from spark.sinks.delta.table_files import RESULT, FilePlan, TableFile, write_files
@@ -65,10 +67,12 @@ class _Written:
     files: Sequence[TableFile]
     bad: int
     identities: Sequence[bytes]
+    gone: Sequence[LiveFile] = field(default=())
+    """Files of the table that these take the place of."""
 
 
 class LakeTable:
-    """One topic → its Delta table, each record exactly once, each raw record's revision exactly once.
+    """One topic → its Delta table, each record exactly once, each raw record's revision exactly once; or the newest record of each key exactly once.
 
     Every commit carries, with the rows, how far the topic is consumed. What the table has is skipped, so Spark's checkpoint
     decides nothing: each writer begins a new one, where the table says.
@@ -141,7 +145,7 @@ class LakeTable:
         partitions, ids = self._partitions(), self._topic_ids()
         if not partitions:
             raise TopicUnfit(f"there is no topic {self._topic.name}: create it (headrace topics create), or restore it")
-        schema = row_schema(self._spark, self._schema)
+        schema = row_schema(self._spark, self._schema, newest=self._topic.lands_newest)
         # One that was frozen until now would fence its successor.
         self._lease.check()
         self._writer = TableWriter(self._settings.s3, self._topic, schema, self._statistics, self._lease.epoch, ids)
@@ -173,7 +177,7 @@ class LakeTable:
         )
 
     def write(self, batch: DataFrame, batch_id: int) -> None:
-        """Append what the table has not taken in yet; records that can't be decoded go to the dead letters before.
+        """Take in what the table has not yet; records that can't be decoded go to the dead letters before.
 
         Having committed nothing, raises TakenOver if this process may not write the table any more, DeadLettersMiscounted if the
         dead letters are not as many as the records that can't be decoded, PositionsDisagree if the topic was made anew.
@@ -188,7 +192,11 @@ class LakeTable:
 
         def write(schemas: WriterSchemas) -> tuple[_Written, dict[str, int]]:
             decoded = decode(fresh, schemas)
-            written, highest = self._write_once(self._rows(decoded, ranges))
+            if self._topic.lands_newest:
+                decoded = _by_key(decoded)
+                written, highest = self._write_newest(self._rows(decoded, ranges)), dict[str, int]()
+            else:
+                written, highest = self._write_once(self._rows(decoded, ranges))
             if written.bad:
                 self._set_aside(decoded, written.bad, batch_id)
             return written, highest
@@ -198,36 +206,35 @@ class LakeTable:
         self._writer.check_topics(self._topic_ids())
         # The commit itself fails if anybody else has made a version; this tells whom to ask.
         self._lease.check()
-        self._writer.commit(written.files, positions, highest)
+        self._writer.commit(written.files, positions, highest, written.gone)
         self.positions = positions
         self._upkeep.run(positions)
 
     def _rows(self, decoded: DataFrame, ranges: Sequence[OffsetRange]) -> DataFrame:
-        record = F.col("record")
+        record, newest = F.col("record"), self._topic.lands_newest
         rows = decoded.select(
             "event",
             "reason",
             header(record["headers"], "ce_id").cast("string").alias("ce_id"),
             *[record[name].alias(name) for name in ("partition", "offset", "timestamp")],
+            *([record["key"].alias("key"), record["value"].isNotNull().alias("has_value")] if newest else []),
         )
         if sum(found.end - found.start for found in ranges) < _FEW_RECORDS:
             # One task, so one file for each value of the partition columns.
             return rows.coalesce(1)
-        return rows
+        # By one task, too, but it is decoded by as many as there are cores.
+        return rows.repartition(1) if newest else rows
+
+    def _write_newest(self, rows: DataFrame) -> _Written:
+        """One file with the newest record of each key, of those that the table has and these. A batch that runs again makes the same rows."""
+        present = self._writer.files()
+        plan = NewestPlan(self._file_plan(), present, self._writer.columns())
+        written, same = _written(map_whole(rows, functools.partial(write_newest, plan), RESULT))
+        return written if same else replace(written, gone=present)
 
     def _write_once(self, rows: DataFrame) -> tuple[_Written, dict[str, int]]:
         """Files with each raw record's revision that the table lacks, once; and how far the raw partitions go then."""
-        plan = FilePlan(
-            self._settings.s3,
-            self._prefix,
-            self._topic.name,
-            self._topic.derived_from,
-            self._topic.has_parts,
-            self._raw_ends(),
-            self._fields,
-            self._lake.partition_by,
-            self._statistics,
-        )
+        plan = self._file_plan()
         written = _write(rows, plan)
         found = identities(written.identities)
         highest = highest_offsets(found, self._writer)
@@ -238,6 +245,19 @@ class LakeTable:
                 self._s3.delete_object(Bucket=self._settings.s3.bucket, Key=f"{self._prefix}/{file.path}")
             written = _write(rows, replace(plan, left_out=left_out))
         return written, highest
+
+    def _file_plan(self) -> FilePlan:
+        return FilePlan(
+            self._settings.s3,
+            self._prefix,
+            self._topic.name,
+            self._topic.derived_from,
+            self._topic.has_parts,
+            self._raw_ends(),
+            self._fields,
+            self._lake.partition_by,
+            self._statistics,
+        )
 
     def _set_aside(self, decoded: DataFrame, bad_count: int, batch_id: int) -> None:
         """Read the batch a second time, for its `bad_count` bad records."""
@@ -335,9 +355,25 @@ def run_tables(tables: Sequence[LakeTable], lifecycle: Lifecycle) -> None:
             raise
 
 
+def _by_key(decoded: DataFrame) -> DataFrame:
+    """Where a table has the newest record of each key, one without value is none that can't be decoded, and one without key has no place."""
+    key, value = F.col("record")["key"], F.col("record")["value"]
+    is_tombstone, lacks_key = key.isNotNull() & value.isNull(), key.isNull() & F.col("reason").isNull()
+    told = {"reason": "NoKey", "error": "the record has no key, of which the table could have the newest"}
+    return decoded.withColumns(
+        {name: F.when(lacks_key, F.lit(text)).when(~is_tombstone, F.col(name)) for name, text in told.items()}
+    )
+
+
 def _write(rows: DataFrame, plan: FilePlan) -> _Written:
+    return _written(map_whole(rows, functools.partial(write_files, plan), RESULT))[0]
+
+
+def _written(results: DataFrame) -> tuple[_Written, bool]:
+    """What the tasks say, and whether they all leave the table as it is."""
     # Not `collect`: a result that is cut short would be taken for the whole.
-    found = map_whole(rows, functools.partial(write_files, plan), RESULT).toArrow()
+    found = results.toArrow()
     done = [json.loads(text) for text in found["done"].to_pylist()]
     files = [TableFile(**each) for task in done for each in task["files"]]
-    return _Written(files, sum(task["bad"] for task in done), found["identities"].to_pylist())
+    written = _Written(files, sum(task["bad"] for task in done), found["identities"].to_pylist())
+    return written, all(task["same"] for task in done)

@@ -139,6 +139,12 @@ class Records:
     def __len__(self) -> int:
         return len(self.at)
 
+    @property
+    def has_value(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Which ones do not only have a key."""
+        found: np.ndarray[Any, np.dtype[np.bool_]] = self.payload != mix(self.key)
+        return found
+
 
 def payload_digests(keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> Digests:
     """Of records as they lie on a topic."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,8 @@ from services.audit.values.place import NOWHERE, Codes, Parts, codes, parsed_par
 from services.audit.values.shape import Shape, row_digests
 
 _BATCH_ROWS = 32_768
-OWN = ("coordinate", "record_partition", "record_offset", "recorded_at")
+_KEY = "record_key"
+OWN = ("coordinate", "record_partition", "record_offset", "recorded_at", _KEY)
 """Columns that the lake writer adds, each only where the event has no field of that name."""
 
 
@@ -39,7 +40,7 @@ class File:
 @dataclass(frozen=True, slots=True)
 class Rows:
     """One entry of each array for each row: as in `Records`, `at` is the record's place in its topic, `source` that of
-    the raw record, `part` which part of that it is.
+    the raw record, `part` which part of that it is. `key` is the digest of the record's key, in a table of the newest records; else empty.
     """
 
     at: Codes
@@ -47,6 +48,7 @@ class Rows:
     part: Parts
     revision: np.ndarray[Any, np.dtype[np.int64]]
     row: Digests
+    key: Digests = field(default_factory=lambda: np.zeros(0, np.uint64))
 
     def __len__(self) -> int:
         return len(self.at)
@@ -137,19 +139,25 @@ def read_files(reading: TableReading) -> Rows:
         except OSError as error:
             raise CouldNotAudit(f"{file.key} can't be read: {error}") from error
     places = dict.fromkeys(("at", "source", "part", "revision"), np.int64)
-    return Rows(**together(parts, places | {"row": np.uint64}))
+    return Rows(**together(parts, places | {"row": np.uint64, "key": np.uint64}))
 
 
 def _batches(content: Any, shape: Shape, file: File) -> Iterator[dict[str, pa.Array]]:
     wanted = [name for name in content.schema_arrow.names if name in shape.columns or name in OWN]
     for batch in content.iter_batches(batch_size=_BATCH_ROWS, columns=wanted):
-        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        columns = dict(zip(batch.schema.names, map(_copied, batch.columns), strict=True))
         for name, value in file.partition.items():
             if name in shape.columns:
                 columns[name] = (
                     pa.array([value], pa.string()).cast(shape.columns[name]).take(pa.array([0] * len(batch)))
                 )
         yield columns
+
+
+def _copied(column: pa.Array) -> pa.Array:
+    """As it is; texts that are views, as deltalake writes them where it changes a file, as texts."""
+    plain = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}.get(column.type)
+    return column if plain is None else column.cast(plain)
 
 
 def _rows(columns: Mapping[str, pa.Array], shape: Shape, reading: TableReading) -> Rows:
@@ -168,6 +176,7 @@ def _rows(columns: Mapping[str, pa.Array], shape: Shape, reading: TableReading) 
         part,
         np.zeros(rows, np.int64) if revision is None else pc.fill_null(revision, 0).to_numpy().astype(np.int64),
         row_digests(fields, rows),
+        digests(columns[_KEY]) if _KEY in columns and _KEY not in shape.columns else np.zeros(0, np.uint64),
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
-from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
 from contracts.definitions.topic import TopicContract
 
@@ -25,9 +25,14 @@ OWN_COLUMNS = (
 )
 """What a row has beside the event's fields. An event's own `coordinate` is the raw record's already."""
 
+KEY_COLUMN = StructField(
+    "record_key", BinaryType(), metadata={"comment": "Key of the record, of which this is the newest."}
+)
+"""Further, where a table has the newest record of each key."""
 
-def row_schema(spark: SparkSession, schema: str) -> StructType:
-    """The columns for events of this Avro schema, their docs as comments."""
+
+def row_schema(spark: SparkSession, schema: str, *, newest: bool = False) -> StructType:
+    """The columns for events of this Avro schema, their docs as comments; `newest`: of a table with the newest record of each key."""
     fields = {field["name"]: field for field in json.loads(schema)["fields"]}
     events = spark.range(0).select(from_avro(F.lit(b""), schema).alias("event")).schema["event"].dataType
     assert isinstance(events, StructType)
@@ -35,7 +40,7 @@ def row_schema(spark: SparkSession, schema: str) -> StructType:
         StructField(name, events[name].dataType, metadata={"comment": field.get("doc", "")})
         for name, field in fields.items()
     ]
-    return StructType([*columns, *_own_columns(list(fields))])
+    return StructType([*columns, *_own_columns(list(fields)), *([KEY_COLUMN] if newest else [])])
 
 
 def statistics(topic: TopicContract, fields: Sequence[str]) -> list[str]:

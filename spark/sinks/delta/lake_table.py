@@ -38,6 +38,9 @@ _HONOURED = {"appendOnly", "invariants", "timestampNtz"}
 _EPOCH = "headrace.epoch"
 """The property of a table with the epoch of its writer's lease."""
 
+_ROWS = "headrace.rows"
+"""The property of a table that has the newest record of each key; others have none."""
+
 
 def check_topics(table: DeltaTable, topic: TopicContract, topic_ids: Mapping[str, str]) -> None:
     """Raises PositionsDisagree if the `topic` of the table, or the one that it is derived from, is another one than the table's rows are of: it
@@ -80,7 +83,7 @@ class TableWriter:
         """Create the table if there is none, and add the columns that it lacks; `schema` is that of its rows, `topic_ids` are what
         the brokers say of the topic and of the one that it is derived from.
 
-        Raises ContractError if a column has another type, or the table another partitioning or a feature that this can't write, PositionsDisagree if the table is of topics with other ids.
+        Raises ContractError if a column has another type, or the table another partitioning, rows of other records or a feature that this can't write, PositionsDisagree if the table is of topics with other ids.
         """
         assert topic.lake is not None
         self._contract, self._topic = topic, topic.name
@@ -97,6 +100,7 @@ class TableWriter:
             "delta.deletedFileRetentionDuration": history,
             _EPOCH: self._epoch,
             **{_id_property(topic, name): topic_id for name, topic_id in topic_ids.items()},
+            **({_ROWS: topic.lake.rows} if topic.lands_newest else {}),
         }
         wanted = Schema.from_json(schema.json())
         self.table = DeltaTable.create(
@@ -111,6 +115,7 @@ class TableWriter:
         )
         self._refuse_features()
         self._refuse_partitioning()
+        self._refuse_rows(topic.lake.rows)
         self.check_topics(topic_ids)
         self._evolve(wanted)
         found = self.table.metadata().configuration
@@ -162,16 +167,31 @@ class TableWriter:
         for batch in found:
             yield from zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
 
-    def commit(self, files: Sequence[TableFile], positions: Positions, highest: Mapping[str, int]) -> None:
-        """Add the files and move the positions, both or neither.
+    def columns(self) -> pa.Schema:
+        """Those of the table, as Arrow has them."""
+        return pa.schema([(field.name, field.type) for field in pa.schema(self.table.schema())])
+
+    def commit(
+        self,
+        files: Sequence[TableFile],
+        positions: Positions,
+        highest: Mapping[str, int],
+        gone: Sequence[LiveFile] = (),
+    ) -> None:
+        """Add the files, take those away that are `gone`, and move the positions: all or nothing.
 
         Raises TakenOver, having written nothing, if anybody else has made a version since this writer's last.
         """
         marks = [Transaction(self._app(partition), offset) for partition, offset in positions.next_offsets.items()]
         marks += [Transaction(f"headrace/raw/{raw}", offset) for raw, offset in highest.items()]
-        adds = [_added(each, data_change=True) for each in files]
+        actions: list[AddAction | RemoveAction] = [
+            *_removed(gone, data_change=True),
+            *(_added(each, data_change=True) for each in files),
+        ]
         self._commit(
-            adds, CommitProperties({"userMetadata": positions.as_json()}, 0, marks), lambda: self._has_taken(positions)
+            actions,
+            CommitProperties({"userMetadata": positions.as_json()}, 0, marks),
+            lambda: self._has_taken(positions),
         )
         self.confirm(positions)
 
@@ -180,15 +200,12 @@ class TableWriter:
 
         Made here, since deltalake's own compaction writes a partition's value out as the folder's name, which may be too long.
         """
-        schema = pa.schema([(field.name, field.type) for field in pa.schema(self.table.schema())])
-        return merged(self._s3, self._prefix, files, schema, self._statistics)
+        return merged(self._s3, self._prefix, files, self.columns(), self._statistics)
 
     def replace(self, files: Sequence[LiveFile], by: Sequence[TableFile]) -> None:
         """Put files with the same rows in the place of these. Raises TakenOver as `commit` does."""
-        now_ms = round(time.time() * 1000)
-        gone = [RemoveAction(each.path, False, now_ms, each.size, partition_texts(each.partition)) for each in files]
         self._commit(
-            [*gone, *(_added(each, data_change=False) for each in by)],
+            [*_removed(files, data_change=False), *(_added(each, data_change=False) for each in by)],
             CommitProperties(None, 0),
             lambda: {each.path for each in by} <= {each.path for each in self.files()},
         )
@@ -267,6 +284,16 @@ class TableWriter:
                 f"{_listed(self._partition_by)}, which can't be changed in a table: set partition_by back, or land the topic in a table of another name"
             )
 
+    def _refuse_rows(self, wanted: str) -> None:
+        """Rows of all records would be taken for the newest of their keys, and the other way round."""
+        there = self.table.metadata().configuration.get(_ROWS, "each")
+        if there != wanted:
+            raise ContractError(
+                f"the table {self.table.table_uri} was filled with rows: {there}, and the contract of {self._topic} says {wanted}: set it back, or "
+                f"land the topic in a table of another name, or move the folder {self._prefix} away and remove checkpoints/{self._prefix}, and the "
+                "table is filled anew with what the topic has"
+            )
+
     def _evolve(self, wanted: Schema) -> None:
         """Add what the contract has added."""
         there = {field.name: field for field in self.table.schema().fields}
@@ -283,6 +310,11 @@ class TableWriter:
 
 def _added(file: TableFile, *, data_change: bool) -> AddAction:
     return AddAction(file.path, file.size, file.partition_values, file.modified_ms, data_change, file.stats)
+
+
+def _removed(files: Sequence[LiveFile], *, data_change: bool) -> list[RemoveAction]:
+    now_ms = round(time.time() * 1000)
+    return [RemoveAction(each.path, data_change, now_ms, each.size, partition_texts(each.partition)) for each in files]
 
 
 def _listed(columns: Sequence[str]) -> str:

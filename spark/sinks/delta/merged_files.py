@@ -36,27 +36,30 @@ def merged(
     """One file with the rows of these, all of one partition, in their order; `schema` is the table's, `prefix` its folder."""
     written = OpenFile(files[0].partition, schema)
     kept = [each for each in schema if each.name not in files[0].partition]
-    for rows in _gathered(_row_groups(s3, prefix, files, kept)):
+    for rows in _gathered(row_groups(s3, prefix, files, kept)):
         written.write(rows)
     return put_file(s3, prefix, written, statistics)
 
 
-def _row_groups(
+def row_groups(
     s3: S3Settings, prefix: str, files: Sequence[LiveFile], columns: Sequence[pa.Field]
 ) -> Iterator[pa.Table]:
+    """The rows of these files, in their order, with these columns."""
     for file in files:
         body = _client(s3).get_object(Bucket=s3.bucket, Key=f"{prefix}/{file.path}")["Body"].read()
         content = pq.ParquetFile(pa.BufferReader(body))
         for group in range(content.num_row_groups):
-            rows = content.read_row_group(group)
             # A file lacks the columns that were added to the table after it.
-            values = [
-                rows.column(each.name).cast(each.type)
-                if each.name in rows.schema.names
-                else pa.nulls(rows.num_rows, each.type)
-                for each in columns
-            ]
-            yield pa.Table.from_arrays(values, names=[each.name for each in columns])
+            yield with_columns(content.read_row_group(group), columns)
+
+
+def with_columns(rows: pa.Table, columns: Sequence[pa.Field]) -> pa.Table:
+    """The rows with these columns; nulls where they lack one."""
+    values = [
+        rows.column(each.name).cast(each.type) if each.name in rows.schema.names else pa.nulls(rows.num_rows, each.type)
+        for each in columns
+    ]
+    return pa.Table.from_arrays(values, names=[each.name for each in columns])
 
 
 def _gathered(groups: Iterator[pa.Table]) -> Iterator[pa.Table]:

@@ -29,8 +29,8 @@ from contracts.settings import S3Settings
 from spark.runtime.workers.arrow import mask, numbers, text
 
 RESULT = "done string, identities binary"
-"""What a task says of itself: a JSON object of `files` and `bad`, how many records it could not take; and an Arrow stream
-of `IDENTITY`."""
+"""What a task says of itself: a JSON object of `files`, `bad`, how many records it could not take, and `same`, whether the table stays as it is;
+and an Arrow stream of `IDENTITY`."""
 
 IDENTITY = pa.schema(
     [
@@ -56,7 +56,7 @@ _OPEN_BYTES = 64 << 20
 _FOLDER_CHARACTERS = 40
 """An S3 key has at most 1,024 bytes, a folder on disk 255."""
 
-_NOT_REPEATED = ("coordinate", "record_offset", "raw_offset")
+_NOT_REPEATED = ("coordinate", "record_offset", "raw_offset", "record_key")
 """Columns whose values are all different: a dictionary would be built in vain."""
 
 
@@ -100,13 +100,20 @@ def write_files(plan: FilePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[p
     for batch in batches:
         task.take(batch)
     files = task.close()
-    identities = pa.BufferOutputStream()
-    with pa.ipc.new_stream(identities, IDENTITY, options=pa.ipc.IpcWriteOptions(compression="lz4")) as stream:
-        for part in task.identities:
+    yield result(files, task.bad, task.identities)
+
+
+def result(
+    files: Sequence[TableFile], bad: int, identities: Sequence[pa.RecordBatch] = (), *, same: bool = False
+) -> pa.RecordBatch:
+    """One row of `RESULT`."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, IDENTITY, options=pa.ipc.IpcWriteOptions(compression="lz4")) as stream:
+        for part in identities:
             stream.write_batch(part)
-    done = {"files": [asdict(each) for each in files], "bad": task.bad}
-    identified = text(identities.getvalue().to_pybytes(), pa.binary())
-    yield pa.RecordBatch.from_arrays([text(json.dumps(done)), identified], names=["done", "identities"])
+    done = {"files": [asdict(each) for each in files], "bad": bad, "same": same}
+    identified = text(sink.getvalue().to_pybytes(), pa.binary())
+    return pa.RecordBatch.from_arrays([text(json.dumps(done)), identified], names=["done", "identities"])
 
 
 class _Task:

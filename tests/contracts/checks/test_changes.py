@@ -107,6 +107,8 @@ ONLY = "its schema: "
         (of_topic(producers=["dispatches", "dlq"]), [("new", "producer dlq", ("dlq",))]),
         (of_topic(lake=LAKE | {"history_days": 8}), [("changed", "lake: ", ("lake",))]),
         (of_topic(lake=LAKE | {"partition_by": []}), [("breaking", "the table that is there does not fit", ("lake",))]),
+        (of_topic(lake=LAKE | {"rows": "newest"}), [("breaking", "the table that is there does not fit", ("lake",))]),
+        (of_topic(lake=LAKE | {"rows": "each"}), []),
         (of_topic(lake="none"), [("breaking", "lake: ", ("lake",))]),
         (of_fields(lambda fields: fields.append(NULLABLE)), [("new", f"{ONLY}field gate: string?", READERS)]),
         (

@@ -361,6 +361,57 @@ def test_a_broken_rule_of_a_dimension_that_is_made_of_a_topic_is_told(
     assert any(expected in problem for problem in problems), problems
 
 
+NEWEST = "lake:\n  table: depots_observed\n  format: delta\n  partition_by: []\n  history_days: 7\n  rows: newest"
+
+
+def with_newest(files: ContractFiles) -> None:
+    """A table with the newest reading of each depot, in a sound way."""
+    files.replace(OBSERVED, "lake: none", NEWEST)
+    files.replace(OBSERVED, "consumers: [", "compacted: true\nconsumers: [lake, ")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        (
+            "key: station",
+            "key: none",
+            "yaml:25: its records have no key of which the table could have the newest: name a field as key, or",
+        ),
+        (
+            "compacted: true\n",
+            "",
+            "yaml:24: brokers delete its records after 30 days, so a table that is filled anew would lack keys: add",
+        ),
+        (
+            "partition_by: []",
+            "partition_by: [station]",
+            "yaml:25: a table with the newest record of each key is one file, and has no",
+        ),
+        ("rows: newest", "rows: latest", "yaml:25: 'lake.rows' is 'latest'"),
+    ],
+)
+def test_a_broken_rule_of_a_table_with_the_newest_record_of_each_key_is_told(
+    files: ContractFiles, old: str, new: str, expected: str
+) -> None:
+    before = files.problems()
+    with_newest(files)
+    assert files.problems() == before
+    files.replace(OBSERVED, old, new)
+    problems = files.problems()
+    assert any(expected in problem for problem in problems), problems
+
+
+def test_a_field_that_is_named_as_the_column_of_the_key_is_told_where_a_table_has_one(files: ContractFiles) -> None:
+    path = files.root / "schemas/depots.observed.v1/1.avsc"
+    schema = json.loads(path.read_text(encoding="utf-8"))
+    schema["fields"].append({"name": "record_key", "type": ["null", "string"], "default": None, "doc": "A text."})
+    path.write_text(json.dumps(schema), encoding="utf-8")
+    assert not any("column 'record_key'" in each for each in files.problems())
+    with_newest(files)
+    assert any("the table has a column 'record_key' of its own" in each for each in files.problems())
+
+
 def test_an_event_that_is_not_in_the_past_tense_is_told(files: ContractFiles) -> None:
     path = files.root / DISPATCHED
     path.rename(path.with_name("parcels.dispatch.v1.yaml"))

@@ -1,0 +1,380 @@
+"""A lake table with the newest record of each key, against the real broker, registry and S3: it has what plain Python keeps of the topic."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+from contracts.dead_letters.letter import DeadLetter
+from contracts.definitions.catalog import Catalog
+from contracts.definitions.topic import Lake, TopicContract
+from contracts.errors import ContractError
+from contracts.servers.registry import Registry
+from contracts.servers.s3 import s3_client
+from services.audit.hops.hop import Hop
+from services.audit.report import Report
+from spark.queries.lake import LakeTable
+from spark.runtime.errors import TakenOver
+from spark.runtime.lifecycle import Lifecycle
+from spark.runtime.settings import LakeSettings, SparkSettings
+from spark.sinks.delta.lake_table import TableWriter
+from spark.sinks.delta.upkeep import Upkeep
+from spark.sources.kafka import read_topic
+from tests.spark.auditor import PLATFORM, Auditor, noted
+from tests.spark.examples import DISPATCHED, SCHEMA, Topics, a_dispatch, body, framed
+
+
+class Place:
+    """A topic with few keys, and the table that has the newest record of each."""
+
+    def __init__(self, spark: SparkSession, settings: SparkSettings, registry: Registry, topics: Topics) -> None:
+        self._spark, self._settings, self._registry, self.topics = spark, settings, registry, topics
+        self.topic = topics.catalog.topic(DISPATCHED)
+        self.sent: list[tuple[str, int, int, int | None]] = []
+        """Of each record key, partition, offset and `late_minutes`; None if it has no value, or none that can be read."""
+        self._ends = {0: 0, 1: 0}
+
+    def table(self, *, schema: str = SCHEMA, topic: TopicContract | None = None, batch: int = 500_000) -> LakeTable:
+        """As a writer that has just been started."""
+        lake = LakeSettings(trigger_seconds=0, max_offsets_per_trigger=batch)
+        own = self._settings.model_copy(update={"lake": lake})
+        return LakeTable(self._spark, own, topic or self.topic, schema, self._registry, Lifecycle())
+
+    def send(self, key: str, late_minutes: int | None, *, raw: bytes | None = None) -> None:
+        """A record of a key; without minutes one without a value, or with this one."""
+        partition = sum(key.encode()) % 2
+        value = raw
+        if late_minutes is not None:
+            event = a_dispatch(parcel_id=key, late_minutes=late_minutes)
+            value = framed(self.topics.schema_ids[DISPATCHED], body(event))
+        self.topics.send(value, partition=partition, key=key.encode())
+        self.sent.append((key, partition, self._ends[partition], late_minutes))
+        self._ends[partition] += 1
+
+    def send_without_key(self, partition: int = 0) -> None:
+        event = framed(self.topics.schema_ids[DISPATCHED], body(a_dispatch(parcel_id="keyless")))
+        self.topics.send(event, partition=partition, key=None)  # type: ignore[arg-type]
+        self._ends[partition] += 1
+
+    def expected(self) -> list[tuple[str, int, int, int]]:
+        newest = {key: (key, partition, offset, minutes) for key, partition, offset, minutes in self.sent}
+        return sorted(
+            (key, partition, offset, minutes)
+            for key, partition, offset, minutes in newest.values()
+            if minutes is not None
+        )
+
+    def delta(self, version: int | None = None) -> DeltaTable:
+        assert self.topic.lake is not None
+        s3 = self._settings.s3
+        uri = f"s3://{s3.bucket}/lake/{self.topic.lake.table}"
+        return DeltaTable(uri, version=version, storage_options=s3.delta_options())
+
+    def rows(self, version: int | None = None) -> list[tuple[str, int, int, int]]:
+        """Every row of the table, and its own key beside the event's: both are one here."""
+        chosen = "select record_key, parcel_id, record_partition, record_offset, late_minutes from rows"
+        found = pa.table(QueryBuilder().register("rows", self.delta(version)).execute(chosen)).to_pylist()
+        assert all(each["record_key"].decode() == each["parcel_id"] for each in found)
+        names = ("parcel_id", "record_partition", "record_offset", "late_minutes")
+        return sorted(tuple(each[name] for name in names) for each in found)
+
+    def wipe(self) -> None:
+        """The table and what tells of it are gone."""
+        assert self.topic.lake is not None
+        s3 = s3_client(self._settings.s3)
+        for prefix in (f"lake/{self.topic.lake.table}/", f"checkpoints/lake/{self.topic.lake.table}/"):
+            for found in s3.list_objects_v2(Bucket=self._settings.s3.bucket, Prefix=prefix).get("Contents", []):
+                s3.delete_object(Bucket=self._settings.s3.bucket, Key=found["Key"])
+
+    def letters(self) -> list[str]:
+        """The reasons of the dead letters."""
+        found = self.topics.read(self.topic.dead_letter_topic)
+        return [str(DeadLetter.of(each).reason) for each in found]
+
+
+def with_newest(topic: TopicContract) -> TopicContract:
+    assert isinstance(topic.lake_section, Lake)
+    lake = topic.lake_section.model_copy(update={"rows": "newest", "partition_by": ()})
+    return topic.model_copy(update={"lake_section": lake, "compacted": True})
+
+
+def catch_up(table: LakeTable) -> None:
+    query = table.start()
+    try:
+        query.processAllAvailable()
+    finally:
+        query.stop()
+        table.close()
+
+
+@pytest.fixture
+def topics(settings: SparkSettings, catalog: Catalog, registry: Registry) -> Iterator[Topics]:
+    with Topics(settings, catalog, registry, names=(DISPATCHED, *PLATFORM)) as made:
+        own = {**made.catalog.topics, DISPATCHED: with_newest(made.dispatched)}
+        made.catalog = replace(made.catalog, topics=own)
+        yield made
+
+
+@pytest.fixture
+def place(spark: SparkSession, settings: SparkSettings, registry: Registry, topics: Topics) -> Place:
+    return Place(spark, settings, registry, topics)
+
+
+@pytest.fixture
+def auditor(settings: SparkSettings, topics: Topics, tmp_path: Path) -> Auditor:
+    return Auditor(settings, topics, tmp_path, Hop.LAKE)
+
+
+def found(report: Report) -> set[tuple[str, str]]:
+    """Kind, and partition and offset, of every finding."""
+    return {(each.kind, "/".join(each.coordinate.split("/")[1:])) for each in report.findings}
+
+
+def test_many_batches_leave_the_newest_record_of_each_key(place: Place, auditor: Auditor) -> None:
+    chance = random.Random(7)
+    table = place.table(batch=7)
+    query = table.start()
+    try:
+        for _ in range(6):
+            for _ in range(15):
+                minutes = None if chance.random() < 0.2 else chance.randrange(1000)
+                place.send(chance.choice("abcdefgh"), minutes)
+            query.processAllAvailable()
+            assert place.rows() == place.expected()
+    finally:
+        query.stop()
+        table.close()
+    assert len(place.delta().get_add_actions()) == 1
+    assert place.letters() == []
+    assert auditor().findings == []
+    # Filled anew from the topic's first record on, and by one batch, it is the same.
+    place.wipe()
+    catch_up(place.table())
+    assert place.rows() == place.expected()
+    assert auditor().findings == []
+
+
+def test_a_record_without_value_or_that_cannot_be_read_takes_its_keys_row_away(place: Place, auditor: Auditor) -> None:
+    for key in "abcd":
+        place.send(key, 1)
+    catch_up(place.table())
+    place.send("a", None)
+    place.send("b", None, raw=b"junk")
+    place.send("c", None, raw=b"")
+    place.send("never there", None)
+    place.send_without_key()
+    catch_up(place.table())
+    assert [row[0] for row in place.rows()] == ["d"]
+    assert sorted(place.letters()) == ["EmptyBody", "NoKey", "WrongMagic"]
+    report = auditor()
+    assert report.findings == []
+    assert (noted(report, "without a value"), noted(report, "dead letters")) == (2, 3)
+    # All at once: a table without rows, and without a file.
+    place.send("d", None)
+    catch_up(place.table())
+    assert (place.rows(), len(place.delta().get_add_actions())) == ([], 0)
+    assert auditor().findings == []
+    for key in "ba":
+        place.send(key, 2)
+    catch_up(place.table())
+    assert place.rows() == place.expected()
+    assert auditor().findings == []
+
+
+def test_a_batch_of_bad_records_without_a_key_leaves_the_file_and_moves_the_position(place: Place) -> None:
+    place.send("a", 1)
+    catch_up(place.table())
+    files = place.delta().file_uris()
+    place.send_without_key(1)
+    table = place.table()
+    catch_up(table)
+    assert table.positions.next_offsets == {0: 0, 1: 2}
+    assert place.delta().file_uris() == files
+    assert place.rows() == place.expected()
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_batch_comes_again_whether_it_was_committed_or_not(
+    after: bool, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process ends between its files and the commit, or right behind it, and Spark's checkpoint knows nothing of the batch."""
+    for key in "abc":
+        place.send(key, 1)
+    catch_up(place.table())
+    for key in "cdc":
+        place.send(key, 2)
+    place.send("a", None)
+    commit = TableWriter.commit
+
+    def dying(self: TableWriter, *given: Any) -> None:
+        if after:
+            commit(self, *given)
+        raise OSError("as if the process had died")
+
+    with monkeypatch.context() as dead:
+        dead.setattr(TableWriter, "commit", dying)
+        with pytest.raises(StreamingQueryException, match="as if the process had died"):
+            catch_up(place.table())
+    assert (place.rows() == place.expected()) == after
+    table = place.table()
+    catch_up(table)
+    assert place.rows() == place.expected()
+    place.send("b", 3)
+    catch_up(place.table(batch=1))
+    assert place.rows() == place.expected()
+
+
+def test_a_batch_with_other_bounds_takes_in_only_what_is_new(
+    spark: SparkSession, settings: SparkSettings, place: Place
+) -> None:
+    for minutes, key in enumerate("acaeca"):
+        place.send(key, minutes)
+    table = place.table()
+    query = table.start()
+    query.processAllAvailable()
+    query.stop()
+    for minutes, key in enumerate("gce"):
+        place.send(key, minutes)
+    name = place.topic.name
+    for start, size in ((5, 3), (0, 4), (7, 2)):
+        raw = read_topic(
+            spark,
+            settings.kafka,
+            name,
+            starting_offsets=json.dumps({name: {"0": 0, "1": start}}),
+            max_offsets_per_trigger=size,
+        )
+        checkpoint = f"s3a://{settings.s3.bucket}/checkpoints/{name}/{start}"
+        again = raw.writeStream.option("checkpointLocation", checkpoint).trigger(availableNow=True)
+        assert again.foreachBatch(table.write).start().awaitTermination(60)
+    table.close()
+    assert place.rows() == place.expected()
+
+
+def test_a_writer_that_slept_changes_nothing_and_a_second_one_is_refused(place: Place) -> None:
+    place.send("a", 1)
+    slept = place.table()
+    query = slept.start()
+    query.processAllAvailable()
+    with pytest.raises(TakenOver, match="is and is alive|and is alive"):
+        place.table().start()
+    query.stop()
+    # Its lease is gone, and it does not know.
+    slept.close()
+    place.send("a", 2)
+    catch_up(place.table())
+    writer = slept._writer
+    with pytest.raises(TakenOver, match="another writer has committed"):
+        writer.commit([], slept.positions, {}, writer.files())
+    assert place.rows() == place.expected()
+
+
+def test_a_column_that_the_contract_adds_is_null_in_rows_of_before(
+    place: Place, registry: Registry, auditor: Auditor
+) -> None:
+    for key in "ab":
+        place.send(key, 1)
+    catch_up(place.table())
+    place.topics.add_field(registry)
+    place.send("b", 2)
+    catch_up(place.table(schema=place.topics.catalog.schema(DISPATCHED)))
+    assert place.rows() == place.expected()
+    assert "gate" in {field.name for field in place.delta().schema().fields}
+    auditor.catalog = place.topics.catalog
+    assert auditor().findings == []
+
+
+def test_a_table_that_was_filled_with_other_rows_is_refused(place: Place) -> None:
+    lake = place.topic.lake
+    assert lake is not None
+    each = place.topic.model_copy(update={"lake_section": lake.model_copy(update={"rows": "each"})})
+    place.send("a", 1)
+    catch_up(place.table())
+    with pytest.raises(
+        ContractError, match="was filled with rows: newest, and the contract of .* says each: set it back"
+    ):
+        place.table(topic=each).start()
+    place.wipe()
+    catch_up(place.table(topic=each))
+    with pytest.raises(
+        ContractError, match="was filled with rows: each, and the contract of .* says newest: set it back"
+    ):
+        place.table().start()
+
+
+def test_older_versions_can_be_read_until_they_are_vacuumed(place: Place) -> None:
+    for minutes in range(3):
+        place.send("a", minutes)
+        place.send("b", minutes)
+        catch_up(place.table())
+    versions = {row[3]: version for version in range(place.delta().version() + 1) for row in place.rows(version)}
+    assert {*versions} == {0, 1, 2}
+    table = place.table()
+    query = table.start()
+    query.processAllAvailable()
+    query.stop()
+    Upkeep(table._writer, "newest", 0).vacuum()
+    table.close()
+    assert place.rows() == place.expected()
+    with pytest.raises(Exception, match="(?i)not found"):
+        place.rows(versions[0])
+
+
+def test_every_planted_fault_is_found(place: Place, auditor: Auditor, settings: SparkSettings) -> None:
+    # a, c and e are of partition 1, b and d of partition 0.
+    for minutes in (1, 2):
+        for key in "abcde":
+            place.send(key, minutes)
+    place.send("e", None)
+    catch_up(place.table())
+    assert auditor().findings == []
+    good, uri = place.delta().version(), place.delta().table_uri
+    rows = pa.table(QueryBuilder().register("rows", place.delta()).execute("select * from rows order by parcel_id"))
+    options = settings.s3.delta_options()
+
+    def planted(*rows: pa.Table) -> set[tuple[str, str]]:
+        write_deltalake(uri, pa.concat_tables(rows), mode="overwrite", storage_options=options)
+        return found(auditor())
+
+    def changed(row: int, **values: Any) -> pa.Table:
+        told = rows.slice(row, 1).to_pylist()[0] | values
+        return pa.Table.from_pylist([told], rows.schema)
+
+    assert planted(rows) == set()
+    assert planted(rows.slice(1)) == {("lost", "1/3")}
+    assert planted(rows.slice(1), changed(0, record_offset=0, late_minutes=1)) == {("changed", "1/3")}
+    assert planted(rows.slice(1), changed(0, late_minutes=7)) == {("changed", "1/3")}
+    assert planted(rows.slice(1), changed(0, coordinate="x/0/0")) == {("changed", "1/3")}
+    assert planted(rows, rows.slice(0, 1)) == {("doubled", "1/3")}
+    assert planted(rows, changed(0, record_offset=0, late_minutes=1)) == {("doubled", "1/3")}
+    assert planted(rows, changed(0, parcel_id="e", record_key=b"e", record_offset=5)) == {("phantom", "1/5")}
+    assert planted(rows, changed(0, parcel_id="z", record_key=b"z", record_offset=99)) == {("phantom", "1/99")}
+    assert planted(rows, changed(0, record_key=None, record_offset=None)) == {("phantom", "")}
+    place.delta().restore(good)
+    assert auditor().findings == []
+
+
+def test_an_incremental_audit_compares_the_whole_table(place: Place, auditor: Auditor, settings: SparkSettings) -> None:
+    for key in "abc":
+        place.send(key, 1)
+    catch_up(place.table())
+    hops = tuple(Hop)
+    assert auditor(*hops).findings == []
+    place.send("a", 2)
+    catch_up(place.table())
+    second = auditor(*hops, full=False)
+    assert (second.findings, second.since is not None) == ([], True)
+    place.delta().delete("parcel_id = 'b'")
+    # Of a record that the first audit has seen.
+    third = auditor(*hops, full=False)
+    assert (found(third), third.since is not None) == ({("lost", "0/0")}, True)
