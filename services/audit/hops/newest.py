@@ -62,11 +62,11 @@ class NewestLanding:
         """
         for partition, tally in self.tallies.items():
             tally.records = int(np.sum(partition_of(self._at[self._taken]) == partition))
-        set_aside = np.isin(self._at, np.concatenate([dead, purged])) & ~np.isin(self._at, self._row_at)
+        ids, row_ids = _of_partition(self._key, self._at), _of_partition(self._row_key, self._row_at)
+        landed = np.isin(_of_record(ids, self._at), _of_record(row_ids, self._row_at))
+        set_aside = np.isin(self._at, np.concatenate([dead, purged])) & ~landed
         yield from self._without_key(set_aside)
-        ids = _of_partition(self._key, self._at)
         newest = self._newest(ids)
-        row_ids = _of_partition(self._row_key, self._row_at)
         is_open = np.unique(ids[~self._taken & (self._key != NULL)])
         order = np.argsort(row_ids, kind="stable")
         sorted_ids, first, counts = np.unique(row_ids[order], return_index=True, return_counts=True)
@@ -138,11 +138,11 @@ class NewestLanding:
         opened = np.isin(row_ids, is_open)
         for row in rows.tolist():
             at, record = int(self._row_at[row]), newest_at.get(int(row_ids[row]))
-            if record is not None and self._at[record] == at:
+            if record is not None and record in has_row and self._at[record] == at:
                 yield from self._compared(row, record)
             elif self._is_open(at, record, opened=bool(opened[row]), there=bool(there[row])):
                 self._count(_OPEN, self._row_at[[row]])
-            elif record is not None and record in has_row:
+            elif record in has_row:
                 named = coordinate(self._window.topic, at) if at >= 0 else "no record"
                 yield self._finding(
                     "changed", int(self._at[record]), f"the row of its key is of {named}, and it is the newest"
@@ -195,3 +195,7 @@ class NewestLanding:
 def _of_partition(keys: Digests, at: Codes) -> Digests:
     """One number for each key of a partition."""
     return mix(keys ^ mix(partition_of(at).astype(np.uint64)))
+
+
+def _of_record(ids: Digests, at: Codes) -> Digests:
+    return mix(ids ^ mix(at.astype(np.uint64)))

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import random
-from collections.abc import Iterator
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
@@ -17,10 +25,11 @@ from pyspark.sql import SparkSession
 
 from contracts.dead_letters.letter import DeadLetter
 from contracts.definitions.catalog import Catalog
-from contracts.definitions.topic import Lake, TopicContract
+from contracts.definitions.topic import TopicContract
 from contracts.errors import ContractError
 from contracts.servers.registry import Registry
 from contracts.servers.s3 import s3_client
+from deploy.local.servers.stack import LocalStack
 from services.audit.hops.hop import Hop
 from services.audit.report import Report
 from spark.queries.lake import LakeTable
@@ -30,8 +39,12 @@ from spark.runtime.settings import LakeSettings, SparkSettings
 from spark.sinks.delta.lake_table import TableWriter
 from spark.sinks.delta.upkeep import Upkeep
 from spark.sources.kafka import read_topic
+from tests.jvm import SHORT_LIVED_ENV
+from tests.producers import ordered
 from tests.spark.auditor import PLATFORM, Auditor, noted
 from tests.spark.examples import DISPATCHED, SCHEMA, Topics, a_dispatch, body, framed
+from tests.spark.live_query import wait_for
+from tests.spark.sinks.delta.newest_lake import with_newest
 
 
 class Place:
@@ -60,6 +73,21 @@ class Place:
         self.topics.send(value, partition=partition, key=key.encode())
         self.sent.append((key, partition, self._ends[partition], late_minutes))
         self._ends[partition] += 1
+
+    def send_many(self, records: Iterable[tuple[str, int]]) -> None:
+        """A record of each key, with these minutes."""
+        producer = ordered({**self._settings.kafka.client_config(), "linger.ms": 20})
+        schema = fastavro.parse_schema(json.loads(SCHEMA))
+        for key, minutes in records:
+            partition, event = sum(key.encode()) % 2, a_dispatch(parcel_id=key, late_minutes=minutes)
+            avro = io.BytesIO()
+            fastavro.schemaless_writer(avro, schema, event)
+            value = framed(self.topics.schema_ids[DISPATCHED], avro.getvalue())
+            producer.produce(self.topic.name, key=key, value=value, partition=partition)
+            producer.poll(0)
+            self.sent.append((key, partition, self._ends[partition], minutes))
+            self._ends[partition] += 1
+        assert producer.flush(60) == 0
 
     def send_without_key(self, partition: int = 0) -> None:
         event = framed(self.topics.schema_ids[DISPATCHED], body(a_dispatch(parcel_id="keyless")))
@@ -100,12 +128,6 @@ class Place:
         """The reasons of the dead letters."""
         found = self.topics.read(self.topic.dead_letter_topic)
         return [str(DeadLetter.of(each).reason) for each in found]
-
-
-def with_newest(topic: TopicContract) -> TopicContract:
-    assert isinstance(topic.lake_section, Lake)
-    lake = topic.lake_section.model_copy(update={"rows": "newest", "partition_by": ()})
-    return topic.model_copy(update={"lake_section": lake, "compacted": True})
 
 
 def catch_up(table: LakeTable) -> None:
@@ -378,3 +400,73 @@ def test_an_incremental_audit_compares_the_whole_table(place: Place, auditor: Au
     # Of a record that the first audit has seen.
     third = auditor(*hops, full=False)
     assert (found(third), third.since is not None) == ({("lost", "0/0")}, True)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_a_lake_that_is_killed_before_and_after_a_commit_loses_and_repeats_nothing(
+    place: Place, auditor: Auditor, stack: LocalStack, tmp_path: Path
+) -> None:
+    env = {
+        **os.environ,
+        **stack.settings_env(),
+        **SHORT_LIVED_ENV,
+        "HEADRACE_LAKE__LEASE_SECONDS": "4",
+        "HEADRACE_LAKE__TRIGGER_SECONDS": "0",
+        "HEADRACE_LAKE__MAX_OFFSETS_PER_TRIGGER": "5",
+        "HEADRACE_LAKE__TOPICS": json.dumps([DISPATCHED]),
+        "HEADRACE_HTTP__PORT": "0",
+    }
+    chance = random.Random(3)
+    command = [sys.executable, "-m", "tests.spark.sinks.delta.newest_lake", place.topics.tag]
+    for when in ("files", "commit", "files", "never"):
+        for _ in range(20):
+            place.send(chance.choice("abcdef"), None if chance.random() < 0.2 else chance.randrange(1000))
+        log = tmp_path / "log"
+        with log.open("ab") as file:
+            process = subprocess.Popen([*command, when, "2"], env=env, stdout=file, stderr=file, start_new_session=True)
+        try:
+            if when == "never":
+                wait_for("the table to have everything", lambda: place.rows() == place.expected())
+            else:
+                assert process.wait(120) == -signal.SIGKILL, log.read_text()[-2000:]
+                assert place.rows() != place.expected()
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+    assert auditor().findings == []
+    assert place.letters() == []
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_a_batch_into_a_table_of_a_hundred_thousand_keys_takes_seconds(place: Place, auditor: Auditor) -> None:
+    """Says what it took: run with `-s`."""
+    keys, updated = 100_000, 1_000
+    place.send_many((f"parcel {number}", number) for number in range(keys))
+    table = place.table()
+    query = table.start()
+    seconds = []
+    try:
+        query.processAllAvailable()
+        for batch in range(5):
+            place.send_many((f"parcel {batch + 7 * number}", 9_999_999) for number in range(updated))
+            query.processAllAvailable()
+        for progress in query.recentProgress:
+            if records := progress.numInputRows:
+                took = progress.durationMs
+                seconds.append(took["triggerExecution"] / 1000)
+                print(f"{records} records: {seconds[-1]:.2f} s, of these {took['addBatch'] / 1000:.2f} s for the batch")
+    finally:
+        query.stop()
+        table.close()
+    (size,) = pa.table(place.delta().get_add_actions()).column("size_bytes").to_pylist()
+    began = time.monotonic()
+    rows = place.rows()
+    print(f"{len(rows)} rows in {size / 1e6:.2f} MB, read in {time.monotonic() - began:.2f} s")
+    assert rows == place.expected()
+    assert statistics.median(seconds) < 20
+    began = time.monotonic()
+    assert auditor().findings == []
+    print(f"audited in {time.monotonic() - began:.2f} s")
