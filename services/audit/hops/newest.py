@@ -68,7 +68,8 @@ class NewestLanding:
         yield from self._without_key(set_aside)
         newest = self._newest(ids)
         is_open = np.unique(ids[~self._taken & (self._key != NULL)])
-        order = np.argsort(row_ids, kind="stable")
+        # Of several rows of a key the one that is furthest is compared.
+        order = np.lexsort((-self._row_at, row_ids))
         sorted_ids, first, counts = np.unique(row_ids[order], return_index=True, return_counts=True)
         yield from self._doubled(row_ids, order, first, counts)
         yield from self._spread()

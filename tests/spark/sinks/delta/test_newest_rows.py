@@ -11,8 +11,10 @@ import statistics
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +44,7 @@ from spark.sources.kafka import read_topic
 from tests.jvm import SHORT_LIVED_ENV
 from tests.producers import ordered
 from tests.spark.auditor import PLATFORM, Auditor, noted
-from tests.spark.examples import DISPATCHED, SCHEMA, Topics, a_dispatch, body, framed
+from tests.spark.examples import DISPATCHED, SCHEMA, Topics, a_dispatch, body, framed, schema_with
 from tests.spark.live_query import wait_for
 from tests.spark.sinks.delta.newest_lake import with_newest
 
@@ -67,7 +69,7 @@ class Place:
         """A record of a key; without minutes one without a value, or with this one."""
         partition = sum(key.encode()) % 2
         value = raw
-        if late_minutes is not None:
+        if late_minutes is not None and raw is None:
             event = a_dispatch(parcel_id=key, late_minutes=late_minutes)
             value = framed(self.topics.schema_ids[DISPATCHED], body(event))
         self.topics.send(value, partition=partition, key=key.encode())
@@ -79,7 +81,8 @@ class Place:
         producer = ordered({**self._settings.kafka.client_config(), "linger.ms": 20})
         schema = fastavro.parse_schema(json.loads(SCHEMA))
         for key, minutes in records:
-            partition, event = sum(key.encode()) % 2, a_dispatch(parcel_id=key, late_minutes=minutes)
+            partition, mixed = sum(key.encode()) % 2, zlib.crc32(key.encode())
+            event = a_dispatch(parcel_id=key, late_minutes=minutes, van_id=f"N{mixed}", weight_grams=mixed % 30_000)
             avro = io.BytesIO()
             fastavro.schemaless_writer(avro, schema, event)
             value = framed(self.topics.schema_ids[DISPATCHED], avro.getvalue())
@@ -313,6 +316,34 @@ def test_a_column_that_the_contract_adds_is_null_in_rows_of_before(
     assert place.rows() == place.expected()
     assert "gate" in {field.name for field in place.delta().schema().fields}
     auditor.catalog = place.topics.catalog
+    assert auditor().findings == []
+
+
+def test_lists_maps_and_records_are_kept_when_the_file_is_written_again(
+    place: Place, registry: Registry, auditor: Auditor, spark: SparkSession
+) -> None:
+    inner = {"type": "record", "name": "Door", "fields": [{"name": "code", "type": "string", "doc": "Its code."}]}
+    price = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
+    nested: list[tuple[str, Any, Any, Any]] = [
+        ("stops", {"type": "array", "items": ["null", "string"]}, [], ["x", None]),
+        ("seals", {"type": "map", "values": "long"}, {}, {"a": 1, "b": 2}),
+        ("door", ["null", inner], None, {"code": "7"}),
+        ("price", ["null", price], None, Decimal("1.25")),
+    ]
+    added = [{"name": name, "type": kind, "default": default, "doc": "A value."} for name, kind, default, _ in nested]
+    schema = schema_with(*added)
+    values = {name: value for name, _, _, value in nested}
+    schema_id = registry.register(place.topic.subject, schema)
+    for key in "ab":
+        event = a_dispatch(parcel_id=key, late_minutes=3) | values
+        place.send(key, 3, raw=framed(schema_id, body(event, schema)))
+        catch_up(place.table(schema=schema))
+    assert place.rows() == place.expected()
+    rows = spark.read.format("delta").load(place.table().path)
+    told = [{**row.asDict(recursive=True)} for row in rows.select(*values).toLocalIterator()]
+    assert told == [values, values]
+    versions = {**place.topics.catalog._schemas, DISPATCHED: (schema,)}
+    auditor.catalog = replace(place.topics.catalog, _schemas=versions)
     assert auditor().findings == []
 
 
