@@ -21,12 +21,12 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 import pytest
-from confluent_kafka.admin import (
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
-    AlterConfigOpType,  # type: ignore[attr-defined]
-    ConfigEntry,  # type: ignore[attr-defined]
-    ConfigResource,  # type: ignore[attr-defined]
-    ResourceType,  # type: ignore[attr-defined]
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
 )
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from pyspark.errors import StreamingQueryException
