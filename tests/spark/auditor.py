@@ -20,7 +20,8 @@ from tests.spark.live_query import events
 
 PLATFORM = (handles.ALERTS_RAISED.name, handles.DEADLETTERS_SETTLED.name, handles.RULES_ACTIVATED.name)
 """Topics that an audit reads besides."""
-_FILES = ("lookups_file", "filters_file", "aggregates_file", "joins_file", "rankings_file")
+FILES = ("lookups_file", "filters_file", "aggregates_file", "joins_file", "rankings_file")
+"""Settings with what the audit is told of pipelines."""
 
 
 class Auditor:
@@ -28,7 +29,7 @@ class Auditor:
 
     def __init__(self, settings: SparkSettings, topics: Topics, folder: Path, hop: Hop, **told: Path) -> None:
         """`told`: files of the audit's settings; the others are empty."""
-        own = {name: folder / f"{name}.yaml" for name in ("rules_file", *_FILES)}
+        own = {name: folder / f"{name}.yaml" for name in ("rules_file", *FILES)}
         for name, path in own.items():
             path.write_text("rules: []\n" if name == "rules_file" else "{}\n")
         shipped = AuditSettings(kafka=settings.kafka, registry=settings.registry, s3=settings.s3)

@@ -131,9 +131,9 @@ def parcels(topics: Topics) -> list[str]:
     return [event["parcel_id"] for event, _, _ in events(topics)]
 
 
-def wait_for(what: str, holds: Callable[..., bool], seconds: float = 240) -> None:
-    """Until `holds`; fails with `what` otherwise."""
+def wait_for(what: str, holds: Callable[..., bool], seconds: float = 240, every: float = 0.05) -> None:
+    """Until `holds`, which is asked so often; fails with `what` otherwise."""
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline, f"waited {seconds:g} s for {what}"
-        time.sleep(0.05)
+        time.sleep(every)

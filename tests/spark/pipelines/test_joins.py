@@ -36,7 +36,7 @@ _PIPELINES = (flight_legs, departure_weather)
 _BEGIN = datetime(2013, 1, 1, tzinfo=UTC)
 _END = _BEGIN + timedelta(days=30)
 _FLIGHTS, _EVERY = 400, timedelta(minutes=15)
-_HOUR, _MILLISECOND = timedelta(hours=1), timedelta(milliseconds=1)
+HOUR, _MILLISECOND = timedelta(hours=1), timedelta(milliseconds=1)
 _SEED = 20261126
 _LEFT_OUT = ("station", "dew_point_fahrenheit", "relative_humidity_percent", "pressure_millibars")
 """What a record does not take of a reading."""
@@ -75,6 +75,14 @@ def with_weather(departure: Event, reading: Event | None) -> Event:
     return _carried(departure) | {name: there.get(name) for name in a_reading() if name not in _LEFT_OUT}
 
 
+def leg(departure: Event, arrival: Event | None) -> Event:
+    """What `flight_legs` makes of both."""
+    there = {} if arrival is None else arrival
+    minutes = arrival and (arrival["arrived_at"] - departure["departed_at"]).total_seconds() / 60
+    of_the_arrival = {name: there.get(name) for name in ("arrived_at", "arrival_delay_minutes")}
+    return _carried(departure) | of_the_arrival | {"gate_to_gate_minutes": minutes}
+
+
 def hour_of(departure: Event) -> tuple[str, datetime]:
     """The station and the time that a reading has to be of."""
     return departure["origin"], departure["departed_at"].replace(minute=0, second=0, microsecond=0)
@@ -92,21 +100,15 @@ def _legs() -> Story:
             arrivals.append(an_arrival(flight_id=name, arrived_at=at + timedelta(minutes=minutes)))
 
     def is_its_own(departure: Event, arrival: Event) -> bool:
-        hours = (arrival["arrived_at"] - departure["departed_at"]) / _HOUR
+        hours = (arrival["arrived_at"] - departure["departed_at"]) / HOUR
         return bool(departure["flight_id"] == arrival["flight_id"] and 0 <= hours <= 20)
-
-    def leg(departure: Event, arrival: Event | None) -> Event:
-        there = {} if arrival is None else arrival
-        minutes = arrival and (arrival["arrived_at"] - departure["departed_at"]).total_seconds() / 60
-        of_the_arrival = {name: there.get(name) for name in ("arrived_at", "arrival_delay_minutes")}
-        return _carried(departure) | of_the_arrival | {"gate_to_gate_minutes": minutes}
 
     return Story(
         flight_legs,
         departures,
         sorted(arrivals, key=itemgetter("arrived_at")),
-        (a_departure(flight_id="last", departed_at=_END), an_arrival(flight_id="last", arrived_at=_END + _HOUR)),
-        (a_departure(flight_id="late", departed_at=_BEGIN), an_arrival(flight_id="late", arrived_at=_BEGIN + _HOUR)),
+        (a_departure(flight_id="last", departed_at=_END), an_arrival(flight_id="last", arrived_at=_END + HOUR)),
+        (a_departure(flight_id="late", departed_at=_BEGIN), an_arrival(flight_id="late", arrived_at=_BEGIN + HOUR)),
         is_its_own,
         leg,
     )
@@ -123,7 +125,7 @@ def _weather() -> Story:
     for number in range(_FLIGHTS // 4 + 1):
         for station in airports:
             for again in range(chance.choices((0, 1, 2), (1, 8, 1))[0]):
-                reading = a_reading(station=station, observed_at=_BEGIN + number * _HOUR, wind_gust_mph=20.0 + again)
+                reading = a_reading(station=station, observed_at=_BEGIN + number * HOUR, wind_gust_mph=20.0 + again)
                 readings.append(reading)
 
     def is_of_its_hour(departure: Event, reading: Event) -> bool:
@@ -146,7 +148,7 @@ def in_order(at: datetime, chance: random.Random) -> datetime:
 
 def shuffled(at: datetime, chance: random.Random) -> datetime:
     """When it is sent: up to an hour behind its time, which is less than makes it late."""
-    return at + chance.random() * _HOUR
+    return at + chance.random() * HOUR
 
 
 @pytest.fixture

@@ -1,27 +1,66 @@
-"""All departures of 2013 on a topic, or other events, and how far a pipeline has come with them."""
+"""The events of 2013 in order and in disorder, and where the records of them lie."""
 
 from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from itertools import islice
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import fastavro
 
+from contracts.definitions.catalog import Catalog
+from contracts.events import FlightArrived
+from services.arrivals.event import event_of, timezones
+from services.nycflights.tables import read_table
 from spark.derivation.derivation import route
 from spark.pipeline import Pipeline
 from spark.runtime.settings import SparkSettings
 from spark.sinks.kafka.transaction import committed_positions, position_reader
 from tests.spark.examples import Topics, framed
-from tests.system.oracle import enriched_flights
+from tests.spark.pipelines.test_pipelines import a_departure, a_reading, an_arrival
+from tests.system.oracle import enriched_flights, readings
 
-DEPARTED = "flights.departed.v1"
+DEPARTED, ARRIVED, OBSERVED = "flights.departed.v1", "flights.arrived.v1", "weather.observed.v1"
+_HOUR = timedelta(hours=1)
+_END = datetime(2014, 4, 1, tzinfo=UTC)
 
 Event = Mapping[str, Any]
+Arrangement = Callable[[datetime, random.Random], list[datetime]]
+"""Of an event's time when it is sent, and when again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """An event of `topic`, named as in the contracts, and its record's place there."""
+
+    event: Event
+    topic: str
+    partition: int
+    offset: int
+
+
+def in_order(at: datetime, chance: random.Random) -> list[datetime]:
+    """When it happened."""
+    return [at]
+
+
+def disordered(at: datetime, chance: random.Random) -> list[datetime]:
+    """Of a hundred events two come up to two hours later than they happened, one up to two months later, and two are sent again within two hours, some of them several times.
+    A batch has the events of about ten days, and is compared with the watermark of the one before the last.
+    """
+    first = at + chance.uniform(0, chance.choices((0, 2, 24 * 60), (97, 2, 1))[0]) * _HOUR
+    again = chance.choices((0, 1, 2, 3), (980, 14, 4, 2))[0]
+    return [first, *[first + chance.uniform(0, 2) * _HOUR for _ in range(again)]]
+
+
+ARRANGEMENTS = [in_order, disordered]
 
 
 def all_flights() -> list[Event]:
@@ -29,18 +68,63 @@ def all_flights() -> list[Event]:
     return sorted(enriched_flights().values(), key=itemgetter("departed_at", "flight_id"))
 
 
-def send(topics: Topics, events: Sequence[Event], name: str = DEPARTED) -> None:
-    """In turn to the two partitions of a topic, what its schema has of each."""
-    told = json.loads(topics.catalog.schema(name))
-    schema, fields = fastavro.parse_schema(told), [field["name"] for field in told["fields"]]
-    for partition in (0, 1):
-        values = []
-        for event in events[partition::2]:
-            body = io.BytesIO()
-            fastavro.schemaless_writer(body, schema, {field: event[field] for field in fields})
-            values.append(framed(topics.schema_ids[name], body.getvalue()))
-        for chunk in _chunks(values):
-            topics.send(*chunk, partition=partition, topic=name)
+def all_arrivals() -> list[Event]:
+    """In the order in which they came to their scheduled destinations."""
+    zones = timezones(read_table("airports"))
+    found = [event for row in read_table("flights") if isinstance(event := event_of(row, zones), FlightArrived)]
+    return [event.model_dump() for event in sorted(found, key=attrgetter("arrived_at", "flight_id"))]
+
+
+def year_of(name: str, catalog: Catalog) -> tuple[Sequence[Event], str]:
+    """All events of a topic, named as in the contracts, and the field with their time. The last is so much later than all others that these are over."""
+    found: dict[str, Callable[[], tuple[Sequence[Event], Event]]] = {
+        DEPARTED: lambda: (all_flights(), a_departure(flight_id="last", departed_at=_END)),
+        ARRIVED: lambda: (all_arrivals(), an_arrival(flight_id="last", arrived_at=_END + _HOUR)),
+        OBSERVED: lambda: (readings(), a_reading(observed_at=_END)),
+    }
+    events, last = found[name]()
+    return [*events, last], catalog.topic(name).occurred_at
+
+
+def quarters(
+    events: Sequence[Event], occurred_at: str, arranged: Arrangement, chance: random.Random
+) -> list[list[Event]]:
+    """Those that are sent up to the end of March, of June, of September, and after."""
+    *others, last = events
+    moments = [(moment, event) for event in others for moment in arranged(event[occurred_at], chance)]
+    found: list[list[Event]] = [[], [], [], []]
+    for moment, event in sorted(moments, key=itemgetter(0)):
+        number = sum(moment >= datetime(2013, month, 1, tzinfo=UTC) for month in (4, 7, 10))
+        found[number].append(event)
+    found[-1].append(last)
+    return found
+
+
+class Sender:
+    """Sends events in turn to the two partitions of a topic, what its schema has of each."""
+
+    def __init__(self, topics: Topics, name: str) -> None:
+        """`name` is that in the contracts."""
+        self._topics, self._name = topics, name
+        told = json.loads(topics.catalog.schema(name))
+        self._schema, self._fields = fastavro.parse_schema(told), [field["name"] for field in told["fields"]]
+        self.sent: list[Sent] = []
+
+    def send(self, events: Sequence[Event]) -> None:
+        """Behind those that were sent before."""
+        begin = len(self.sent)
+        self.sent += [
+            Sent(event, self._name, number % 2, number // 2) for number, event in enumerate(events, start=begin)
+        ]
+        for partition in (0, 1):
+            of_partition = [self._value(each.event) for each in self.sent[begin:] if each.partition == partition]
+            for chunk in _chunks(of_partition):
+                self._topics.send(*chunk, partition=partition, topic=self._name)
+
+    def _value(self, event: Event) -> bytes:
+        body = io.BytesIO()
+        fastavro.schemaless_writer(body, self._schema, {field: event[field] for field in self._fields})
+        return framed(self._topics.schema_ids[self._name], body.getvalue())
 
 
 def taken_in(pipeline: Pipeline, settings: SparkSettings, topics: Topics) -> int:
