@@ -107,8 +107,8 @@ class Passage:
             moment = time.monotonic() + chance.uniform(0, 4)
             self._wait(running, "the moment", partial(self._has, until, moment))
             running.kill()
-        if self._has_state:
-            self._check_watermarks()
+        if self._late_after is not None:
+            self._check_watermarks(self._late_after)
 
     def divided(self, ends_at: Callable[[Event], datetime] | None = None) -> tuple[list[Sent], list[Sent]]:
         """The records that are in time, and those that are late, in the order of the batches. `ends_at` tells when what an event belongs to is over; otherwise an event's own
@@ -178,9 +178,11 @@ class Passage:
             return False
         if not self._has_state:
             return True
-        last = min(self._happened_at(sender.sent[-1]) for sender in self._senders.values())
         planned, committed = self._checkpoints.last(self._run)
-        return planned == committed == len(self.batches) - 1 and self.over == last - self._late_after
+        if planned != committed or planned != len(self.batches) - 1 or self._late_after is None:
+            return planned == committed and self._late_after is None
+        last = min(self._happened_at(sender.sent[-1]) for sender in self._senders.values())
+        return self.over == last - self._late_after
 
     def _look(self) -> None:
         """At the batches that are planned by now: Spark forgets all but the last twenty."""
@@ -200,12 +202,12 @@ class Passage:
             over = self._checkpoints.watermark_ms(self._run, number)
             self.batches.append(Batch(sent, _EPOCH + late * _MILLISECOND, _EPOCH + over * _MILLISECOND))
 
-    def _check_watermarks(self) -> None:
+    def _check_watermarks(self, late_after: timedelta) -> None:
         """Each follows from the newest events of the batches before; the slower of two topics' may be behind, for a start forgets which was that of which."""
-        newest = dict.fromkeys(self._senders, _EPOCH + self._late_after)
+        newest = dict.fromkeys(self._senders, _EPOCH + late_after)
         late = _EPOCH
         for batch in self.batches:
-            slower = min(newest.values()) - self._late_after
+            slower = min(newest.values()) - late_after
             assert batch.late == late
             assert batch.over == slower or (len(newest) > 1 and late <= batch.over < slower)
             late = batch.over
@@ -213,11 +215,11 @@ class Passage:
                 newest[each.topic] = max(newest[each.topic], self._happened_at(each))
 
     @property
-    def _late_after(self) -> timedelta:
+    def _late_after(self) -> timedelta | None:
+        """None where no record is late."""
         derivation = self._target.derivation
-        assert derivation is not None
-        assert derivation.late_after_minutes is not None
-        return timedelta(minutes=derivation.late_after_minutes)
+        minutes = None if derivation is None else derivation.late_after_minutes
+        return None if minutes is None else timedelta(minutes=minutes)
 
     def _happened_at(self, sent: Sent) -> datetime:
         at: datetime = sent.event[self.topics.catalog.topic(sent.topic).occurred_at]
