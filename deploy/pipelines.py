@@ -54,12 +54,12 @@ class PipelineState:
     records: str
     holder: str | None = None
     lag: int | None = None
-    joins: str | None = None
+    second: str | None = None
 
     @property
     def inputs(self) -> tuple[str, ...]:
         """All that it reads."""
-        return (self.reads,) if self.joins is None else (self.reads, self.joins)
+        return (self.reads,) if self.second is None else (self.reads, self.second)
 
 
 def pipelines(catalog: Catalog) -> list[PipelineState]:
@@ -77,7 +77,7 @@ def pipelines(catalog: Catalog) -> list[PipelineState]:
         of = made[0].derivation
         assert of is not None
         writes = tuple(topic.name for topic in made)
-        found.append(PipelineState(each.name, raw.name, writes, of.records, joins=of.joined_with))
+        found.append(PipelineState(each.name, raw.name, writes, of.records, second=of.second))
     if problems:
         raise DeployError(f"{'; '.join(problems)}: `headrace contracts check` says more.")
     return found

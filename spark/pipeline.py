@@ -22,14 +22,14 @@ __all__ = ["Event", "Lookup", "Memory", "Output", "Pipeline", "Remembered", "pip
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pipeline:
-    """Derives the events of the topic `writes` from those of the topic `source`, or of that and of `joined_with`; all are names of contracts.
+    """Derives the events of the topic `writes` from those of the topic `source`, or of that and of the `second`; all are names of contracts.
     A branch writes several topics, by the names that its function puts into the column `branch`: each row goes to the one that is named there,
     and to none where it is null.
 
     The function receives a frame with the fields of the source and those that the lookups or the memory fill in. It returns one with the fields of the
     target except `unmatched`, `dimension_versions` and `revision`, which the platform fills in. Further columns are dropped. Where it
-    explodes an array, each element makes an event; where it aggregates, each group, as often as `output` says; where it joins two frames, in
-    the order of its keywords, each pair. A test may call it with frames of a few rows.
+    explodes an array, each element makes an event; where it aggregates, each group, as often as `output` says; of two frames, in the order of
+    its keywords, where it joins them, each pair, and where it aggregates their union, each group. A test may call it with frames of a few rows.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Pipeline:
     lookups: tuple[Lookup, ...]
     function: Callable[..., DataFrame]
     output: Output = "update"
-    joined_with: str | None = None
+    second: str | None = None
     memory: Memory | None = None
 
     @property
@@ -61,7 +61,7 @@ class Pipeline:
     @property
     def sources(self) -> tuple[str, ...]:
         """The topics that it reads, in the order of the function's parameters."""
-        return (self.source,) if self.joined_with is None else (self.source, self.joined_with)
+        return (self.source,) if self.second is None else (self.source, self.second)
 
     @property
     def dimensions(self) -> list[str]:
@@ -81,7 +81,7 @@ def pipeline(
     output: Output = "update",
     **reads: Topic[Any],
 ) -> Callable[[Callable[..., DataFrame]], Pipeline]:
-    """Make a function a pipeline. The source topic is a keyword, which must be the name of the function's parameter; of a join there are two.
+    """Make a function a pipeline. The source topic is a keyword, which must be the name of the function's parameter; of a join or a union there are two.
     `writes` is the topic that it makes, or, by the values of the column `branch`, the two or more among which it shares its rows out.
 
     Consumer group, checkpoint, lease, transactional ids, dead letters and metrics bear the function's name. Raises TypeError if keywords and
@@ -93,13 +93,13 @@ def pipeline(
         if parameters != list(reads) or len(reads) not in (1, 2):
             raise TypeError(
                 f"{function.__name__} takes {', '.join(parameters) or 'nothing'}, its pipeline reads {', '.join(reads) or 'nothing'}: "
-                "name the topic that it reads, or the two that it joins, by the names of its parameters, in their order"
+                "name the topic that it reads, or the two that it joins or unites, by the names of its parameters, in their order"
             )
         source, *others = [each.name for each in reads.values()]
-        joined_with = others[0] if others else None
+        second = others[0] if others else None
         named = writes.name if isinstance(writes, Topic) else {name: topic.name for name, topic in writes.items()}
         if not isinstance(named, str) and (fault := fault_of_branches(list(named.items()), len(reads))):
             raise TypeError(f"{function.__name__}: {fault}")
-        return Pipeline(function.__name__, source, named, tuple(lookups), function, output, joined_with, memory)
+        return Pipeline(function.__name__, source, named, tuple(lookups), function, output, second, memory)
 
     return declared

@@ -24,7 +24,7 @@ def sql_pipeline(path: Path) -> Pipeline:
     lookups = tuple(each.lookup for each in header.lookups)
     source, *others = header.reads.values()
     return Pipeline(
-        path.stem, source, header.writes, lookups, _function(found), header.output, joined_with=next(iter(others), None)
+        path.stem, source, header.writes, lookups, _function(found), header.output, second=next(iter(others), None)
     )
 
 

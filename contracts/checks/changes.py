@@ -204,7 +204,12 @@ def _meaning(key: str, was: Any, now: Any, of_dimension: bool) -> str | None:
 
 def _ids(derivation: Mapping[str, Any]) -> tuple[Any, ...]:
     """What of a derivation the ids of the events depend on."""
-    return derivation["topic"], derivation.get("joined_with"), derivation["records"] == "many"
+    return (
+        derivation["topic"],
+        derivation.get("joined_with"),
+        derivation.get("united_with"),
+        derivation["records"] == "many",
+    )
 
 
 def _said(value: Any) -> str:

@@ -104,7 +104,8 @@ def _check_derivation(
     records = "each" if len(each.writes) == 1 else "some"
     said = f"topic: {names[0]}, records: {records}"
     if len(names) > 1:
-        said = f"topic: {names[0]}, joined_with: {names[1]}, records: join, late_after_minutes: 60"
+        key, of_two = ("united_with", "aggregate") if derived.is_aggregate else ("joined_with", "join")
+        said = f"topic: {names[0]}, {key}: {names[1]}, records: {of_two}, late_after_minutes: 60"
     what = None
     if derived.sources != names:
         of = " and ".join(derived.sources) or "none"

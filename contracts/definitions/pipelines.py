@@ -28,8 +28,8 @@ _OF_LOOKUP = [each.name for each in fields(Lookup)]
 
 @dataclass(frozen=True, slots=True)
 class DeclaredPipeline:
-    """The decorator of a pipeline's function, or the header of its SQL file. `reads`, `joins` and `writes` are constants of `contracts.topics`;
-    `joins` is the second topic that it reads, `writes` has more than one of a branch. `lookups` has the line of each lookup; it is None where
+    """The decorator of a pipeline's function, or the header of its SQL file. `reads`, `second` and `writes` are constants of `contracts.topics`;
+    `second` is the other topic that it reads, if it joins or unites two, `writes` has more than one of a branch. `lookups` has the line of each lookup; it is None where
     they are not written out, but computed: only Spark's own check at the start sees those.
     """
 
@@ -39,12 +39,12 @@ class DeclaredPipeline:
     reads: str
     writes: tuple[str, ...]
     lookups: Mapping[Lookup, int] | None
-    joins: str | None = None
+    second: str | None = None
 
     @property
     def inputs(self) -> tuple[str, ...]:
         """All that it reads."""
-        return (self.reads,) if self.joins is None else (self.reads, self.joins)
+        return (self.reads,) if self.second is None else (self.reads, self.second)
 
 
 def pipeline_files(folder: Path = PIPELINES) -> Mapping[str, Path]:
@@ -100,14 +100,14 @@ def declared_pipelines(folder: Path = PIPELINES) -> tuple[list[DeclaredPipeline]
         if isinstance(said["writes"], ast.Dict) and (fault := fault_of_branches(pairs, len(reads))):
             problems.append(Problem(file, call.lineno, fault, 'write writes={"NAME": topics.…, "OTHER": topics.…}'))
             continue
-        joins = None if len(read) == 1 else str(read[1])
+        second = None if len(read) == 1 else str(read[1])
         written = tuple(topic for _, topic in pairs)
         try:
             lookups = _lookups(module, call)
         except _NoLookup as error:
             problems.append(Problem(file, error.line, *error.args))
             continue
-        found.append(DeclaredPipeline(name, file, call.lineno, str(read[0]), written, lookups, joins))
+        found.append(DeclaredPipeline(name, file, call.lineno, str(read[0]), written, lookups, second))
     return found, problems
 
 

@@ -76,18 +76,19 @@ class Lake(_Section):
 
 class Derivation(_Section):
     """Events that are made of the records of another topic: one of `each` record, one of `some` of them, `many` of one, an
-    `aggregate` of several, a `join` of one with one of the topic `joined_with`, the `distinct` ones: one of those whose fields `named_by` are equal;
-    or a `ranking` of groups of all of them, a list of so many `places`: the newest record of each counts.
+    `aggregate` of several, maybe also of the topic `united_with`, a `join` of one with one of the topic `joined_with`, the `distinct` ones: one of those
+    whose fields `named_by` are equal; or a `ranking` of groups of all of them, a list of so many `places`: the newest record of each counts.
 
     The coordinate of a record of `topic` is the id (`ce_id`) of the event that is made of it; of many each has the number of its part
     in its id, too. An aggregate has an id of its own; of a join the id has both coordinates, that of `topic` first. These, distinct events and sequences take no
-    record whose event is older than the newest one by more than `late_after_minutes`: that goes to the late topic. Of a join, the newest one of
+    record whose event is older than the newest one by more than `late_after_minutes`: that goes to the late topic. Of two topics, the newest one of
     the topic that is behind counts, or with `watermark_of` faster that of the one that is ahead: then an idle topic holds up nothing. A distinct event is not let through again as long as the newest one is not later than it by twice that.
     """
 
     topic: TopicName
     records: Records
     joined_with: TopicName | None = None
+    united_with: TopicName | None = None
     named_by: tuple[FieldName, ...] = ()
     places: int | None = Field(default=None, gt=0, le=1_000)
     late_after_minutes: int | None = Field(default=None, gt=0, le=60 * 24 * 30)
@@ -99,12 +100,18 @@ class Derivation(_Section):
             raise ValueError(f"late_after_minutes belongs to records: {', '.join(LATE)}, and only there")
         if (self.records == "join") != (self.joined_with is not None):
             raise ValueError("joined_with belongs to records: join, and only there")
-        if self.records != "join" and self.watermark_of != "slower":
-            raise ValueError("watermark_of belongs to records: join, and only there")
         if (self.records == "ranking") != (self.places is not None):
             raise ValueError("places belongs to records: ranking, and only there: how many the list has")
-        if self.joined_with == self.topic:
-            raise ValueError("joined_with names another topic than topic")
+        if self.records != "aggregate" and self.united_with is not None:
+            raise ValueError("united_with belongs to records: aggregate, and only there")
+        if self.second is None and self.watermark_of != "slower":
+            raise ValueError(
+                "watermark_of belongs to records: join, and to an aggregate that is united_with another topic, and only there"
+            )
+        if self.second == self.topic:
+            raise ValueError(
+                f"{'united_with' if self.joined_with is None else 'joined_with'} names another topic than topic"
+            )
         if (self.records == "distinct") != bool(self.named_by):
             raise ValueError("named_by belongs to records: distinct, and only there: the fields that name an event")
         if len({*self.named_by}) < len(self.named_by):
@@ -114,7 +121,12 @@ class Derivation(_Section):
     @property
     def topics(self) -> tuple[str, ...]:
         """The topics whose records these events are made of."""
-        return (self.topic,) if self.joined_with is None else (self.topic, self.joined_with)
+        return (self.topic,) if self.second is None else (self.topic, self.second)
+
+    @property
+    def second(self) -> str | None:
+        """The other topic of a join, or of an aggregate of two; None of one topic."""
+        return self.united_with if self.joined_with is None else self.joined_with
 
 
 class TopicContract(_Section):
@@ -156,7 +168,7 @@ class TopicContract(_Section):
 
     @property
     def made_of(self) -> str | None:
-        """The topic whose records these events are made of, or None; of a join the first."""
+        """The topic whose records these events are made of, or None; of two topics the first."""
         return None if self.derivation is None else self.derivation.topic
 
     @property

@@ -15,6 +15,7 @@ from contracts.events.flights_departed_gates import FlightDepartedGate
 from contracts.events.flights_departed_legs import FlightLeg
 from contracts.events.flights_departed_longhaul import LongHaulFlightDeparted
 from contracts.events.flights_departed_once import FlightDepartedOnce
+from contracts.events.flights_departed_punctuality import FlightDepartedPunctuality
 from contracts.events.flights_departed_rotations import FlightDepartedRotations
 from contracts.events.flights_departed_weather import DepartureWeather
 from contracts.events.flights_departed_worstroutes import FlightDepartedWorstRoutes
@@ -38,6 +39,7 @@ __all__ = [
     "FlightDepartedFinalDelays",
     "FlightDepartedGate",
     "FlightDepartedOnce",
+    "FlightDepartedPunctuality",
     "FlightDepartedRotations",
     "FlightDepartedWorstRoutes",
     "FlightLeg",

@@ -51,6 +51,10 @@ FLIGHTS_DEPARTED_ONCE: Final[Topic[events.FlightDepartedOnce]] = Topic(
     "flights.departed.once.v1", events.FlightDepartedOnce
 )
 """Every flight that left its gate, once, though its departure may have been sent again."""
+FLIGHTS_DEPARTED_PUNCTUALITY: Final[Topic[events.FlightDepartedPunctuality]] = Topic(
+    "flights.departed.punctuality.v1", events.FlightDepartedPunctuality
+)
+"""Flights of each airport in windows of an hour that begin every five minutes, how many were cancelled, and how late the others left; the newest record of a window counts."""
 FLIGHTS_DEPARTED_ROTATIONS: Final[Topic[events.FlightDepartedRotations]] = Topic(
     "flights.departed.rotations.v1", events.FlightDepartedRotations
 )

@@ -77,7 +77,7 @@ class Trace:
         for each in letters:
             found += self._letters("dead letter", each.dead_letter_topic, places, since)
         for each in self._catalog.topics.values():
-            if each.late_topic is not None and each.made_of == topic.name:
+            if each.late_topic is not None and topic.name in each.sources:
                 found += self._letters("late record", each.late_topic, places, since)
         return [*found, *self._alerts(places, since)]
 

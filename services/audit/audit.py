@@ -11,7 +11,7 @@ import numpy.typing as npt
 from contracts.settings import Settings
 from services.alerting.rules.rulebook import SERVICE as ALERTING
 from services.alerting.rules.rulebook import Rulebook
-from services.audit.counting import aggregation
+from services.audit.counting import aggregations, kept_as
 from services.audit.cut import DAY_MS, Cut
 from services.audit.folding import Foldings
 from services.audit.followers import Followers, has_run
@@ -65,7 +65,9 @@ def begun_since(broker: Broker, plan: Plan, since: State) -> list[str]:
     return [str(each.lake_table) for each in newest] + [
         str(source.by)
         for source in made
-        if source.name not in seen and source.made_of.name in with_records and has_run(broker, source)
+        if source.name not in seen
+        and any(each.name in with_records for each in source.origins)
+        and has_run(broker, source)
     ]
 
 
@@ -144,7 +146,9 @@ class Audit:
                 self._followers.await_group(str(source.by), source.coordinates_of.name)
         for source in counted:
             self._followers.await_stateful(source)
-        later = self._cut.ends_behind([source.name for source in counted], [source.made_of.name for source in counted])
+        later = self._cut.ends_behind(
+            [source.name for source in counted], [each.name for source in counted for each in source.origins]
+        )
         self._intake.read((*self._plan.derived, *self._plan.aggregates), self._rules)
         self._intake.read_later(later)
         if Hop.ALERTS in self._hops:
@@ -269,17 +273,18 @@ class Audit:
             self._tallies += branches.tallies.values()
 
     def _aggregation(self, source: Source) -> Iterator[Finding]:
-        since = None if self._since is None else self._since.newest.get(source.name)
-        made = aggregation(source, self._plan, self._intake, self._cut, self._broker, since)
-        yield from made.findings()
-        for name, tally in made.tallies.items():
-            for field in source.unproven if name.startswith(f"{source.name}/") else ():
-                tally.notes[f"values of {field} taken as they are: they are not counts"] += tally.records
-        self._tallies += made.tallies.values()
+        since = {} if self._since is None else self._since.newest
+        by_topic = aggregations(source, self._plan, self._intake, self._cut, self._broker, since)
+        for raw, made in zip(source.origins, by_topic, strict=True):
+            yield from made.findings()
+            for name, tally in made.tallies.items():
+                for field in source.unproven if name.startswith(f"{source.name}/") and made is by_topic[0] else ():
+                    tally.notes[f"values of {field} taken as they are: they are not counts"] += tally.records
+            self._tallies += made.tallies.values()
+            if made.newest is not None:
+                self._newest[kept_as(source, raw)] = made.newest
         # The newest record of a group may be any, so all are read each time.
         self._resume[source.name] = dict.fromkeys(self._cut.window(source.name).spans, 0)
-        if made.newest is not None:
-            self._newest[source.name] = made.newest
 
     def _landing(self, source: Source, table: LakeTable) -> Iterator[Finding]:
         window = self._cut.window(source.name)

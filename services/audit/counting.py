@@ -1,16 +1,18 @@
-"""`aggregation`: what there is to compare of an aggregate, out of what was read."""
+"""`aggregations`: what there is to compare of an aggregate, topic by topic, out of what was read."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
 
+from contracts.definitions.topic import TopicContract
 from contracts.records.missed_windows import MissedWindows
 from services.audit.aggregates.aggregation import Aggregation
 from services.audit.aggregates.letters import FOREVER, Known, Letters
 from services.audit.cut import DAY_MS, Cut
+from services.audit.declared.aggregates import Aggregate
 from services.audit.hops.dead_letters import DeadLetter
 from services.audit.intake import Intake
 from services.audit.plan import Plan, Source
@@ -20,17 +22,50 @@ from services.audit.values.place import NOWHERE, places
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def aggregation(
-    source: Source, plan: Plan, intake: Intake, cut: Cut, broker: Broker, newest_before: int | None
+def kept_as(source: Source, raw: TopicContract) -> str:
+    """Under which name the last clean audit left the newest event's time of a topic that an aggregate counts."""
+    return source.name if raw == source.made_of else f"{source.name} of {raw.name}"
+
+
+def aggregations(
+    source: Source, plan: Plan, intake: Intake, cut: Cut, broker: Broker, newest_before: Mapping[str, int]
+) -> list[Aggregation]:
+    """Of one that somebody tells of, for each topic whose records it counts; `newest_before`, by `kept_as`, is what the last clean audit left. Reads the
+    late records. Raises CouldNotAudit.
+    """
+    told, late_topic = source.aggregate, source.contract.late_topic
+    assert told is not None and late_topic is not None
+    late = intake.read_late(late_topic)
+    coordinates = [each.coordinate if each.by == str(source.by) else "" for each in late]
+    of = [places(raw.name, coordinates) for raw in source.origins]
+    is_strange = np.logical_and.reduce([own == NOWHERE for own in of])
+    found: list[Aggregation] = []
+    for raw, counted, own in zip(source.origins, told.by_topic, of, strict=True):
+        # What is of no record is told of the first topic.
+        rows = np.flatnonzero((own != NOWHERE) | (is_strange & (not found)))
+        letters = [(late[row], int(own[row])) for row in rows.tolist()]
+        first = found[0] if found else None
+        before = newest_before.get(kept_as(source, raw))
+        found.append(_aggregation(source, raw, counted, letters, plan, intake, cut, broker, before, first))
+    return found
+
+
+def _aggregation(
+    source: Source,
+    contract: TopicContract,
+    told: Aggregate,
+    late: Sequence[tuple[DeadLetter, int]],
+    plan: Plan,
+    intake: Intake,
+    cut: Cut,
+    broker: Broker,
+    newest_before: int | None,
+    beside: Aggregation | None,
 ) -> Aggregation:
-    """Of one that somebody tells of; `newest_before` is what the last clean audit left. Reads the late records. Raises CouldNotAudit."""
-    told, contract = source.aggregate, source.contract
-    assert told is not None and contract.derivation is not None and contract.late_topic is not None
-    raw = next(each for each in plan.roots if each.contract == source.made_of)
-    by = str(source.by)
-    late = intake.read_late(contract.late_topic)
-    named = places(raw.name, (each.coordinate for each in late)).tolist()
-    of = [place if each.by == by else NOWHERE for each, place in zip(late, named, strict=True)]
+    """Of one of the topics, with the `late` records that are of it, and the first topic's `beside` the second."""
+    target, by = source.contract, str(source.by)
+    assert target.derivation is not None and target.late_topic is not None
+    raw = next(each for each in plan.roots if each.contract == contract)
     dead = intake.set_aside(raw, raw, by)
     return Aggregation(
         cut.window(raw.name),
@@ -38,20 +73,22 @@ def aggregation(
         intake.later[raw.name],
         cut.window(source.name),
         intake.records[source.name],
-        letters_of(cut, raw.contract.dead_letter_topic, dead, raw.contract.dead_letters.retention_days),
-        letters_of(cut, contract.late_topic, list(zip(late, of, strict=True)), contract.dead_letters.retention_days),
+        letters_of(cut, contract.dead_letter_topic, dead, contract.dead_letters.retention_days),
+        letters_of(cut, target.late_topic, late, target.dead_letters.retention_days),
         Known(
             latest=broker.ends(raw.name, stable=False),
-            late_after_minutes=contract.derivation.late_after_minutes or 0,
+            late_after_minutes=target.derivation.late_after_minutes or 0,
+            watermark_of=target.derivation.watermark_of,
             purged=intake.purged(raw, raw, by),
             redriven=intake.redriven(raw),
             newest_before=newest_before,
-            kept_since_ms=cut.at_ms - contract.retention_days * DAY_MS,
-            raw_kept_since_ms=cut.at_ms - raw.contract.retention_days * DAY_MS,
+            kept_since_ms=cut.at_ms - target.retention_days * DAY_MS,
+            raw_kept_since_ms=cut.at_ms - contract.retention_days * DAY_MS,
         ),
         counts=told.counts,
         appends=told.output == "append",
         has_sessions=told.window.gap is not None,
+        beside=beside,
     )
 
 

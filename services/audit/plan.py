@@ -30,15 +30,15 @@ class Source:
     else its own. `filters`, of a raw topic by derived one: which records that has, where its contract says `some`. `recomputed`: fields that are
     looked up again.
 
-    An aggregate is no derived topic, for its records name no raw ones. `counted_from` is the contract of the topic whose records it counts,
-    `aggregate` what it counts, if anybody tells; `members`, of a raw topic by aggregate, the same.
+    An aggregate is no derived topic, for its records name no raw ones. `counted_of` are the contracts of the topics whose records it
+    counts, one or two, `aggregate` what it counts, if anybody tells; `members`, of a raw topic by aggregate, the same.
 
     Nor is a join: its records name two. `joined_of` are the contracts of the two topics, `join` which pairs it has, if anybody tells.
 
     Nor is a topic of distinct events, or a sequence, `distinct`: a raw record may have none there, for another one of its event has, or by what those
     before it were. `joined_of` is the one that it is made of. `halves`, of a raw topic by such a topic, or by joined one: what its records bring; of such a topic under its own name: what they say.
 
-    Nor is a list, which `ranking` tells what it ranks, if anybody does: `counted_from` is the contract of the topic that it is made of; `ranked`, of a raw topic by list, the same.
+    Nor is a list, which `ranking` tells what it ranks, if anybody does: `counted_of` has the contract of the topic that it is made of; `ranked`, of a raw topic by list, the same.
     """
 
     key: str
@@ -49,7 +49,7 @@ class Source:
     shared: Mapping[str, FieldSets]
     filters: Mapping[str, str]
     recomputed: Recomputed | None
-    counted_from: TopicContract | None = None
+    counted_of: tuple[TopicContract, ...] = ()
     aggregate: Aggregate | None = None
     members: Mapping[str, Aggregate] = field(default_factory=dict)
     joined_of: tuple[TopicContract, ...] = ()
@@ -71,8 +71,8 @@ class Source:
 
     @property
     def origins(self) -> tuple[TopicContract, ...]:
-        """The topics that a pipeline makes it of: two of a join, else one; of a raw topic itself."""
-        return self.joined_of or (self.raw or self.counted_from or self.contract,)
+        """The topics that a pipeline makes it of: two of a join, maybe of an aggregate, else one; of a raw topic itself."""
+        return self.joined_of or self.counted_of or (self.raw or self.contract,)
 
     @property
     def made_of(self) -> TopicContract:
@@ -168,10 +168,13 @@ def plan(
     sources = []
     for key, topic in catalog.topics.items():
         raw_key, raw = known.get(str(topic.derived_from), (key, None))
-        counted_from = None
-        if topic.derivation is not None and (topic.is_aggregate or topic.is_ranking):
-            _, counted_from = known.get(topic.derivation.topic, (key, None))
-        names_raw = (topic.is_join or topic.is_distinct or topic.is_sequence) and set(topic.sources) <= known.keys()
+        is_known = set(topic.sources) <= known.keys()
+        counted_of = (
+            tuple(known[name][1] for name in topic.sources)
+            if (topic.is_aggregate or topic.is_ranking) and is_known
+            else ()
+        )
+        names_raw = (topic.is_join or topic.is_distinct or topic.is_sequence) and is_known
         joined_of = tuple(known[name][1] for name in topic.sources) if names_raw else ()
         derived = [key] if raw is not None else derived_of.get(topic.name, [])
         sources.append(
@@ -181,7 +184,7 @@ def plan(
                 catalog.schema(key),
                 raw,
                 None
-                if (made_of := raw or counted_from or next(iter(joined_of), None)) is None
+                if (made_of := raw or next(iter((*counted_of, *joined_of)), None)) is None
                 else _deriver(made_of, topic),
                 {
                     catalog.topic(each).name: field_sets(
@@ -191,12 +194,12 @@ def plan(
                 },
                 {catalog.topic(each).name: filters[each] for each in derived if each in filters} if raw is None else {},
                 lookups.get(key),
-                counted_from,
-                aggregates.get(key) if counted_from is not None else None,
+                counted_of,
+                aggregates.get(key) if counted_of else None,
                 {
-                    each.name: aggregates[name]
+                    each.name: aggregates[name].by_topic[each.sources.index(topic.name)]
                     for name, each in catalog.topics.items()
-                    if name in aggregates and each.derivation is not None and each.derivation.topic == topic.name
+                    if name in aggregates and topic.name in each.sources
                 },
                 joined_of,
                 joins.get(key) if joined_of else None,
@@ -211,7 +214,7 @@ def plan(
                     for name, each in distinct.items()
                     if name == key or catalog.topic(name).made_of == topic.name
                 },
-                rankings.get(key) if counted_from is not None else None,
+                rankings.get(key) if counted_of else None,
                 {
                     catalog.topic(name).name: each
                     for name, each in rankings.items()

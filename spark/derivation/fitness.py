@@ -119,7 +119,7 @@ def check_source(pipeline: Pipeline, catalog: Catalog) -> None:
         _check_memory(pipeline, catalog.topic(target))
         if catalog.topic(target).sources != tuple(catalog.topic(name).name for name in pipeline.sources):
             raise PipelineUnfit(
-                f"{pipeline.name} reads {' and '.join(pipeline.sources)}, and {target} is not derived from {'it' if pipeline.joined_with is None else 'both'} by its contract: "
+                f"{pipeline.name} reads {' and '.join(pipeline.sources)}, and {target} is not derived from {'it' if pipeline.second is None else 'both'} by its contract: "
                 "make derived_from there and the function agree, headrace contracts check compares them"
             )
 

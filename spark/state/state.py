@@ -178,8 +178,9 @@ class State:
     def _made(self, name: str, parts: DataFrame) -> _Table:
         """What the function makes of the groups now."""
         pipeline, target = self._pipeline, self._target
-        kind = event_type(self._spark, self._catalog.schema(pipeline.source))
-        made = of_groups(pipeline(self._spark.createDataFrame(self._spark.sparkContext.emptyRDD(), kind)), parts)
+        kinds = [event_type(self._spark, self._catalog.schema(source)) for source in pipeline.sources]
+        frames = [self._spark.createDataFrame(self._spark.sparkContext.emptyRDD(), kind) for kind in kinds]
+        made = of_groups(pipeline(*frames), parts)
         wanted = event_type(self._spark, self._catalog.schema(pipeline.target)).fieldNames()
         rows = made.select([each for each in wanted if each in made.columns])
         order = [target.occurred_at] if target.is_ranking else [target.occurred_at, str(target.key)]

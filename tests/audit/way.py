@@ -591,8 +591,8 @@ def _renamed(topic: TopicContract, tag: str) -> TopicContract:
     made_of = topic.derivation_section
     derivation = made_of
     if made_of != "none":
-        joined = None if made_of.joined_with is None else f"{tag}.{made_of.joined_with}"
-        derivation = made_of.model_copy(update={"topic": f"{tag}.{made_of.topic}", "joined_with": joined})
+        names = {field: getattr(made_of, field) for field in ("topic", "joined_with", "united_with")}
+        derivation = made_of.model_copy(update={field: f"{tag}.{name}" for field, name in names.items() if name})
     new = {"name": f"{tag}.{topic.name}", "derivation_section": derivation, "lake_section": lake}
     return topic.model_copy(update=new)
 

@@ -28,6 +28,7 @@ from tests.sample import topics
 
 DISPATCHED = topics.PARCELS_DISPATCHED.name
 DELIVERED = topics.PARCELS_DELIVERED.name
+LOST = topics.PARCELS_LOST.name
 ENRICHED = topics.PARCELS_DISPATCHED_ENRICHED.name
 SCHEMA: str = sample.catalog().schema(DISPATCHED)
 
@@ -64,6 +65,12 @@ def a_delivery(**overrides: Any) -> dict[str, Any]:
         "delivered_late_minutes": 11,
         "on_road_minutes": 227,
     } | overrides
+
+
+def a_loss(**overrides: Any) -> dict[str, Any]:
+    """The fields of parcels.lost.v1."""
+    dispatch = a_dispatch()
+    return {name: dispatch[name] for name in dispatch if name not in ("dispatched_at", "late_minutes")} | overrides
 
 
 def body(event: dict[str, Any], schema: str = SCHEMA) -> bytes:
@@ -249,5 +256,5 @@ def _renamed(topic: TopicContract, tag: str) -> TopicContract:
 
 
 def _under(tag: str, derivation: Derivation) -> dict[str, str]:
-    names = {"topic": derivation.topic, "joined_with": derivation.joined_with}
+    names = {field: getattr(derivation, field) for field in ("topic", "joined_with", "united_with")}
     return {field: f"{tag}.{name}" for field, name in names.items() if name is not None}

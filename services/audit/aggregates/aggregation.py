@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Self
 
 from services.audit.aggregates.expected import Expected
 from services.audit.aggregates.letters import Known, Letters
@@ -39,16 +40,21 @@ class Aggregation:
         counts: str = "count",
         appends: bool = False,
         has_sessions: bool = False,
+        beside: Self | None = None,
     ) -> None:
         """`records` in the order of partitions, `later` those from the cut to an end that was asked for when `made`, the aggregate's records from
         its first one on, had an end. `counts` is the name of the field; `appends`: a group is written when its window is over;
-        `has_sessions`: windows end a gap behind their last record.
+        `has_sessions`: windows end a gap behind their last record. `beside`: the same of the first of two topics whose records the groups count; it
+        tells what is wrong with groups by themselves.
         """
         self._sheet = Sheet(raw, target)
         self.hop = self._sheet.hop
         self._dead, self._late = dead, late
         self._raw = RawRecords(target.topic, raw, records, later, known)
-        self._made = MadeGroups(self._sheet, made, appends=appends)
+        self._beside = beside
+        if beside is not None:
+            self._raw.unite(beside._raw)
+        self._made = MadeGroups(self._sheet, made, appends=appends, is_second=beside is not None)
         self._recount: Recount | Sessions = (
             Sessions(self._sheet, self._raw, self._made, counts=counts)
             if has_sessions
@@ -72,8 +78,9 @@ class Aggregation:
             tally = sheet.tally(raw.window, partition)
             tally.records += int((partition_of(raw.at) == partition).sum())
             tally.notes.update(raw.window.notes(partition))
-        yield from self._made.wrong_ids()
-        yield from self._made.wrong_groups()
+        if self._beside is None:
+            yield from self._made.wrong_ids()
+            yield from self._made.wrong_groups()
         yield from SetAside(sheet, raw, self._dead, self._late).findings(is_rebuilt=is_rebuilt)
         expected = Expected.of(sheet, raw, self._dead, self._late, is_rebuilt=is_rebuilt)
         yield from self._recount.findings(expected)

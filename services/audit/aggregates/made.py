@@ -20,16 +20,19 @@ _NEVER_MS = 1 << 62
 
 class MadeGroups:
     """One entry of each array for each record; `is_rebuilt`: several runs have written them. `appends`: a group is written when its window is
-    over.
+    over. `counts`: of the raw topic that is compared, `total`: of both where there are two.
     """
 
-    def __init__(self, sheet: Sheet, records: Sequence[Records], *, appends: bool) -> None:
+    def __init__(self, sheet: Sheet, records: Sequence[Records], *, appends: bool, is_second: bool = False) -> None:
         self._sheet, self._appends = sheet, appends
         self.at = concatenated([part.at for part in records], np.int64)
         self.sent_ms = concatenated([part.sent_ms for part in records], np.int64)
         self.readable = concatenated([part.readable for part in records], np.bool_)
         self.key = concatenated([part.key for part in records], np.uint64)
         self.groups = Groups.joined([part.groups for part in records if part.groups is not None])
+        first, second = self.groups.count, self.groups.united
+        self.counts = second if is_second else first
+        self.total = first + second if len(second) else first
         self.is_rebuilt = len(np.unique(self.groups.run[self.groups.batch != NO_BATCH])) > 1
 
     def finding(self, kind: Kind, row: int, detail: str) -> Finding:

@@ -44,6 +44,11 @@ class RawRecords:
         self.good = self._of_good(self.members, records)
         self.later_good = self._of_good(self.later, later)
         self.unread_before = self._unread()
+        self._united: RawRecords | None = None
+
+    def unite(self, other: RawRecords) -> None:
+        """The groups count the records of the other topic, too: the watermark is of both."""
+        self._united, other._united = other, self
 
     @property
     def newest(self) -> int | None:
@@ -53,7 +58,16 @@ class RawRecords:
 
     @property
     def newest_of_all(self) -> int:
-        """As `newest`, those that came after the cut included; FOREVER: nobody knows."""
+        """The watermark was never later than this less the lateness: as `newest`, those that came after the cut included, and of two topics that of the one
+        that is behind, or ahead, as the contract says; FOREVER: nobody knows.
+        """
+        if self._united is None:
+            return self._newest_of_all
+        chosen = min if self.known.watermark_of == "slower" else max
+        return chosen(self._newest_of_all, self._united._newest_of_all)
+
+    @property
+    def _newest_of_all(self) -> int:
         return max(
             self.unread_before,
             int(self.members.of[self.good].max(initial=NEVER)),

@@ -49,27 +49,56 @@ class GroupWindow(_Part):
     gap: Gap | None = None
 
 
+class United(_Part):
+    """Of the other topic whose records are in a group, what an `Aggregate` says of the first: the field `of` its events' time, the group's field that
+    `counts` its records, and `where`: which ones.
+    """
+
+    of: str
+    counts: str
+    where: str | None = None
+
+
 class Aggregate(_Part):
-    """Of one topic. `by`: fields of the raw record and of the group; `counts`: the group's field that says how many raw records are in
-    it; `where`: which are, in CEL. With the `output` append a group is written when nothing changes it any more.
+    """Of one topic, or of two that are `united`. `by`: fields of the raw record and of the group; `counts`: the group's field that says how many raw records
+    of the first are in it; `where`: which are, in CEL. With the `output` append a group is written when nothing changes it any more.
     """
 
     window: GroupWindow
     by: tuple[str, ...]
     counts: str
     where: str | None = None
+    united: United | None = None
     output: Literal["update", "append"] = "update"
 
     @model_validator(mode="after")
     def _written_once(self) -> Self:
         if self.window.gap is not None and self.output != "append":
             raise ValueError("window: gap: sessions are written when they are over, so output: append")
+        if self.window.gap is not None and self.united is not None:
+            raise ValueError(
+                "united: sessions of two topics can't be counted again, for either may hold one of the other's together"
+            )
+        if self.united is not None and self.united.counts == self.counts:
+            raise ValueError(
+                "united: counts: each topic's records have a count of their own, or one that is lost could stand for one that is doubled"
+            )
         return self
 
     @property
     def fields(self) -> tuple[str, ...]:
         """Every field of a group that is compared."""
-        return (*self.by, self.counts, self.window.begins, self.window.ends)
+        counts = tuple(each.counts for each in self.by_topic)
+        return (*self.by, *counts, self.window.begins, self.window.ends)
+
+    @property
+    def by_topic(self) -> tuple[Aggregate, ...]:
+        """What is counted of each topic, as if its records were all."""
+        if self.united is None:
+            return (self,)
+        one, other = self.model_copy(update={"united": None}), self.united
+        window = self.window.model_copy(update={"of": other.of})
+        return one, one.model_copy(update={"window": window, "counts": other.counts, "where": other.where})
 
 
 def load_aggregates(path: Path, catalog: Catalog) -> dict[str, Aggregate]:
@@ -81,7 +110,19 @@ def _checked(catalog: Catalog, name: str, aggregate: Aggregate) -> Aggregate:
     topic = catalog.topic(name)
     if not topic.is_aggregate or topic.derivation is None:
         raise ContractError(f"{name} is no aggregate: its contract does not say that a record comes of many")
-    raw_name = topic.derivation.topic
+    if (topic.derivation.united_with is None) != (aggregate.united is None):
+        there = topic.derivation.united_with or "one topic alone"
+        raise ContractError(
+            f"{name}: united: its contract counts {topic.derivation.topic} with {there}: say here what is counted of the same topics"
+        )
+    for raw_name, counted in zip(topic.sources, aggregate.by_topic, strict=True):
+        _check_counted(catalog, name, counted, raw_name)
+    if topic.key is None:
+        raise ContractError(f"{name} has no key, so nothing tells its groups apart")
+    return aggregate
+
+
+def _check_counted(catalog: Catalog, name: str, aggregate: Aggregate, raw_name: str) -> None:
     key, raw = next((key, each) for key, each in catalog.topics.items() if each.name == raw_name)
     theirs, own = Shape(catalog.schema(key)).columns, Shape(catalog.schema(name)).columns
     _check_window(name, aggregate.window, own, raw)
@@ -96,11 +137,8 @@ def _checked(catalog: Catalog, name: str, aggregate: Aggregate) -> Aggregate:
         raise ContractError(
             f"{name}: counts: {aggregate.counts} of {name} must be an int or a long, not {found or 'none'}"
         )
-    if topic.key is None:
-        raise ContractError(f"{name} has no key, so nothing tells its groups apart")
     if aggregate.where is not None:
         check_condition(f"{name}: where", aggregate.where, theirs, raw_name)
-    return aggregate
 
 
 def _check_window(name: str, window: GroupWindow, own: Mapping[str, pa.DataType], raw: TopicContract) -> None:

@@ -84,7 +84,7 @@ class Members:
 @dataclass(frozen=True, slots=True)
 class Groups:
     """One entry of each array for each record of an aggregate, as in `Records`: what it is grouped `by`, the bounds of its window, how many
-    raw records it counts, whether it says that it is final.
+    raw records it counts, whether it says that it is final. `united`, of two topics: how many it counts of the second, while `count` is of the first; else empty.
 
     `run` is the digest of its id's run, `batch` its batch, NO_BATCH if the id names none. `has_own_id`: the id names the record's key;
     `has_own_key`: the key is what the contract's field says. `keys` are the texts of keys by their digests.
@@ -100,6 +100,7 @@ class Groups:
     has_own_id: npt.NDArray[np.bool_]
     has_own_key: npt.NDArray[np.bool_]
     keys: Mapping[int, str]
+    united: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 
     @classmethod
     def of_rows(
@@ -127,12 +128,15 @@ class Groups:
             found[good] = values
             return found
 
+        def counted(name: str) -> npt.NDArray[np.int64]:
+            return spread(pc.fill_null(columns[name], 0).to_numpy().astype(np.int64), 0)
+
         final = columns.get(FINAL)
         return cls(
             by,
             spread(instants(columns[aggregate.window.begins]), NEVER),
             spread(instants(columns[aggregate.window.ends]), NEVER),
-            spread(pc.fill_null(columns[aggregate.counts], 0).to_numpy().astype(np.int64), 0),
+            counted(aggregate.counts),
             spread(
                 np.full(rows, aggregate.output == "append")
                 if final is None
@@ -144,6 +148,7 @@ class Groups:
             np.array([of == key for (of, _, _), key in zip(named, keys, strict=True)], np.bool_),
             ~good | (key == own),
             texts,
+            np.zeros(0, np.int64) if aggregate.united is None else counted(aggregate.united.counts),
         )
 
     @classmethod
@@ -156,6 +161,7 @@ class Groups:
             "batch": np.int64,
             "has_own_id": np.bool_,
             "has_own_key": np.bool_,
+            "united": np.int64,
         }
         return cls(
             **together(parts, kinds), keys={digest: text for part in parts for digest, text in part.keys.items()}

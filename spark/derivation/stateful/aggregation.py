@@ -1,16 +1,18 @@
-"""What a pipeline makes of many records: `Aggregation`."""
+"""What a pipeline makes of many records, of one topic or of two: `Aggregation`."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, DecimalType
+from pyspark.sql.types import DataType, DecimalType, StructType
 
 from contracts.definitions.catalog import Catalog
+from contracts.definitions.topic import TopicContract
 from spark.derivation.fitness import called, check_repeated, check_source, check_types, check_wanted, event_type
 from spark.derivation.stateful.event_time import REASON, check_watermarks, told, without_future
 from spark.derivation.stateful.state_plan import state_plan
@@ -38,9 +40,12 @@ from spark.runtime.internals.plans import (
     made_as,
     made_from,
     nodes,
+    only_of,
+    renamed_of,
     said,
     tree,
     type_of,
+    united,
     what_comes_to,
 )
 from spark.sinks.kafka.sink import LATE, ToRows, outgoing
@@ -58,6 +63,9 @@ _CHOOSING = ("Min", "Max")
 _TRY = "TRY"
 _DIGITS = 28
 """Spark gives the sum of decimals ten digits more, of 38 at most: so many records can't overflow."""
+
+_OCCURRED_AT = "__occurred_at"
+"""The column with the time of the event, which the function may have named otherwise."""
 
 _SESSION = "spark.sessionWindow"
 """In the metadata of the column that is a session window."""
@@ -77,27 +85,32 @@ class Aggregation:
 
     def __init__(self, spark: SparkSession, pipeline: Pipeline, catalog: Catalog, schema_id: int) -> None:
         """`schema_id` is that of the target's schema. Raises PipelineUnfit, which says what to change."""
-        source, target = catalog.topic(pipeline.source), catalog.topic(pipeline.target)
-        assert target.derivation is not None and target.derivation.late_after_minutes is not None
-        self._pipeline, self._source = pipeline, source
+        target = catalog.topic(pipeline.target)
+        derivation = target.derivation
+        assert derivation is not None and derivation.late_after_minutes is not None
+        self._pipeline = pipeline
+        self._occurred_at_of = {name: catalog.topic(name).occurred_at for name in pipeline.sources}
         self._schema, self._schema_id = catalog.schema(pipeline.target), schema_id
         self._key, self._occurred_at = target.key, target.occurred_at
-        self._late_after = target.derivation.late_after_minutes
-        self._names, used, grouping, self._slide = _check(spark, pipeline, catalog)
-        self.plan = state_plan(catalog, {pipeline.source: used}, [grouping, self._late_after, pipeline.output])
+        self._late_after = derivation.late_after_minutes
+        found = _check(spark, pipeline, catalog)
+        self._kinds, self._slide = found.kinds, found.slide
+        told = [] if derivation.watermark_of == "slower" else [derivation.watermark_of]
+        self.plan = state_plan(catalog, found.used, [found.grouping, self._late_after, pipeline.output, *told])
         """A hash of what the state depends on: how events are read, filtered and grouped, and which functions of the groups are needed."""
 
     def stream(self, reads: Sequence[Read]) -> DataFrame:
-        """A stream of raw records to one of groups, as the function names their fields."""
-        ((raw, schemas),) = reads
-        good = (
-            without_future(events(raw, schemas), self._source.occurred_at, self._late_after)
-            .where(F.col(REASON).isNull())
-            .select(self._names)
-        )
-        made = called(self._pipeline, good.withWatermark(self._source.occurred_at, f"{self._late_after} minutes"))
+        """Streams of raw records, one of each topic, to one of groups, as the function names their fields."""
+        frames = []
+        for (topic, occurred_at), read in zip(self._occurred_at_of.items(), reads, strict=True):
+            good = self._decoded(topic, read).where(F.col(REASON).isNull()).select(self._kinds[topic].fieldNames())
+            frames.append(good.withWatermark(occurred_at, f"{self._late_after} minutes"))
+        made = called(self._pipeline, *frames)
         check_watermarks(self._pipeline, made)
         return made
+
+    def _decoded(self, topic: str, read: Read) -> DataFrame:
+        return without_future(events(*read), self._occurred_at_of[topic], self._late_after)
 
     def to_rows(self, made: DataFrame) -> DataFrame:
         """Groups to rows of `stateful_rows`."""
@@ -105,20 +118,21 @@ class Aggregation:
         return stateful_rows(made, self._schema, self._schema_id, F.col(str(self._key)), self._occurred_at)
 
     def aside(self, topic: str, schemas: WriterSchemas, watermark_ms: int) -> ToRows:
-        """Raw records to rows of `spark.sinks.kafka.sink.outgoing`: the bad ones, and those whose window had ended by the watermark, milliseconds
+        """Raw records of one of the topics to rows of `spark.sinks.kafka.sink.outgoing`: the bad ones, and those whose window had ended by the watermark, milliseconds
         since 1970, with the reason LATE.
         """
         watermark = F.timestamp_millis(F.lit(watermark_ms))
 
         def rows(raw: DataFrame) -> DataFrame:
-            decoded = without_future(events(raw, schemas), self._source.occurred_at, self._late_after)
-            given = decoded.select(self._names)
-            node = aggregation(self._pipeline(given))
-            windowed = carrying(frame_of(raw.sparkSession, node.child()), given, decoded, REASON)
+            spark, decoded = raw.sparkSession, self._decoded(topic, Read(raw, schemas))
+            decoded = decoded.withColumn(_OCCURRED_AT, F.col(self._occurred_at_of[topic]))
+            frames = _empty(spark, self._kinds) | {topic: decoded.select(self._kinds[topic].fieldNames())}
+            node = aggregation(_of_each(self._pipeline(*frames.values()), frames)[topic])
+            windowed = carrying(frame_of(spark, node.child()), frames[topic], decoded, REASON)
             if COPY in windowed.columns:
                 # Of a bad record, whose windows are null, each window is a copy.
                 windowed = windowed.where(F.col(REASON).isNull() | (F.col(COPY) == 0))
-            window, occurred_at = F.col(_window(node).name()), F.col(self._source.occurred_at)
+            window, occurred_at = F.col(_window(node).name()), F.col(_OCCURRED_AT)
             is_over = F.col(REASON).isNull() & (window["end"] <= watermark)
             if self._slide is None:
                 text = F.concat(F.lit("its own session, which ends at "), told(window["end"]), F.lit(", is over"))
@@ -154,12 +168,34 @@ def _set_aside(
     return outgoing(marked, F.lit(None).cast("binary"), F.lit(""))
 
 
-def _check(
-    spark: SparkSession, pipeline: Pipeline, catalog: Catalog
-) -> tuple[list[str], frozenset[str], list[Any], int | None]:
-    """The fields that the function gets; those of which it groups, and how, in words; microseconds between two windows, None of sessions. Raises
-    PipelineUnfit.
-    """
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """By topic the fields that the function gets, and those of which it groups; how, in words; microseconds between two windows, None of sessions."""
+
+    kinds: Mapping[str, StructType]
+    used: dict[str, Collection[str]]
+    grouping: list[Any]
+    slide: int | None
+
+
+def _empty(spark: SparkSession, kinds: Mapping[str, StructType]) -> dict[str, DataFrame]:
+    """By topic a frame without rows, as the function gets it."""
+    return {topic: spark.createDataFrame(spark.sparkContext.emptyRDD(), kind) for topic, kind in kinds.items()}
+
+
+def _of_each(made: DataFrame, given: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
+    """By topic what is made of its records alone. Raises NotRowByRow."""
+    if len(given) == 1:
+        return dict.fromkeys(given, made)
+    frames = [*given.values()]
+    return {
+        topic: only_of(made, frames[number], *frames[:number], *frames[number + 1 :])
+        for number, topic in enumerate(given)
+    }
+
+
+def _check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> _Found:
+    """Raises PipelineUnfit."""
     check_source(pipeline, catalog)
     target = catalog.topic(pipeline.target)
     if pipeline.lookups:
@@ -170,36 +206,55 @@ def _check(
         raise PipelineUnfit(
             f"{pipeline.name} aggregates, and {target.name} has no key: set `key` in its contract to the field that names a group"
         )
-    schema = catalog.schema(pipeline.source)
-    given = spark.createDataFrame(spark.sparkContext.emptyRDD(), event_type(spark, schema))
-    made = called(pipeline, given)
+    kinds = {topic: event_type(spark, catalog.schema(topic)) for topic in pipeline.sources}
+    given = _empty(spark, kinds)
+    made = called(pipeline, *given.values())
     check_names(pipeline, [name for name in made.columns if name != FINAL])
     check_wanted(spark, pipeline, catalog, pipeline.target, made, (FINAL,))
-    occurred_at = catalog.topic(pipeline.source).occurred_at
-    node = _check_steps(pipeline, made, given, occurred_at, target.key)
-    check_repeated(pipeline, made, given)
+    nodes_of, key = {}, target.key
+    for topic, one in _united(pipeline, made, given).items():
+        nodes_of[topic] = _check_steps(pipeline, one, given[topic], catalog.topic(topic), key, united(made))
+    check_repeated(pipeline, made, *given.values())
     check_types(pipeline, catalog, pipeline.target, (FINAL,))
-    used, before = what_comes_to(node, given)
+    node = nodes_of[pipeline.source]
+    come = {topic: what_comes_to(each, given[topic]) for topic, each in nodes_of.items()}
+    # Of one topic its steps, of two those of each.
+    before = [steps for _, steps in come.values()] if len(come) > 1 else come[pipeline.source][1]
     grouping = [kept_aggregates(made, node), said(node), *before]
-    slide = None if _is_session(_window(node)) else _slide(spark, pipeline, occurred_at, given)
-    return given.columns, used, grouping, slide
+    slide = None if _is_session(_window(node)) else _slide(spark, pipeline, catalog, kinds)
+    return _Found(kinds, {topic: used for topic, (used, _) in come.items()}, grouping, slide)
 
 
-def _slide(spark: SparkSession, pipeline: Pipeline, occurred_at: str, given: DataFrame) -> int:
+def _united(pipeline: Pipeline, made: DataFrame, given: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
+    """As `_of_each`. Raises PipelineUnfit."""
+    try:
+        return _of_each(made, given)
+    except NotRowByRow as error:
+        raise PipelineUnfit(
+            f"{pipeline.name} reads {' and '.join(given)}, and has {error}, and the contract of {pipeline.target} says records: aggregate: choose from each "
+            "of the two frames the columns that both have, unite them once by unionByName, and group what comes of it"
+        ) from error
+
+
+def _slide(spark: SparkSession, pipeline: Pipeline, catalog: Catalog, kinds: Mapping[str, StructType]) -> int:
     """Microseconds between the begins of two windows, found out from those that Spark tries for one instant, whether they hold it or not."""
-    fields = [F.lit(None).cast(field.dataType).alias(field.name) for field in given.schema if field.name != occurred_at]
+    topic, occurred_at = pipeline.source, catalog.topic(pipeline.source).occurred_at
+    fields = [F.lit(None).cast(field.dataType).alias(field.name) for field in kinds[topic] if field.name != occurred_at]
     instant = F.timestamp_seconds(F.lit(0)).alias(occurred_at)
     whole = spark.range(1).select(*fields, instant, F.lit("whatever is filtered").alias(REASON))
-    node = aggregation(pipeline(row := whole.select(given.columns)))
-    found = carrying(frame_of(spark, node.child()), row, whole, REASON).select(f"{_window(node).name()}.*")
+    frames = _empty(spark, kinds) | {topic: whole.select(kinds[topic].fieldNames())}
+    node = aggregation(_of_each(pipeline(*frames.values()), frames)[topic])
+    found = carrying(frame_of(spark, node.child()), frames[topic], whole, REASON).select(f"{_window(node).name()}.*")
     bounds = found.select(*[F.unix_micros(name).alias(name) for name in ("start", "end")]).toArrow().to_pylist()
     starts = sorted(each["start"] for each in bounds)
     slide: int = starts[1] - starts[0] if len(starts) > 1 else bounds[0]["end"] - bounds[0]["start"]
     return slide
 
 
-def _check_steps(pipeline: Pipeline, made: DataFrame, given: DataFrame, occurred_at: str, key: str) -> Any:
-    """The aggregation. Raises PipelineUnfit."""
+def _check_steps(
+    pipeline: Pipeline, made: DataFrame, given: DataFrame, source: TopicContract, key: str, united: Mapping[str, int]
+) -> Any:
+    """The aggregation of what is made of one topic's records alone; `united` are the columns of both. Raises PipelineUnfit."""
     try:
         found = aggregation(made)
     except NotRowByRow as error:
@@ -221,9 +276,10 @@ def _check_steps(pipeline: Pipeline, made: DataFrame, given: DataFrame, occurred
         check_expressions(pipeline, node)
         for each in expressions(node):
             check_order(pipeline, each)
-    _check_window(pipeline, found, occurred_at, column_id(given, occurred_at))
+    _check_window(pipeline, found, source, column_id(given, source.occurred_at))
     check_groups(pipeline, found)
-    _check_key(pipeline, found, made, given, key)
+    # Of two topics a column may be a constant in either, and yet tell groups apart.
+    _check_key(pipeline, found, made, united or {name: column_id(given, name) for name in given.columns}, key)
     return found
 
 
@@ -236,7 +292,7 @@ def check_groups(pipeline: Pipeline, node: Any) -> None:
         )
 
 
-def _check_key(pipeline: Pipeline, node: Any, made: DataFrame, given: DataFrame, key: str) -> None:
+def _check_key(pipeline: Pipeline, node: Any, made: DataFrame, columns: Mapping[str, int], key: str) -> None:
     """Whether the key is made from every field that the function groups by: of two groups with one key, one would hide the other."""
     grouping = {
         column.exprId().id()
@@ -244,7 +300,7 @@ def _check_key(pipeline: Pipeline, node: Any, made: DataFrame, given: DataFrame,
         for column in items(each.references().toSeq())
     }
     wanted, found = made_from(node.child(), grouping), made_from(analyzed(made), {column_id(made, key)})
-    if lacking := [name for name in given.columns if column_id(given, name) in wanted - found]:
+    if lacking := [name for name, number in columns.items() if number in wanted - found]:
         raise PipelineUnfit(
             f"{pipeline.name} groups by {', '.join(lacking)}, too, and the key {key} is not made from it, so that two groups may have one key: "
             "add it to the key, or take F.max of it instead of grouping by it"
@@ -291,25 +347,33 @@ def _is_collated(kind: DataType) -> bool:
     return " collate " in kind.simpleString()
 
 
-def _check_window(pipeline: Pipeline, node: Any, occurred_at: str, number: int) -> None:
+def _check_window(pipeline: Pipeline, node: Any, source: TopicContract, number: int) -> None:
     """`number` is the id of the column with the time of the events, which alone has a watermark."""
+    occurred_at = source.occurred_at
     window, cure = _window(node), f'group by F.window("{occurred_at}", …)'
+    if pipeline.second is not None:
+        cure = f'choose {occurred_at} of {source.name} as it is, under a name that both frames have, such as "at", and group by F.window("at", …)'
     if window is None:
         raise PipelineUnfit(f"{pipeline.name} groups by no window, so its state would grow for ever: {cure}, too")
     made = made_as(node, window.exprId().id())
     if _is_session(window):
         return _check_session(pipeline, made, number)
     kinds = {kind_of(part) for each in made for part in tree(each)}
-    of = {column.exprId().id() for each in made for column in items(each.references().toSeq())}
+    of = {renamed_of(node, column.exprId().id()) for each in made for column in items(each.references().toSeq())}
     if of != {number} or kinds - _OF_A_WINDOW:
         raise PipelineUnfit(
             f"{pipeline.name} groups by a window that is not over {occurred_at} alone, the time of its events by the contract of "
-            f"{pipeline.source}, so it would never end: {cure}, in one step with the grouping"
+            f"{source.name}, so it would never end: {cure}, in one step with the grouping"
         )
 
 
 def _check_session(pipeline: Pipeline, made: list[Any], number: int) -> None:
     """The gap may be any expression over one record."""
+    if pipeline.second is not None:
+        raise PipelineUnfit(
+            f"{pipeline.name} groups the records of two topics by sessions, which the audit could not count again: group by F.window, or by the sessions of "
+            "one topic"
+        )
     if pipeline.output != "append":
         raise PipelineUnfit(
             f"{pipeline.name} groups by sessions, and its output is {pipeline.output}: a record can join two sessions that were written, and "

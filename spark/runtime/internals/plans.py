@@ -25,6 +25,8 @@ DEDUPLICATION = "DeduplicateWithinWatermark"
 """The step that gives the first row with certain values, as long as it remembers that."""
 AGGREGATE = "Aggregate"
 """The step that gives a row for each group."""
+UNION = "Union"
+"""The step that gives the rows of all its inputs."""
 EXPLODE = "Generate"
 """The step that gives a row for each element of an array."""
 INLINE = "Inline"
@@ -73,6 +75,61 @@ def _functions(node: Any) -> list[int]:
     """The ids of an aggregation's functions, from left to right."""
     parts = [part for each in items(node.aggregateExpressions()) for part in tree(each)]
     return [part.resultId().id() for part in parts if kind_of(part) == "AggregateExpression"]
+
+
+def only_of(made: DataFrame, source: DataFrame, *others: DataFrame) -> DataFrame:
+    """`made`, in place of whose union is the one of its inputs that was made of `source`, with the union's columns; `others` are the frames that its
+    other inputs were made of. Raises NotRowByRow if it is no such union.
+    """
+    spark, plan = made.sparkSession, analyzed(made)
+    unions = [node for node in tree(plan) if node.nodeName() == UNION]
+    if len(unions) != 1:
+        raise NotRowByRow(f"{len(unions)} unions")
+    inputs = items(unions[0].children())
+    if any(node.nodeName() == AGGREGATE for each in inputs for node in tree(each)):
+        raise NotRowByRow("a grouping before its union")
+    ends = [analyzed(each) for each in (source, *others)]
+    made_of = [[number for number, each in enumerate(inputs) if _comes_of(each, end)] for end in ends]
+    if sorted(made_of) != [[number] for number in range(len(inputs))]:
+        raise NotRowByRow("a union whose inputs are not one of each topic")
+    return frame_of(spark, _with_input(spark, plan, made_of[0][0]))
+
+
+def _comes_of(node: Any, end: Any) -> bool:
+    return any(each.fastEquals(end) for each in tree(node))
+
+
+def _with_input(spark: SparkSession, node: Any, number: int) -> Any:
+    """A plan with this input in place of its union."""
+    jvm: Any = spark.sparkContext._jvm
+    children = items(node.children())
+    if node.nodeName() != UNION:
+        return node.withNewChildren(seq(jvm, [_with_input(spark, each, number) for each in children]))
+    found = children[number]
+    if number == 0:
+        # The union has its ids.
+        return found
+    columns = zip(items(found.output()), items(node.output()), strict=True)
+    named = [named_as(jvm, own, each.name(), each.exprId()) for own, each in columns]
+    return catalyst(jvm, "plans.logical.Project")(seq(jvm, named), found)
+
+
+def united(made: DataFrame) -> dict[str, int]:
+    """The columns of its union, and their ids; none where it has none."""
+    found = [node for node in tree(analyzed(made)) if node.nodeName() == UNION]
+    return {each.name(): each.exprId().id() for node in found for each in items(node.output())}
+
+
+def renamed_of(node: Any, number: int) -> int:
+    """The id of the lowest column that the one with this id, which a node gets, is the same as, under whatever names."""
+    for step in _line(node.child()):
+        for each in items(step.expressions()):
+            if kind_of(each) == "Alias" and each.exprId().id() == number:
+                if kind_of(each.child()) != "AttributeReference":
+                    return number
+                number = each.child().exprId().id()
+                break
+    return number
 
 
 def made_as(node: Any, number: int) -> list[Any]:

@@ -27,6 +27,7 @@ READERS = (
     "dispatches_once",
     "late_parcels_of_vans",
     "slowest_lines",
+    "losses_by_origin",
     "lake",
 )
 ENRICHED = ("dispatches_enriched", "deliveries_enriched", "repair")

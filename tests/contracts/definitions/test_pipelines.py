@@ -106,7 +106,7 @@ def test_a_pipeline_that_joins_reads_two_topics_in_the_order_of_its_contract(fol
     joining = (sample.PIPELINES / "parcel_trips.py").read_text()
     (folder / "parcel_trips.py").write_text(joining)
     ((found,), problems) = declared_pipelines(folder)
-    assert (found.reads, found.joins, problems) == ("PARCELS_DISPATCHED", "PARCELS_DELIVERED", [])
+    assert (found.reads, found.second, problems) == ("PARCELS_DISPATCHED", "PARCELS_DELIVERED", [])
     assert not [each for each in check(sample.CONTRACTS, folder, sample.SERVICES) if "parcel_trips.py" in str(each)]
     swapped = joining.replace("(dispatches: DataFrame, deliveries: DataFrame)", "(deliveries, dispatches)")
     (folder / "parcel_trips.py").write_text(swapped)
@@ -114,6 +114,20 @@ def test_a_pipeline_that_joins_reads_two_topics_in_the_order_of_its_contract(fol
         "makes it of parcels.delivered.v1 and parcels.dispatched.v1, but it is derived from parcels.dispatched.v1 and"
     )
     assert [each for each in check(sample.CONTRACTS, folder, sample.SERVICES) if told in str(each)]
+
+
+def test_a_pipeline_that_unites_reads_two_topics_in_the_order_of_its_contract(folder: Path) -> None:
+    uniting = (sample.PIPELINES / "losses_by_origin.py").read_text()
+    (folder / "losses_by_origin.py").write_text(uniting)
+    ((found,), problems) = declared_pipelines(folder)
+    assert (found.reads, found.second, problems) == ("PARCELS_DISPATCHED", "PARCELS_LOST", [])
+    assert not [each for each in check(sample.CONTRACTS, folder, sample.SERVICES) if "losses_by_origin.py" in str(each)]
+    swapped = uniting.replace("(dispatches: DataFrame, losses: DataFrame)", "(losses, dispatches)")
+    (folder / "losses_by_origin.py").write_text(swapped)
+    cure = (
+        "write {topic: parcels.lost.v1, united_with: parcels.dispatched.v1, records: aggregate, late_after_minutes: 60}"
+    )
+    assert [each for each in check(sample.CONTRACTS, folder, sample.SERVICES) if cure in str(each)]
 
 
 @pytest.mark.parametrize(
@@ -130,6 +144,11 @@ def test_a_pipeline_that_joins_reads_two_topics_in_the_order_of_its_contract(fol
             {"records": "distinct", "named_by": ["parcel_id"]},
             "late_after_minutes belongs to records: aggregate, join, dist",
         ),
+        (
+            {"records": "aggregate", "united_with": "parcels.dispatched.v1", "late_after_minutes": 60},
+            "united_with names another topic",
+        ),
+        ({"records": "each", "united_with": "parcels.lost.v1"}, "united_with belongs to records: aggregate"),
         ({"records": "distinct", "late_after_minutes": 60}, "named_by belongs to records: distinct"),
         (
             {"records": "aggregate", "late_after_minutes": 60, "watermark_of": "faster"},

@@ -130,6 +130,7 @@ def test_the_diagram_draws_dead_letters_of_those_who_write_them() -> None:
         "heavy_parcels",
         "lake",
         "late_parcels_of_vans",
+        "losses_by_origin",
         "parcel_trips",
         "readings",
         "rounds_of_vans",

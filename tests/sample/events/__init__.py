@@ -14,6 +14,7 @@ from tests.sample.events.parcels_dispatched_delays import ParcelDispatchedDelays
 from tests.sample.events.parcels_dispatched_enriched import ParcelDispatchedEnriched
 from tests.sample.events.parcels_dispatched_finaldelays import ParcelDispatchedFinalDelays
 from tests.sample.events.parcels_dispatched_heavy import HeavyParcelDispatched
+from tests.sample.events.parcels_dispatched_losses import ParcelDispatchedLosses
 from tests.sample.events.parcels_dispatched_once import ParcelDispatchedOnce
 from tests.sample.events.parcels_dispatched_overdue import OverdueParcelDispatched
 from tests.sample.events.parcels_dispatched_punctual import PunctualParcelDispatched
@@ -36,6 +37,7 @@ __all__ = [
     "ParcelDispatchedDelays",
     "ParcelDispatchedEnriched",
     "ParcelDispatchedFinalDelays",
+    "ParcelDispatchedLosses",
     "ParcelDispatchedOnce",
     "ParcelDispatchedRounds",
     "ParcelDispatchedSlowest",

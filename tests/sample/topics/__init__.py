@@ -41,6 +41,10 @@ PARCELS_DISPATCHED_HEAVY: Final[Topic[events.HeavyParcelDispatched]] = Topic(
     "parcels.dispatched.heavy.v1", events.HeavyParcelDispatched
 )
 """Dispatched parcels of 2,000 grams or more."""
+PARCELS_DISPATCHED_LOSSES: Final[Topic[events.ParcelDispatchedLosses]] = Topic(
+    "parcels.dispatched.losses.v1", events.ParcelDispatchedLosses
+)
+"""Parcels of each depot in windows of an hour that begin every quarter of an hour, how many were lost, and how late the others left; the newest record of a window counts."""
 PARCELS_DISPATCHED_ONCE: Final[Topic[events.ParcelDispatchedOnce]] = Topic(
     "parcels.dispatched.once.v1", events.ParcelDispatchedOnce
 )

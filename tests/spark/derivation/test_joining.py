@@ -132,10 +132,10 @@ def test_a_lookup_is_refused(spark: SparkSession, catalog: Catalog) -> None:
 
 
 def test_what_the_contract_does_not_say_is_refused(spark: SparkSession, catalog: Catalog) -> None:
-    one = dataclasses.replace(parcel_trips, joined_with=None)
+    one = dataclasses.replace(parcel_trips, second=None)
     with pytest.raises(PipelineUnfit, match="is not derived from it by its contract"):
         Joining(spark, one, catalog, 300)
-    two = dataclasses.replace(delays_by_origin, joined_with=parcel_trips.joined_with)
+    two = dataclasses.replace(delays_by_origin, second=parcel_trips.second)
     with pytest.raises(PipelineUnfit, match="is not derived from both by its contract"):
         Aggregation(spark, two, catalog, 300)
     with pytest.raises(PipelineUnfit, match="parcel_trips joins, and what it makes of one record depends on others"):
@@ -213,7 +213,7 @@ def test_the_plan_tells_which_field_is_the_time_of_the_events(spark: SparkSessio
     def plan(catalog: Catalog) -> str:
         return Joining(spark, dataclasses.replace(parcel_trips, function=function), catalog, 300).plan
 
-    name = str(parcel_trips.joined_with)
+    name = str(parcel_trips.second)
     expected = catalog.topic(name).model_copy(update={"occurred_at": "expected_at"})
     other = dataclasses.replace(catalog, topics={**catalog.topics, name: expected})
     assert plan(catalog) != plan(other)

@@ -215,6 +215,7 @@ def test_there_is_an_oracle_of_each() -> None:
         "departure_weather",
         "departures_once",
         "final_delays_by_origin",
+        "punctuality_by_origin",
     }
     elsewhere |= {"flight_legs", "worst_routes"}
     assert ORACLES.keys() | elsewhere == pipeline_files().keys()
