@@ -122,8 +122,8 @@ def test_the_contracts_keep_every_rule_and_the_check_is_fast() -> None:
         ),
         (
             DISPATCHED,
-            "dispatches_once, late_parcels_of_vans, slowest_lines, lake]",
-            "dispatches_once, late_parcels_of_vans, slowest_lines]",
+            "slowest_lines, losses_by_origin, lake]",
+            "slowest_lines, losses_by_origin]",
             "yaml:12: consumers and lake section disagree",
         ),
         (DISPATCHED, "derived_from: none", "derived_from: no", "yaml:8: 'derived_from' is False: input should be"),
