@@ -110,6 +110,30 @@ def enriched_flights(until: datetime | None = None, rows: int | None = None) -> 
     return expected
 
 
+def cancelled_flights() -> list[dict[str, Any]]:
+    """Every cancelled flight of 2013, in the order in which they were to leave."""
+    found = []
+    for row in _table("flights"):
+        if row["dep_time"] is not None:
+            continue
+        hour = datetime.strptime(str(row["time_hour"]), "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+        scheduled = hour + timedelta(minutes=int(str(row["minute"])))
+        found.append(
+            {
+                "flight_id": f"{row['carrier']}{row['flight']}-{row['origin']}-{scheduled:%Y%m%dT%H%MZ}",
+                "carrier": row["carrier"],
+                "flight_number": int(str(row["flight"])),
+                "tail_number": row["tailnum"],
+                "origin": row["origin"],
+                "destination": row["dest"],
+                "flight_date": date(int(str(row["year"])), int(str(row["month"])), int(str(row["day"]))),
+                "scheduled_departure_at": scheduled,
+                "distance_miles": int(str(row["distance"])),
+            }
+        )
+    return sorted(found, key=itemgetter("scheduled_departure_at", "flight_id"))
+
+
 def readings() -> list[dict[str, Any]]:
     """Every reading of the weather of 2013, in the order of their times."""
     found = []
