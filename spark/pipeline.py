@@ -93,7 +93,7 @@ def pipeline(
         if parameters != list(reads) or len(reads) not in (1, 2):
             raise TypeError(
                 f"{function.__name__} takes {', '.join(parameters) or 'nothing'}, its pipeline reads {', '.join(reads) or 'nothing'}: "
-                "name the topic that it reads, or the two that it joins or unites, by the names of its parameters, in their order"
+                "name the topic that it reads, the two that it unites, or the two that it joins, by the names of its parameters, in their order"
             )
         source, *others = [each.name for each in reads.values()]
         second = others[0] if others else None

@@ -30,7 +30,7 @@ from tests.sample.pipelines.delays_by_origin import delays_by_origin
 from tests.sample.pipelines.final_delays_by_origin import final_delays_by_origin
 from tests.spark.aggregates.test_stateful import DELAYS, FIRST, SECOND, Query, overlapping
 from tests.spark.auditor import PLATFORM, Auditor, noted
-from tests.spark.examples import DISPATCHED, Topics
+from tests.spark.examples import DISPATCHED, LOST, Topics
 from tests.spark.live_query import events
 
 _A_CENTURY = 100 * 365 * 24 * 60
@@ -43,7 +43,7 @@ _BEFORE = "groups with records of before, looked at for losses only"
 @pytest.fixture
 def topics(settings: SparkSettings, catalog: Catalog, registry: Registry) -> Iterator[Topics]:
     with Topics(
-        settings, catalog, registry, names=(DISPATCHED, *load_aggregates(sample.AGGREGATES, catalog), *PLATFORM)
+        settings, catalog, registry, names=(DISPATCHED, LOST, *load_aggregates(sample.AGGREGATES, catalog), *PLATFORM)
     ) as made:
         yield made
 

@@ -31,7 +31,7 @@ from tests.producers import ordered
 from tests.sample.pipelines.rounds_of_vans import rounds_of_vans
 from tests.spark.aggregates.test_stateful import Query
 from tests.spark.auditor import PLATFORM, Auditor, noted
-from tests.spark.examples import DISPATCHED, Topics, a_dispatch, body, framed
+from tests.spark.examples import DISPATCHED, LOST, Topics, a_dispatch, body, framed
 from tests.spark.live_query import events
 
 ROUNDS = rounds_of_vans.target
@@ -46,7 +46,7 @@ Parcel = tuple[str | None, str, int, int]
 @pytest.fixture
 def topics(settings: SparkSettings, catalog: Catalog, registry: Registry) -> Iterator[Topics]:
     with Topics(
-        settings, catalog, registry, names=(DISPATCHED, *load_aggregates(sample.AGGREGATES, catalog), *PLATFORM)
+        settings, catalog, registry, names=(DISPATCHED, LOST, *load_aggregates(sample.AGGREGATES, catalog), *PLATFORM)
     ) as made:
         yield made
 

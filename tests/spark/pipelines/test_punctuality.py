@@ -108,9 +108,9 @@ def test_every_window_is_right_but_for_what_late_records_say(
             own = [each for each in piece if ("departed_at" in each) == (name == departed)]
             send(topics, own, name)
             for place, flight in enumerate(own):
-                of = name, place % 2
-                sent[f"{topics.catalog.topic(name).name}/{place % 2}/{offsets[of]}"] = flight
-                offsets[of] += 1
+                partition = place % 2
+                sent[f"{topics.catalog.topic(name).name}/{partition}/{offsets[name, partition]}"] = flight
+                offsets[name, partition] += 1
         query.take_in()
         if number in (1, 3):
             # As if it was killed before the last batch was committed.

@@ -27,24 +27,34 @@ from tests.sample.pipelines.delays_by_origin import delays_by_origin
 from tests.sample.pipelines.dispatches_once import dispatches_once
 from tests.sample.pipelines.heavy_parcels import heavy_parcels
 from tests.sample.pipelines.late_parcels_of_vans import late_parcels_of_vans
+from tests.sample.pipelines.losses_by_origin import losses_by_origin
 from tests.sample.pipelines.parcel_trips import parcel_trips
 from tests.sample.pipelines.rounds_of_vans import rounds_of_vans
 from tests.sample.pipelines.slowest_lines import slowest_lines
 from tests.spark.aggregates.test_sessions import Oracle, Parcel, send_parcels
 from tests.spark.aggregates.test_stateful import FIRST, SECOND, Dispatch, Query, groups_of
 from tests.spark.distinct.once import LATE_AFTER, Once
-from tests.spark.examples import DELIVERED, DISPATCHED, Topics
+from tests.spark.examples import DELIVERED, DISPATCHED, LOST, Topics
 from tests.spark.joins.trips import TEN, Trips
 from tests.spark.rankings.test_rankings import FIRST as OF_LINES
 from tests.spark.rankings.test_rankings import Lines, ranked
 from tests.spark.sequences.counted import Counted
+from tests.spark.unions import losses
 
-PIPELINES = (delays_by_origin, rounds_of_vans, parcel_trips, dispatches_once, late_parcels_of_vans, slowest_lines)
+PIPELINES = (
+    delays_by_origin,
+    losses_by_origin,
+    rounds_of_vans,
+    parcel_trips,
+    dispatches_once,
+    late_parcels_of_vans,
+    slowest_lines,
+)
 
 
 @pytest.fixture
 def topics(settings: SparkSettings, catalog: Catalog, registry: Registry) -> Iterator[Topics]:
-    names = (DISPATCHED, DELIVERED, *[each.target for each in PIPELINES])
+    names = (DISPATCHED, DELIVERED, LOST, *[each.target for each in PIPELINES])
     with Topics(settings, catalog, registry, names=names) as made:
         yield made
 
@@ -109,6 +119,19 @@ def without_finality(groups: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
 
 def in_order(groups: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
     return sorted(groups, key=lambda each: (each["ends_at"], each[key]))
+
+
+def test_open_groups_of_two_topics_are_shown_as_the_function_makes_them(
+    spark: SparkSession, settings: SparkSettings, registry: Registry, topics: Topics, tmp_path: Path
+) -> None:
+    query = losses.Losses(spark, settings, registry, topics)
+    parcels = [losses.Parcel("NTH", 0, 5), losses.Parcel("NTH", 1, None), losses.Parcel("STH", 3, None)]
+    query.parcels(*parcels)
+    query.take_in()
+    state = Reader(spark, settings.s3, query, tmp_path)()
+    assert state.summary().unfit is None
+    (found,) = rows(state)
+    assert found == in_order(without_finality(losses.whole(parcels)), "window_id")
 
 
 def test_the_groups_of_an_aggregate_that_are_open(query: Query, reader: Reader) -> None:
