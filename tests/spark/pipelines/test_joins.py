@@ -28,8 +28,8 @@ from tests.spark.auditor import PLATFORM, Auditor, noted
 from tests.spark.examples import Topics, body, framed
 from tests.spark.live_query import Dimensions, events, wait_for
 from tests.spark.pipelines.test_pipelines import a_departure, a_reading, an_arrival
-from tests.spark.pipelines.year import taken_in
 from tests.spark.queries.test_processes import Place
+from tests.spark.year.events import taken_in
 
 _DEPLOYED = "tests.spark.pipelines.deployed"
 _PIPELINES = (flight_legs, departure_weather)

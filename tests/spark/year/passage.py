@@ -7,7 +7,7 @@ import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -26,8 +26,8 @@ from spark.sources.checkpoint_offsets import CheckpointOffsets, checkpoint_folde
 from tests.spark.auditor import FILES, Auditor
 from tests.spark.examples import Topics
 from tests.spark.live_query import events, wait_for
-from tests.spark.pipelines.year import Arrangement, Event, Sender, Sent, in_order, quarters, taken_in, year_of
 from tests.spark.queries.test_processes import Place, Running
+from tests.spark.year.events import Arrangement, Event, Sender, Sent, half_months, in_order, taken_in, year_of
 
 _DEPLOYED = "tests.spark.pipelines.deployed"
 _RECORDS = 10_000
@@ -91,12 +91,18 @@ class Passage:
         that can be.
         """
         chance, before = random.Random(_SEED), 0
-        year = {name: quarters(*year_of(name, self.topics.catalog), self.arranged, chance) for name in self._senders}
+        year = {name: half_months(*year_of(name, self.topics.catalog), self.arranged, chance) for name in self._senders}
         few = {"HEADRACE_LIVE__MAX_OFFSETS_PER_TRIGGER": str(_RECORDS)}
         for number in range(4):
-            for name, sender in self._senders.items():
-                sender.send(year[name][number])
-            running, count = self._place.start(self._pipeline.name, _DEPLOYED, **few), len(self.sent)
+            first, *others = [{name: year[name][6 * number + each] for name in year} for each in range(6)]
+            self._send(first)
+            running = self._place.start(self._pipeline.name, _DEPLOYED, **few)
+            for each in others:
+                if self._is_of_faster:
+                    # Its batches take what is there, and in one batch nothing is late.
+                    self._wait(running, f"all of {len(self.sent)} records", partial(self._has, len(self.sent)))
+                self._send(each)
+            count = len(self.sent)
             if number == 3:
                 self._wait(running, "all records", self._is_through)
                 os.killpg(running.process.pid, signal.SIGTERM)
@@ -109,6 +115,11 @@ class Passage:
             running.kill()
         if self._late_after is not None:
             self._check_watermarks(self._late_after)
+
+    def _send(self, events: Mapping[str, Sequence[Event]]) -> None:
+        """By topic."""
+        for name, sender in self._senders.items():
+            sender.send(events[name])
 
     def divided(self, ends_at: Callable[[Event], datetime] | None = None) -> tuple[list[Sent], list[Sent]]:
         """The records that are in time, and those that are late, in the order of the batches. `ends_at` tells when what an event belongs to is over; otherwise an event's own
@@ -181,7 +192,7 @@ class Passage:
         planned, committed = self._checkpoints.last(self._run)
         if planned != committed or planned != len(self.batches) - 1 or self._late_after is None:
             return planned == committed and self._late_after is None
-        last = min(self._happened_at(sender.sent[-1]) for sender in self._senders.values())
+        last = self._of_both(self._happened_at(sender.sent[-1]) for sender in self._senders.values())
         return self.over == last - self._late_after
 
     def _look(self) -> None:
@@ -203,16 +214,24 @@ class Passage:
             self.batches.append(Batch(sent, _EPOCH + late * _MILLISECOND, _EPOCH + over * _MILLISECOND))
 
     def _check_watermarks(self, late_after: timedelta) -> None:
-        """Each follows from the newest events of the batches before; the slower of two topics' may be behind, for a start forgets which was that of which."""
+        """Each follows from the newest events of the batches before; that of two topics may be behind, for a start forgets which was that of which."""
         newest = dict.fromkeys(self._senders, _EPOCH + late_after)
         late = _EPOCH
         for batch in self.batches:
-            slower = min(newest.values()) - late_after
+            wanted = self._of_both(newest.values()) - late_after
             assert batch.late == late
-            assert batch.over == slower or (len(newest) > 1 and late <= batch.over < slower)
+            assert batch.over == wanted or (len(newest) > 1 and late <= batch.over < wanted)
             late = batch.over
             for each in batch.sent:
                 newest[each.topic] = max(newest[each.topic], self._happened_at(each))
+
+    def _of_both(self, newest: Iterable[datetime]) -> datetime:
+        """Of the newest events of two topics that of the one which is behind, or by the contract ahead."""
+        return max(newest) if self._is_of_faster else min(newest)
+
+    @property
+    def _is_of_faster(self) -> bool:
+        return self._target.derivation is not None and self._target.derivation.watermark_of == "faster"
 
     @property
     def _late_after(self) -> timedelta | None:

@@ -13,9 +13,9 @@ from spark.pipeline import Pipeline
 from spark.pipelines.departure_weather import departure_weather
 from spark.pipelines.flight_legs import flight_legs
 from tests.spark.auditor import noted
-from tests.spark.pipelines.passage import Passage
 from tests.spark.pipelines.test_joins import HOUR, hour_of, leg, with_weather
-from tests.spark.pipelines.year import DEPARTED, Event, Sent
+from tests.spark.year.events import DEPARTED, Event, Sent
+from tests.spark.year.passage import Passage
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 

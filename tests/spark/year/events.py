@@ -25,9 +25,10 @@ from spark.runtime.settings import SparkSettings
 from spark.sinks.kafka.transaction import committed_positions, position_reader
 from tests.spark.examples import Topics, framed
 from tests.spark.pipelines.test_pipelines import a_departure, a_reading, an_arrival
-from tests.system.oracle import enriched_flights, readings
+from tests.system.oracle import cancelled_flights, enriched_flights, readings
 
-DEPARTED, ARRIVED, OBSERVED = "flights.departed.v1", "flights.arrived.v1", "weather.observed.v1"
+DEPARTED, CANCELLED = "flights.departed.v1", "flights.cancelled.v1"
+ARRIVED, OBSERVED = "flights.arrived.v1", "weather.observed.v1"
 _HOUR = timedelta(hours=1)
 _END = datetime(2014, 4, 1, tzinfo=UTC)
 
@@ -68,6 +69,15 @@ def all_flights() -> list[Event]:
     return sorted(enriched_flights().values(), key=itemgetter("departed_at", "flight_id"))
 
 
+def all_cancellations() -> list[Event]:
+    """In the order in which they were to leave."""
+    return sorted(cancelled_flights(), key=itemgetter("scheduled_departure_at", "flight_id"))
+
+
+def _a_cancellation(at: datetime) -> Event:
+    return cancelled_flights()[0] | {"flight_id": "last", "scheduled_departure_at": at}
+
+
 def all_arrivals() -> list[Event]:
     """In the order in which they came to their scheduled destinations."""
     zones = timezones(read_table("airports"))
@@ -80,21 +90,22 @@ def year_of(name: str, catalog: Catalog) -> tuple[Sequence[Event], str]:
     found: dict[str, Callable[[], tuple[Sequence[Event], Event]]] = {
         DEPARTED: lambda: (all_flights(), a_departure(flight_id="last", departed_at=_END)),
         ARRIVED: lambda: (all_arrivals(), an_arrival(flight_id="last", arrived_at=_END + _HOUR)),
+        CANCELLED: lambda: (all_cancellations(), _a_cancellation(_END)),
         OBSERVED: lambda: (readings(), a_reading(observed_at=_END)),
     }
     events, last = found[name]()
     return [*events, last], catalog.topic(name).occurred_at
 
 
-def quarters(
+def half_months(
     events: Sequence[Event], occurred_at: str, arranged: Arrangement, chance: random.Random
 ) -> list[list[Event]]:
-    """Those that are sent up to the end of March, of June, of September, and after."""
+    """Those that are sent in each half of a month of 2013; the last has all that are sent later, too."""
     *others, last = events
     moments = [(moment, event) for event in others for moment in arranged(event[occurred_at], chance)]
-    found: list[list[Event]] = [[], [], [], []]
+    found: list[list[Event]] = [[] for _ in range(24)]
     for moment, event in sorted(moments, key=itemgetter(0)):
-        number = sum(moment >= datetime(2013, month, 1, tzinfo=UTC) for month in (4, 7, 10))
+        number = 2 * (moment.month - 1) + (moment.day > 15) if moment.year == 2013 else 23
         found[number].append(event)
     found[-1].append(last)
     return found

@@ -36,9 +36,9 @@ from tests.producers import ordered
 from tests.spark.auditor import looked_at, noted
 from tests.spark.examples import framed
 from tests.spark.live_query import wait_for
-from tests.spark.pipelines.passage import Passage
 from tests.spark.pipelines.test_pipelines import a_departure
-from tests.spark.pipelines.year import Event
+from tests.spark.year.events import Event
+from tests.spark.year.passage import Passage
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 

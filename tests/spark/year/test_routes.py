@@ -12,8 +12,8 @@ from services.audit.hops.hop import Hop
 from spark.pipeline import Pipeline
 from spark.pipelines.worst_routes import worst_routes
 from tests.spark.auditor import noted
-from tests.spark.pipelines.passage import Passage
-from tests.spark.pipelines.year import Event, Sent
+from tests.spark.year.events import Event, Sent
+from tests.spark.year.passage import Passage
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 

@@ -13,7 +13,7 @@ from spark.pipeline import Pipeline
 from spark.pipelines.departures_once import departures_once
 from spark.pipelines.long_haul_departures import long_haul_departures
 from tests.spark.auditor import looked_at, noted
-from tests.spark.pipelines.passage import Passage
+from tests.spark.year.passage import Passage
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 

@@ -14,8 +14,8 @@ import pytest
 from services.audit.hops.hop import Hop
 from spark.pipeline import Pipeline
 from spark.pipelines.aircraft_rotations import aircraft_rotations
-from tests.spark.pipelines.passage import Batch, Passage
-from tests.spark.pipelines.year import Event, Sent
+from tests.spark.year.events import Event, Sent
+from tests.spark.year.passage import Batch, Passage
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 

@@ -13,8 +13,8 @@ from services.audit.hops.hop import Hop
 from spark.pipeline import Pipeline
 from spark.pipelines.chronic_delays import chronic_delays
 from tests.spark.auditor import noted
-from tests.spark.pipelines.passage import Passage
-from tests.spark.pipelines.year import Sent
+from tests.spark.year.events import Sent
+from tests.spark.year.passage import Passage
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 

@@ -16,9 +16,9 @@ from spark.runtime.settings import SparkSettings
 from tests.spark.auditor import PLATFORM
 from tests.spark.examples import Topics
 from tests.spark.live_query import Dimensions
-from tests.spark.pipelines.passage import Passage
-from tests.spark.pipelines.year import ARRANGEMENTS
 from tests.spark.queries.test_processes import Place
+from tests.spark.year.events import ARRANGEMENTS
+from tests.spark.year.passage import Passage
 
 Beside = Callable[[Passage, str], AbstractContextManager[None]]
 Passed = Callable[..., Passage]

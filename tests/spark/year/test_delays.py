@@ -15,8 +15,8 @@ from spark.pipelines.delays_by_origin import delays_by_origin
 from spark.pipelines.final_delays_by_origin import final_delays_by_origin
 from tests.spark.aggregates.percentile import percentile
 from tests.spark.auditor import noted
-from tests.spark.pipelines.passage import Passage
-from tests.spark.pipelines.year import Event
+from tests.spark.year.events import Event
+from tests.spark.year.passage import Passage
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 
