@@ -88,7 +88,7 @@ def _of_lookups(
         return
     for target in filter(None, map(by_constant.get, pipeline.writes)):
         if target.derivation is not None and target.is_stateful:
-            cure = "look up in another pipeline, which reads what this one writes"
+            cure = "leave the lookups out"
             what = f"it has lookups, and what it makes of a record depends on others (records: {target.derivation.records})"
             yield Problem(pipeline.file, min(lookups.values()), what, cure)
     with suppress(ContractError):  # its schema is none, which is told elsewhere

@@ -28,8 +28,8 @@ class FlightDepartedPunctuality(BaseModel):
     cancelled_share: float
     """Cancellations in departures and cancellations together, from 0 to 1, without unit."""
     delay_mean_minutes: float | None = None
-    """Mean of their departure delays, in minutes; negative when early. Null when none left."""
+    """Mean of their departure delays, in minutes; negative when early. Null if no flight departed."""
     delay_p95_minutes: float | None = None
-    """95th percentile of their departure delays, in minutes, exact, interpolated between the two nearest. Null when none left."""
+    """95th percentile of their departure delays, in minutes, exact, interpolated between the two nearest. Null if no flight departed."""
     is_final: bool
     """Whether nothing can change the window any more; filled in by the platform."""

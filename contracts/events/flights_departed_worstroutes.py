@@ -7,7 +7,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict
 
 
 class FlightDepartedWorstRoutes(BaseModel):
-    """A place in the list of the routes with the latest departures."""
+    """A place in the list of the routes with the highest mean departure delay."""
 
     model_config = ConfigDict(
         extra="forbid",

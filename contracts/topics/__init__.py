@@ -66,7 +66,7 @@ FLIGHTS_DEPARTED_WEATHER: Final[Topic[events.DepartureWeather]] = Topic(
 FLIGHTS_DEPARTED_WORSTROUTES: Final[Topic[events.FlightDepartedWorstRoutes]] = Topic(
     "flights.departed.worstroutes.v1", events.FlightDepartedWorstRoutes
 )
-"""The twenty routes whose departures have been the latest on average, since the first one; the newest record of a place counts."""
+"""The twenty routes with the highest mean delay of all their departures; the newest record of a place counts."""
 GATES_ANNOUNCED: Final[Topic[events.GateAnnounced]] = Topic("gates.announced.v1", events.GateAnnounced)
 """From which gate the next flight of each line leaves, two hours before it is to leave; of each line the newest record is kept."""
 REPLAY_STARTED: Final[Topic[events.ReplayStarted]] = Topic("replay.started.v1", events.ReplayStarted)

@@ -16,12 +16,14 @@ from spark.pipeline import pipeline
     output="update",
 )
 def punctuality_by_origin(departures: DataFrame, cancellations: DataFrame) -> DataFrame:
-    """A cancelled flight is of the time when it was to leave. It has no delay, so means, percentiles and counts of delays are of departures alone."""
-    left = departures.select(
+    """A departure counts in the windows of the time when it left, a cancelled flight in those of its scheduled departure. The latter has no delay, so
+    means, percentiles and counts of delays are of departures alone.
+    """
+    departed = departures.select(
         F.col("departed_at").alias("at"), "origin", F.lit(0).alias("cancelled"), "departure_delay_minutes"
     )
-    stayed = cancellations.select(F.col("scheduled_departure_at").alias("at"), "origin", F.lit(1).alias("cancelled"))
-    both = left.unionByName(stayed, allowMissingColumns=True)
+    cancelled = cancellations.select(F.col("scheduled_departure_at").alias("at"), "origin", F.lit(1).alias("cancelled"))
+    both = departed.unionByName(cancelled, allowMissingColumns=True)
     windows = both.groupBy(F.window("at", "1 hour", "5 minutes"), "origin").agg(
         F.count("departure_delay_minutes").alias("departures"),
         F.sum("cancelled").alias("cancellations"),

@@ -1,4 +1,4 @@
-"""The routes whose departures have been the latest on average."""
+"""The routes with the highest mean delay of their departures."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contracts import topics
 from spark.pipeline import pipeline
 
 _ENOUGH = 20
-"""Departures, behind which a mean tells something."""
+"""Departures, from which on a mean is meaningful."""
 
 
 @pipeline(departures=topics.FLIGHTS_DEPARTED, writes=topics.FLIGHTS_DEPARTED_WORSTROUTES)

@@ -199,9 +199,7 @@ def _check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> _Found:
     check_source(pipeline, catalog)
     target = catalog.topic(pipeline.target)
     if pipeline.lookups:
-        raise PipelineUnfit(
-            f"{pipeline.name} has lookups and aggregates: look up in another pipeline, which writes what this one reads"
-        )
+        raise PipelineUnfit(f"{pipeline.name} has lookups and aggregates, which it can't: leave the lookups out")
     if target.key is None:
         raise PipelineUnfit(
             f"{pipeline.name} aggregates, and {target.name} has no key: set `key` in its contract to the field that names a group"

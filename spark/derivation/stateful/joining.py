@@ -114,9 +114,7 @@ def _check(
 ) -> tuple[list[str], OptimisedJoin]:
     """The fields that are made, and the join. Raises PipelineUnfit."""
     if pipeline.lookups:
-        raise PipelineUnfit(
-            f"{pipeline.name} has lookups and joins: look up in another pipeline, which reads what this one writes"
-        )
+        raise PipelineUnfit(f"{pipeline.name} has lookups and joins, which it can't: leave the lookups out")
     made = called(pipeline, left, right)
     check_names(pipeline, made.columns)
     wanted = [field.name for field in check_wanted(spark, pipeline, catalog, pipeline.target, made, ())]

@@ -93,9 +93,7 @@ def _check(
             f"{pipeline.name} ranks, and {pipeline.target} has {partitions} partitions by its contract: set partitions: 1 there"
         )
     if pipeline.lookups:
-        raise PipelineUnfit(
-            f"{pipeline.name} has lookups and ranks: look up in another pipeline, which reads what this one writes"
-        )
+        raise PipelineUnfit(f"{pipeline.name} has lookups and ranks, which it can't: leave the lookups out")
     given = spark.createDataFrame(spark.sparkContext.emptyRDD(), event_type(spark, catalog.schema(pipeline.source)))
     made = called(pipeline, given)
     check_names(pipeline, made.columns)

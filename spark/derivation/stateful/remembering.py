@@ -150,9 +150,7 @@ def _reads(pipeline: Pipeline, memory: Memory, kinds: StructType, occurred_at: s
 def _check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog, memory: Memory, kinds: StructType) -> list[str]:
     """The fields that are made. Raises PipelineUnfit."""
     if pipeline.lookups:
-        raise PipelineUnfit(
-            f"{pipeline.name} has a memory and lookups: look up in another pipeline, and leave the lookups out of this one"
-        )
+        raise PipelineUnfit(f"{pipeline.name} has a memory and lookups, which it can't: leave the lookups out")
     target, occurred_at = catalog.topic(pipeline.target), catalog.topic(pipeline.source).occurred_at
     if target.key not in (None, memory.of):
         raise PipelineUnfit(

@@ -36,7 +36,7 @@ from spark.sources.checkpoint_offsets import CheckpointOffsets
 
 UNFIT = prometheus_client.Counter(
     "headrace_unfit_groups",
-    "Groups of an aggregate, pairs of a join, records of a sequence, distinct events, or places of a list, that the topic can't take as records.",
+    "Groups of an aggregate, pairs of a join, records of a sequence, or distinct events, that the topic can't take as records.",
     ["query"],
 )
 

@@ -407,7 +407,7 @@ def test_what_depends_on_other_records_can_t_look_up(folder: Path) -> None:
     lookups = 'lookups=(Lookup("couriers", "couriers", "courier", {"x": "name"}),)'
     (folder / "delays_by_origin.py").write_text(counting.replace("writes=", f"{lookups}, writes=", 1))
     found = [str(each) for each in check(sample.CONTRACTS, folder, sample.SERVICES)]
-    what = "it has lookups, and what it makes of a record depends on others (records: aggregate): look up in another pipeline"
+    what = "it has lookups, and what it makes of a record depends on others (records: aggregate): leave the lookups out"
     assert [each for each in found if what in each]
 
 

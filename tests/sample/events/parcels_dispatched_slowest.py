@@ -7,7 +7,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict
 
 
 class ParcelDispatchedSlowest(BaseModel):
-    """A place in the list of the lines with the latest dispatches."""
+    """A place in the list of the lines with the highest mean delay."""
 
     model_config = ConfigDict(
         extra="forbid",

@@ -1,4 +1,4 @@
-"""The lines whose parcels have been dispatched the latest on average."""
+"""The lines with the highest mean delay of their dispatches."""
 
 from __future__ import annotations
 

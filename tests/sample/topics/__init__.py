@@ -64,7 +64,7 @@ PARCELS_DISPATCHED_ROUNDS: Final[Topic[events.ParcelDispatchedRounds]] = Topic(
 PARCELS_DISPATCHED_SLOWEST: Final[Topic[events.ParcelDispatchedSlowest]] = Topic(
     "parcels.dispatched.slowest.v1", events.ParcelDispatchedSlowest
 )
-"""The three lines whose parcels have been dispatched the latest on average, since the first one; the newest record of a place counts."""
+"""The three lines with the highest mean delay of all their dispatches; the newest record of a place counts."""
 PARCELS_DISPATCHED_TRIPS: Final[Topic[events.ParcelDispatchedTrip]] = Topic(
     "parcels.dispatched.trips.v1", events.ParcelDispatchedTrip
 )

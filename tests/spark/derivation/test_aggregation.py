@@ -173,9 +173,7 @@ def test_a_lookup_is_refused(spark: SparkSession, catalog: Catalog) -> None:
     pipeline = Pipeline(
         "delays_by_origin", delays_by_origin.source, delays_by_origin.target, (lookup,), delays_by_origin.function
     )
-    with pytest.raises(
-        PipelineUnfit, match="has lookups and aggregates: look up in another pipeline, which writes what"
-    ):
+    with pytest.raises(PipelineUnfit, match="has lookups and aggregates, which it can't: leave the lookups out"):
         Aggregation(spark, pipeline, catalog, 300)
 
 

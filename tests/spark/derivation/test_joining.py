@@ -127,7 +127,7 @@ def test_the_times_of_both_events_may_be_equal(spark: SparkSession, catalog: Cat
 
 def test_a_lookup_is_refused(spark: SparkSession, catalog: Catalog) -> None:
     lookup = Lookup("couriers", dimension="couriers", by="courier", fields={"courier_name": "name"})
-    with pytest.raises(PipelineUnfit, match="has lookups and joins: look up in another pipeline, which reads what"):
+    with pytest.raises(PipelineUnfit, match="has lookups and joins, which it can't: leave the lookups out"):
         Joining(spark, dataclasses.replace(parcel_trips, lookups=(lookup,)), catalog, 300)
 
 

@@ -95,7 +95,7 @@ def test_the_function_goes_record_by_record(
 
 def test_what_it_is_not_for_is_refused(spark: SparkSession, catalog: Catalog) -> None:
     lookup = Lookup("couriers", dimension="couriers", by="courier", fields={"courier_name": "name"})
-    with pytest.raises(PipelineUnfit, match="has a memory and lookups: look up in another pipeline"):
+    with pytest.raises(PipelineUnfit, match="has a memory and lookups, which it can't: leave the lookups out"):
         Remembering(spark, dataclasses.replace(late_parcels_of_vans, lookups=(lookup,)), catalog, 300)
     with pytest.raises(PipelineUnfit, match="remembers the events before each, and what it makes of one record"):
         check(spark, late_parcels_of_vans, catalog)
