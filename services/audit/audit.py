@@ -11,6 +11,7 @@ import numpy.typing as npt
 from contracts.settings import Settings
 from services.alerting.rules.rulebook import SERVICE as ALERTING
 from services.alerting.rules.rulebook import Rulebook
+from services.audit.aggregates.letters import FOREVER
 from services.audit.counting import aggregations, kept_as
 from services.audit.cut import DAY_MS, Cut
 from services.audit.folding import Foldings
@@ -45,7 +46,7 @@ LAKE = "lake"
 
 
 def begun_since(broker: Broker, plan: Plan, since: State) -> list[str]:
-    """The pipelines that have run, and had not when the last clean audit was made: of what they were to derive it saw nothing. And the tables that
+    """The pipelines that have run, and had not when the last clean audit was made, or not with all their topics: of what they were to derive it saw nothing. And the tables that
     have the newest record of each key, of which it has not read the topic whole.
     """
     seen = {topic for topic, audited in since.topics.items() if audited.resume}
@@ -65,10 +66,15 @@ def begun_since(broker: Broker, plan: Plan, since: State) -> list[str]:
     return [str(each.lake_table) for each in newest] + [
         str(source.by)
         for source in made
-        if source.name not in seen
+        if (source.name not in seen or (source in plan.aggregates and _has_another(source, since)))
         and any(each.name in with_records for each in source.origins)
         and has_run(broker, source)
     ]
+
+
+def _has_another(source: Source, since: State) -> bool:
+    """Whether an aggregate counts a topic that it did not count at the last clean audit."""
+    return any(kept_as(source, raw) not in since.newest for raw in source.origins)
 
 
 class Audit:
@@ -281,8 +287,8 @@ class Audit:
                 for field in source.unproven if name.startswith(f"{source.name}/") and made is by_topic[0] else ():
                     tally.notes[f"values of {field} taken as they are: they are not counts"] += tally.records
             self._tallies += made.tallies.values()
-            if made.newest is not None:
-                self._newest[kept_as(source, raw)] = made.newest
+            # Even if nobody knows: what is not kept was never counted.
+            self._newest[kept_as(source, raw)] = FOREVER if made.newest is None else made.newest
         # The newest record of a group may be any, so all are read each time.
         self._resume[source.name] = dict.fromkeys(self._cut.window(source.name).spans, 0)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     AlterConfigOpType,
@@ -139,8 +139,19 @@ class Place:
         admin = AdminClient({**self.settings.kafka.client_config()})
         # Brokers refuse it where they compact alone.
         self.configure({"cleanup.policy": "compact,delete"})
-        for future in admin.delete_records([TopicPartition(self.topic, partition, before)]).values():
-            future.result()
+
+        def forgotten() -> bool:
+            """Not before the brokers know of that."""
+            try:
+                for future in admin.delete_records([TopicPartition(self.topic, partition, before)]).values():
+                    future.result()
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.POLICY_VIOLATION:
+                    raise
+                return False
+            return True
+
+        wait_for("the records to be gone", forgotten)
 
     def make_anew(self) -> None:
         """Delete the topic, and create it."""

@@ -54,6 +54,22 @@ class Grid:
         _, unique = np.unique(paired(bys, starts), return_index=True)
         return bys[unique], starts[unique], indices[unique]
 
+    def later_windows(
+        self, by: Digests, of: Instants, over: Instants
+    ) -> tuple[Digests, Instants, npt.NDArray[np.int64]]:
+        """As `windows`, but of each only those that end after it says that windows are `over`."""
+        rows, begins = np.arange(len(of)), (of - self.first) // self.step * self.step + self.first
+        found: list[tuple[Digests, Instants, npt.NDArray[np.int64]]] = []
+        while (lies := (of[rows] < begins + self.length) & (over[rows] < begins + self.length)).any():
+            rows, begins = rows[lies], begins[lies]
+            found.append((by[rows], begins, rows))
+            begins = begins - self.step
+        bys, starts, indices = (
+            concatenated([part[n] for part in found], kind) for n, kind in enumerate((np.uint64, np.int64, np.int64))
+        )
+        _, unique = np.unique(paired(bys, starts), return_index=True)
+        return bys[unique], starts[unique], indices[unique]
+
 
 def paired(by: Digests, number: npt.NDArray[np.int64]) -> Digests:
     """One digest of both."""

@@ -33,7 +33,7 @@ class Recount:
     def findings(self, expected: Expected) -> Iterator[Finding]:
         """Groups that count more or fewer than belong there, and raw records without a group."""
         yield from self._wrong_counts(expected.must, expected.may, expected.partly)
-        yield from self._without_group(expected.must)
+        yield from self._without_group(expected.must, expected.partly)
 
     def _wrong_counts(self, must: Mask, may: Mask, partly: Mask) -> Iterator[Finding]:
         newest, groups = self._made.newest(), self._made.groups
@@ -79,8 +79,10 @@ class Recount:
             what = f"{self._counts} is {said[index]}, and {at_most}{most[index]} raw records belong there"
             yield self._made.finding("doubled", int(newest[index]), what)
 
-    def _without_group(self, must: Mask) -> Iterator[Finding]:
-        """Groups that are not there: each window that raw records belong to, as far as groups that are there tell windows."""
+    def _without_group(self, must: Mask, partly: Mask) -> Iterator[Finding]:
+        """Groups that are not there: each window that raw records belong to, as far as groups that are there tell windows. Of those that are late for some of their
+        windows, and belong to the others, each window that is not over.
+        """
         newest, groups = self._made.newest(), self._made.groups
         bounds = groups.by[newest], groups.begins[newest], groups.ends[newest]
         rows = np.flatnonzero(must)
@@ -105,10 +107,21 @@ class Recount:
         else:
             rows = rows[~forgotten]
             by, begins, firsts = grid.windows(self._raw.members.by[rows], self._raw.members.of[rows])
+            late, more = np.flatnonzero(partly), len(rows)
+            late = late[~self._made.forgotten(self._raw.sent_ms[late], self._raw.known.kept_since_ms)]
+            late_by, late_begins, late_firsts = grid.later_windows(
+                self._raw.members.by[late], self._raw.members.of[late], self._raw.over_for(self._late)[late]
+            )
+            alone = ~np.isin(paired(late_by, late_begins), paired(by, begins))
+            rows = np.concatenate([rows, late])
+            by, begins = np.concatenate([by, late_by[alone]]), np.concatenate([begins, late_begins[alone]])
+            firsts = np.concatenate([firsts, late_firsts[alone] + more])
             ends = begins + grid.length
             there = np.isin(paired(by, begins), paired(*bounds[:2]))
             by, begins, ends, firsts = by[~there], begins[~there], ends[~there], firsts[~there]
-            counts = inside(self._raw.members.by[rows], self._raw.members.of[rows], by, begins, ends)
+            counts = np.maximum(
+                1, inside(self._raw.members.by[rows[:more]], self._raw.members.of[rows[:more]], by, begins, ends)
+            )
         is_open = self._appends & (ends > self._made.over())
         for first, count in zip(rows[firsts[is_open]].tolist(), counts[is_open].tolist(), strict=True):
             self._sheet.tally(self._raw.window, partition_of(int(self._raw.at[first]))).notes[

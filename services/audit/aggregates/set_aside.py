@@ -26,7 +26,7 @@ class SetAside:
         for letters in (self._dead, self._late):
             yield from self._wrong_letters(letters, is_rebuilt=is_rebuilt)
         yield from self._wrongly_dead()
-        yield from self._wrongly_late()
+        yield from self._wrongly_late(is_rebuilt=is_rebuilt)
         yield from self._unaccounted()
 
     def _wrong_letters(self, letters: Letters, *, is_rebuilt: bool) -> Iterator[Finding]:
@@ -61,8 +61,10 @@ class SetAside:
         for source in dead[self._raw.good[place] & ~np.isin(dead, self._raw.known.redriven)].tolist():
             yield self._sheet.of_place("set aside", source, f"{self._dead.topic} has it, and it is good: redrive it")
 
-    def _wrongly_late(self) -> Iterator[Finding]:
-        """Late records that are bad, belong to no group, or have a window that can't be over."""
+    def _wrongly_late(self, *, is_rebuilt: bool) -> Iterator[Finding]:
+        """Late records that are bad, belong to no group, or have a window that can't be over; not after a rebuild, for the run before may have had another
+        lateness, or another topic that moves the watermark.
+        """
         late = np.unique(self._late.source[self._raw.where(self._late) == Where.INSIDE])
         place = np.searchsorted(self._raw.at, late)
         is_member = self._raw.members.belong[place]
@@ -75,7 +77,7 @@ class SetAside:
         for source in late[self._raw.good[place] & ~is_member].tolist():
             yield self._sheet.of_place("phantom", source, f"{topic} has it, and it belongs to no group")
         newest = self._raw.newest_of_all
-        if newest == FOREVER:
+        if newest == FOREVER or is_rebuilt:
             return
         # Its window ends behind it, and had ended before the newest event less the lateness.
         in_time = is_member & self._raw.good[place]

@@ -188,10 +188,7 @@ def _of_each(made: DataFrame, given: Mapping[str, DataFrame]) -> dict[str, DataF
     if len(given) == 1:
         return dict.fromkeys(given, made)
     frames = [*given.values()]
-    return {
-        topic: only_of(made, frames[number], *frames[:number], *frames[number + 1 :])
-        for number, topic in enumerate(given)
-    }
+    return {topic: only_of(made, frames, number) for number, topic in enumerate(given)}
 
 
 def _check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> _Found:

@@ -77,9 +77,9 @@ def _functions(node: Any) -> list[int]:
     return [part.resultId().id() for part in parts if kind_of(part) == "AggregateExpression"]
 
 
-def only_of(made: DataFrame, source: DataFrame, *others: DataFrame) -> DataFrame:
-    """`made`, in place of whose union is the one of its inputs that was made of `source`, with the union's columns; `others` are the frames that its
-    other inputs were made of. Raises NotRowByRow if it is no such union.
+def only_of(made: DataFrame, frames: Sequence[DataFrame], number: int) -> DataFrame:
+    """`made`, in place of whose union is that one of its inputs which was made of the frame with the `number`, with the union's columns; each input is made of
+    one of the `frames`, in their order: by that Spark's checkpoint tells their offsets apart. Raises NotRowByRow if it is no such union.
     """
     spark, plan = made.sparkSession, analyzed(made)
     unions = [node for node in tree(plan) if node.nodeName() == UNION]
@@ -88,11 +88,12 @@ def only_of(made: DataFrame, source: DataFrame, *others: DataFrame) -> DataFrame
     inputs = items(unions[0].children())
     if any(node.nodeName() == AGGREGATE for each in inputs for node in tree(each)):
         raise NotRowByRow("a grouping before its union")
-    ends = [analyzed(each) for each in (source, *others)]
-    made_of = [[number for number, each in enumerate(inputs) if _comes_of(each, end)] for end in ends]
-    if sorted(made_of) != [[number] for number in range(len(inputs))]:
+    made_of = [[at for at, each in enumerate(inputs) if _comes_of(each, analyzed(frame))] for frame in frames]
+    if sorted(made_of) != [[at] for at in range(len(inputs))]:
         raise NotRowByRow("a union whose inputs are not one of each topic")
-    return frame_of(spark, _with_input(spark, plan, made_of[0][0]))
+    if sorted(made_of) != made_of:
+        raise NotRowByRow("a union whose inputs are in another order than the function's parameters")
+    return frame_of(spark, _with_input(spark, plan, number))
 
 
 def _comes_of(node: Any, end: Any) -> bool:

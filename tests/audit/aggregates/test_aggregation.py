@@ -209,6 +209,26 @@ def test_where_windows_overlap_a_late_record_counts_in_those_that_are_not_over()
     assert replace(story, over={code(0, 3): 20}).found() == {("doubled", at), ("set aside", "raw/0/3")}
 
 
+def test_a_group_whose_only_record_is_late_for_other_windows_is_missed() -> None:
+    events = [("EST", 0), ("EST", 12), ("EST", 135), ("WST", 8)]
+    raw = numbered([(0, origin, minute, 0, True, False) for origin, minute in events])
+    # The watermark was at 15: of the windows with minute 8 that from 5 on alone is not over.
+    story = a_story(raw, len(raw), [1], slide=5)
+    assert (story.late, story.found()) == ((code(0, 3),), set())
+    alone = [each for each in story.made if each.origin == "WST"]
+    assert [each.begins for each in alone] == [5]
+    assert replace(story, made=tuple(each for each in story.made if each not in alone)).found() == {("lost", "raw/0/3")}
+
+
+def test_after_a_rebuild_nobody_knows_what_lateness_the_run_before_had() -> None:
+    raw = numbered([(0, "EST", minute, 0, True, False) for minute in (0, 12, 135, 8)])
+    story = a_story(raw, len(raw), [1], slide=5)
+    wrong = replace(story, over={code(0, 3): 20})
+    assert ("set aside", "raw/0/3") in wrong.found()
+    again = tuple(replace(each, run="b", offset=each.offset + 100) for each in story.made)
+    assert ("set aside", "raw/0/3") not in replace(wrong, made=(*story.made, *again)).found()
+
+
 def test_a_letter_of_other_bytes_is_found() -> None:
     aggregation = GOOD.aggregation()
     aggregation._late.payload[:] = 7

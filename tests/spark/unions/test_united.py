@@ -61,6 +61,10 @@ def _one_twice(dispatches: DataFrame, losses: DataFrame) -> DataFrame:
     return _made(_both(_left(dispatches), _left(dispatches)))
 
 
+def _in_another_order(dispatches: DataFrame, losses: DataFrame) -> DataFrame:
+    return _made(_both(_stayed(losses), _left(dispatches)))
+
+
 def _one_a_second_time(dispatches: DataFrame, losses: DataFrame) -> DataFrame:
     return _made(_both(_both(_left(dispatches), _stayed(losses)), _left(dispatches)))
 
@@ -122,6 +126,7 @@ def _filtered_groups(dispatches: DataFrame, losses: DataFrame) -> DataFrame:
     ("function", "told"),
     [
         (_one_alone, r"reads parcels\.dispatched\.v1 and parcels\.lost\.v1, and has 0 unions.* once by unionByName"),
+        (_in_another_order, "has a union whose inputs are in another order than the function's parameters"),
         (_one_twice, "has a union whose inputs are not one of each topic"),
         (_one_a_second_time, "has a union whose inputs are not one of each topic|has 2 unions"),
         (_joined, "has a union whose inputs are not one of each topic"),
@@ -152,7 +157,7 @@ def test_each_input_may_filter_and_compute_under_names_of_its_own(spark: SparkSe
     def function(dispatches: DataFrame, losses: DataFrame) -> DataFrame:
         left = _left(dispatches.where("weight_grams > 100")).withColumn("late_minutes", F.col("late_minutes") + 0)
         stayed = losses.withColumnRenamed("due_at", "when").where("origin != 'X'").withColumnRenamed("when", "due_at")
-        return _made(_both(_stayed(stayed), left).where("origin != 'Y'"))
+        return _made(_both(left, _stayed(stayed)).where("origin != 'Y'"))
 
     _aggregation(spark, catalog, function)
 
