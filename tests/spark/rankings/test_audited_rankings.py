@@ -148,25 +148,22 @@ def test_raw_records_that_were_left_out_are_lost_and_others_are_doubled(query: L
     assert (lost.kind, "dispatches is 2, and 3 raw records belong there" in lost.detail) == ("lost", True)
 
 
-@pytest.mark.parametrize(
-    ("told", "kinds"),
-    [
-        ("at_least: 1", {"out of order"}),
-        ("first: lowest", {"out of order"}),
-        ("where: late_minutes != 3", {"phantom"}),
-        ("where: late_minutes != 5", {"doubled"}),
-        ("mean: {of: weight_grams, as: late_mean_minutes}", {"changed"}),
-    ],
-)
 def test_a_list_that_is_ranked_otherwise_than_it_is_told_is_found(
-    query: Lines, settings: SparkSettings, tmp_path: Path, told: str, kinds: set[str]
+    query: Lines, settings: SparkSettings, tmp_path: Path
 ) -> None:
     query.send(*FIRST)
     query.take_in()
     path = tmp_path / "otherwise.yaml"
-    _otherwise(told, path)
-    report = Auditor(settings, query.topics, tmp_path, Hop.RANKINGS, rankings_file=path)()
-    assert {each.kind for each in report.findings} >= kinds
+    auditor = Auditor(settings, query.topics, tmp_path, Hop.RANKINGS, rankings_file=path)
+    for told, kind in (
+        ("at_least: 1", "out of order"),
+        ("first: lowest", "out of order"),
+        ("where: late_minutes != 3", "phantom"),
+        ("where: late_minutes != 5", "doubled"),
+        ("mean: {of: weight_grams, as: late_mean_minutes}", "changed"),
+    ):
+        _otherwise(told, path)
+        assert kind in {each.kind for each in auditor().findings}, told
 
 
 def test_a_place_that_can_not_be_a_record_stops_the_list(query: Lines) -> None:
