@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -29,7 +30,7 @@ from spark.records.decode import decode
 from spark.records.headers import header
 from spark.records.schemas import WriterSchemas
 from spark.records.topic_schemas import TopicSchemas
-from spark.runtime.errors import DeadLettersMiscounted, QueryFailed
+from spark.runtime.errors import DeadLettersMiscounted, PositionsDisagree, QueryFailed
 from spark.runtime.lease import Lease
 from spark.runtime.lifecycle import Lifecycle
 from spark.runtime.metrics import DEAD_LETTERS
@@ -58,6 +59,10 @@ _TIMEOUT_SECONDS = 60.0
 
 _FEW_RECORDS = 50_000
 """A batch of fewer is written by one task: small files cost every reader more than a second core gains here."""
+
+_PAUSE_SHARE = 0.5
+"""Of the time for which a record without value stays: a table that has not moved for longer may have missed some."""
+_DAY_MS = 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +129,7 @@ class LakeTable:
         """Take the lease, create the table if there is none, and go on from where it is.
 
         Raises TakenOver if it has a writer, and PositionsDisagree if the last writer's checkpoint has taken in more
-        than the table, if the topic was made anew since, or if it lacks records that the table has not.
+        than the table, if the topic was made anew since, or if it lacks records that the table has not, or may lack some that took keys away.
         """
         self.acquire()
         try:
@@ -153,7 +158,9 @@ class LakeTable:
             self._writer, self._lake.table, self._lake.history_days * 24, files_per_commit=len(partitions)
         )
         positions = self._writer.read_positions(partitions)
-        self.positions = positions.within(self._ends(partitions), self._settings.lake.on_data_loss)
+        ends = self._ends(partitions)
+        self._refuse_forgotten(positions, ends)
+        self.positions = positions.within(ends, self._settings.lake.on_data_loss)
         checkpoint = new_checkpoint(self._settings.s3, self._checkpoints, self._lease.epoch, self.positions)
         settings = self._settings.lake
         raw = read_topic(
@@ -293,6 +300,25 @@ class LakeTable:
             for spec in (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
         ]
         return {each: (low[each], high[each]) for each in partitions}
+
+    def _refuse_forgotten(self, positions: Positions, ends: Mapping[int, tuple[int, int]]) -> None:
+        """Raises PositionsDisagree if a record without value may have come and gone while nobody read: its key would keep its row for ever."""
+        if not (self._topic.lands_newest and self._topic.compacted and positions.next_offsets):
+            return
+        since_ms = round(time.time() * 1000 - _PAUSE_SHARE * self._topic.retention_days * _DAY_MS)
+        sent_since = self._offsets(self._topic.name, list(ends), OffsetSpec.for_timestamp(since_ms))
+        for partition, (_, end) in sorted(ends.items()):
+            taken = positions.next_offsets.get(partition, 0)
+            # What comes next was sent since, or nothing has come: so nothing is gone. Of an empty partition the table has no row.
+            if not taken or taken >= end or 0 <= sent_since[partition] <= taken:
+                continue
+            moved_ms = self._writer.moved_ms()
+            if moved_ms is None or moved_ms < since_ms:
+                raise PositionsDisagree(
+                    f"the table {self._lake.table} has {self._topic.name}/{partition} up to offset {taken}, and has not moved for more than half of the "
+                    f"{self._topic.retention_days} days for which a record without value stays there: some may be gone, and their keys would keep their rows. "
+                    f"Move the folder {self._prefix} away and remove {self._checkpoints}, and the table is filled anew"
+                )
 
     def _offsets(self, topic: str, partitions: Sequence[int], spec: OffsetSpec) -> dict[int, int]:
         return retried(

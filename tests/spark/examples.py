@@ -193,12 +193,13 @@ class Topics:
         headers: Sequence[tuple[str, bytes | None]] = (),
         key: bytes = b"key",
         topic: str = DISPATCHED,
+        sent_ms: int = 0,
     ) -> None:
-        """Append records to a topic, named as in the contracts."""
+        """Append records to a topic, named as in the contracts; sent now, or at this time."""
         producer = ordered({**self._kafka.client_config(), "linger.ms": 0})
         for value in values:
             name = self.catalog.topic(topic).name
-            producer.produce(name, key=key, value=value, partition=partition, headers=list(headers))
+            producer.produce(name, key=key, value=value, partition=partition, headers=list(headers), timestamp=sent_ms)
         assert producer.flush(30) == 0
 
     def send_dispatches(self, *parcel_ids: str, partition: int = 0) -> None:

@@ -144,6 +144,16 @@ class TableWriter:
             )
         return positions
 
+    def moved_ms(self) -> int | None:
+        """When the newest commit was made that moved the positions, in milliseconds since 1970; None: the log has none any more."""
+        # As `Positions.as_json` begins; the commit that begins a writer says nothing.
+        told = f'{{"topic": {json.dumps(self._topic)}, '
+        for limit in (_CHECKPOINT_COMMITS, None):
+            for commit in self.table.history(limit):
+                if (commit.get("userMetadata") or "").startswith(told):
+                    return int(commit["timestamp"])
+        return None
+
     def highest(self, raw: str) -> int:
         """The offset after the highest one of `raw` ("topic/partition") of which the table has a derived record."""
         return self.table.transaction_version(f"headrace/raw/{raw}") or 0

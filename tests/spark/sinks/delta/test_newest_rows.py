@@ -6,6 +6,7 @@ import io
 import json
 import os
 import random
+import re
 import signal
 import statistics
 import subprocess
@@ -42,7 +43,7 @@ from deploy.local.servers.stack import LocalStack
 from services.audit.hops.hop import Hop
 from services.audit.report import Report
 from spark.queries.lake import LakeTable
-from spark.runtime.errors import TakenOver
+from spark.runtime.errors import PositionsDisagree, TakenOver
 from spark.runtime.lifecycle import Lifecycle
 from spark.runtime.settings import LakeSettings, SparkSettings
 from spark.sinks.delta.lake_table import TableWriter
@@ -72,14 +73,14 @@ class Place:
         own = self._settings.model_copy(update={"lake": lake})
         return LakeTable(self._spark, own, topic or self.topic, schema, self._registry, Lifecycle())
 
-    def send(self, key: str, late_minutes: int | None, *, raw: bytes | None = None) -> None:
-        """A record of a key; without minutes one without a value, or with this one."""
+    def send(self, key: str, late_minutes: int | None, *, raw: bytes | None = None, sent_ms: int = 0) -> None:
+        """A record of a key; without minutes one without a value, or with this one. Sent now, or at this time."""
         partition = sum(key.encode()) % 2
         value = raw
         if late_minutes is not None and raw is None:
             event = a_dispatch(parcel_id=key, late_minutes=late_minutes)
             value = framed(self.topics.schema_ids[DISPATCHED], body(event))
-        self.topics.send(value, partition=partition, key=key.encode())
+        self.topics.send(value, partition=partition, key=key.encode(), sent_ms=sent_ms)
         self.sent.append((key, partition, self._ends[partition], late_minutes))
         self._ends[partition] += 1
 
@@ -134,10 +135,25 @@ class Place:
             for found in s3.list_objects_v2(Bucket=self._settings.s3.bucket, Prefix=prefix).get("Contents", []):
                 s3.delete_object(Bucket=self._settings.s3.bucket, Key=found["Key"])
 
+    def age(self, days: int) -> None:
+        """The commits of the table are so old."""
+        assert self.topic.lake is not None
+        s3, bucket = s3_client(self._settings.s3), self._settings.s3.bucket
+        stamp = b'"timestamp":%d' % days_ago(days)
+        found = s3.list_objects_v2(Bucket=bucket, Prefix=f"lake/{self.topic.lake.table}/_delta_log/")["Contents"]
+        for key in (each["Key"] for each in found if each["Key"].endswith(".json")):
+            text = s3.get_object(Bucket=bucket, Key=key)["Body"].read()
+            s3.put_object(Bucket=bucket, Key=key, Body=re.sub(rb'"timestamp":\d+', stamp, text))
+
     def letters(self) -> list[str]:
         """The reasons of the dead letters."""
         found = self.topics.read(self.topic.dead_letter_topic)
         return [str(DeadLetter.of(each).reason) for each in found]
+
+
+def days_ago(days: int) -> int:
+    """In milliseconds since 1970."""
+    return round(time.time() - days * 86_400) * 1000
 
 
 def catch_up(table: LakeTable) -> None:
@@ -370,6 +386,34 @@ def test_a_table_that_was_filled_with_other_rows_is_refused(place: Place) -> Non
         ContractError, match="was filled with rows: each, and the contract of .* says newest: set it back"
     ):
         place.table().start()
+
+
+def test_a_table_that_has_not_moved_while_records_may_have_come_and_gone_is_refused(place: Place) -> None:
+    """A record without value stays for 30 days."""
+    for key in "ab":
+        place.send(key, 1, sent_ms=days_ago(40))
+    catch_up(place.table())
+    place.age(20)
+    # Nothing has come.
+    catch_up(place.table())
+    # What comes next has just come; b is of another partition.
+    place.send("b", 2)
+    catch_up(place.table())
+    assert place.rows() == place.expected()
+    place.age(10)
+    place.send("c", 3, sent_ms=days_ago(19))
+    catch_up(place.table())
+    assert place.rows() == place.expected()
+    place.age(20)
+    place.send("a", None, sent_ms=days_ago(18))
+    place.send("c", 4)
+    # The commit that begins a writer is no move.
+    for _ in range(2):
+        with pytest.raises(PositionsDisagree, match=r"/1 up to offset 2, .* half of the 30 days .* Move the folder"):
+            place.table().start()
+    place.wipe()
+    catch_up(place.table())
+    assert place.rows() == place.expected()
 
 
 def test_older_versions_can_be_read_until_they_are_vacuumed(place: Place) -> None:
