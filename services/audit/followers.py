@@ -52,7 +52,8 @@ class Followers:
         self._cut.until_reached(
             f"the lake table {name}",
             source.name,
-            self._intake.needed(source.name),
+            # What an earlier audit has seen may be gone from a table whose every row may be replaced.
+            self._intake.needed(source.name, audited=source.contract.lands_newest),
             lambda: LakeTable(self._s3, name).positions(source.name, partitions),
         )
         # Opened anew: what it says of itself may be newer than what was opened to ask.

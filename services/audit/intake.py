@@ -152,15 +152,16 @@ class Intake:
             for each in read_alerts(self._kafka, self._registry, topic, schema, partition, span.read_from, span.end)
         ]
 
-    def needed(self, topic: str) -> dict[int, int]:
-        """For each partition with records in the window the offset after the last: whoever handled all has come so far.
+    def needed(self, topic: str, *, audited: bool = False) -> dict[int, int]:
+        """For each partition with records in the window the offset after the last: whoever handled all has come so far. With `audited` also of
+        what was read that an earlier audit has seen.
 
         The cut itself may lie behind transaction markers, which nobody handles.
         """
-        window = self._cut.window(topic)
+        window, of = self._cut.window(topic), (Where.INSIDE, *([Where.BEFORE] if audited else []))
         needed: dict[int, int] = {}
         for part in self.records[topic]:
-            inside = part.at[window.where(part.at) == Where.INSIDE]
+            inside = part.at[np.isin(window.where(part.at), of)]
             if len(inside):
                 needed[part.partition] = offset_of(int(inside[-1])) + 1
         return needed

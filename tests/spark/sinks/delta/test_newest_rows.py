@@ -40,6 +40,7 @@ from contracts.errors import ContractError
 from contracts.servers.registry import Registry
 from contracts.servers.s3 import s3_client
 from deploy.local.servers.stack import LocalStack
+from services.audit.errors import CouldNotAudit
 from services.audit.hops.hop import Hop
 from services.audit.report import Report
 from spark.queries.lake import LakeTable
@@ -488,6 +489,13 @@ def test_an_incremental_audit_compares_the_whole_table(place: Place, auditor: Au
     # Of a record that the first audit has seen.
     third = auditor(*hops, full=False)
     assert (found(third), third.since is not None) == ({("lost", "0/0")}, True)
+    place.wipe()
+    # Nothing has come since: the table has to have all the same what it had.
+    with pytest.raises(CouldNotAudit, match="the lake table .* has not reached the cut"):
+        auditor(*hops, full=False)
+    catch_up(place.table())
+    fourth = auditor(*hops, full=False)
+    assert (fourth.findings, fourth.since is not None) == ([], True)
 
 
 @pytest.mark.long
