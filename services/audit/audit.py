@@ -18,7 +18,7 @@ from services.audit.folding import Foldings
 from services.audit.followers import Followers, has_run
 from services.audit.hops.alerts import Alarm, by_topic, undecodable
 from services.audit.hops.branches import Branches
-from services.audit.hops.derived import Derivation, Made
+from services.audit.hops.derived import CLOCKS_DIFFER_MS, Derivation, Made
 from services.audit.hops.hop import HOPS, Hop
 from services.audit.hops.landed import Landing
 from services.audit.hops.newest import NewestLanding
@@ -304,6 +304,7 @@ class Audit:
             self._broker.ends(source.name, stable=False),
             own_coordinate="coordinate" not in Shape(source.schema).columns,
             is_compacted=source.contract.is_compacted,
+            expired_ms=self._letters_expired_ms(source),
         )
         dead = np.array([place for _, place in self._intake.set_aside(source, source, LAKE)], np.int64)
         purged = self._intake.purged(source, source, LAKE)
@@ -325,11 +326,19 @@ class Audit:
             self._rows_of(source, table, {}),
             table.positions(source.name, ends),
             own_coordinate="coordinate" not in Shape(source.schema).columns,
+            expired_ms=self._letters_expired_ms(source),
         )
         dead = np.array([place for _, place in self._intake.set_aside(source, source, LAKE)], np.int64)
         yield from landing.findings(dead, self._intake.purged(source, source, LAKE), self._intake.redriven(source))
         self._told(source, landing.tallies.values())
         self._resume[source.name] = dict.fromkeys(window.spans, 0)
+
+    def _letters_expired_ms(self, source: Source) -> int:
+        """Up to when a record was sent whose dead letter may be deleted by now, while the record itself is kept without end."""
+        letters = self._cut.window(source.contract.dead_letter_topic)
+        if not source.contract.is_compacted or not any(span.low > 0 for span in letters.spans.values()):
+            return 0
+        return self._cut.at_ms - source.contract.dead_letters.retention_days * DAY_MS + CLOCKS_DIFFER_MS
 
     def _rows_of(self, source: Source, table: LakeTable, starts: Mapping[int, int]) -> list[Rows]:
         """At or after these offsets."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from services.audit.hops.newest import EXPIRED
 from services.audit.records.records import Records
 from services.audit.records.window import Where, Window
 from services.audit.sources.lake_table import Rows
@@ -33,9 +34,11 @@ class Landing:
         *,
         own_coordinate: bool,
         is_compacted: bool = False,
+        expired_ms: int = 0,
     ) -> None:
         """`source` is the topic that coordinates are of; `latest`: the topic's ends after the table was opened;
         `own_coordinate`: whether the column is the lake writer's. With `is_compacted` the topic keeps the newest record of each key only.
+        Dead letters of records that were sent up to `expired_ms` may be deleted by now.
         """
         self.hop = f"{window.topic} → lake"
         self._window, self._source, self._table = window, source, table
@@ -47,6 +50,7 @@ class Landing:
         self._rows = {name: concatenated([getattr(part, name) for part in rows], np.int64) for name in names}
         self._redriven = concatenated([part.redriven for part in records], np.bool_)
         self._readable = concatenated([part.readable for part in records], np.bool_)
+        self._is_old = concatenated([part.sent_ms for part in records], np.int64) <= expired_ms
         self._record_digests = concatenated([part.row for part in records], np.uint64)
         self._row_digests = concatenated([part.row for part in rows], np.uint64)
         self.tallies = {partition: Tally(self.hop, f"{window.topic}/{partition}") for partition in window.spans}
@@ -63,7 +67,9 @@ class Landing:
         landed = np.isin(self._records["at"], self._rows["at"])
         wanted = np.flatnonzero((where == Where.INSIDE) & (~audited_before | (self._redriven & landed)))
         ids = self._ids(self._records)
-        set_aside = np.isin(self._records["at"], np.concatenate([dead, purged])) & ~landed
+        told = np.isin(self._records["at"], np.concatenate([dead, purged]))
+        expired = ~self._readable & self._is_old & ~told & ~landed
+        set_aside = (told | expired) & ~landed
         wanted = self._taken(wanted, ids, landed, set_aside)
         row_where = self._window.where(self._rows["at"], self._latest)
         row_ids = self._ids(self._rows)
@@ -74,7 +80,7 @@ class Landing:
             tally.notes.update(self._window.notes(partition))
             gone = int(np.sum((row_where == Where.GONE) & (partition_of(self._rows["at"]) == partition)))
             tally.notes["of records that are deleted by now, not compared"] += gone
-        yield from self._losses(wanted, ids, row_ids[chosen], dead, purged, redriven)
+        yield from self._losses(wanted, ids, row_ids[chosen], dead, purged, redriven, expired)
         yield from self._extras(wanted, ids, chosen, row_ids)
         yield from self._changes(wanted, ids, chosen, row_ids)
 
@@ -136,14 +142,17 @@ class Landing:
         dead: Codes,
         purged: Codes,
         redriven: Codes,
+        expired: npt.NDArray[np.bool_],
     ) -> Iterator[Finding]:
         without_row = wanted[~_among(ids[wanted], row_ids)]
         missing = self._records["at"][without_row]
         is_dead, is_purged = np.isin(missing, dead), np.isin(missing, purged)
+        is_expired = expired[without_row]
         for partition, tally in self.tallies.items():
             tally.notes["dead letters"] += int(np.sum(partition_of(missing[is_dead]) == partition))
             tally.notes["purged dead letters"] += int(np.sum(partition_of(missing[is_purged & ~is_dead]) == partition))
-        for at in np.sort(missing[~is_dead & ~is_purged]).tolist():
+            tally.notes[EXPIRED] += int(np.sum(partition_of(missing[is_expired]) == partition))
+        for at in np.sort(missing[~is_dead & ~is_purged & ~is_expired]).tolist():
             yield self._finding("lost", at, "no row of it")
         can_be_read = is_dead & self._readable[without_row] & ~np.isin(missing, redriven)
         for at in np.sort(missing[can_be_read]).tolist():

@@ -16,6 +16,7 @@ from services.audit.values.place import Codes, concatenated, coordinate, offset_
 
 _OPEN = "of keys with records after the table's position, which compaction may have removed before, not compared"
 _GONE = "of records that are deleted by now, not compared"
+EXPIRED = "that can't be decoded, whose dead letters are deleted by now"
 
 
 class NewestLanding:
@@ -34,14 +35,18 @@ class NewestLanding:
         positions: Mapping[int, int],
         *,
         own_coordinate: bool,
+        expired_ms: int = 0,
     ) -> None:
-        """`records` are all that the topic has, those after the `positions` of the table included, if there are any; `own_coordinate`: whether that column is the lake writer's."""
+        """`records` are all that the topic has, those after the `positions` of the table included, if there are any; `own_coordinate`: whether that column is the lake writer's.
+        Dead letters of records that were sent up to `expired_ms` may be deleted by now.
+        """
         self.hop = f"{window.topic} → lake"
         self._window, self._table, self._own_coordinate = window, table, own_coordinate
         self._at = concatenated([part.at for part in records], np.int64)
         self._key = concatenated([part.key for part in records], np.uint64)
         self._has_value = concatenated([part.has_value for part in records], np.bool_)
         self._readable = concatenated([part.readable for part in records], np.bool_)
+        self._is_old = concatenated([part.sent_ms for part in records], np.int64) <= expired_ms
         self._digests = concatenated([part.row for part in records], np.uint64)
         self._row_at = concatenated([part.at for part in rows], np.int64)
         self._row_source = concatenated([part.source for part in rows], np.int64)
@@ -64,7 +69,11 @@ class NewestLanding:
             tally.records = int(np.sum(partition_of(self._at[self._taken]) == partition))
         ids, row_ids = _of_partition(self._key, self._at), _of_partition(self._row_key, self._row_at)
         landed = np.isin(_of_record(ids, self._at), _of_record(row_ids, self._row_at))
-        set_aside = np.isin(self._at, np.concatenate([dead, purged])) & ~landed
+        told = np.isin(self._at, np.concatenate([dead, purged]))
+        # The broker keeps the newest record of a key without end, and a letter as long as its contract says.
+        expired = self._is_bad() & self._is_old & ~told & ~landed
+        self._count(EXPIRED, self._at[expired & self._taken])
+        set_aside = (told | expired) & ~landed
         yield from self._without_key(set_aside)
         newest = self._newest(ids)
         is_open = np.unique(ids[~self._taken & (self._key != NULL)])
@@ -89,6 +98,11 @@ class NewestLanding:
         last = np.append(np.diff(ids[chosen]) != 0, True)[: len(chosen)]
         found: npt.NDArray[np.int64] = chosen[last]
         return found
+
+    def _is_bad(self) -> npt.NDArray[np.bool_]:
+        """Which records the lake has to set aside."""
+        bad: npt.NDArray[np.bool_] = (self._has_value & ~self._readable) | (self._key == NULL)
+        return bad
 
     def _without_key(self, set_aside: npt.NDArray[np.bool_]) -> Iterator[Finding]:
         for at in self._at[self._taken & (self._key == NULL) & ~set_aside].tolist():

@@ -98,7 +98,8 @@ def rows(of: Collection[tuple[str, int]], partition: int = 0) -> Rows:
     return Rows(at, at, np.full(len(at), WHOLE), np.zeros(len(at), np.int64), (at + 1).astype(np.uint64), key)
 
 
-def findings(story: Story, of: Collection[tuple[str, int]]) -> list[tuple[str, str]]:
+def findings(story: Story, of: Collection[tuple[str, int]], *, letters: bool = True) -> list[tuple[str, str]]:
+    """Without `letters` they are all deleted by now."""
     landing = NewestLanding(
         Window(TOPIC, {0: Span(0, 0, story.cut, 0)}),
         "depots",
@@ -106,8 +107,9 @@ def findings(story: Story, of: Collection[tuple[str, int]]) -> list[tuple[str, s
         [rows(of)],
         {0: story.position},
         own_coordinate=True,
+        expired_ms=-1 if letters else len(story.log),
     )
-    bad = [code(0, offset) for offset, record in enumerate(story.log) if record.kind == "bad"]
+    bad = [code(0, offset) for offset, record in enumerate(story.log) if record.kind == "bad" and letters]
     none = np.zeros(0, np.int64)
     return [(each.kind, each.coordinate) for each in landing.findings(np.array(bad, np.int64), none, none)]
 
@@ -115,6 +117,7 @@ def findings(story: Story, of: Collection[tuple[str, int]]) -> list[tuple[str, s
 @given(stories())
 def test_a_right_table_is_clean_whatever_is_there_of_its_topic(story: Story) -> None:
     assert findings(story, table(story).items()) == []
+    assert findings(story, table(story).items(), letters=False) == []
 
 
 @given(stories(), st.data())
@@ -157,6 +160,24 @@ def test_a_dead_letter_that_can_be_read_and_a_record_that_is_neither_row_nor_let
     again = NewestLanding(window, "depots", [read(log)], [rows([("b", 1)])], {0: 3}, own_coordinate=True)
     told = {(each.kind, each.coordinate) for each in again.findings(dead, none, dead)}
     assert told == {("lost", f"{TOPIC}/0/2")}
+
+
+@pytest.mark.parametrize(("expired_ms", "told"), [(0, [("lost", f"{TOPIC}/0/1")]), (1, [])])
+def test_a_bad_record_outlives_its_dead_letter(expired_ms: int, told: list[tuple[str, str]]) -> None:
+    window, none = Window(TOPIC, {0: Span(0, 0, 2, 0)}), np.zeros(0, np.int64)
+    log = read({0: Record("b", "good"), 1: Record("a", "bad")})
+
+    def landing(*of: tuple[str, int]) -> NewestLanding:
+        given = window, "depots", [log], [rows([("b", 0), *of])], {0: 2}
+        return NewestLanding(*given, own_coordinate=True, expired_ms=expired_ms)
+
+    right = landing()
+    assert [(each.kind, each.coordinate) for each in right.findings(none, none, none)] == told
+    noted = {note: count for note, count in right.tallies[0].notes.items() if count}
+    assert noted == ({} if told else {"that can't be decoded, whose dead letters are deleted by now": 1})
+    # It has no row, nor has its key, in any case.
+    assert [each.kind for each in landing(("a", 1)).findings(none, none, none)] == ["changed"]
+    assert len([*landing(("a", 0)).findings(none, none, none)]) == 1
 
 
 def test_rows_of_one_key_in_two_partitions_are_told() -> None:
