@@ -20,6 +20,8 @@ _ROWS_AT_ONCE = 100_000
 _BYTES_AT_ONCE = 32 << 20
 """What is gathered before all but the newest record of each key is let go; also rows of a row group, which is held in memory while it is written."""
 
+_PLACE = ("record_key", "record_partition", "record_offset")
+
 _HAS_ROW = "__has_row"
 """Whether the record is a row: one without value, or that can't be decoded, takes away that of its key."""
 
@@ -45,7 +47,12 @@ def write_newest(plan: NewestPlan, batches: Iterator[pa.RecordBatch]) -> Iterato
 
 
 def newest(rows: pa.Table) -> pa.Table:
-    """Of each key of a partition the row with the highest offset, by partition and offset."""
+    """Of each key of a partition the row with the highest offset, by partition and offset. A row that lacks one of these is of no record: another program
+    has written it, and it is left out.
+    """
+    for name in _PLACE:
+        if rows.column(name).null_count:
+            rows = rows.filter(pc.is_valid(rows.column(name)))
     partition, offset = (rows.column(name).to_numpy() for name in ("record_partition", "record_offset"))
     keys = rows.column("record_key").combine_chunks().dictionary_encode()
     of = partition.astype(np.int64) * len(keys.dictionary) + keys.indices.to_numpy()
