@@ -69,6 +69,9 @@ def _of_topic(before: Catalog, after: Catalog, name: str) -> Iterator[Change]:
             yield Change("breaking", name, new.owner, f"{text}: a topic can't lose partitions", new.producers)
         else:
             yield Change("breaking", name, new.owner, f"{text}: {_MEANINGS['key']}", new.consumers)
+            if new.lands_newest:
+                doubled = "of a key that moves the lake table has a row from each partition: publish to a new topic"
+                yield Change("breaking", name, new.owner, f"{text}: {doubled}", (LAKE,))
     if new.retention_days != old.retention_days:
         shorter = new.retention_days < old.retention_days
         text = f"retention_days: {old.retention_days} → {new.retention_days}"

@@ -101,6 +101,12 @@ ONLY = "its schema: "
         (of_topic(occurred_at="due_at"), [("breaking", "the event time is another one", READERS)]),
         (of_topic(partitions=1), [("breaking", "2 → 1: a topic can't lose partitions", ("dispatches",))]),
         (of_topic(partitions=4), [("breaking", "2 → 4: records of one key may come to another", READERS)]),
+        (
+            of_topic(partitions=4, lake=LAKE | {"rows": "newest"}),
+            [("breaking", "the table that is there does not fit", ("lake",))]
+            + [("breaking", "2 → 4: records of one key may come to another", READERS)]
+            + [("breaking", "2 → 4: of a key that moves the lake table has a row from each", ("lake",))],
+        ),
         (of_topic(retention_days=7), [("breaking", "30 → 7: older records are deleted", READERS)]),
         (of_topic(retention_days=31), [("changed", "retention_days: 30 → 31", READERS)]),
         (of_topic(consumers=[*READERS, "alerting"]), [("new", "consumer alerting", ("alerting",))]),
