@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from services.audit.sources.lake_table import without_views
 from services.audit.values.digest import digests
 from services.audit.values.shape import Shape, row_digests
 
@@ -36,6 +37,27 @@ NOON = datetime(2013, 1, 1, 12, tzinfo=UTC)
 )
 def test_the_width_of_a_type_makes_no_difference(value: Any, here: pa.DataType, there: pa.DataType) -> None:
     assert digests(pa.array([value], here)) == digests(pa.array([value], there))
+
+
+@pytest.mark.parametrize(
+    ("value", "view", "plain"),
+    [
+        ("a", pa.string_view(), pa.string()),
+        (["a", None], pa.list_(pa.string_view()), pa.list_(pa.string())),
+        ({"a": b"1"}, pa.map_(pa.string_view(), pa.binary_view()), pa.map_(pa.string(), pa.binary())),
+        (
+            {"x": "a", "y": [{"z": "b"}]},
+            pa.struct({"x": pa.string_view(), "y": pa.list_(pa.struct({"z": pa.string_view()}))}),
+            pa.struct({"x": pa.string(), "y": pa.list_(pa.struct({"z": pa.string()}))}),
+        ),
+        (None, pa.list_(pa.string_view()), pa.list_(pa.string())),
+    ],
+)
+def test_a_text_that_a_file_has_as_a_view_is_a_text(value: Any, view: pa.DataType, plain: pa.DataType) -> None:
+    """deltalake writes them so where it changes a file."""
+    column = without_views(pa.array([value, None], view))
+    assert column.type == plain
+    assert np.array_equal(digests(column), digests(pa.array([value, None], plain)))
 
 
 def test_the_order_of_a_maps_entries_makes_none_that_of_a_list_does() -> None:

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
+from contracts.servers.delta_features import foreign_features
 from contracts.settings import S3Settings
 from services.audit.errors import CouldNotAudit
 from services.audit.sources.progress import advance
@@ -69,13 +70,21 @@ class LakeTable:
     """One version of a table: the newest when this was made."""
 
     def __init__(self, s3: S3Settings, name: str) -> None:
-        """Raises CouldNotAudit if it can't be read; a table that doesn't exist has no files."""
+        """Raises CouldNotAudit if it can't be read as its files are; a table that doesn't exist has no files."""
         self._prefix = f"lake/{name}"
         uri = f"s3://{s3.bucket}/{self._prefix}"
         try:
             self._table: DeltaTable | None = DeltaTable(uri, storage_options=s3.delta_options())
         except TableNotFoundError:
             self._table = None
+            return
+        protocol = self._table.protocol()
+        if said := foreign_features(protocol.min_writer_version, protocol.writer_features):
+            # With deletion vectors, for one, files have rows that the table has not.
+            raise CouldNotAudit(
+                f"the table {uri} has features of Delta that the audit can't read ({said}): another engine has turned them on. Drop them there "
+                "(ALTER TABLE … DROP FEATURE …), or restore the version before; --hop leaves the lake out"
+            )
 
     def positions(self, topic: str, partitions: Iterable[int]) -> dict[int, int]:
         """For each partition of the topic the offset up to which the table says that it has taken records in.
@@ -145,7 +154,7 @@ def read_files(reading: TableReading) -> Rows:
 def _batches(content: Any, shape: Shape, file: File) -> Iterator[dict[str, pa.Array]]:
     wanted = [name for name in content.schema_arrow.names if name in shape.columns or name in OWN]
     for batch in content.iter_batches(batch_size=_BATCH_ROWS, columns=wanted):
-        columns = dict(zip(batch.schema.names, map(_copied, batch.columns), strict=True))
+        columns = dict(zip(batch.schema.names, map(without_views, batch.columns), strict=True))
         for name, value in file.partition.items():
             if name in shape.columns:
                 columns[name] = (
@@ -154,10 +163,20 @@ def _batches(content: Any, shape: Shape, file: File) -> Iterator[dict[str, pa.Ar
         yield columns
 
 
-def _copied(column: pa.Array) -> pa.Array:
-    """As it is; texts that are views, as deltalake writes them where it changes a file, as texts."""
-    plain = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}.get(column.type)
-    return column if plain is None else column.cast(plain)
+def without_views(column: pa.Array) -> pa.Array:
+    """As it is; texts that are views, as deltalake writes them where it changes a file, as texts, inside lists, maps and records, too."""
+    plain = _plain(column.type)
+    return column if plain == column.type else column.cast(plain)
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_map(kind):
+        return pa.map_(_plain(kind.key_type), _plain(kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_plain(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([each.with_type(_plain(each.type)) for each in kind])
+    return {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}.get(kind, kind)
 
 
 def _rows(columns: Mapping[str, pa.Array], shape: Shape, reading: TableReading) -> Rows:

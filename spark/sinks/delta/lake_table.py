@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 
 from contracts.definitions.topic import TopicContract
 from contracts.errors import ContractError
+from contracts.servers.delta_features import foreign_features
 from contracts.settings import S3Settings
 from spark.runtime.errors import PositionsDisagree, TakenOver
 from spark.sinks.delta.merged_files import LiveFile, merged
@@ -26,14 +27,8 @@ _log = structlog.get_logger(__name__)
 _CHECKPOINT_COMMITS = 20
 """After so many commits the log is written out as one file: a reader reads that one and what follows."""
 
-_FEATURE_VERSIONS = {1, 2, 7}
-"""Writer versions without features of their own: those between bring change data, generated columns, column mapping, identities;
-7 names each.
-"""
-
-_HONOURED = {"appendOnly", "invariants", "timestampNtz"}
-"""What version 2 has, which is how the table was made, and a type of column."""
-
+_NEWEST_CHECKPOINT_COMMITS = 100
+"""The same of a table of newest records, where that file names every file that a commit of `history_days` has removed."""
 
 _EPOCH = "headrace.epoch"
 """The property of a table with the epoch of its writer's lease."""
@@ -83,7 +78,7 @@ class TableWriter:
         """Create the table if there is none, and add the columns that it lacks; `schema` is that of its rows, `topic_ids` are what
         the brokers say of the topic and of the one that it is derived from.
 
-        Raises ContractError if a column has another type, or the table another partitioning, rows of other records or a feature that this can't write, PositionsDisagree if the table is of topics with other ids.
+        Raises ContractError if a column has another type, or the table another partitioning, rows of other records or a feature or property that this can't write with, PositionsDisagree if the table is of topics with other ids.
         """
         assert topic.lake is not None
         self._contract, self._topic = topic, topic.name
@@ -95,7 +90,7 @@ class TableWriter:
         history = f"interval {topic.lake.history_days} days"
         properties = {
             "delta.dataSkippingStatsColumns": ",".join(statistics),
-            "delta.checkpointInterval": str(_CHECKPOINT_COMMITS),
+            "delta.checkpointInterval": str(_NEWEST_CHECKPOINT_COMMITS if topic.lands_newest else _CHECKPOINT_COMMITS),
             "delta.logRetentionDuration": history,
             "delta.deletedFileRetentionDuration": history,
             _EPOCH: self._epoch,
@@ -114,6 +109,7 @@ class TableWriter:
             storage_options=s3.delta_options(),
         )
         self._refuse_features()
+        self._refuse_append_only()
         self._refuse_partitioning()
         self._refuse_rows(topic.lake.rows)
         self.check_topics(topic_ids)
@@ -275,15 +271,20 @@ class TableWriter:
     def _refuse_features(self) -> None:
         """What another engine has turned on: deltalake would commit files that readers then take for something else."""
         protocol = self.table.protocol()
-        features = set(protocol.writer_features or [])
-        if protocol.min_writer_version in _FEATURE_VERSIONS and features <= _HONOURED:
-            return
-        said = ", ".join(sorted(features - _HONOURED)) or f"those of writer version {protocol.min_writer_version}"
-        raise ContractError(
-            f"the table {self.table.table_uri} has features of Delta that `lake` can't write ({said}): another engine has turned "
-            "them on. Drop them there (ALTER TABLE … DROP FEATURE …), or restore the version before, or move the folder "
-            f"{self._prefix} away and remove checkpoints/{self._prefix}, and the table is filled anew"
-        )
+        if said := foreign_features(protocol.min_writer_version, protocol.writer_features):
+            raise ContractError(
+                f"the table {self.table.table_uri} has features of Delta that `lake` can't write ({said}): another engine has turned "
+                "them on. Drop them there (ALTER TABLE … DROP FEATURE …), or restore the version before, or move the folder "
+                f"{self._prefix} away and remove checkpoints/{self._prefix}, and the table is filled anew"
+            )
+
+    def _refuse_append_only(self) -> None:
+        """A commit that takes the file before away would fail, each time, and be told as somebody else's."""
+        if self._contract.lands_newest and self.table.metadata().configuration.get("delta.appendOnly") == "true":
+            raise ContractError(
+                f"the table {self.table.table_uri} has the property delta.appendOnly=true, and `lake` replaces the rows of a table with rows: newest: "
+                "another engine has set it. Take it back there (ALTER TABLE … UNSET TBLPROPERTIES ('delta.appendOnly'))"
+            )
 
     def _refuse_partitioning(self) -> None:
         """deltalake would commit files whose partition values are none of the table's columns, and readers would find nulls."""

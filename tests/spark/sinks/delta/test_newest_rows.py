@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -22,6 +22,7 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 import pytest
+import structlog
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     AlterConfigOpType,
@@ -29,7 +30,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ConfigResource,
     ResourceType,
 )
-from deltalake import DeltaTable, QueryBuilder, write_deltalake
+from deltalake import DeltaTable, QueryBuilder, TableFeatures, write_deltalake
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
@@ -41,8 +42,13 @@ from contracts.servers.registry import Registry
 from contracts.servers.s3 import s3_client
 from deploy.local.servers.stack import LocalStack
 from services.audit.errors import CouldNotAudit
+from services.audit.followers import Followers
 from services.audit.hops.hop import Hop
+from services.audit.intake import Intake
+from services.audit.plan import Source
+from services.audit.records.records import Records
 from services.audit.report import Report
+from services.audit.sources.lake_table import LakeTable as AuditedTable
 from spark.queries.lake import LakeTable
 from spark.runtime.errors import PositionsDisagree, TakenOver
 from spark.runtime.lifecycle import Lifecycle
@@ -145,6 +151,30 @@ class Place:
         for key in (each["Key"] for each in found if each["Key"].endswith(".json")):
             text = s3.get_object(Bucket=bucket, Key=key)["Body"].read()
             s3.put_object(Bucket=bucket, Key=key, Body=re.sub(rb'"timestamp":\d+', stamp, text))
+
+    def compact_soon(self) -> None:
+        """The brokers remove what is not the newest of its key as soon as they can; a record has to come before they do."""
+        told = {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.01"}
+        told["delete.retention.ms"] = "0"
+        entries = [ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in told.items()]
+        resource = ConfigResource(ResourceType.TOPIC, self.topic.name, incremental_configs=entries)
+        admin = AdminClient({**self._settings.kafka.client_config()})
+        for altered in admin.incremental_alter_configs([resource]).values():
+            altered.result()
+
+    def replace_newest(self, key: str) -> None:
+        """Send a newer record of a key, and wait until the brokers have removed the one before."""
+        _, partition, before, _ = next(each for each in reversed(self.sent) if each[0] == key)
+        self.send(key, 77)
+
+        def is_gone() -> bool:
+            # A pass begins when a segment is full.
+            self.send("df"[partition == 0], 1)
+            return before not in {
+                each.offset() for each in self.topics.read(self.topic.name) if each.partition() == partition
+            }
+
+        wait_for("the broker to compact", is_gone)
 
     def letters(self) -> list[str]:
         """The reasons of the dead letters."""
@@ -417,6 +447,36 @@ def test_a_table_that_has_not_moved_while_records_may_have_come_and_gone_is_refu
     assert place.rows() == place.expected()
 
 
+def test_a_table_that_may_only_be_appended_to_is_refused(place: Place) -> None:
+    place.send("a", 1)
+    catch_up(place.table())
+    place.delta().alter.set_table_properties({"delta.appendOnly": "true"})
+    with pytest.raises(ContractError, match=r"delta.appendOnly=true.*UNSET TBLPROPERTIES"):
+        place.table().start()
+    place.delta().alter.set_table_properties({"delta.appendOnly": "false"})
+    place.send("a", 2)
+    catch_up(place.table())
+    assert place.rows() == place.expected()
+
+
+def test_a_table_of_more_keys_than_are_good_for_it_is_told_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spark.queries.lake._MOST_KEYS", 2)
+    table = place.table()
+    query = table.start()
+    told = []
+    try:
+        for keys in ("ab", "c", "d"):
+            for key in keys:
+                place.send(key, 1)
+            with structlog.testing.capture_logs() as logs:
+                query.processAllAvailable()
+            told.append([each["rows"] for each in logs if "many keys" in each["event"]])
+    finally:
+        query.stop()
+        table.close()
+    assert told == [[], [3], []]
+
+
 def test_older_versions_can_be_read_until_they_are_vacuumed(place: Place) -> None:
     for minutes in range(3):
         place.send("a", minutes)
@@ -498,6 +558,16 @@ def test_an_incremental_audit_compares_the_whole_table(place: Place, auditor: Au
     assert (fourth.findings, fourth.since is not None) == ([], True)
 
 
+def test_a_table_whose_files_have_rows_that_it_has_not_is_not_audited(place: Place, auditor: Auditor) -> None:
+    place.send("a", 1)
+    catch_up(place.table())
+    place.delta().alter.add_feature(TableFeatures.DeletionVectors, allow_protocol_versions_increase=True)
+    with pytest.raises(
+        CouldNotAudit, match=r"features of Delta that the audit can't read \(deletionVectors\): .* Drop"
+    ):
+        auditor()
+
+
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_lake_that_is_killed_before_and_after_a_commit_loses_and_repeats_nothing(
@@ -536,16 +606,8 @@ def test_a_lake_that_is_killed_before_and_after_a_commit_loses_and_repeats_nothi
 
 
 @pytest.mark.long
-def test_what_brokers_have_compacted_gives_the_same_table(
-    place: Place, auditor: Auditor, settings: SparkSettings, topics: Topics
-) -> None:
-    admin, name = AdminClient({**settings.kafka.client_config()}), place.topic.name
-    told = {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.01"}
-    told["delete.retention.ms"] = "0"
-    entries = [ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in told.items()]
-    resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
-    for altered in admin.incremental_alter_configs([resource]).values():
-        altered.result()
+def test_what_brokers_have_compacted_gives_the_same_table(place: Place, auditor: Auditor, topics: Topics) -> None:
+    place.compact_soon()
     chance = random.Random(11)
     table = place.table(batch=9)
     query = table.start()
@@ -559,7 +621,7 @@ def test_what_brokers_have_compacted_gives_the_same_table(
             place.send(key, 1)
 
         def left() -> int:
-            return len(topics.read(name))
+            return len(topics.read(place.topic.name))
 
         wait_for("the broker to compact", lambda: left() < len(place.sent) / 2)
         assert auditor(wait_seconds=60).findings == []
@@ -574,6 +636,54 @@ def test_what_brokers_have_compacted_gives_the_same_table(
     assert auditor().findings == []
     place.delta().delete("parcel_id = 'a'")
     assert {kind for kind, _ in found(auditor())} == {"lost"}
+
+
+@pytest.mark.long
+def test_compaction_beyond_what_the_audit_reads_is_no_fault(
+    place: Place, auditor: Auditor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table has a record that came after the cut, and is gone before that is read; its successor comes behind the end that was asked for."""
+    place.compact_soon()
+    place.send("a", 1)
+    catch_up(place.table())
+    await_lake, read_behind, reads = Followers.await_lake, Intake.read_behind, 0
+
+    def awaiting(self: Followers, source: Source) -> AuditedTable:
+        place.send("b", 1)
+        catch_up(place.table())
+        return await_lake(self, source)
+
+    def reading(self: Intake, source: Source, ends: Mapping[int, int]) -> list[Records]:
+        nonlocal reads
+        reads += 1
+        if reads == 1:
+            place.replace_newest("b")
+        return read_behind(self, source, ends)
+
+    monkeypatch.setattr(Followers, "await_lake", awaiting)
+    monkeypatch.setattr(Intake, "read_behind", reading)
+    assert auditor().findings == []
+    assert reads == 2
+
+
+@pytest.mark.long
+def test_a_bad_record_that_compaction_removes_before_it_is_set_aside_is_no_miscount(
+    place: Place, auditor: Auditor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.compact_soon()
+    place.send("a", 1)
+    place.send("b", None, raw=b"junk")
+    set_aside = LakeTable._set_aside
+
+    def late(self: LakeTable, *given: Any) -> None:
+        place.replace_newest("b")
+        set_aside(self, *given)
+
+    monkeypatch.setattr(LakeTable, "_set_aside", late)
+    catch_up(place.table())
+    assert place.rows() == place.expected()
+    assert place.letters() == []
+    assert auditor().findings == []
 
 
 @pytest.mark.long
