@@ -131,7 +131,6 @@ class Audit:
             self._broker,
             self._followers,
             self._last,
-            is_incremental=self._since is not None,
         )
         rankings.begin(self._hops)
         self._intake.read(self._plan.raw, self._rules)

@@ -30,7 +30,7 @@ from services.audit.values.finding import Finding, Tally
 from services.audit.values.place import Codes, concatenated, coordinate, offset_of, partition_of
 
 _TRIES = 5
-"""To find the newest list and its plan before that is forgotten."""
+"""To find the newest list, and its offsets before Spark forgets those."""
 
 
 class _Begins(NamedTuple):
@@ -68,13 +68,11 @@ class Rankings:
         broker: Broker,
         followers: Followers,
         last: State | None,
-        *,
-        is_incremental: bool,
     ) -> None:
-        """`last`: what the last clean audit has left, also where this one is not `is_incremental`."""
+        """`last`: what the last clean audit has left, also where this one looks at everything."""
         self._settings, self._kafka = settings, settings.kafka.client_config()
         self._plan, self._intake, self._cut, self._broker, self._followers = plan, intake, cut, broker, followers
-        self._last, self._is_incremental = last, is_incremental
+        self._last = last
         self._begins: dict[str, _Begins] = {}
         self._found: list[_Read] = []
         self.tallies: list[Tally] = []
@@ -145,7 +143,7 @@ class Rankings:
         return _Read(source, ranking, begins, places, taken, between, before, self._noted(source))
 
     def _newest(self, source: Source, raw: str) -> tuple[Sequence[Place], Mapping[int, int] | None]:
-        """The newest list, and up to where it goes: at once, for a checkpoint forgets the plans of all batches but the last ones."""
+        """The newest list, and up to where it goes: at once, for Spark forgets the offsets of all batches but the last ones."""
         registry, derivation = self._settings.registry, source.contract.derivation
         assert derivation is not None and derivation.places is not None
         places: Sequence[Place] = ()

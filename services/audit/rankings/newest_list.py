@@ -60,7 +60,6 @@ def _read(
 ) -> Sequence[Place]:
     with Registry(registry) as client:
         writers = Writers(client, subject, known_by)
-
         decodings: dict[bytes, Decoding | None] = {}
 
         def fields(value: bytes) -> Mapping[str, Any] | None:
