@@ -126,7 +126,8 @@ def _shuffled(seed: int) -> list[Parcel]:
     return [each for _, each in sorted(parcels, key=lambda each: each[0])]
 
 
-@pytest.mark.parametrize("watermark_of", ["faster", pytest.param("slower", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("watermark_of", ["faster", "slower"])
 def test_totals_add_up_and_what_is_dropped_is_told_of_either_topic(query: Losses, watermark_of: str) -> None:
     if watermark_of == "slower":
         _of_slower(query)

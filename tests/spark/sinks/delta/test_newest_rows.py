@@ -313,6 +313,7 @@ def test_a_batch_comes_again_whether_it_was_committed_or_not(
     assert place.rows() == place.expected()
 
 
+@pytest.mark.long
 def test_a_batch_with_other_bounds_takes_in_only_what_is_new(
     spark: SparkSession, settings: SparkSettings, place: Place
 ) -> None:
@@ -373,6 +374,7 @@ def test_a_column_that_the_contract_adds_is_null_in_rows_of_before(
     assert auditor().findings == []
 
 
+@pytest.mark.long
 def test_lists_maps_and_records_are_kept_when_the_file_is_written_again(
     place: Place, registry: Registry, auditor: Auditor, spark: SparkSession
 ) -> None:
@@ -477,6 +479,7 @@ def test_a_table_of_more_keys_than_are_good_for_it_is_told_once(place: Place, mo
     assert told == [[], [3], []]
 
 
+@pytest.mark.long
 def test_older_versions_can_be_read_until_they_are_vacuumed(place: Place) -> None:
     for minutes in range(3):
         place.send("a", minutes)
