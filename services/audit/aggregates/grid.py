@@ -41,26 +41,21 @@ class Grid:
         order = np.argsort(of, kind="stable")
         _, firsts = np.unique(paired(by[order], (of[order] - self.first) // self.step), return_index=True)
         # The earliest of each: it lies in all windows that others of its cell lie in, and maybe earlier ones.
-        rows = order[firsts]
-        found: list[tuple[Digests, Instants, npt.NDArray[np.int64]]] = []
-        begins = (of[rows] - self.first) // self.step * self.step + self.first
-        while (lies := of[rows] < begins + self.length).any():
-            rows, begins = rows[lies], begins[lies]
-            found.append((by[rows], begins, rows))
-            begins = begins - self.step
-        bys, starts, indices = (
-            concatenated([part[n] for part in found], kind) for n, kind in enumerate((np.uint64, np.int64, np.int64))
-        )
-        _, unique = np.unique(paired(bys, starts), return_index=True)
-        return bys[unique], starts[unique], indices[unique]
+        return self._of_rows(order[firsts], by, of, of)
 
     def later_windows(
         self, by: Digests, of: Instants, over: Instants
     ) -> tuple[Digests, Instants, npt.NDArray[np.int64]]:
         """As `windows`, but of each only those that end after it says that windows are `over`."""
-        rows, begins = np.arange(len(of)), (of - self.first) // self.step * self.step + self.first
+        return self._of_rows(np.arange(len(of)), by, of, np.maximum(of, over))
+
+    def _of_rows(
+        self, rows: npt.NDArray[np.int64], by: Digests, of: Instants, after: Instants
+    ) -> tuple[Digests, Instants, npt.NDArray[np.int64]]:
+        """Every window that one of these rows lies in, and that ends after it says, as `windows` tells them."""
         found: list[tuple[Digests, Instants, npt.NDArray[np.int64]]] = []
-        while (lies := (of[rows] < begins + self.length) & (over[rows] < begins + self.length)).any():
+        begins = (of[rows] - self.first) // self.step * self.step + self.first
+        while (lies := after[rows] < begins + self.length).any():
             rows, begins = rows[lies], begins[lies]
             found.append((by[rows], begins, rows))
             begins = begins - self.step

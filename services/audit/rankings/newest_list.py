@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from confluent_kafka import Message
 
 from contracts.records.coordinates import Coordinate
 from contracts.records.headers import as_bytes, header_of, headers_of
-from contracts.records.wire import FRAME_BYTES, schema_id_of
 from contracts.servers.registry import Registry
 from contracts.settings import RegistrySettings
 from services.audit.rankings.ranked_list import Place
-from services.audit.records.decoding import Decoding
+from services.audit.records.decoding import Decoder
 from services.audit.records.writers import Writers
 from services.audit.sources.consume import consume
 
@@ -59,29 +57,17 @@ def _read(
     known_by: float,
 ) -> Sequence[Place]:
     with Registry(registry) as client:
-        writers = Writers(client, subject, known_by)
-        decodings: dict[bytes, Decoding | None] = {}
-
-        def fields(value: bytes) -> Mapping[str, Any] | None:
-            frame = value[:FRAME_BYTES]
-            if frame not in decodings:
-                schema_id = schema_id_of(frame)
-                writer = None if schema_id is None else writers.get(schema_id)
-                decodings[frame] = None if writer is None else Decoding.of(writer, schema)
-            decoding = decodings[frame]
-            event = None if decoding is None else decoding.event(value)
-            return None if event is None else event.fields
-
-        return [_place(fields, topic, message) for batch in consume(kafka, topic, 0, start, end) for message in batch]
+        decoder = Decoder(Writers(client, subject, known_by), schema)
+        return [_place(decoder, topic, message) for batch in consume(kafka, topic, 0, start, end) for message in batch]
 
 
-def _place(fields: Callable[[bytes], Mapping[str, Any] | None], topic: str, message: Message) -> Place:
-    key, value = as_bytes(message.key()), as_bytes(message.value())
+def _place(decoder: Decoder, topic: str, message: Message) -> Place:
+    key, event = as_bytes(message.key()), decoder.event(as_bytes(message.value()))
     named = _ID.fullmatch(header_of(headers_of(message), "ce_id") or b"")
     return Place(
         str(Coordinate(topic, 0, message.offset() or 0, None)),
         None if key is None else key.decode(errors="replace"),
         "" if named is None else named[1].decode(),
         -1 if named is None else int(named[2]),
-        None if value is None else fields(value),
+        None if event is None else event.fields,
     )

@@ -1,4 +1,4 @@
-"""`Decoding`: the events of one writer's schema, by the topic's current one."""
+"""`Decoder`: the events of a topic, whoever's schema wrote them; `Decoding`: those of one writer's schema, by the topic's current one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from contracts.errors import DecodeError
 from contracts.records.avro_walk import Walk
 from contracts.records.codec import NOT_AVRO
 from contracts.records.evolution import Resolution, resolve
-from contracts.records.wire import FRAME_BYTES
+from contracts.records.wire import FRAME_BYTES, schema_id_of
+from services.audit.records.writers import Writers
 from services.audit.values.shape import reader_schema
 
 _NONE = frozenset[str]()
@@ -57,3 +58,28 @@ class Decoding:
         except Exception:  # noqa: BLE001
             return None
         return Event(event, _NONE if self._how is None else self._how.absent)
+
+
+class Decoder:
+    """Decodes values by the schema that each names; each is looked up once."""
+
+    def __init__(self, writers: Writers, schema: str) -> None:
+        """`schema` is the topic's current one."""
+        self._writers, self._schema = writers, schema
+        self._decodings: dict[bytes, Decoding | None] = {}
+
+    def event(self, value: bytes | None) -> Event | None:
+        """None of what can't be decoded. Raises RegistryUnavailable, RegistryRefused."""
+        if value is None or len(value) <= FRAME_BYTES:
+            return None
+        frame = value[:FRAME_BYTES]
+        if frame not in self._decodings:
+            self._decodings[frame] = self._lookup(frame)
+        decoding = self._decodings[frame]
+        return None if decoding is None else decoding.event(value)
+
+    def _lookup(self, frame: bytes) -> Decoding | None:
+        """None if there is no such id, or it is of another subject: `live` and `lake` don't read it either."""
+        schema_id = schema_id_of(frame)
+        writer = None if schema_id is None else self._writers.get(schema_id)
+        return None if writer is None else Decoding.of(writer, self._schema)

@@ -16,7 +16,6 @@ from contracts.records import coordinates
 from contracts.records.dead_letter_headers import REDRIVEN_FROM
 from contracts.records.headers import as_bytes, header_of, headers_of
 from contracts.records.limits import DERIVED_BYTES, RAW_BYTES, fits
-from contracts.records.wire import FRAME_BYTES, schema_id_of
 from contracts.servers.registry import Registry
 from contracts.settings import RegistrySettings, S3Settings
 from services.alerting.rules.condition import Condition
@@ -25,7 +24,7 @@ from services.audit.declared.brings import Brings
 from services.audit.declared.filters import wanted
 from services.audit.declared.lookups import Recomputed
 from services.audit.declared.rankings import Ranking
-from services.audit.records.decoding import Decoding, Event
+from services.audit.records.decoding import Decoder
 from services.audit.records.expect import Expectation, Expected
 from services.audit.records.groups import Groups, Members
 from services.audit.records.pairs import Halves, Pairs
@@ -170,8 +169,10 @@ def _count(headers: Sequence[tuple[str, bytes | None]]) -> int:
 class _Reader:
     def __init__(self, reading: Reading, registry: Registry) -> None:
         self._reading = reading
-        self._writers = Writers(registry, reading.subject, reading.known_by)
-        self._shape = None if reading.schema is None else Shape(reading.schema)
+        self._shape = self._decoder = None
+        if reading.schema is not None:
+            writers = Writers(registry, reading.subject, reading.known_by)
+            self._shape, self._decoder = Shape(reading.schema), Decoder(writers, reading.schema)
         self._expectation = Expectation(reading, registry) if reading.rules else None
         self._recomputation = (
             Recomputation(reading.s3, reading.recomputed, self._shape)
@@ -189,7 +190,6 @@ class _Reader:
         self._having_a_part = {
             topic: None if brings.where is None else Condition(brings.where) for topic, brings in reading.halves.items()
         }
-        self._decodings: dict[bytes, Decoding | None] = {}
         self._parts: list[dict[str, Any]] = []
         self._expected: list[Expected] = []
         self._unevaluable: list[int] = []
@@ -279,9 +279,9 @@ class _Reader:
             "readable": np.zeros(rows, np.bool_),
             "verdict": np.full(rows, RIGHT, np.int16),
         }
-        if self._shape is None:
+        if self._shape is None or self._decoder is None:
             return found
-        events = [self._event(value) for value in values]
+        events = [self._decoder.event(value) for value in values]
         try:
             columns = self._shape.table([event.fields for event in events if event is not None])
         except pa.ArrowInvalid:
@@ -357,21 +357,3 @@ class _Reader:
             for name in self._reading.partition_by
             if name in fields
         }
-
-    def _event(self, value: bytes | None) -> Event | None:
-        """None of what can't be decoded."""
-        if value is None or len(value) <= FRAME_BYTES:
-            return None
-        frame = value[:FRAME_BYTES]
-        if frame not in self._decodings:
-            self._decodings[frame] = self._lookup(frame)
-        decoding = self._decodings[frame]
-        return None if decoding is None else decoding.event(value)
-
-    def _lookup(self, frame: bytes) -> Decoding | None:
-        """None if there is no such id, or it is of another subject: `live` and `lake` don't read it either."""
-        schema_id = schema_id_of(frame)
-        if schema_id is None or self._reading.schema is None:
-            return None
-        writer = self._writers.get(schema_id)
-        return None if writer is None else Decoding.of(writer, self._reading.schema)
