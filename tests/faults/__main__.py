@@ -15,36 +15,39 @@ from tests.faults.campaign import AFTERWARDS, OWN_TOPICS, Campaign, Kept
 from tests.faults.fault import MODES, Fault
 from tests.faults.kinds.every import FAULTS
 from tests.faults.report import report
+from tests.faults.stage.cast import CASTS, FIRST, SECOND
 from tests.faults.stage.disk import enter_own_namespace
-from tests.faults.stage.load import FILTER, MORE_PIPELINES, PIPELINE
 from tests.faults.stage.stage import Stage
 
-_PIPELINES = {
-    Mode.EXACTLY_ONCE: (PIPELINE, *MORE_PIPELINES),
-    # Each in a process of its own.
-    Mode.REAL_TIME: (PIPELINE, FILTER),
-}
 _ODD_RECORDS = 1_000
 """For each of Headrace's own topics, times the strikes."""
 _AFTER = (AFTERWARDS, OWN_TOPICS)
 RESULTS = Path(__file__).parent.parent.parent / "fault-results"
 
 
-def run(names: Sequence[str], seeds: Sequence[int], strikes: int, mode: Mode, *, is_together: bool = False) -> int:
+def run(
+    names: Sequence[str],
+    seeds: Sequence[int],
+    strikes: int,
+    mode: Mode,
+    *,
+    cast: str = FIRST,
+    is_together: bool = False,
+) -> int:
     """Run the named faults with each seed, or those that have not passed with it, on one stack; print a report for each.
-    The exit status. `is_together`: as `Campaign.run` takes it.
+    The exit status. `cast`: one of `CASTS`; `is_together`: as `Campaign.run` takes it.
     """
     known = {fault.name: fault for fault in FAULTS if mode in fault.modes}
     if unknown := set(names) - known.keys():
         _say(f"in the mode {mode} there is no fault {', '.join(sorted(unknown))}; there are {', '.join(known)}")
         return 2
     after = _AFTER[:1] if names else _AFTER
-    kept = {seed: Kept(_results(seed, mode).with_suffix(".jsonl")) for seed in seeds}
+    kept = {seed: Kept(_results(seed, mode, cast).with_suffix(".jsonl")) for seed in seeds}
     chosen = {seed: each for seed in seeds if (each := _chosen(known, names, after, kept[seed]))}
     if chosen:
         with (
             TemporaryDirectory(prefix="headrace-faults-") as folder,
-            Stage(Path(folder) / "stack", strikes=strikes, say=_say, mode=mode, pipelines=_PIPELINES[mode]) as stage,
+            Stage(Path(folder) / "stack", strikes=strikes, say=_say, mode=mode, pipelines=CASTS[mode][cast]) as stage,
         ):
             campaign = Campaign(stage, _say)
             for outcome in campaign.run(chosen, is_together=is_together):
@@ -59,14 +62,16 @@ def run(names: Sequence[str], seeds: Sequence[int], strikes: int, mode: Mode, *,
     for seed in seeds:
         outcomes = kept[seed].outcomes()
         page = "\n".join(report(seed, [outcomes[name] for name in [*known, *_AFTER] if name in outcomes]))
-        _results(seed, mode).with_suffix(".txt").write_text(page + "\n", encoding="utf-8")
+        _results(seed, mode, cast).with_suffix(".txt").write_text(page + "\n", encoding="utf-8")
         print(page)
         has_passed &= all(name in outcomes and outcomes[name].passed for name in [*(names or known), *after])
     return 0 if has_passed else 1
 
 
-def _results(seed: int, mode: Mode) -> Path:
-    return RESULTS / (f"seed-{seed}" if mode is Mode.EXACTLY_ONCE else f"{mode}-seed-{seed}")
+def _results(seed: int, mode: Mode, cast: str) -> Path:
+    """Of each mode and cast their own, named where they are not the usual ones."""
+    usual = {Mode.EXACTLY_ONCE, FIRST}
+    return RESULTS / "-".join([*(each for each in (mode, cast) if each not in usual), f"seed-{seed}"])
 
 
 def _chosen(known: Mapping[str, Fault], names: Sequence[str], after: Sequence[str], kept: Kept) -> list[Fault]:
@@ -99,17 +104,28 @@ def main() -> int:
         default=Mode.EXACTLY_ONCE.value,
         help="of live; in real-time mode, with an interval of 5 s, what it repeats after a failure is counted and compared (default: exactly-once)",
     )
+    parser.add_argument(
+        "--cast",
+        choices=sorted(CASTS[Mode.EXACTLY_ONCE]),
+        default=FIRST,
+        help=f"which pipelines run: {FIRST}, {_told(FIRST)}; {SECOND}, {_told(SECOND)} (default: {FIRST})",
+    )
     arguments = parser.parse_args()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         # Also where a shell has made a background job deaf to SIGINT.
         signal.signal(number, signal.default_int_handler)
     enter_own_namespace(["-m", "tests.faults", *sys.argv[1:]])
     seeds = range(arguments.seed, arguments.seed + arguments.seeds)
+    mode = Mode(arguments.mode)
     try:
-        return run(arguments.names, seeds, arguments.strikes, Mode(arguments.mode), is_together=arguments.together)
+        return run(arguments.names, seeds, arguments.strikes, mode, cast=arguments.cast, is_together=arguments.together)
     except KeyboardInterrupt:
         _say(f"interrupted: the faults that were finished are in {RESULTS}")
         return 128 + signal.SIGINT
+
+
+def _told(cast: str) -> str:
+    return ", ".join(CASTS[Mode.EXACTLY_ONCE][cast])
 
 
 def _say(text: str) -> None:

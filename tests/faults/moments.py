@@ -11,7 +11,8 @@ import psutil
 
 from contracts.errors import HeadraceError
 from tests.faults.fault import Shown
-from tests.faults.stage.load import PIPELINE, TABLE
+from tests.faults.stage.cast import PIPELINE
+from tests.faults.stage.load import TABLE
 from tests.faults.stage.positions import SOURCE, TARGET, Positions
 from tests.faults.stage.stage import Stage, family_of, frozen
 

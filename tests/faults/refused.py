@@ -9,7 +9,7 @@ from contracts.records.dead_letter_headers import ERRORS
 from contracts.records.headers import header_of, headers_of
 from contracts.records.limits import COMPUTED_TEXT_BYTES
 from contracts.servers.registry import Registry
-from tests.faults.stage.load import COMPUTES
+from tests.faults.stage.cast import COMPUTES
 from tests.faults.stage.stage import Stage
 from tests.system.verify import coordinate, decoded, records
 

@@ -14,7 +14,7 @@ from tests.faults.campaign import AFTERWARDS, Campaign, Kept, Outcome
 from tests.faults.fault import Shown, fault
 from tests.faults.kinds.every import FAULTS, SHORT, SHORT_REAL_TIME
 from tests.faults.report import report
-from tests.faults.stage.load import FILTER, PIPELINE
+from tests.faults.stage.cast import FILTER, PIPELINE
 from tests.faults.stage.positions import TARGET
 from tests.faults.stage.stage import Stage
 from tests.system.verify import records

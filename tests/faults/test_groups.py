@@ -8,7 +8,7 @@ import pytest
 
 from spark.pipelines import load
 from tests.faults.groups import Groups
-from tests.faults.stage.load import AGGREGATES
+from tests.faults.stage.cast import AGGREGATES
 
 _KEY = "EWR/2013-01-01T10:15:00Z"
 _LATER = "EWR/2013-01-01T10:30:00Z"

@@ -19,20 +19,9 @@ from contracts.records.headers import header_of, headers_of
 from spark.pipelines import load
 from spark.pipelines.departures_enriched import departures_enriched
 from tests.faults.groups import Groups, is_before
-from tests.faults.stage.load import (
-    AGGREGATES,
-    DISTINCT,
-    FLIGHTS,
-    JOIN,
-    PIPELINE,
-    RANKING,
-    SEQUENCE,
-    TABLE,
-    departed_at,
-    flight_of,
-    group_of,
-    of_a_ledger,
-)
+from tests.faults.stage.beside import FLIGHTS
+from tests.faults.stage.cast import AGGREGATES, FOLLOWING, PIPELINE, STATEFUL
+from tests.faults.stage.load import TABLE, departed_at, flight_of, group_of, of_a_ledger
 from tests.faults.stage.positions import Offsets, added_files
 from tests.faults.stage.stage import Stage
 from tests.system.expected_alerts import RULES
@@ -92,9 +81,11 @@ class Witness:
         raw_ends = positions.broker.ends(RAW)
         written = {table: positions.data_files(table) for table in _LANDED}
         stage.wait("live to catch up", lambda: positions.reached(raw_ends, PIPELINE, RAW), seconds)
-        for name in (*AGGREGATES, JOIN, DISTINCT, SEQUENCE, RANKING):
-            if name in stage.pipelines:
+        for name in stage.pipelines:
+            if name in STATEFUL:
                 stage.wait(f"{name} to catch up", partial(positions.has_counted, name, raw_ends), seconds)
+            if name == FOLLOWING:
+                stage.wait(f"{name} to catch up", partial(positions.reached, raw_ends, name, RAW), seconds)
         raw = self._read_raw(found)
         enriched = self._read_enriched(found)
         for topic in RULES:

@@ -29,7 +29,7 @@ from tests.faults.moments import (
     strike_often,
     until_it_works,
 )
-from tests.faults.stage.load import PIPELINE
+from tests.faults.stage.cast import PIPELINE
 from tests.faults.stage.positions import LIVE, SOURCE
 from tests.faults.stage.proxy import Proxy
 from tests.faults.stage.stage import Stage, is_dead, text_of

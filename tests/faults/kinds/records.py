@@ -15,7 +15,9 @@ from contracts.records.codec import Codec
 from contracts.records.dead_letter_headers import ERRORS
 from contracts.servers.registry import Registry
 from tests.faults.fault import Shown, fault
-from tests.faults.stage.load import CLAIMED, ODD_SHARES, PIPELINE, TABLE, events
+from tests.faults.stage.beside import events
+from tests.faults.stage.cast import PIPELINE
+from tests.faults.stage.load import CLAIMED, ODD_SHARES, TABLE
 from tests.faults.stage.load import RAW as _RAW
 from tests.faults.stage.positions import TARGET
 from tests.faults.stage.stage import Stage
@@ -112,7 +114,7 @@ def _kinds(stage: Stage, chance: random.Random) -> dict[str, bytes | None]:
         nested = registry.register("nested-value", _nested_schema(100))
         codec = Codec({schema_id: load_catalog().schema(_RAW)}.__getitem__)
     prefix = schema_id.to_bytes(5, "big")
-    whole = codec.encode(schema_id, vars(next(events())[0]))
+    whole = codec.encode(schema_id, vars(next(events())))
     return {
         "tombstone": None,
         "empty": b"",

@@ -1,4 +1,4 @@
-"""An aggregate whose process dies in the middle of a batch, or whose checkpoint is damaged or lost."""
+"""A pipeline with a state, one of those that run by chance, whose process dies in the middle of a batch, or whose checkpoint is damaged or lost."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import random
 import re
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 from contracts.definitions.catalog import load_catalog
 from contracts.errors import HeadraceError
@@ -19,11 +20,9 @@ from spark.sinks.stateful.state_transaction import state_route
 from tests.faults.fault import Shown, fault
 from tests.faults.kinds.checkpoints import wipe
 from tests.faults.moments import Family, kill_of, meet, stays_open, strike, strike_often
-from tests.faults.stage.load import AGGREGATE
+from tests.faults.stage.cast import RANKING, STRUCK
 from tests.faults.stage.stage import Stage
 
-_TARGET = load(AGGREGATE).target
-_STATE = state_route(route(load(AGGREGATE), load_catalog()))
 _CHOICE = re.compile("HEADRACE_LIVE__ON_STATE_LOSS=(rebuild:[0-9a-f]{8})")
 
 
@@ -32,8 +31,14 @@ _CHOICE = re.compile("HEADRACE_LIVE__ON_STATE_LOSS=(rebuild:[0-9a-f]{8})")
     only=Mode.EXACTLY_ONCE,
 )
 def state_killed_between_partitions(stage: Stage, chance: random.Random) -> Shown:
+    # A list has one partition.
+    name = _struck(stage, chance, but=RANKING)
     return strike_often(
-        stage, chance, "live", _between_partitions, "kills with a batch written by one state partition alone"
+        stage,
+        chance,
+        "live",
+        partial(_between_partitions, name),
+        f"kills with a batch of {name} written by one state partition alone",
     )
 
 
@@ -42,8 +47,13 @@ def state_killed_between_partitions(stage: Stage, chance: random.Random) -> Show
     only=Mode.EXACTLY_ONCE,
 )
 def state_killed_before_its_commit(stage: Stage, chance: random.Random) -> Shown:
+    name = _struck(stage, chance)
     return strike_often(
-        stage, chance, "live", _before_its_commit, "kills with a batch written that its checkpoint does not know"
+        stage,
+        chance,
+        "live",
+        partial(_before_its_commit, name),
+        f"kills with a batch of {name} written that its checkpoint does not know",
     )
 
 
@@ -51,12 +61,13 @@ def state_killed_before_its_commit(stage: Stage, chance: random.Random) -> Shown
     "kill -9 of the Python workers of live, while a state partition has its transaction open.", only=Mode.EXACTLY_ONCE
 )
 def state_workers_killed(stage: Stage, chance: random.Random) -> Shown:
+    name = _struck(stage, chance)
     return strike_often(
         stage,
         chance,
         "live",
-        _in_a_transaction,
-        "kills of all workers with a state partition's transaction open",
+        partial(_in_a_transaction, name),
+        f"kills of all workers with a transaction of {name} open",
         victims=("workers",),
     )
 
@@ -66,72 +77,87 @@ def state_workers_killed(stage: Stage, chance: random.Random) -> Shown:
     only=Mode.EXACTLY_ONCE,
 )
 def state_input_ends_early(stage: Stage, chance: random.Random) -> Shown:
+    name, positions = _struck(stage, chance), stage.positions
+    target = load(name).target
+
     def fenced(stage: Stage, victims: str) -> bool:
-        positions = stage.positions
         return meet(
             stage,
             "live",
-            lambda: positions.open_records(_TARGET) > 0,
-            lambda _: stays_open(positions, _TARGET),
-            lambda _: _fence(stage),
+            lambda: positions.open_records(target) > 0,
+            lambda _: stays_open(positions, target),
+            lambda _: _fence(stage, name),
         )
 
-    return strike_often(stage, chance, "live", fenced, "tasks fenced with their transaction open")
+    return strike_often(stage, chance, "live", fenced, f"tasks of {name} fenced with their transaction open")
 
 
-@fault("The last commit file of an aggregate's checkpoint is deleted, and live killed.", only=Mode.EXACTLY_ONCE)
+@fault("The last commit file of a checkpoint with state is deleted, and live killed.", only=Mode.EXACTLY_ONCE)
 def state_commit_deleted(stage: Stage, chance: random.Random) -> Shown:
+    name = _struck(stage, chance)
+
     def deleted(stage: Stage, victims: str) -> bool:
         positions = stage.positions
-        commits = f"{positions.state_checkpoint(AGGREGATE)}/commits/"
+        commits = f"{positions.state_checkpoint(name)}/commits/"
 
         def delete(family: Family) -> None:
             positions.remove(f"{commits}{positions.newest(commits)}")
             kill_of(family, "all")
 
         # Where the next batch is planned, that one would run, and not the last one again.
-        return _between_batches(stage, delete)
+        return _between_batches(stage, name, delete)
 
-    return strike_often(stage, chance, "live", deleted, "commit files of batches that were written deleted")
+    return strike_often(stage, chance, "live", deleted, f"commit files of written batches of {name} deleted")
 
 
 @fault(
-    "An aggregate's checkpoint is lost, and live killed. It refuses to start, and is told to compute everything again.",
+    "A checkpoint with state is lost, and live killed. It refuses to start, and is told to compute everything again.",
     only=Mode.EXACTLY_ONCE,
     seconds=400,
 )
 def state_lost(stage: Stage, chance: random.Random) -> Shown:
+    name = _struck(stage, chance)
+
     def lose() -> bool:
         with stage.frozen("live") as family:
-            wipe(stage.positions, stage.positions.state_checkpoint(AGGREGATE))
+            wipe(stage.positions, stage.positions.state_checkpoint(name))
             kill_of(family, "all")
         return True
 
-    return Shown(_refused_and_rebuilt(stage, lose), "checkpoint lost, refused, and built again")
+    return Shown(_refused_and_rebuilt(stage, lose), f"checkpoint of {name} lost, refused, and built again")
 
 
 @fault(
-    "The plan of an aggregate's last batch is replaced by a shorter one, as a predecessor does that wakes, and live killed. It refuses to start, and is "
-    "told to compute everything again.",
+    "The plan of the last batch of a query with state is replaced by a shorter one, as a predecessor does that wakes, and live killed. It refuses to "
+    "start, and is told to compute everything again.",
     only=Mode.EXACTLY_ONCE,
     seconds=400,
 )
 def state_plan_replaced(stage: Stage, chance: random.Random) -> Shown:
-    positions = stage.positions
+    name, positions = _struck(stage, chance), stage.positions
 
     def shorten(family: Family) -> None:
-        offsets = f"{positions.state_checkpoint(AGGREGATE)}/offsets/"
+        offsets = f"{positions.state_checkpoint(name)}/offsets/"
         plan = f"{offsets}{positions.newest(offsets)}"
-        *before, ends = positions.read(plan).decode().splitlines()
-        shorter = {
-            topic: {partition: max(0, end - 1) for partition, end in partitions.items()}
-            for topic, partitions in json.loads(ends).items()
-        }
-        positions.write(plan, "\n".join([*before, json.dumps(shorter)]).encode())
+        # A version, the batch's metadata, and a line for each source.
+        version, batch, *sources = positions.read(plan).decode().splitlines()
+        shorter = [
+            {
+                topic: {partition: max(0, end - 1) for partition, end in partitions.items()}
+                for topic, partitions in json.loads(ends).items()
+            }
+            for ends in sources
+        ]
+        positions.write(plan, "\n".join([version, batch, *map(json.dumps, shorter)]).encode())
         kill_of(family, "all")
 
-    replaced = _refused_and_rebuilt(stage, lambda: _between_batches(stage, shorten))
-    return Shown(replaced, "plan replaced, refused, and built again")
+    replaced = _refused_and_rebuilt(stage, lambda: _between_batches(stage, name, shorten))
+    return Shown(replaced, f"plan of {name} replaced, refused, and built again")
+
+
+def _struck(stage: Stage, chance: random.Random, *, but: str | None = None) -> str:
+    """A pipeline with state, one of those that run."""
+    return chance.choice([each for each in STRUCK if each in stage.pipelines and each != but])
 
 
 def _refused_and_rebuilt(stage: Stage, damage: Callable[[], bool]) -> int:
@@ -154,32 +180,32 @@ def _refused_and_rebuilt(stage: Stage, damage: Callable[[], bool]) -> int:
     return rebuilt() - before
 
 
-def _between_batches(stage: Stage, act: Callable[[Family], object]) -> bool:
-    """Freeze live where its last batch was committed and the next one is not planned, and `act`. False if the moment did not come."""
+def _between_batches(stage: Stage, name: str, act: Callable[[Family], object]) -> bool:
+    """Freeze live where the last batch of a pipeline was committed and the next one is not planned, and `act`. False if the moment did not come."""
     positions = stage.positions
-    checkpoint = positions.state_checkpoint(AGGREGATE)
+    checkpoint = positions.state_checkpoint(name)
     commits, offsets = f"{checkpoint}/commits/", f"{checkpoint}/offsets/"
 
     def is_whole(family: Family) -> bool:
         last = positions.newest(commits)
-        return last == positions.newest(offsets) and {*positions.states(AGGREGATE).values()} == {last + 1}
+        return last == positions.newest(offsets) and {*positions.states(name).values()} == {last + 1}
 
     return meet(stage, "live", lambda: positions.newest(commits), is_whole, act)
 
 
-def _between_partitions(stage: Stage, victims: str) -> bool:
+def _between_partitions(name: str, stage: Stage, victims: str) -> bool:
     def states() -> list[int]:
-        return [*stage.positions.states(AGGREGATE).values()]
+        return [*stage.positions.states(name).values()]
 
     return strike(stage, "live", states, lambda: len({*states()}) > 1, victims)
 
 
-def _before_its_commit(stage: Stage, victims: str) -> bool:
+def _before_its_commit(name: str, stage: Stage, victims: str) -> bool:
     positions = stage.positions
-    commits = f"{positions.state_checkpoint(AGGREGATE)}/commits/"
+    commits = f"{positions.state_checkpoint(name)}/commits/"
 
     def states() -> set[int]:
-        return {*positions.states(AGGREGATE).values()}
+        return {*positions.states(name).values()}
 
     def is_behind() -> bool:
         with suppress(HeadraceError):
@@ -189,17 +215,18 @@ def _before_its_commit(stage: Stage, victims: str) -> bool:
     return strike(stage, "live", states, is_behind, victims)
 
 
-def _in_a_transaction(stage: Stage, victims: str) -> bool:
-    positions = stage.positions
+def _in_a_transaction(name: str, stage: Stage, victims: str) -> bool:
+    positions, target = stage.positions, load(name).target
     return strike(
-        stage, "live", lambda: positions.open_records(_TARGET) > 0, lambda: stays_open(positions, _TARGET), victims
+        stage, "live", lambda: positions.open_records(target) > 0, lambda: stays_open(positions, target), victims
     )
 
 
-def _fence(stage: Stage) -> None:
-    """Another producer of the same name, for the first of the state partitions that have a transaction open."""
-    kafka = stage.stack.settings().kafka.client_config()
-    for partition, records in stage.positions.open_in(_TARGET).items():
+def _fence(stage: Stage, name: str) -> None:
+    """Another producer of the same name, for the first of a pipeline's state partitions that have a transaction open."""
+    kafka, pipeline = stage.stack.settings().kafka.client_config(), load(name)
+    state = state_route(route(pipeline, load_catalog()))
+    for partition, records in stage.positions.open_in(pipeline.target).items():
         if records:
-            close_producer(transactional_producer(kafka, _STATE, partition))
+            close_producer(transactional_producer(kafka, state, partition))
             return

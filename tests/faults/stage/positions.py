@@ -20,7 +20,8 @@ from services.audit.sources.state_position import state_position
 from spark.pipelines import load
 from spark.sinks.kafka.transaction import committed_offsets
 from spark.sources.checkpoint_offsets import CheckpointOffsets, checkpoint_folder
-from tests.faults.stage.load import PIPELINE, TABLE
+from tests.faults.stage.cast import PIPELINE
+from tests.faults.stage.load import TABLE
 
 Offsets = Mapping[int, int]
 LIVE = load(PIPELINE)

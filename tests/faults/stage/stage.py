@@ -29,9 +29,9 @@ from deploy.local.servers.stack import LocalStack
 from services.alerting.settings import AlertingSettings
 from spark.runtime.mode import Mode
 from tests.alerting.endpoint import Endpoint
+from tests.faults.stage.cast import PIPELINE
 from tests.faults.stage.disk import mount, unmount
 from tests.faults.stage.ledger import Ledger
-from tests.faults.stage.load import PIPELINE
 from tests.faults.stage.positions import Positions
 from tests.faults.stage.proxy import Proxy
 from tests.jvm import SHORT_LIVED_ENV
