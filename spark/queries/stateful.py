@@ -208,6 +208,8 @@ class Stateful:
             # Heeded only by a run without a checkpoint.
             starting_offsets=starting_offsets(source.topic, taken) if begins == "group" else "earliest",
             max_offsets_per_trigger=limit,
+            # What is set aside is read again, with them.
+            headers=False,
         )
 
     def _make_sure_of_the_lease(self) -> None:

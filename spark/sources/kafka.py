@@ -6,11 +6,13 @@ import json
 from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from contracts.records.limits import LARGEST_BATCH_BYTES
 from contracts.servers.ranges import OffsetRange
 from contracts.settings import KafkaSettings
 
+_HEADERS = "array<struct<key: string, value: binary>>"
 EARLIEST = -2
 """A position: the first record that there is, as Spark's source has it."""
 
@@ -48,22 +50,24 @@ def read_topic(
     starting_offsets: str,
     max_offsets_per_trigger: int | None,
     options: Mapping[str, str] | None = None,
+    headers: bool = True,
 ) -> DataFrame:
-    """The topic's committed records as a stream, headers included; lost records stop the query."""
+    """The topic's committed records as a stream; lost records stop the query. Without `headers`, a third of what reading costs, each has null."""
     stream = spark.readStream.format("kafka").options(**kafka_options(kafka), **(options or {}))
     if max_offsets_per_trigger is not None:
         stream = stream.option("maxOffsetsPerTrigger", str(max_offsets_per_trigger))
-    return stream.options(
+    found = stream.options(
         **{
             "subscribe": topic,
             "startingOffsets": starting_offsets,
-            "includeHeaders": "true",
+            "includeHeaders": str(headers).lower(),
             "failOnDataLoss": "true",
             "kafka.isolation.level": "read_committed",
             # The default of 500 makes Spark ask the client four times as often; 10,000 at once outlive the young heap.
             "kafka.max.poll.records": "2000",
         }
     ).load()
+    return found if headers else found.withColumn("headers", F.lit(None).cast(_HEADERS))
 
 
 def starting_offsets(topic: str, positions: Mapping[int, int]) -> str:
