@@ -50,6 +50,7 @@ def route(pipeline: Pipeline, catalog: Catalog, of: str | None = None) -> Route:
         filters=target.is_filtered or target.is_stateful,
         parts=target.has_parts,
         late=target.late_topic or "",
+        stateful=target.is_stateful,
     )
 
 

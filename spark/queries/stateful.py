@@ -178,9 +178,10 @@ class Stateful:
         # A checkpoint has its own, but a run that was cut off before its first batch has none.
         self._session.conf.set("spark.sql.shuffle.partitions", str(begun.partitions))
         self._run = begun.run
-        # What a successor began meanwhile is not another's to remove.
+        others = [run for run in self._checkpoints.runs() if run != begun.run]
+        # What a successor began meanwhile is not another's to remove; what it begins from here on is not among the others.
         self._make_sure_of_the_lease()
-        self._checkpoints.remove_others(begun.run)
+        self._checkpoints.remove_runs(others)
         self._checkpoints.forget_beginning(begun.run)
         self._decode(begun.coming, is_begun=begun.is_begun)
         # Of the topic that has less to read a batch might have all, and most of the other would be late. In one batch nothing is.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from datetime import datetime
@@ -122,11 +122,10 @@ class CheckpointOffsets:
         for folder in sorted(taken, key=lambda folder: taken[folder])[:-1]:
             self._remove(folder)
 
-    def remove_others(self, run: str) -> None:
-        """Remove the checkpoints of all other names."""
-        for other in self.runs():
-            if other != run:
-                self._remove(f"{self._prefix}/{other}")
+    def remove_runs(self, runs: Iterable[str]) -> None:
+        """Remove the checkpoints of these names."""
+        for run in runs:
+            self._remove(f"{self._prefix}/{run}")
 
     def forget_beginning(self, run: str) -> None:
         """Of a checkpoint without a batch, remove where it began to read: the records there may be gone by now, and Spark would fail each time."""

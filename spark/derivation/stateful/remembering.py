@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 
+from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
@@ -56,6 +58,9 @@ class Remembering:
         self._source, self._target = catalog.topic(pipeline.source), catalog.topic(pipeline.target)
         derivation, memory = self._target.derivation, pipeline.memory
         assert derivation is not None and derivation.late_after_minutes is not None and memory is not None
+        if (module := inspect.getmodule(memory.after)) is not None:
+            # As it is by now: a worker that starts later must not read another from the file.
+            cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
         self._memory, self._late_after = memory, derivation.late_after_minutes
         self._schema, self._schema_id = catalog.schema(pipeline.target), schema_id
         kinds = event_type(spark, catalog.schema(pipeline.source))
@@ -97,6 +102,8 @@ class Remembering:
         raw = counted.withColumns({**beside, **{name: F.lit(None).cast(kind) for name, kind in unknown.items()}})
         decoded = events(raw, read.schemas, *beside)
         fields = {name: F.col(_FIELDS)[name] for name in self._memory.fields}
+        # One that no schema reads any more, as after a registry was made anew, is told as such.
+        decoded = decoded.withColumn(_FAULT, F.coalesce(_FAULT, "__error"))
         whole = decoded.select(*self._names, PLACE, _FAULT, *[each.alias(name) for name, each in fields.items()])
         given = whole.select(*self._names, *fields)
         return carrying(called(self._pipeline, given).select(self._wanted), given, whole, _FAULT)

@@ -265,7 +265,8 @@ def expressions(node: Any, *, tried: bool = True) -> Iterator[Any]:
 
 def said(step: Any) -> list[tuple[str, list[int]]]:
     """Each expression in words, and of its columns, from left to right, which ones of their name they are among those that the step gets: there may be
-    several, as of two sides of a join. Ids differ at each start.
+    several, as of two sides of a join. Behind them, of the arguments of its lambda functions, which have no names in those words, which ones they are
+    in the order of their first places. Ids differ at each start.
     """
     given = [each for child in items(step.children()) for each in items(child.output())]
     number, place = Counter[str](), {}
@@ -275,7 +276,10 @@ def said(step: Any) -> list[tuple[str, list[int]]]:
     told = []
     for each in items(step.expressions()):
         columns = [part.exprId().id() for part in tree(each) if kind_of(part) == "AttributeReference"]
-        told.append((str(each.sql()), [place[column] for column in columns if column in place]))
+        arguments = [part.exprId().id() for part in tree(each) if kind_of(part) == "NamedLambdaVariable"]
+        first = {argument: number for number, argument in enumerate(dict.fromkeys(arguments))}
+        known = [place[column] for column in columns if column in place]
+        told.append((str(each.sql()), known + [first[argument] for argument in arguments]))
     return told
 
 

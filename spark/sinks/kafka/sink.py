@@ -35,7 +35,8 @@ MOST_PARTS = 1_000
 @dataclass(frozen=True, slots=True)
 class Route:
     """From which topic to which; `query` is who does it: consumer group, connector name and CloudEvents source. `filters`: not every
-    record of the source comes out; `parts`: of one there may come several. `late` is the topic of those that come too late, if any do.
+    record of the source comes out; `parts`: of one there may come several. `late` is the topic of those that come too late, if any do; `stateful`: what is
+    made of the good ones is written before, by another sink.
     A branch has no `target`, but `branches`: names and topics.
     """
 
@@ -46,6 +47,7 @@ class Route:
     filters: bool = False
     parts: bool = False
     late: str = ""
+    stateful: bool = False
     branches: tuple[tuple[str, str], ...] = ()
 
     @property

@@ -490,7 +490,7 @@ class _Task:
             # With a state the groups of the good ones are written before, and the batch runs again as it was.
             cure = (
                 f"the good ones are taken in already, so only this lets it go on: {raised}"
-                if self._route.late
+                if self._route.stateful
                 else f"none of them was taken in: mend their producer or schema, or {raised}"
             )
             raise Refused(

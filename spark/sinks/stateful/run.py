@@ -83,8 +83,10 @@ def fault_of(
     notes = {partition: note for partition, note in notes.items() if partition < first.partitions}
     run = first.run
     if {(note.run, note.partitions) for note in notes.values()} != {(run, first.partitions)}:
+        # A choice that was cut off while it began another run still names the one before, which alone has written.
+        furthest = max(notes.values(), key=lambda note: note.batch)
         return Fault(
-            run,
+            furthest.run,
             f"the positions of the state are of runs that do not fit together, {', '.join(sorted({each.run for each in notes.values()}))}",
         )
     if first.plan != plan:

@@ -237,3 +237,19 @@ def test_another_function_of_the_same_type_that_is_needed_is_another_state(
     )
     assert of_most == of_more
     assert of_most != of_least
+
+
+def test_a_lambda_function_of_its_arguments_in_another_order_is_another_state(
+    spark: SparkSession, catalog: Catalog
+) -> None:
+    def filtered(of: Callable[[Column, Column], Column]) -> Callable[[DataFrame], DataFrame]:
+        # Two ways to write `of` that Spark has one text for.
+        both = F.array(F.col("late_minutes"), F.lit(1))
+        return lambda events: _made(_grouped(events.where(F.aggregate(both, F.lit(0), of) > 0)))
+
+    minus, again, turned = (
+        _aggregation(spark, catalog, filtered(of)).plan
+        for of in (lambda sum_, each: sum_ - each, lambda a, b: a - b, lambda sum_, each: each - sum_)
+    )
+    assert minus == again
+    assert minus != turned

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -12,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
@@ -256,6 +259,25 @@ def test_whatever_after_does_it_stops_no_other_event(spark: SparkSession, catalo
         ["after", " ValueError"],
     ]
     assert [told["0/0"], told["0/6"]] == ["", ""]
+
+
+def test_after_goes_to_the_workers_as_it_was_when_the_pipeline_began(
+    spark: SparkSession, catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that starts later would import the file as it is by then."""
+    name = f"memory_{tmp_path.name.replace('-', '_')}"
+    file = tmp_path / f"{name}.py"
+    file.write_text(
+        "from tests.sample.pipelines.late_parcels_of_vans import after as _other\n\n\ndef after(event, before):\n    return _other(event, before)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    memory = dataclasses.replace(MEMORY, after=importlib.import_module(name).after)
+    Remembering(spark, dataclasses.replace(late_parcels_of_vans, memory=memory), catalog, 300)
+    shipped = cloudpickle.dumps(memory.after)  # type: ignore[no-untyped-call]
+    file.unlink()
+    monkeypatch.delitem(sys.modules, name)
+    event = {"van_id": "V", "late_minutes": 20, "dispatched_at": TEN}
+    assert cloudpickle.loads(shipped)(event, None) == after(event, None)
 
 
 def test_a_key_has_one_timer_however_often_its_events_have_all_been_counted(

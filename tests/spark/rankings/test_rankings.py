@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from pyspark.errors.exceptions.captured import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -116,6 +117,14 @@ def test_a_batch_that_runs_again_is_not_written_twice(query: Lines) -> None:
     query.take_in()
     assert query.places() == ranked([*FIRST, *SECOND])
     assert len(query.ids()) == len(ids) + _PLACES
+
+
+def test_too_many_dead_letters_stop_a_list_that_is_written_already(query: Lines) -> None:
+    query.topics.send(*[b"junk"] * 150)
+    query.send(*FIRST)
+    with pytest.raises(StreamingQueryException, match="150 of 159 .* the good ones are taken in already, so only this"):
+        query.take_in()
+    assert query.places() == ranked(FIRST)
 
 
 def test_a_state_that_is_lost_is_computed_again(query: Lines) -> None:

@@ -121,6 +121,12 @@ def test_positions_of_two_runs_are_a_fault() -> None:
     assert found.text == f"the positions of the state are of runs that do not fit together, {RUN}, {OTHER}"
 
 
+def test_a_choice_that_was_cut_off_while_it_began_another_run_still_fits() -> None:
+    found = fault_of({0: a_note(-1, OTHER), 1: a_note(5)}, a_checkpoint(5, 5), logs(TAKEN))
+    assert found is not None
+    assert found.run == RUN
+
+
 def test_the_checkpoint_counts_only_where_it_is_whole_and_the_only_one() -> None:
     whole, cut_off = (
         fault_of({}, a_checkpoint(5, 5), logs(TAKEN)),
