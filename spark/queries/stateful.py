@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from datetime import timedelta
 
 import structlog
 from botocore.exceptions import BotoCoreError, ClientError
@@ -33,6 +34,7 @@ from spark.sinks.kafka.exactly_once import ExactlyOnceSink
 from spark.sinks.stateful.sink import StatefulSink
 from spark.sinks.stateful.state_note import Begins
 from spark.sources.checkpoint_offsets import CheckpointOffsets, checkpoint_folder
+from spark.sources.drift import drift
 from spark.sources.kafka import read_ranges, read_topic, starting_offsets
 from spark.sources.offsets import offset_ranges
 from spark.sources.source_topic import SourceTopic, topic_id
@@ -97,6 +99,10 @@ class Stateful:
             self._session.conf.set(name, value)
         self._is_of_faster = target.derivation is not None and target.derivation.watermark_of == "faster"
         self._session.conf.set("spark.sql.streaming.multipleWatermarkPolicy", "max" if self._is_of_faster else "min")
+        # Of the topic that has less to read a batch might have all, and most of the other would be late. In one batch nothing is.
+        self._limit = None if self._is_of_faster else settings.live.max_offsets_per_trigger
+        # By how late they may be Spark tells, too, for how long it remembers distinct events.
+        self._may_wait = target.late_topic is not None and not target.is_distinct
         if target.is_distinct:
             # Spark refuses to sort a stream. Here it sorts the rows of each batch, so that not chance decides which one of an event is the first.
             self._session.conf.set("spark.sql.streaming.unsupportedOperationCheck", "false")
@@ -120,6 +126,8 @@ class Stateful:
         self._prefix = checkpoint_folder(pipeline.name, target.name)
         self._checkpoints = CheckpointOffsets(settings.s3, self._prefix)
         self._run = ""
+        self._backlog_ends: Mapping[tuple[str, int], int] = {}
+        """Up to where events may be late by more, by topic and partition; empty if nowhere."""
         self._replayed: int | None = None
         """A batch that must be decoded as it was when part of it was written."""
         self._query: StreamingQuery | None = None
@@ -184,10 +192,9 @@ class Stateful:
         self._checkpoints.remove_runs(others)
         self._checkpoints.forget_beginning(begun.run)
         self._decode(begun.coming, is_begun=begun.is_begun)
-        # Of the topic that has less to read a batch might have all, and most of the other would be late. In one batch nothing is.
-        limit = None if self._is_of_faster else self._settings.live.max_offsets_per_trigger
+        more_minutes = self._behind(begun.left)
         reads = [
-            Read(self._raw(source, begun.begins, taken[source.topic], limit), source.decoded_by)
+            Read(self._raw(source, begun.begins, taken[source.topic]), source.decoded_by, more_minutes)
             for source in self._sources
         ]
         self._query = (
@@ -201,14 +208,39 @@ class Stateful:
         )
         return self._query
 
-    def _raw(self, source: _Source, begins: Begins, taken: Mapping[int, int], limit: int | None) -> DataFrame:
+    def _behind(self, left: Mapping[str, Mapping[int, tuple[int, int]]]) -> int:
+        """By how many minutes more events may be late until what is left, of each topic, is read: as many as partitions lie apart in that."""
+        self._backlog_ends, minutes = {}, 0
+        if self._limit is None or not self._may_wait:
+            return 0
+        for topic, partitions in left.items():
+            if sum(end - start for start, end in partitions.values()) > self._limit:
+                apart = drift(self._settings.kafka.client_config(), topic, partitions)
+                # Between two looks they may lie farther apart.
+                minutes = max(minutes, 2 * apart // timedelta(minutes=1))
+        if minutes:
+            self._backlog_ends = {
+                (topic, partition): end for topic, of_topic in left.items() for partition, (_, end) in of_topic.items()
+            }
+            _log.info(
+                "reads a backlog whose partitions lie apart in time: until then events may be late by more",
+                query=self._name,
+                minutes=minutes,
+            )
+        return minutes
+
+    def _has_read_the_backlog(self, ranges: Sequence[OffsetRange]) -> bool:
+        ends = self._backlog_ends
+        return bool(ends) and all(each.start >= ends.get((each.topic, each.partition), 0) for each in ranges)
+
+    def _raw(self, source: _Source, begins: Begins, taken: Mapping[int, int]) -> DataFrame:
         return read_topic(
             self._session,
             self._settings.kafka,
             source.topic,
             # Heeded only by a run without a checkpoint.
             starting_offsets=starting_offsets(source.topic, taken) if begins == "group" else "earliest",
-            max_offsets_per_trigger=limit,
+            max_offsets_per_trigger=self._limit,
             # What is set aside is read again, with them.
             headers=False,
         )
@@ -249,6 +281,8 @@ class Stateful:
         topics = [source.topic for source in self._sources]
         ranges, watermark_ms = self._checkpoints.planned(self._run, batch_id, topics)
         self._make_sure_of_the_plan(batch_id, ranges)
+        if self._has_read_the_backlog(ranges):
+            self._begin_anew("the backlog is read", None)
         try:
             partitions = self._sink.write(batch, self._derivation.to_rows, batch_id, ranges)
         except Exception as error:

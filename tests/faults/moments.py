@@ -16,7 +16,7 @@ from tests.faults.stage.load import TABLE
 from tests.faults.stage.positions import SOURCE, TARGET, Positions
 from tests.faults.stage.stage import Stage, family_of, frozen
 
-_TRIES_SECONDS = 120.0
+_TRIES_SECONDS = 180.0
 _BACKLOG_SECONDS = 300.0
 _LOOK_SECONDS, _LOOK_IDLY_SECONDS = 0.002, 0.05
 _COMMIT_SECONDS = 0.2

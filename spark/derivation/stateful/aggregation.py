@@ -104,13 +104,13 @@ class Aggregation:
         frames = []
         for (topic, occurred_at), read in zip(self._occurred_at_of.items(), reads, strict=True):
             good = self._decoded(topic, read).where(F.col(REASON).isNull()).select(self._kinds[topic].fieldNames())
-            frames.append(good.withWatermark(occurred_at, f"{self._late_after} minutes"))
+            frames.append(good.withWatermark(occurred_at, f"{self._late_after + read.more_minutes} minutes"))
         made = called(self._pipeline, *frames)
         check_watermarks(self._pipeline, made)
         return made
 
     def _decoded(self, topic: str, read: Read) -> DataFrame:
-        return without_future(events(*read), self._occurred_at_of[topic], self._late_after)
+        return without_future(events(read.raw, read.schemas), self._occurred_at_of[topic], self._late_after)
 
     def to_rows(self, made: DataFrame) -> DataFrame:
         """Groups to rows of `stateful_rows`."""

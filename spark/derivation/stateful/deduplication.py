@@ -94,7 +94,7 @@ class Deduplication:
         return sorted_before(made, DEDUPLICATION, PLACE)
 
     def _decoded(self, read: Read) -> DataFrame:
-        return without_future(events(*read), self._source.occurred_at, self._late_after)
+        return without_future(events(read.raw, read.schemas), self._source.occurred_at, self._late_after)
 
     def to_rows(self, made: DataFrame) -> DataFrame:
         """Events to rows of `stateful_rows`. The id is the coordinate of the raw record."""

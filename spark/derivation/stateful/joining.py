@@ -76,7 +76,9 @@ class Joining:
             record = F.col("__record")
             of = F.concat(record["partition"].cast("string"), F.lit("/"), record["offset"].cast("string"))
             good = self._decoded(source, read).where(F.col(REASON).isNull()).select(*names, of.alias(place))
-            whole = good.withWatermark(self._sources[source].occurred_at, f"{self._late_after} minutes")
+            whole = good.withWatermark(
+                self._sources[source].occurred_at, f"{self._late_after + read.more_minutes} minutes"
+            )
             frames.append((whole.select(names), whole))
         made = called(self._pipeline, *[given for given, _ in frames])
         check_watermarks(self._pipeline, made)
@@ -84,7 +86,7 @@ class Joining:
         return grafted(made.select(self._wanted), frames)
 
     def _decoded(self, source: str, read: Read) -> DataFrame:
-        return without_future(events(*read), self._sources[source].occurred_at, self._late_after)
+        return without_future(events(read.raw, read.schemas), self._sources[source].occurred_at, self._late_after)
 
     def to_rows(self, made: DataFrame) -> DataFrame:
         """Pairs to rows of `stateful_rows`. The id is the coordinate of the first topic's record, and behind a + that of the other, if there is one."""

@@ -58,8 +58,8 @@ class Ranking:
 
     def stream(self, reads: Sequence[Read]) -> DataFrame:
         """A stream of raw records to one of the groups in their order."""
-        ((raw, schemas),) = reads
-        made = called(self._pipeline, events(raw, schemas).where(F.col(REASON).isNull()).select(self._names))
+        (read,) = reads
+        made = called(self._pipeline, events(read.raw, read.schemas).where(F.col(REASON).isNull()).select(self._names))
         if watermarks(made):
             raise PipelineUnfit(
                 f"{self._pipeline.name} calls withWatermark, and in a ranking no record is late: leave it out"

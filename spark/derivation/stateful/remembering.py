@@ -81,7 +81,7 @@ class Remembering:
         (read,) = reads
         memory, occurred_at, record = self._memory, self._source.occurred_at, F.col("__record")
         good = self._decoded(read).where(F.col(REASON).isNull())
-        coming = good.withWatermark(occurred_at, f"{self._late_after} minutes").select(
+        coming = good.withWatermark(occurred_at, f"{self._late_after + read.more_minutes} minutes").select(
             F.col(memory.of).alias("of"),
             F.unix_micros(occurred_at).alias("at"),
             *[record[name].alias(name) for name in ("partition", "offset", "value")],
@@ -109,7 +109,7 @@ class Remembering:
         return carrying(called(self._pipeline, given).select(self._wanted), given, whole, _FAULT)
 
     def _decoded(self, read: Read) -> DataFrame:
-        return without_future(events(*read), self._source.occurred_at, self._late_after)
+        return without_future(events(read.raw, read.schemas), self._source.occurred_at, self._late_after)
 
     def to_rows(self, made: DataFrame) -> DataFrame:
         """Events to rows of `stateful_rows`. The id is the coordinate of the raw record."""

@@ -17,10 +17,11 @@ from spark.sinks.kafka.sink import ToRows
 
 
 class Read(NamedTuple):
-    """Raw records of a topic, and by which schemas they are decoded."""
+    """Raw records of a topic, and by which schemas they are decoded; by how many minutes more than the contract says its events may be late."""
 
     raw: DataFrame
     schemas: WriterSchemas
+    more_minutes: int = 0
 
 
 class StatefulDerivation(Protocol):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from contracts.servers.ranges import OffsetRange
-from spark.sinks.stateful.state_note import Reads, StateNote
+from spark.sinks.stateful.state_note import Begins, Reads, StateNote
 
 OTHERWISE = "groups, joins or tells events apart otherwise"
 """What a pipeline does whose state can't go on with it."""
@@ -133,6 +133,22 @@ def fault_of(
                 is_whole,
             )
     return None
+
+
+def left_of(
+    at: Checkpoint, logs: Mapping[str, Mapping[int, Log]], begins: Begins
+) -> Mapping[str, Mapping[int, tuple[int, int]]]:
+    """What a run has still to read, by topic and partition: the offset of the first record, and the one after the last."""
+    read = {(each.topic, each.partition): _needed(at, each) for each in at.ranges}
+
+    def start(topic: str, partition: int, log: Log) -> int:
+        begin = log.taken if begins == "group" and not read else log.first
+        return max(log.first, read.get((topic, partition), begin))
+
+    return {
+        topic: {partition: (start(topic, partition, log), log.end) for partition, log in partitions.items()}
+        for topic, partitions in logs.items()
+    }
 
 
 def _without_a_trace(logs: Mapping[str, Mapping[int, Log]], written: int) -> Fault | None:

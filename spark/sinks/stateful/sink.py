@@ -22,7 +22,7 @@ from spark.runtime.lifecycle import Lifecycle
 from spark.sinks.kafka.exactly_once import keep_offsets
 from spark.sinks.kafka.sink import Route
 from spark.sinks.kafka.transaction import committed_positions, position_reader, unless_fenced
-from spark.sinks.stateful.run import Checkpoint, Fault, Log, fault_of
+from spark.sinks.stateful.run import Checkpoint, Fault, Log, fault_of, left_of
 from spark.sinks.stateful.state_note import Begins, Reads, StateNote
 from spark.sinks.stateful.state_transaction import (
     StatePlan,
@@ -56,6 +56,8 @@ class Begun(NamedTuple):
     is_begun: bool
     kept: Mapping[str, Mapping[int, int]]
     """Where the pipeline's group is to be put, by topic and partition, of a run that goes on though positions were gone."""
+    left: Mapping[str, Mapping[int, tuple[int, int]]]
+    """What is still to be read, by topic and partition: the offset of the first record, and the one after the last."""
 
 
 class StatefulSink:
@@ -147,7 +149,8 @@ class StatefulSink:
             }
             for topic in self._sources
         }
-        return Begun(self._note.run, self._note.partitions, self._note.begins, at.coming, is_begun, kept)
+        left = left_of(at, logs, self._note.begins)
+        return Begun(self._note.run, self._note.partitions, self._note.begins, at.coming, is_begun, kept, left)
 
     def _asked_for(self, notes: Mapping[int, StateNote]) -> Fault | None:
         """A run that the settings name is not gone on with, though nothing is known to be wrong: that its state can't be read is found out by Spark alone."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -20,7 +20,7 @@ from spark.sinks.stateful.state_transaction import state_route
 from tests.faults.fault import Shown, fault
 from tests.faults.kinds.checkpoints import wipe
 from tests.faults.moments import Family, kill_of, meet, stays_open, strike, strike_often
-from tests.faults.stage.cast import RANKING, STRUCK
+from tests.faults.stage.cast import RANKING, STRUCK, WRITING
 from tests.faults.stage.stage import Stage
 
 _CHOICE = re.compile("HEADRACE_LIVE__ON_STATE_LOSS=(rebuild:[0-9a-f]{8})")
@@ -32,7 +32,7 @@ _CHOICE = re.compile("HEADRACE_LIVE__ON_STATE_LOSS=(rebuild:[0-9a-f]{8})")
 )
 def state_killed_between_partitions(stage: Stage, chance: random.Random) -> Shown:
     # A list has one partition.
-    name = _struck(stage, chance, but=RANKING)
+    name = _struck(stage, chance, [each for each in STRUCK if each != RANKING])
     return strike_often(
         stage,
         chance,
@@ -61,7 +61,7 @@ def state_killed_before_its_commit(stage: Stage, chance: random.Random) -> Shown
     "kill -9 of the Python workers of live, while a state partition has its transaction open.", only=Mode.EXACTLY_ONCE
 )
 def state_workers_killed(stage: Stage, chance: random.Random) -> Shown:
-    name = _struck(stage, chance)
+    name = _struck(stage, chance, WRITING)
     return strike_often(
         stage,
         chance,
@@ -77,7 +77,7 @@ def state_workers_killed(stage: Stage, chance: random.Random) -> Shown:
     only=Mode.EXACTLY_ONCE,
 )
 def state_input_ends_early(stage: Stage, chance: random.Random) -> Shown:
-    name, positions = _struck(stage, chance), stage.positions
+    name, positions = _struck(stage, chance, WRITING), stage.positions
     target = load(name).target
 
     def fenced(stage: Stage, victims: str) -> bool:
@@ -155,9 +155,9 @@ def state_plan_replaced(stage: Stage, chance: random.Random) -> Shown:
     return Shown(replaced, f"plan of {name} replaced, refused, and built again")
 
 
-def _struck(stage: Stage, chance: random.Random, *, but: str | None = None) -> str:
-    """A pipeline with state, one of those that run."""
-    return chance.choice([each for each in STRUCK if each in stage.pipelines and each != but])
+def _struck(stage: Stage, chance: random.Random, of: Sequence[str] = STRUCK) -> str:
+    """One of these pipelines that runs."""
+    return chance.choice([each for each in of if each in stage.pipelines])
 
 
 def _refused_and_rebuilt(stage: Stage, damage: Callable[[], bool]) -> int:

@@ -17,7 +17,9 @@ SESSIONS, UNITED, INTERVALS = "aircraft_rotations", "punctuality_by_origin", "de
 STATEFUL = (*AGGREGATES, JOIN, DISTINCT, SEQUENCE, RANKING, SESSIONS, UNITED, INTERVALS)
 """Those with a state. Of all but `AGGREGATES` the audit alone compares the records."""
 STRUCK = (AGGREGATE, JOIN, DISTINCT, SEQUENCE, RANKING, UNITED)
-"""Those of them that write in nearly every batch of the load, so that a moment in a transaction comes."""
+"""Those of them that faults strike."""
+WRITING = (AGGREGATE, DISTINCT, RANKING, UNITED)
+"""Those of them that write so much that a moment in a transaction comes."""
 FIRST, SECOND = "first", "second"
 CASTS: Mapping[Mode, Mapping[str, Sequence[str]]] = {
     Mode.EXACTLY_ONCE: {
