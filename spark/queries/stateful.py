@@ -16,6 +16,7 @@ from contracts.definitions.catalog import Catalog
 from contracts.servers.ranges import OffsetRange
 from contracts.servers.registry import Registry
 from spark.derivation.derivation import route, target_schemas
+from spark.derivation.stateful.aggregation import Aggregation
 from spark.derivation.stateful.event_time import REASON
 from spark.derivation.stateful.kinds import stateful
 from spark.derivation.stateful.stateful_rows import Read
@@ -112,6 +113,11 @@ class Stateful:
         self._settings, self._lifecycle = settings, lifecycle
         (self._own,) = target_schemas(pipeline, catalog, registry)
         self._derivation = stateful(self._session, pipeline, catalog, self._own.id)
+        self._beside = self._session
+        if isinstance(self._derivation, Aggregation) and self._derivation.has_overlapping_windows:
+            # What is set aside is planned here. Spark makes code of it that does not compile, says so at each batch, and goes on without.
+            self._beside = spark.newSession()
+            self._beside.conf.set("spark.sql.codegen.wholeStage", "false")
         self._sources = [_Source(pipeline, name, settings, catalog, registry, lifecycle) for name in pipeline.sources]
         self._sink = StatefulSink(
             settings.kafka,
@@ -321,7 +327,7 @@ class Stateful:
 
     def _set_aside(self, source: _Source, ranges: list[OffsetRange], watermark_ms: int) -> None:
         """The dead letters and late records of a batch, and with them the group's offsets: up to there everything is accounted for."""
-        raw = settled(read_ranges(self._session, self._settings.kafka, ranges, fail_on_data_loss=True))
+        raw = settled(read_ranges(self._beside, self._settings.kafka, ranges, fail_on_data_loss=True))
         rows = self._derivation.aside(source.name, source.decoded_by, watermark_ms)
         count_rows(self._name, source.aside.write(raw, rows, offset_ranges(raw)))
 

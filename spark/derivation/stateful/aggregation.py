@@ -94,10 +94,15 @@ class Aggregation:
         self._key, self._occurred_at = target.key, target.occurred_at
         self._late_after = derivation.late_after_minutes
         found = _check(spark, pipeline, catalog)
-        self._kinds, self._slide = found.kinds, found.slide
+        self._kinds, self._slide, self._length = found.kinds, found.slide, found.length
         told = [] if derivation.watermark_of == "slower" else [derivation.watermark_of]
         self.plan = state_plan(catalog, found.used, [found.grouping, self._late_after, pipeline.output, *told])
         """A hash of what the state depends on: how events are read, filtered and grouped, and which functions of the groups are needed."""
+
+    @property
+    def has_overlapping_windows(self) -> bool:
+        """Whether an event may belong to several."""
+        return self._slide is not None and self._length > self._slide
 
     def stream(self, reads: Sequence[Read]) -> DataFrame:
         """Streams of raw records, one of each topic, to one of groups, as the function names their fields."""
@@ -170,12 +175,15 @@ def _set_aside(
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """By topic the fields that the function gets, and those of which it groups; how, in words; microseconds between two windows, None of sessions."""
+    """By topic the fields that the function gets, and those of which it groups; how, in words; microseconds between two windows, None of sessions, and from the
+    begin of one to its end.
+    """
 
     kinds: Mapping[str, StructType]
     used: dict[str, Collection[str]]
     grouping: list[Any]
     slide: int | None
+    length: int
 
 
 def _empty(spark: SparkSession, kinds: Mapping[str, StructType]) -> dict[str, DataFrame]:
@@ -216,8 +224,8 @@ def _check(spark: SparkSession, pipeline: Pipeline, catalog: Catalog) -> _Found:
     # Of one topic its steps, of two those of each.
     before = [steps for _, steps in come.values()] if len(come) > 1 else come[pipeline.source][1]
     grouping = [kept_aggregates(made, node), said(node), *before]
-    slide = None if _is_session(_window(node)) else _slide(spark, pipeline, catalog, kinds)
-    return _Found(kinds, {topic: used for topic, (used, _) in come.items()}, grouping, slide)
+    slide, length = (None, 0) if _is_session(_window(node)) else _slide_and_length(spark, pipeline, catalog, kinds)
+    return _Found(kinds, {topic: used for topic, (used, _) in come.items()}, grouping, slide, length)
 
 
 def _united(pipeline: Pipeline, made: DataFrame, given: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
@@ -231,8 +239,10 @@ def _united(pipeline: Pipeline, made: DataFrame, given: Mapping[str, DataFrame])
         ) from error
 
 
-def _slide(spark: SparkSession, pipeline: Pipeline, catalog: Catalog, kinds: Mapping[str, StructType]) -> int:
-    """Microseconds between the begins of two windows, found out from those that Spark tries for one instant, whether they hold it or not."""
+def _slide_and_length(
+    spark: SparkSession, pipeline: Pipeline, catalog: Catalog, kinds: Mapping[str, StructType]
+) -> tuple[int, int]:
+    """Microseconds between the begins of two windows, and from the begin of one to its end, found out from those that Spark tries for one instant, whether they hold it or not."""
     topic, occurred_at = pipeline.source, catalog.topic(pipeline.source).occurred_at
     fields = [F.lit(None).cast(field.dataType).alias(field.name) for field in kinds[topic] if field.name != occurred_at]
     instant = F.timestamp_seconds(F.lit(0)).alias(occurred_at)
@@ -241,9 +251,8 @@ def _slide(spark: SparkSession, pipeline: Pipeline, catalog: Catalog, kinds: Map
     node = aggregation(_of_each(pipeline(*frames.values()), frames)[topic])
     found = carrying(frame_of(spark, node.child()), frames[topic], whole, REASON).select(f"{_window(node).name()}.*")
     bounds = found.select(*[F.unix_micros(name).alias(name) for name in ("start", "end")]).toArrow().to_pylist()
-    starts = sorted(each["start"] for each in bounds)
-    slide: int = starts[1] - starts[0] if len(starts) > 1 else bounds[0]["end"] - bounds[0]["start"]
-    return slide
+    starts, length = sorted(each["start"] for each in bounds), bounds[0]["end"] - bounds[0]["start"]
+    return starts[1] - starts[0] if len(starts) > 1 else length, length
 
 
 def _check_steps(
