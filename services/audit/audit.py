@@ -32,6 +32,7 @@ from services.audit.records.window import Where
 from services.audit.report import Report
 from services.audit.sources.broker import Broker
 from services.audit.sources.lake_table import LakeTable, Rows, TableReading, read_files, split
+from services.audit.sources.state_position import noted_run
 from services.audit.sources.workers import Workers
 from services.audit.state import Paired, Ranked, State
 from services.audit.values.finding import Finding, Tally
@@ -46,8 +47,8 @@ LAKE = "lake"
 
 
 def begun_since(broker: Broker, plan: Plan, since: State) -> list[str]:
-    """The pipelines that have run, and had not when the last clean audit was made, or not with all their topics: of what they were to derive it saw nothing. And the tables that
-    have the newest record of each key, of which it has not read the topic whole.
+    """The pipelines that have run, and had not when the last clean audit was made, or not with all their topics: of what they were to derive it saw nothing. Those with an aggregate
+    whose run is another one, which may have counted otherwise what that audit saw. And the tables that have the newest record of each key, of which it has not read the topic whole.
     """
     seen = {topic for topic, audited in since.topics.items() if audited.resume}
     with_records = {topic for topic, audited in since.topics.items() if any(audited.ends.values())}
@@ -66,15 +67,16 @@ def begun_since(broker: Broker, plan: Plan, since: State) -> list[str]:
     return [str(each.lake_table) for each in newest] + [
         str(source.by)
         for source in made
-        if (source.name not in seen or (source in plan.aggregates and _has_another(source, since)))
+        if (source.name not in seen or (source in plan.aggregates and _has_another(broker, source, since)))
         and any(each.name in with_records for each in source.origins)
         and has_run(broker, source)
     ]
 
 
-def _has_another(source: Source, since: State) -> bool:
-    """Whether an aggregate counts a topic that it did not count at the last clean audit."""
-    return any(kept_as(source, raw) not in since.newest for raw in source.origins)
+def _has_another(broker: Broker, source: Source, since: State) -> bool:
+    """Whether an aggregate counts a topic that it did not count at the last clean audit, or is of another run."""
+    counts_another = any(kept_as(source, raw) not in since.newest for raw in source.origins)
+    return counts_another or since.runs.get(source.name) != noted_run(broker, str(source.by), source.name).run
 
 
 class Audit:
@@ -113,6 +115,8 @@ class Audit:
         self._resume: dict[str, dict[int, int]] = {}
         self._rows_before: dict[str, int] = {}
         self._newest: dict[str, int] = {}
+        # Of one that begins while this audit goes on, the next one looks at everything.
+        self._runs = {} if since is None else dict(since.runs)
         self._paired: dict[str, Paired] = {}
         self._ranked: dict[str, Ranked] = {}
         self._tallies: list[Tally] = []
@@ -150,6 +154,7 @@ class Audit:
             for source in derived:
                 self._followers.await_group(str(source.by), source.coordinates_of.name)
         for source in counted:
+            self._runs.setdefault(source.name, noted_run(self._broker, str(source.by), source.name).run)
             self._followers.await_stateful(source)
         later = self._cut.ends_behind(
             [source.name for source in counted], [each.name for source in counted for each in source.origins]
@@ -189,7 +194,7 @@ class Audit:
 
     def state(self) -> State:
         """What the next audit begins with, if this one has found nothing wrong."""
-        return self._cut.state(self._resume, self._rows_before, self._newest, self._paired, self._ranked)
+        return self._cut.state(self._resume, self._rows_before, self._newest, self._runs, self._paired, self._ranked)
 
     def _has_run(self, source: Source, hop: Hop) -> bool:
         """Whether the pipeline has. One that never has is no loss: it is noted what it would have to do."""

@@ -115,6 +115,7 @@ class Cut:
         resume: Mapping[str, dict[int, int]],
         rows: Mapping[str, int],
         newest: Mapping[str, int],
+        runs: Mapping[str, str],
         pairs: Mapping[str, Paired],
         rankings: Mapping[str, Ranked],
     ) -> State:
@@ -131,6 +132,7 @@ class Cut:
             },
             rows=dict(rows),
             newest=dict(newest),
+            runs=dict(runs),
             pairs=dict(pairs),
             rankings=dict(rankings),
         )

@@ -55,8 +55,8 @@ class Ranked(BaseModel):
 
 class State(BaseModel):
     """What an audit that found nothing wrong leaves behind. `rows`: of each table, those of records before the ends. `newest`: for each
-    aggregate the event time, in microseconds since 1970, that no raw record before the ends goes beyond. `pairs`: the same for joins and distinct events, and more;
-    `rankings`: the same for lists.
+    aggregate the event time, in microseconds since 1970, that no raw record before the ends goes beyond. `runs`: which run of its pipeline had counted, empty where nothing told.
+    `pairs`: the same for joins and distinct events, and more; `rankings`: the same for lists.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -65,6 +65,7 @@ class State(BaseModel):
     topics: dict[str, Audited]
     rows: dict[str, int] = {}
     newest: dict[str, int] = {}
+    runs: dict[str, str] = {}
     pairs: dict[str, Paired] = {}
     rankings: dict[str, Ranked] = {}
 

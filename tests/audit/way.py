@@ -516,6 +516,26 @@ class Way:
         consumer.commit(offsets=offsets, asynchronous=False)
         consumer.close()
 
+    def run_on(self, by: str, topic: str, run: str, batch: int, *records: Sent, begins: Mapping[int, int]) -> None:
+        """A pipeline with a state has written a batch of its `run`, which took in parcels up to the last of these records, and says so; `begins`: the
+        offsets of the parcels with which the run began.
+        """
+        ends = {each.partition: each.offset + 1 for each in sorted(records, key=lambda each: each.offset)}
+        raw, s3 = self.name(RAW), s3_client(self.settings.s3)
+        told = {
+            "metadata": ["{}"],
+            "sources/0/0": ["v1", json.dumps({raw: begins})],
+            f"offsets/{batch}": ["v1", json.dumps({"batchWatermarkMs": 0}), json.dumps({raw: ends})],
+        }
+        for name, lines in told.items():
+            key = f"checkpoints/{by}/{self.name(topic)}/{run}/{name}"
+            s3.put_object(Bucket=self.settings.s3.bucket, Key=key, Body="\n".join(lines).encode())
+        note = json.dumps({"run": run, "batch": batch, "partitions": 1, "begins": "first"})
+        consumer = Consumer({**self._kafka, "group.id": f"{by}.state"})
+        consumer.commit(offsets=[TopicPartition(self.name(topic), 0, batch + 1, note)], asynchronous=False)
+        consumer.close()
+        self.taken_in(by, RAW, *records)
+
     def vacuum(self, dimension: str) -> int:
         """A version of a dimension that was, and can't be read any more."""
         place = f"s3://{self.settings.s3.bucket}/{self.catalog.dimension(dimension).location}"
