@@ -26,7 +26,7 @@ from services.audit.hops.sent import sent
 from services.audit.intake import Intake
 from services.audit.pairing import Pairing
 from services.audit.plan import Plan, Source
-from services.audit.ranking import Rankings
+from services.audit.ranking import Rankings, ranked_otherwise
 from services.audit.records.rules_history import RulesHistory
 from services.audit.records.window import Where
 from services.audit.report import Report
@@ -48,7 +48,7 @@ LAKE = "lake"
 
 def begun_since(broker: Broker, plan: Plan, since: State) -> list[str]:
     """The pipelines that have run, and had not when the last clean audit was made, or not with all their topics: of what they were to derive it saw nothing. Those with an aggregate
-    whose run is another one, which may have counted otherwise what that audit saw. And the tables that have the newest record of each key, of which it has not read the topic whole.
+    or a list of another run, which may have counted otherwise what that audit saw, or with a list that was told otherwise. And the tables that have the newest record of each key, of which it has not read the topic whole.
     """
     seen = {topic for topic, audited in since.topics.items() if audited.resume}
     with_records = {topic for topic, audited in since.topics.items() if any(audited.ends.values())}
@@ -67,7 +67,11 @@ def begun_since(broker: Broker, plan: Plan, since: State) -> list[str]:
     return [str(each.lake_table) for each in newest] + [
         str(source.by)
         for source in made
-        if (source.name not in seen or (source in plan.aggregates and _has_another(broker, source, since)))
+        if (
+            source.name not in seen
+            or (source in plan.aggregates and _has_another(broker, source, since))
+            or (source.ranking is not None and ranked_otherwise(broker, source, source.ranking, since))
+        )
         and any(each.name in with_records for each in source.origins)
         and has_run(broker, source)
     ]

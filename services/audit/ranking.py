@@ -34,11 +34,14 @@ _TRIES = 5
 
 
 class _Begins(NamedTuple):
-    """Where counting begins for a list: of which `run`, by offsets of its raw topic, with the totals of before; None where nobody knows those."""
+    """Where counting begins for a list: of which `run`, by offsets of its raw topic, with the totals of before; None where nobody knows those.
+    `is_gone`: nor would an audit that looks at everything.
+    """
 
     noted: NotedRun
     offsets: Mapping[int, int]
     totals: Totals | None
+    is_gone: bool = False
 
 
 class _Read(NamedTuple):
@@ -54,6 +57,13 @@ class _Read(NamedTuple):
     between: Sequence[Records]
     before: NotedRun
     after: NotedRun
+
+
+def ranked_otherwise(broker: Broker, source: Source, ranking: Ranking, since: State) -> bool:
+    """Whether a list is of another run than that which the last clean audit looked at, or is told otherwise: totals of before are of other records."""
+    before = since.rankings.get(source.name)
+    run = noted_run(broker, str(source.by), source.name).run
+    return before is None or (before.run, before.told) != (run, ranking.counted)
 
 
 class Rankings:
@@ -123,12 +133,18 @@ class Rankings:
             return _Begins(noted, first, Totals())
         last = None if self._last is None else self._last.rankings.get(source.name)
         before = None if self._last is None else self._last.topics.get(raw)
-        if last is not None and before is not None and before.topic_id == self._broker.topic_id(raw):
+        if (
+            last is not None
+            and last.totals is not None
+            and before is not None
+            and before.topic_id == self._broker.topic_id(raw)
+        ):
             ends = {each: before.ends.get(each, 0) for each in window.spans}
             is_whole = all(span.low <= ends[each] for each, span in window.spans.items())
             if is_whole and (last.run, last.told) == (noted.run, ranking.counted):
                 return _Begins(noted, ends, Totals.of_saved(last.totals))
-        return _Begins(noted, {}, None)
+        is_gone = began is not None and any(first[each] < span.low for each, span in window.spans.items())
+        return _Begins(noted, {}, None, is_gone)
 
     def _read(self, source: Source, ranking: Ranking, begins: _Begins, before: NotedRun) -> _Read:
         raw = source.made_of.name
@@ -183,8 +199,10 @@ class Rankings:
         )
         yield from bad.findings(is_rebuilt=read.after.begins != "first")
         totals = self._at_cut(read, raw.name, bad.not_counted)
+        if read.begins.noted.run == read.after.run and (read.begins.totals is not None or read.begins.is_gone):
+            rows = None if totals is None else totals.rows()
+            self.seen[source.name] = Ranked(run=read.after.run, told=read.ranking.counted, totals=rows)
         if totals is not None:
-            self.seen[source.name] = Ranked(run=read.after.run, told=read.ranking.counted, totals=totals.rows())
             taken = read.taken or {}
             ahead = [each for each in bad.ahead.tolist() if offset_of(each) < taken.get(partition_of(each), 0)]
             later = Totals.joined(part.totals[source.name] for part in read.between)

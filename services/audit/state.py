@@ -43,14 +43,14 @@ class Paired(BaseModel):
 
 class Ranked(BaseModel):
     """What was counted of a list: of which `run` of its pipeline, what the rankings file had `told`, as a hash, and the totals of the raw records before
-    the ends, as `Totals.rows` has them.
+    the ends, as `Totals.rows` has them; None if no audit can know those of this run.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     run: str
     told: str
-    totals: list[list[Any]]
+    totals: list[list[Any]] | None
 
 
 class State(BaseModel):

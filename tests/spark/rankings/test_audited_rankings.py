@@ -100,7 +100,17 @@ def test_an_audit_since_the_last_one_counts_on_from_there(
         assert (fourth.findings, fourth.since, noted(fourth, _AGAIN)) == ([], third.cut_at, 3)
         _otherwise("where: late_minutes != 3", path)
         fifth = auditor(*HOPS, full=False)
-        assert noted(fifth, _NOT_AGAIN) == 3, "totals of before are of other records"
+        assert (fifth.since, noted(fifth, _NOT_AGAIN)) == (None, 0), (
+            "totals of before are of other records, so all are counted"
+        )
+        assert "phantom" in {each.kind for each in fifth.findings}
+        _otherwise("where: late_minutes < 1000", path)
+        query.remove(query.files())
+        query.take_in(on_state_loss=query.told("is gone", "rebuild"))
+        sixth = auditor(*HOPS, full=False)
+        assert (sixth.findings, sixth.since, noted(sixth, _AGAIN)) == ([], None, 3)
+        seventh = auditor(*HOPS, full=False)
+        assert (seventh.findings, seventh.since, noted(seventh, _AGAIN)) == ([], sixth.cut_at, 3)
     finally:
         s3_client(auditor.settings.s3).delete_object(Bucket=auditor.settings.s3.bucket, Key=KEY)
 
