@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from services.audit.aggregates.letters import Known
+from services.audit.aggregates.letters import FOREVER, Known
 from services.audit.counting import letters_of
 from services.audit.cut import DAY_MS, Cut
 from services.audit.distinct.deduplication import Deduplication
@@ -130,6 +130,9 @@ class Pairing:
         if before is not None and (not before.begun_ms or before.begun_ms != position.begun_ms):
             # Another run has written everything again.
             before = None
+        if before is not None and FOREVER in before.newest:
+            # An older version of the audit knew no bound where a partition had nothing left.
+            before = None
         starts = {} if before is None else before.open
         names = [*(each.name for each in source.origins), source.name]
         earlier = self._intake.read_earlier({name: starts.get(name, {}) for name in names})
@@ -188,7 +191,6 @@ class Pairing:
                 latest=self._broker.ends(raw.name, stable=False),
                 late_after_minutes=contract.derivation.late_after_minutes or 0,
                 watermark_of=contract.derivation.watermark_of,
-                cut_ms=self._cut.at_ms,
                 purged=self._intake.purged(raw, raw, by),
                 redriven=self._intake.redriven(raw),
                 newest_before=None if read.before is None else read.before.newest[side],

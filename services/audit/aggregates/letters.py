@@ -41,13 +41,12 @@ class Known:
     letters were given up, or that were sent back.
 
     `newest_before`: no raw record that an earlier audit has read has a later event time, in microseconds since 1970; None: nobody knows.
-    All was read up to `cut_ms`. Groups that were written since `kept_since_ms`, and raw records that were sent since `raw_kept_since_ms`, are there still, by the contracts.
+    Groups that were written since `kept_since_ms`, and raw records that were sent since `raw_kept_since_ms`, are there still, by the contracts.
     """
 
     latest: Mapping[int, int]
     late_after_minutes: int
     watermark_of: Literal["slower", "faster"] = "slower"
-    cut_ms: int = 0
     purged: Codes = field(default_factory=lambda: _NO_CODES)
     redriven: Codes = field(default_factory=lambda: _NO_CODES)
     newest_before: int | None = None

@@ -117,13 +117,12 @@ class RawRecords:
 
     def _deleted_before(self, partition: int) -> int:
         """The event time that no deleted record of this raw partition goes beyond, if it was counted. What retention deletes was sent before
-        what it leaves, or before all that the contract promises to keep.
+        what it leaves, or before all that the contract promises to keep; where it leaves nothing, that alone is known.
         """
         # What was redriven is old, and lies among the new.
         left = self.sent_ms[(partition_of(self.at) == partition) & ~self._was_redriven]
-        if not len(left):
-            return FOREVER
-        return (max(int(left[0]), self.known.raw_kept_since_ms) + CLOCKS_DIFFER_MS) * 1000 + self._ahead
+        until_ms: int = max([self.known.raw_kept_since_ms, *left[:1].tolist()])
+        return (until_ms + CLOCKS_DIFFER_MS) * 1000 + self._ahead
 
     def _of_good(self, members: Members, records: Sequence[Records]) -> Mask:
         sent = concatenated([part.sent_ms for part in records], np.int64) * 1000

@@ -196,7 +196,7 @@ class Deduplication:
         found: Mask = forgotten[rows] | np.isin(raw.by[rows], raw.by[forgotten & raw.takes_part])
         # Those that were there for a clean audit, and whose raw records are not read again.
         open_until = self._made.open_deleted_until(kept_since_ms)
-        upto = max(raw.newest_expired, NEVER if open_until is None else raw.sent_until(open_until))
+        upto = max(raw.newest_deleted, NEVER if open_until is None else raw.sent_until(open_until))
         # An event is remembered until one comes that is later by twice the lateness. On a quiet topic that may take longer.
         return found if upto == NEVER else found | (raw.of[rows] <= upto + 2 * self._lateness)
 

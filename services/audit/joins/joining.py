@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from services.audit.aggregates.letters import FOREVER, Letters
+from services.audit.aggregates.letters import Letters
 from services.audit.declared.joins import Join
 from services.audit.hops.derived import CLOCKS_DIFFER_MS
 from services.audit.joins.made import MadePairs
@@ -157,7 +157,7 @@ class Joining:
             what = f"{self._raw(row)} stands alone, and there is one to pair it with"
             yield self._sheet.of_made("phantom", int(made.at[row]), what)
         early = alone & ~wrongly & (picked(first.of, named.first) + self._most > self._at_most)
-        for row in np.flatnonzero(early & (self._at_most != FOREVER)).tolist():
+        for row in np.flatnonzero(early).tolist():
             what = f"{self._raw(row)} stands alone, and no events are so new that none can come for it"
             yield self._sheet.of_made("phantom", int(made.at[row]), what)
         yield from self._missing_alone(has_pair | self._with(alone), due_pairs)

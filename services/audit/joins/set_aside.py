@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from services.audit.aggregates.letters import FOREVER, Letters
+from services.audit.aggregates.letters import Letters
 from services.audit.joins.sheet import Sheet
 from services.audit.joins.side import Mask, Side
 from services.audit.records.window import Where
@@ -18,7 +18,7 @@ class SetAside:
     """Compares the letters with the raw records that they are of."""
 
     def __init__(self, sheet: Sheet, side: Side, watermark_at_most: int) -> None:
-        """`watermark_at_most`: no watermark was later, in microseconds since 1970; FOREVER: nobody knows."""
+        """`watermark_at_most`: no watermark was later, in microseconds since 1970."""
         self._sheet, self._side, self._watermark = sheet, side, watermark_at_most
 
     def findings(self, *, is_rebuilt: bool) -> Iterator[Finding]:
@@ -39,7 +39,7 @@ class SetAside:
             is_late & side.good & ~side.takes_part, "phantom", f"{late} has it, and a filter leaves it out"
         )
         # The run before a rebuild may have had another lateness, or another topic that moves the watermark.
-        if self._watermark != FOREVER and not is_rebuilt:
+        if not is_rebuilt:
             # Of one that came behind the cut, what made it late may not have been read.
             in_time = is_late & side.takes_part & ~side.is_later & (side.of > self._watermark)
             what = f"{late} has it, and no events are so new that it is late"

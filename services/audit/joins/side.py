@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from services.audit.aggregates.letters import FOREVER, Known, Letters
+from services.audit.aggregates.letters import Known, Letters
 from services.audit.aggregates.raw import most_ahead
 from services.audit.hops.derived import CLOCKS_DIFFER_MS
 from services.audit.records.groups import MINUTE, NEVER
@@ -71,23 +71,17 @@ class Side:
 
     @property
     def newest_deleted(self) -> int:
-        """No record that was deleted before it was audited is of a later time, in microseconds; NEVER if there is none, FOREVER if nobody knows."""
-        return self._newest_deleted(FOREVER)
-
-    @property
-    def newest_expired(self) -> int:
-        """The same, if what the contract promises to keep is there still: then it is known of a partition, too, that has nothing left."""
-        return self._newest_deleted(self.sent_until(self.known.raw_kept_since_ms))
+        """No record that was deleted before it was audited is of a later time, in microseconds; NEVER if there is none."""
+        # What an earlier audit has looked at is known.
+        deleted = [each for each, span in self.window.spans.items() if span.low > span.audited]
+        return max([NEVER, *map(self._deleted_before, deleted)])
 
     @property
     def newest(self) -> int:
-        """No record that the pipeline may have seen is of a later time, in microseconds; NEVER if it saw none, FOREVER if nobody knows."""
+        """No record that the pipeline may have seen is of a later time, in microseconds; NEVER if it saw none."""
         before = self.known.newest_before
         newest = max(int(self.of[self.good].max(initial=NEVER)), NEVER if before is None else before)
-        if self.known.watermark_of == "slower":
-            return max(newest, self.newest_deleted)
-        # The other topic's would not bound it: at most the time of the cut.
-        return max(newest, self._newest_deleted(self.sent_until(self.known.cut_ms)))
+        return max(newest, self.newest_deleted)
 
     def sent_until(self, sent_ms: int) -> int:
         """No good event of a record that was sent by then is of a later time, in microseconds."""
@@ -121,29 +115,21 @@ class Side:
         old: Mask = self.sent_ms <= letters.kept_since_ms + CLOCKS_DIFFER_MS
         return old
 
-    def _newest_deleted(self, of_all: int) -> int:
-        """`of_all`: what it is of a partition that has nothing left."""
-        # What an earlier audit has looked at is known.
-        deleted = [each for each, span in self.window.spans.items() if span.low > span.audited]
-        return max([NEVER, *(self._deleted_before(each, of_all) for each in deleted)])
-
-    def _deleted_before(self, partition: int, of_all: int) -> int:
+    def _deleted_before(self, partition: int) -> int:
         """The time that no deleted record of this partition goes beyond. What retention deletes was sent before what it leaves, or before all that
-        the contract promises to keep.
+        the contract promises to keep; where it leaves nothing, that alone is known.
         """
         # What was redriven is old, and lies among the new.
         left = self.sent_ms[(partition_of(self.at) == partition) & ~self._was_redriven]
-        return self.sent_until(max(int(left[0]), self.known.raw_kept_since_ms)) if len(left) else of_all
+        return self.sent_until(max([self.known.raw_kept_since_ms, *left[:1].tolist()]))
 
 
 def watermark_at_most(*sides: Side) -> int:
-    """No watermark of the pipeline was later, in microseconds since 1970: it is that of the topic which is behind, or ahead, as the contract says.
-    FOREVER: nobody knows.
-    """
+    """No watermark of the pipeline was later, in microseconds since 1970: it is that of the topic which is behind, or ahead, as the contract says."""
     known = sides[0].known
     chosen = min if known.watermark_of == "slower" else max
     newest = chosen(side.newest for side in sides)
-    return newest if newest in (NEVER, FOREVER) else newest - known.late_after_minutes * MINUTE
+    return newest if newest == NEVER else newest - known.late_after_minutes * MINUTE
 
 
 def not_before(places: Codes, starts: Mapping[int, int]) -> Mask:

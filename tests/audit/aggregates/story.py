@@ -76,22 +76,24 @@ class Story:
     over: dict[int, int] = field(default_factory=dict)
     low: int = 0
     audited: int = 0
+    gone: dict[int, int] = field(default_factory=dict)
+    """By partition an offset, if all before it is deleted."""
     made_low: int = 0
     lost_letters: bool = False
     known: dict[str, Any] = field(default_factory=dict)
 
     def aggregation(self, *, appends: bool = False) -> Aggregation:
-        raw = [
-            each for each in sorted(self.raw, key=lambda each: each.at) if each.offset >= max(self.low, self.audited)
-        ]
-        ends = {p: max([self.low, self.audited, *(r.offset + 1 for r in self.raw if r.partition == p)]) for p in (0, 1)}
+        low = {p: max(self.low, self.gone.get(p, 0)) for p in (0, 1)}
+        starts = {p: max(low[p], self.audited) for p in (0, 1)}
+        raw = [each for each in sorted(self.raw, key=lambda each: each.at) if each.offset >= starts[each.partition]]
+        ends = {p: max([starts[p], *(r.offset + 1 for r in self.raw if r.partition == p)]) for p in (0, 1)}
         latest = {p: max([ends[p], *(r.offset + 1 for r in self.later if r.partition == p)]) for p in (0, 1)}
         made_ends = {p: max([0, *(m.offset + 1 for m in self.made if m.partition == p)]) for p in (0, 1)}
         known = {"groups": 0} | self.known
         known.pop("groups")
         letters_since = known.pop("letters_since_ms", 0)
         return Aggregation(
-            Window("raw", {p: Span(self.low, self.audited, end, self.audited) for p, end in ends.items()}),
+            Window("raw", {p: Span(low[p], self.audited, end, self.audited) for p, end in ends.items()}),
             [records_of(raw)],
             [records_of(self.later)],
             Window("made", {p: Span(self.made_low, 0, end, 0) for p, end in made_ends.items()}),

@@ -47,8 +47,12 @@ def test_an_audit_that_begins_anywhere_is_clean(
     """What lies before was audited, or deleted by retention."""
     story = a_story(raw, min(cut, len(raw)), chosen)
     before = [each.minute * MINUTE for each in story.raw if each.offset < audited and each.is_readable]
-    story = replace(story, low=audited) if is_deleted else replace(story, audited=audited)
-    assert replace(story, known={"newest_before": max(before, default=NEVER)}).found() == set()
+    left = {each.partition for each in story.raw if each.offset >= audited}
+    # Where nothing is left of a partition, the contract alone tells how old it was.
+    sent = [(each.sent_minute or 0) * 60_000 for each in story.raw if each.partition not in left]
+    known = {"raw_kept_since_ms": max(sent, default=0)} if is_deleted else {}
+    story = replace(story, low=audited, known=known) if is_deleted else replace(story, audited=audited)
+    assert replace(story, known=known | {"newest_before": max(before, default=NEVER)}).found() == set()
     assert story.found() == set()
 
 
@@ -272,6 +276,36 @@ def test_what_was_sent_after_the_deleted_records_is_counted_exactly() -> None:
     assert replace(story, made=changed(3, count=9)).found() == {("doubled", named(3))}
     kept = {"raw_kept_since_ms": 201 * 60_000}
     assert replace(story, known=kept, made=changed(3, count=9)).found() == set(), "what is sent may be in any order"
+
+
+def _with_count(story: Story, origin: str, begins: int, count: int) -> Story:
+    made = tuple(
+        replace(each, count=count) if (each.origin, each.begins) == (origin, begins) else each for each in story.made
+    )
+    assert made != story.made
+    return replace(story, made=made)
+
+
+def test_a_partition_that_has_nothing_left_keeps_no_group_from_being_counted_exactly() -> None:
+    """Of newer windows than the contract lets retention delete."""
+    old = [(0, "EST", 0), (1, "NTH", 3), (1, "NTH", 14)]
+    now = [(0, "EST", 400), (0, "EST", 401), (0, "STH", 402)]
+    raw = numbered([(partition, origin, minute, 0, True, False) for partition, origin, minute in [*old, *now]])
+    # Partition 1 has had four records, and more come, of which the first audit knows nothing.
+    more = [Raw(0, 4, "EST", 600), Raw(1, 4, "NTH", 601), Raw(1, 5, "NTH", 602)]
+    kept = {"raw_kept_since_ms": 20 * 60_000}
+    first = replace(a_story(raw, len(raw), [2]), gone={1: 4}, known=kept)
+    assert first.found() == set()
+    assert {kind for kind, _ in _with_count(first, "EST", 390, 9).found()} == {"doubled"}
+    wrongly_late = replace(first, late=(raw[-1].at,), made=tuple(each for each in first.made if each.origin != "STH"))
+    assert wrongly_late.found() == {("set aside", "raw/0/3")}
+    assert _with_count(first, "EST", 0, 9).found() == set(), "of before that nobody knows"
+    newest = first.aggregation().newest
+    assert newest == 402 * MINUTE
+    second = replace(a_story([*raw, *more], len(raw) + 3, [2]), gone={1: 4}, audited=4)
+    second = replace(second, known=kept | {"newest_before": newest})
+    assert second.found() == set()
+    assert {kind for kind, _ in _with_count(second, "NTH", 600, 9).found()} == {"doubled"}
 
 
 def test_groups_and_letters_that_expired_are_no_losses() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.audit.distinct.story import Once, Story, a_story
-from tests.audit.joins.story import LATE_AFTER, Letter, Raw, numbered
+from tests.audit.joins.story import LATE_AFTER, MINUTE, Letter, Raw, numbered
 
 _NAMES = ["a1", "a2", "b1"]
 _EVENTS = st.lists(
@@ -299,6 +299,19 @@ def test_a_partition_that_has_nothing_left_excuses_nothing_that_is_newer_than_wh
     gone = dataclasses.replace(story.without(*story.made), low=1)
     assert gone.found() == {("lost", str(raw[2]))}
     assert dataclasses.replace(gone, known={"raw_kept_since_ms": 800 * 60_000}).found() == set()
+
+
+def test_a_partition_that_has_nothing_left_keeps_no_late_record_from_being_looked_at() -> None:
+    raw = numbered([(0, 0, name, minute, 0, True, False) for name, minute in (("a", 0), ("b", 400), ("c", 800))])
+    more = numbered([*((0, 0, "z", 0, 0, True, False) for _ in raw), (0, 0, "d", 900, 0, True, False)])[-1]
+    first = dataclasses.replace(a_story(raw, len(raw), [1]), low=1)
+    assert (first.found(), first.deduplication().newest) == (set(), (800 * MINUTE,))
+    late = dataclasses.replace(first.without(first.made[-1]), late=(Letter(0, raw[-1].place),))
+    assert late.found() == {("set aside", str(raw[-1]))}
+    second = dataclasses.replace(a_story([*raw, more], 4, [1]), low=1, before=first)
+    assert second.found() == set()
+    late = dataclasses.replace(second.without(second.made[-1]), late=(Letter(0, more.place),))
+    assert late.found() == {("set aside", str(more))}
 
 
 def test_a_copy_in_the_place_of_an_earlier_one_is_found_although_older_records_are_deleted() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.audit.joins.oracle import faults
-from tests.audit.joins.story import LATE_AFTER, Letter, Made, Place, Raw, Story, a_story, numbered
+from tests.audit.joins.story import LATE_AFTER, MINUTE, Letter, Made, Place, Raw, Story, a_story, numbered
 
 _EVENTS = st.lists(
     st.tuples(
@@ -389,3 +389,23 @@ def test_a_pair_is_forgotten_only_if_its_partition_has_deleted_some_and_the_cont
     left = tuple(dataclasses.replace(each, sent_ms=10**9) for each in old.made)
     assert dataclasses.replace(old, made=left).found() == set()
     assert dataclasses.replace(old, made=left, known={}).found() != set()
+
+
+@pytest.mark.parametrize("watermark_of", ["slower", "faster"])
+def test_partitions_that_have_nothing_left_keep_nothing_from_being_looked_at(watermark_of: str) -> None:
+    of_both = [(topic, 0, f"{topic}{minute}", minute, 0, True, False) for minute in (0, 400, 800) for topic in (0, 1)]
+    raw = numbered(of_both)
+    more = numbered([*of_both, (0, 0, "0900", 900, 0, True, False), (1, 0, "1900", 900, 0, True, False)])[-2:]
+    # The other partitions begin behind their only records.
+    how: dict[str, Any] = {"low": (1, 1), "known": {"watermark_of": watermark_of}}
+    first = dataclasses.replace(a_story(raw, len(raw), [2]), **how)
+    assert first.found() == set()
+    assert first.joining().newest == (800 * MINUTE, 800 * MINUTE)
+    second = dataclasses.replace(a_story([*raw, *more], len(raw) + 2, [2]), before=first, **how)
+    assert second.found() == set()
+    for story, left in ((first, raw[-2]), (second, more[0])):
+        late = dataclasses.replace(story, late=(Letter(0, left.place),))
+        assert late.found() == {("set aside", str(left))}
+        alone = Made(1, 99, left.place, None, left.says, key=left.key, sent_ms=10**6)
+        early = dataclasses.replace(story, made=(*story.made, alone))
+        assert early.found() == {("phantom", str(alone))}
