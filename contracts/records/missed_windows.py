@@ -41,6 +41,6 @@ def missed_windows_headers(first: str, last: str, watermark: str) -> list[Header
 def _instant(value: bytes | None) -> datetime | None:
     try:
         found = datetime.fromisoformat((value or b"").decode())
-    except ValueError:
+        return None if found.tzinfo is None else found.astimezone(UTC)
+    except (ValueError, OverflowError):
         return None
-    return None if found.tzinfo is None else found.astimezone(UTC)

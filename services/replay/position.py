@@ -8,6 +8,7 @@ from typing import NamedTuple, Self
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
+_FIRST, _LAST = ((at.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND for at in (datetime.min, datetime.max))
 
 HEADER = "ce_sequence"
 """Each record carries its position: CloudEvents' extension `sequence`, whose values sort as text."""
@@ -26,10 +27,10 @@ class Position(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """What `str` made. Raises ValueError if it did not make this."""
+        """What `str` made. Raises ValueError if it did not make this, or no calendar has the time."""
         time, _, row = text.rpartition("-")
         position = cls(int(time), int(row))
-        if str(position) != text:
+        if str(position) != text or not _FIRST <= position.time <= _LAST:
             raise ValueError(f"{text!r} is no position")
         return position
 

@@ -122,6 +122,14 @@ def test_a_text_that_no_position_is_written_as_is_none(text: str) -> None:
         Position.parse(text)
 
 
+@pytest.mark.parametrize("time", [253_402_300_800_000, -62_135_596_800_001])
+def test_a_position_in_no_year_is_none_though_its_header_says_it(time: int) -> None:
+    with pytest.raises(ValueError):
+        Position.parse(str(Position(time, 1)))
+    inside = Position(time + (1 if time < 0 else -1), 1)
+    assert Position.parse(str(inside)).occurred_at.year in (1, 9999)
+
+
 def a_clock(*, speed: float = 60.0, until_at: datetime | None = None) -> ReplayClock:
     return ReplayClock(event_at=NOON, wall_at=datetime(2026, 1, 1, tzinfo=UTC), speed=speed, until_at=until_at)
 

@@ -50,5 +50,9 @@ def covered(by: Digests, of: Instants, group_by: Digests, begins: Instants, ends
 
 
 def instant_text(instant: int) -> str:
-    """Microseconds since 1970 as people write an instant."""
-    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=instant)).isoformat().replace("+00:00", "Z")
+    """Microseconds since 1970 as people write an instant; as they are if no calendar has it."""
+    try:
+        found = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=instant)
+    except OverflowError:
+        return f"{instant} µs since 1970"
+    return found.isoformat().replace("+00:00", "Z")

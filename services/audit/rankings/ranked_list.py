@@ -85,6 +85,9 @@ class RankedList:
         named = f"place {place}, {_said(group)}"
         if total is None:
             yield self._finding("phantom", coordinate, f"{named}: no raw record belongs there")
+        elif count is None:
+            what = f"{named}: {ranking.counts} is null, and {total.records} raw records belong there"
+            yield self._finding("changed", coordinate, what)
         elif count != total.records:
             what = f"{named}: {ranking.counts} is {count}, and {total.records} raw records belong there"
             yield self._finding("lost" if count < total.records else "doubled", coordinate, what)

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.audit.aggregates.windows import covered, inside
+from services.audit.aggregates.windows import covered, inside, instant_text
 
 counted = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 20)), max_size=30)
 windows = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 20), st.integers(1, 9)), max_size=12)
@@ -26,3 +26,9 @@ def test_counting_all_at_once_is_counting_one_by_one(
         inside(by, of, group_by, begins, ends).tolist() == [sum(each) for each in zip(*belongs, strict=True)]
         or not events
     )
+
+
+def test_an_instant_that_no_calendar_has_is_told_all_the_same() -> None:
+    # The window of an event of the year 1 may begin before it.
+    assert instant_text(-62_135_596_800_000_000) == "0001-01-01T00:00:00Z"
+    assert instant_text(-62_135_596_800_000_001) == "-62135596800000001 µs since 1970"

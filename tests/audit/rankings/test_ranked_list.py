@@ -50,6 +50,7 @@ def test_a_right_list_is_clean() -> None:
     [
         (2, {"parcels": 1}, "lost"),
         (2, {"parcels": 3}, "doubled"),
+        (2, {"parcels": None}, "changed"),
         (2, {"mean": 14.0}, "changed"),
         (2, {"line": "z"}, "phantom"),
         (2, {"place": 9}, "changed"),

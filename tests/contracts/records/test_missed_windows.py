@@ -18,7 +18,13 @@ def test_what_is_written_is_read_again() -> None:
     assert MissedWindows.of(headers) == (*at, datetime(2013, 1, 1, 13, tzinfo=UTC))
 
 
-@pytest.mark.parametrize("wrong", [b"", b"soon", b"\xff", b"2013-01-01T10:15:00", b"+10000-01-01T00:00:00.000000Z"])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *[b"", b"soon", b"\xff", b"2013-01-01T10:15:00", b"+10000-01-01T00:00:00.000000Z"],
+        *[b"9999-12-31T23:59:59-01:00", b"0001-01-01T00:00:00+01:00"],  # in UTC it is in no year
+    ],
+)
 def test_what_is_no_instant_says_nothing(wrong: bytes) -> None:
     (name, _), *others = missed_windows_headers(*SAID)
     assert MissedWindows.of([(name, wrong), *others]) is None
