@@ -87,7 +87,7 @@ def _aggregation(
         ),
         counts=told.counts,
         appends=told.output == "append",
-        has_sessions=told.window.gap is not None,
+        longest_gap=None if told.window.gap is None else told.window.gap.longest,
         beside=beside,
     )
 

@@ -39,12 +39,12 @@ class Aggregation:
         *,
         counts: str = "count",
         appends: bool = False,
-        has_sessions: bool = False,
+        longest_gap: int | None = None,
         beside: Self | None = None,
     ) -> None:
         """`records` in the order of partitions, `later` those from the cut to an end that was asked for when `made`, the aggregate's records from
         its first one on, had an end. `counts` is the name of the field; `appends`: a group is written when its window is over;
-        `has_sessions`: windows end a gap behind their last record. `beside`: the same of the first of two topics whose records the groups count; it
+        `longest_gap`: windows end a gap behind their last record, of so many minutes at most. `beside`: the same of the first of two topics whose records the groups count; it
         tells what is wrong with groups by themselves.
         """
         self._sheet = Sheet(raw, target)
@@ -56,9 +56,9 @@ class Aggregation:
             self._raw.unite(beside._raw)
         self._made = MadeGroups(self._sheet, made, appends=appends, is_second=beside is not None)
         self._recount: Recount | Sessions = (
-            Sessions(self._sheet, self._raw, self._made, counts=counts)
-            if has_sessions
-            else Recount(self._sheet, self._raw, self._made, late, counts=counts, appends=appends)
+            Recount(self._sheet, self._raw, self._made, late, counts=counts, appends=appends)
+            if longest_gap is None
+            else Sessions(self._sheet, self._raw, self._made, counts=counts, longest_gap=longest_gap)
         )
 
     @property

@@ -8,10 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from services.audit.aggregates.expected import Expected
+from services.audit.aggregates.letters import FOREVER
 from services.audit.aggregates.made import MadeGroups
 from services.audit.aggregates.raw import RawRecords
 from services.audit.aggregates.sheet import Sheet
 from services.audit.aggregates.windows import Counts, Mask, instant_text
+from services.audit.records.groups import MINUTE, NEVER
+from services.audit.values.digest import Digests
 from services.audit.values.finding import Finding
 from services.audit.values.place import partition_of
 
@@ -27,8 +30,12 @@ class Sessions:
     neighbour.
     """
 
-    def __init__(self, sheet: Sheet, raw: RawRecords, made: MadeGroups, *, counts: str) -> None:
+    def __init__(self, sheet: Sheet, raw: RawRecords, made: MadeGroups, *, counts: str, longest_gap: int) -> None:
+        """`longest_gap` in minutes."""
         self._sheet, self._raw, self._made, self._counts = sheet, raw, made, counts
+        before = raw.unread_before
+        # Until then a record that was not read may hold any session open.
+        self._held = before if before in (NEVER, FOREVER) else before + longest_gap * MINUTE
 
     def findings(self, expected: Expected) -> Iterator[Finding]:
         """Sessions that count more or fewer than belong there, or have other bounds, and raw records without a session."""
@@ -61,7 +68,9 @@ class Sessions:
             newest, begins, ends, chain, firsts, at[covered], is_must[covered], of_place[covered], until_place[covered]
         )
         alone = ~covered
-        yield from self._without_session(must, of_place[alone], until_place[alone], until[alone], np.flatnonzero(alone))
+        yield from self._without_session(
+            must, by[alone], of[alone], until[alone], of_place[alone], until_place[alone], np.flatnonzero(alone)
+        )
 
     def _superseded(self, newest: _Rows, begins: _Rows, ends: _Rows) -> Mask:
         """Sessions of a run before that touch one of the last run, which has cut them otherwise."""
@@ -141,13 +150,23 @@ class Sessions:
             )
 
     def _without_session(
-        self, must: _Rows, of: _Rows, until: _Rows, until_us: _Rows, index: _Rows
+        self,
+        must: _Rows,
+        by: Digests,
+        of: _Rows,
+        until: _Rows,
+        of_place: _Rows,
+        until_place: _Rows,
+        index: _Rows,
     ) -> Iterator[Finding]:
-        """Of the records in no chain their bounds, and which one each is among all, of which the first are those that `must` be in a session."""
-        order = np.argsort(of, kind="stable")
-        chain, _ = _chains(of[order], until[order])
-        ends = np.full(chain.max(initial=-1) + 1, np.iinfo(np.int64).min)
-        np.maximum.at(ends, chain, until_us[order])
+        """Of the records in no chain their bounds, also as places, and which one each is among all, of which the first are those that `must` be in a
+        session.
+        """
+        order = np.argsort(of_place, kind="stable")
+        chain, _ = _chains(of_place[order], until_place[order])
+        ends = np.full(chain.max(initial=-1) + 1, NEVER)
+        np.maximum.at(ends, chain, until[order])
+        ends = self._held_open(by[order], of[order], chain, ends)
         is_must = index[order] < len(must)
         rows, chain = must[index[order][is_must]], chain[is_must]
         forgotten = self._made.forgotten(self._raw.sent_ms[rows], self._raw.known.kept_since_ms)
@@ -167,6 +186,15 @@ class Sessions:
             others = "" if count == 1 else f", nor have {count - 1:,} more of its session"
             why = f"it has no group in {self._sheet.target.topic}{others}, and is neither late nor a dead letter"
             yield self._sheet.of_place("lost", place, why)
+
+    def _held_open(self, by: Digests, of: _Rows, chain: _Rows, ends: _Rows) -> _Rows:
+        """When chains of records that were read may end: what was not read may make one of all of a `by` that begin before it ends."""
+        firsts = np.flatnonzero(np.diff(chain, prepend=-1))
+        held = of[firsts] <= self._held
+        _, number = np.unique(by[firsts], return_inverse=True)
+        last = np.full(number.max(initial=-1) + 1, self._held)
+        np.maximum.at(last, number[held], ends[held])
+        return np.where(held, last[number], ends)
 
     def _note(self, rows: _Rows, chain: _Rows, whole: Mask, least: Counts, most: Counts) -> None:
         for text, mask in {

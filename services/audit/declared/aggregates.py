@@ -37,6 +37,11 @@ class Gap(_Part):
             raise ValueError("of: a gap has minutes")
         return self
 
+    @property
+    def longest(self) -> int:
+        """In minutes, whatever a record has there."""
+        return max([self.minutes, *self.of.values()])
+
 
 class GroupWindow(_Part):
     """`of` is the raw record's field whose instant lies in the window; `begins` (inclusive) and `ends` (exclusive) are the group's. With a `gap`

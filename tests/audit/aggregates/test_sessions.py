@@ -21,6 +21,8 @@ from tests.audit.aggregates.story import LATE_AFTER, MINUTE, Made, Raw, found, g
 
 _GAP = {"EST": 30, "NTH": 30, "STH": 60}
 """Minutes, by origin, which sessions are grouped by, too."""
+_LONGEST_GAP = 200
+"""That an event has by itself."""
 
 
 def _end(raw: Raw) -> int:
@@ -54,7 +56,7 @@ class Rounds:
             Letters("made.late", np.arange(len(late)), late, late.astype(np.uint64), np.full(len(late), FOREVER)),
             Known(latest, LATE_AFTER, newest_before=self.newest_before),
             appends=True,
-            has_sessions=True,
+            longest_gap=_LONGEST_GAP,
         )
         return found(list(aggregation.findings()))
 
@@ -138,7 +140,7 @@ events = st.lists(
         st.integers(0, 1),
         st.sampled_from(["EST", "NTH", "STH"]),
         st.integers(0, 600),
-        st.sampled_from([None, None, 5, 200]),
+        st.sampled_from([None, None, 5, _LONGEST_GAP]),
     ),
     max_size=40,
 ).map(numbered)
@@ -154,6 +156,28 @@ TWO_BESIDE_ANOTHER = numbered([(0, "EST", minute, None) for minute in (0, 31, 62
 """The last one's session touches those from 31 and 62 minutes on, which were written together and don't touch each other."""
 
 
+def of_nth_among_others(*nth: tuple[int, int], others: Sequence[tuple[str, int, int]]) -> list[Raw]:
+    """Each a minute and a gap."""
+    return numbered([*[(0, "NTH", *each) for each in nth], *[(0, *each) for each in others]])
+
+
+HELD_OPEN = of_nth_among_others(
+    (100, 200), (110, 30), others=[("EST", 120, 30), ("STH", 130, 35), ("EST", 275, 30), ("EST", 290, 30)]
+)
+"""The first one holds the session of the second open until minute 300, and an audit may have read the second only."""
+HELD_OPEN_FROM_BEHIND = of_nth_among_others(
+    (100, 100), (85, 100), others=[("EST", 120, 66), ("STH", 125, 67), ("EST", 310, 30), ("EST", 316, 30)]
+)
+"""The same, and the second one's time is the earlier one."""
+HELD_TOGETHER = of_nth_among_others(
+    (100, 200), (110, 5), (295, 200), others=[("EST", 120, 185), ("STH", 125, 200), ("EST", 430, 30), ("EST", 446, 30)]
+)
+"""The first one holds the other two together, until minute 495."""
+
+
+@example(HELD_TOGETHER, [1], 1)
+@example(HELD_OPEN_FROM_BEHIND, [1], 1)
+@example(HELD_OPEN, [1], 1)
 @example(TWO_BESIDE_ANOTHER, [4], 0)
 @given(events, sizes, st.integers(0, 20))
 def test_an_audit_that_begins_anywhere_is_clean(raw: list[Raw], chosen: list[int], audited: int) -> None:
@@ -254,3 +278,12 @@ def test_a_session_ahead_of_the_cut_is_compared_within_bounds() -> None:
 def test_one_that_may_be_open_is_not_missed() -> None:
     assert code(1, 3) == RAW[10].at
     assert replace(GOOD, made=GOOD.made[:5]).found() == set(), "nothing says that the last one of NTH is over"
+
+
+def test_a_session_that_nothing_unread_can_hold_open_any_more_is_missed() -> None:
+    others = [("EST", 120, 30), ("EST", 700, 30), ("EST", 900, 30), ("EST", 1100, 30)]
+    raw = of_nth_among_others((100, 5), (301, 30), others=others)
+    made = rounds(raw, len(raw), [1])
+    missing = tuple(each for each in made.made if (each.origin, each.begins) != ("NTH", 301))
+    assert len(missing) == len(made.made) - 1
+    assert replace(made, made=missing, audited=1, newest_before=100 * MINUTE).found() == {("lost", "raw/0/1")}
