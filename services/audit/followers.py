@@ -8,7 +8,7 @@ from services.audit.intake import Intake
 from services.audit.plan import Source
 from services.audit.sources.broker import Broker
 from services.audit.sources.lake_table import LakeTable
-from services.audit.sources.state_position import StatePosition, state_position
+from services.audit.sources.state_position import StatePosition, state_position, told
 
 
 def has_run(broker: Broker, source: Source) -> bool:
@@ -37,6 +37,10 @@ class Followers:
     def state(self, source: Source) -> StatePosition | None:
         """How far the run has come that keeps the groups or pairs of a topic."""
         return state_position(self._broker, self._s3, str(source.by), source.name)
+
+    def told_state(self, source: Source) -> StatePosition | None:
+        """The same behind a wait. Raises CouldNotAudit if it can't be read."""
+        return told(lambda: self.state(source), f"checkpoints/{source.by}/{source.name}")
 
     def await_stateful(self, source: Source) -> None:
         """Until the pipeline that keeps a state has taken in all of before the cut, and so have the groups or pairs themselves: see

@@ -84,7 +84,7 @@ class Pairing:
             if is_compared:
                 self._followers.await_stateful(source)
             # Before the cut: what has no pair by this watermark is then there.
-            position = self._followers.state(source) if is_compared else None
+            position = self._followers.told_state(source) if is_compared else None
             later = self._cut.ends_behind([source.name], origins)
             self._intake.read([source], rules)
             self._intake.read_later(later)

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from pyarrow import fs
 
 from contracts.settings import S3Settings
+from services.audit.errors import CouldNotAudit
 from services.audit.sources.broker import Broker
 from services.audit.sources.s3 import file_system
 
 
 class StatePosition(NamedTuple):
     """`taken`, by raw topic and partition: the offset up to which the run has its records. `watermark_ms`: which the watermark of its last batch was,
-    and `begun_ms`: when the run began, milliseconds since 1970; 0 of each that nobody tells.
+    and `begun_ms`: when the run began, milliseconds since 1970; 0 of each that nobody tells. `is_told`: not if something tells it that can't be read.
     """
 
     taken: Mapping[str, Mapping[int, int]]
     watermark_ms: int = 0
     begun_ms: int = 0
+    is_told: bool = True
 
 
-_NOWHERE = StatePosition({})
+_NOWHERE, _UNREAD = StatePosition({}), StatePosition({}, is_told=False)
+_TRIES = 5
+"""Spark forgets the offsets of all batches but the last ones, also of one that was noted a moment ago."""
 
 
 class NotedRun(NamedTuple):
@@ -51,7 +55,8 @@ def state_position(broker: Broker, s3: S3Settings, pipeline: str, target: str) -
 
     The pipeline's own group does not tell it after a rebuild: what was set aside stays so, and that group's offsets stand still, while
     another run computes everything again. The notes beside the offsets of the group `<pipeline>.state` name the run and its last batch,
-    and the checkpoint of the run says up to where that batch goes. Nowhere, if it can't be read: the run has written nothing, or can't go on.
+    and the checkpoint of the run says up to where that batch goes. Nowhere, if the run has written nothing, and if the checkpoint can't be read: then
+    it is not `is_told`.
     """
     notes = broker.notes(f"{pipeline}.state", target)
     if not notes:
@@ -64,8 +69,18 @@ def state_position(broker: Broker, s3: S3Settings, pipeline: str, target: str) -
     except (ValueError, TypeError, KeyError):
         return None
     if len(runs) > 1:
-        return _NOWHERE
+        return _UNREAD
     return position_behind(s3, f"checkpoints/{pipeline}/{target}/{runs.pop()}", batch)
+
+
+def told(ask: Callable[[], StatePosition | None], where: str) -> StatePosition | None:
+    """The first answer that `is_told`, or None. Raises CouldNotAudit if there is none: it is not to be taken for a run that nobody knows of. `where` the
+    checkpoint is.
+    """
+    for _ in range(_TRIES):
+        if (found := ask()) is None or found.is_told:
+            return found
+    raise CouldNotAudit(f"{where}, in the bucket, can't be read, or its run is just beginning: audit again")
 
 
 def began_at(s3: S3Settings, run: str, topic: str) -> Mapping[int, int] | None:
@@ -82,12 +97,14 @@ def began_at(s3: S3Settings, run: str, topic: str) -> Mapping[int, int] | None:
 
 
 def position_behind(s3: S3Settings, run: str, batch: int) -> StatePosition:
-    """That of a batch, by the checkpoint in the folder of its `run`; nowhere if it is not there any more."""
+    """That of a batch, by the checkpoint in the folder of its `run`; nowhere if it can't be read, or is not there any more."""
     system, folder = file_system(s3), f"{s3.bucket}/{run}"
     path = f"{folder}/offsets/{batch}"
+    if batch < 0:
+        return _NOWHERE
     try:
-        if batch < 0 or system.get_file_info(path).type == fs.FileType.NotFound:
-            return _NOWHERE
+        if system.get_file_info(path).type == fs.FileType.NotFound:
+            return _UNREAD
         with system.open_input_stream(path) as stream:
             _, about, *sources = stream.read().splitlines()
         # Spark writes it once, before the first batch.
@@ -104,4 +121,4 @@ def position_behind(s3: S3Settings, run: str, batch: int) -> StatePosition:
             taken, int(json.loads(about).get("batchWatermarkMs", 0)), 0 if at is None else at // 1_000_000
         )
     except (OSError, ValueError, AttributeError):
-        return _NOWHERE
+        return _UNREAD
