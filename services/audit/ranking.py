@@ -46,7 +46,7 @@ class _Begins(NamedTuple):
 
 class _Read(NamedTuple):
     """A list that is to be ranked again: the `places` of its newest batch, up to which offsets of the raw topic that goes, None if nobody tells, and
-    what came between the cut and there; what its pipeline had noted `before` and `after` the list was read.
+    what came between the cut and there; what its pipeline had noted `before` and `after` the list was read; `older` records that lie behind the list.
     """
 
     source: Source
@@ -57,6 +57,7 @@ class _Read(NamedTuple):
     between: Sequence[Records]
     before: NotedRun
     after: NotedRun
+    older: Sequence[Place]
 
 
 def ranked_otherwise(broker: Broker, source: Source, ranking: Ranking, since: State) -> bool:
@@ -148,7 +149,7 @@ class Rankings:
 
     def _read(self, source: Source, ranking: Ranking, begins: _Begins, before: NotedRun) -> _Read:
         raw = source.made_of.name
-        places, taken = self._newest(source, raw)
+        places, older, taken = self._newest(source, raw)
         needed = self._intake.needed(raw)
         if taken is not None and any(taken.get(each, 0) < offset for each, offset in needed.items()):
             # A run that has begun anew meanwhile, or a list that is older than what its pipeline has taken in.
@@ -156,15 +157,16 @@ class Rankings:
         ends = {each: span.end for each, span in self._cut.window(raw).spans.items()}
         behind = {each: max(offset, ends.get(each, 0)) for each, offset in (taken or {}).items()}
         between = self._intake.read_between(raw, {each: ends.get(each, 0) for each in behind}, behind)
-        return _Read(source, ranking, begins, places, taken, between, before, self._noted(source))
+        return _Read(source, ranking, begins, places, taken, between, before, self._noted(source), older)
 
-    def _newest(self, source: Source, raw: str) -> tuple[Sequence[Place], Mapping[int, int] | None]:
-        """The newest list, and up to where it goes: at once, for Spark forgets the offsets of all batches but the last ones."""
+    def _newest(self, source: Source, raw: str) -> tuple[Sequence[Place], Sequence[Place], Mapping[int, int] | None]:
+        """The newest list, older records behind it, and up to where it goes: at once, for Spark forgets the offsets of all batches but the last ones."""
         registry, derivation = self._settings.registry, source.contract.derivation
         assert derivation is not None and derivation.places is not None
         places: Sequence[Place] = ()
+        older: Sequence[Place] = ()
         for _ in range(_TRIES):
-            places = newest_list(
+            places, older = newest_list(
                 self._kafka,
                 registry,
                 source.name,
@@ -180,8 +182,8 @@ class Rankings:
                 break
             folder = self._folder(source, newest.run)
             if (taken := position_behind(self._settings.s3, folder, newest.batch).taken.get(raw)) is not None:
-                return places, taken
-        return places, None
+                return places, older, taken
+        return places, older, None
 
     def _of(self, read: _Read) -> Iterator[Finding]:
         source, raw = read.source, next(each for each in self._plan.roots if each.contract == read.source.made_of)
@@ -241,7 +243,9 @@ class Rankings:
         return Totals.joined(part.totals[read.source.name] for part in self._intake.read_alone(raw, places))
 
     def _of_no_batch(self, read: _Read, hop: str) -> Iterator[Finding]:
-        """Records that the pipeline has not written by its own word, and a newest batch that lacks: each writes the whole list, and its number with it."""
+        """Records that the pipeline has not written by its own word, those that a redrive has put behind the list, and a newest batch that lacks: each
+        writes the whole list, and its number with it.
+        """
         place, before, after = f"{read.source.name}/0", read.before, read.after
         for each in read.places:
             if each.batch < 0:
@@ -252,17 +256,20 @@ class Rankings:
             elif each.run == after.run and each.batch > after.batch:
                 what = f"it is of batch {each.batch}, and the pipeline has written batch {after.batch}"
                 yield Finding("phantom", hop, place, each.coordinate, what)
+        for each in read.older:
+            what = f"it is of batch {each.batch}, behind a newer list, and a redrive has sent it again: the next list puts it right"
+            yield Finding("out of order", hop, place, each.coordinate, what)
         last = max((each.batch for each in read.places if each.run == before.run), default=-1)
         if 0 <= last < before.batch:
             what = f"the newest list is of batch {last}, and the pipeline has written batch {before.batch}"
             yield Finding("lost", hop, place, read.places[-1].coordinate, what)
 
     def _twice(self, source: Source) -> Iterator[Finding]:
-        """Records with the id of another."""
+        """Records with the id of another, but for what a redrive sent again."""
         parts = self._intake.records[source.name]
-        at = concatenated([part.at for part in parts], np.int64)
+        at = concatenated([part.at[~part.redriven] for part in parts], np.int64)
         _, firsts, of, counts = np.unique(
-            concatenated([part.event for part in parts], np.uint64),
+            concatenated([part.event[~part.redriven] for part in parts], np.uint64),
             return_index=True,
             return_inverse=True,
             return_counts=True,

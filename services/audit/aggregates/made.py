@@ -16,11 +16,12 @@ from services.audit.values.finding import Finding, Kind
 from services.audit.values.place import concatenated, coordinate, partition_of
 
 _NEVER_MS = 1 << 62
+_SENT_AGAIN = "and a redrive has sent it again: the next record of its group puts it right, or a rebuild"
 
 
 class MadeGroups:
     """One entry of each array for each record; `is_rebuilt`: several runs have written them. `appends`: a group is written when its window is
-    over. `counts`: of the raw topic that is compared, `total`: of both where there are two.
+    over. `counts`: of the raw topic that is compared, `total`: of both where there are two. What was `redriven` is a record once more, and old.
     """
 
     def __init__(self, sheet: Sheet, records: Sequence[Records], *, appends: bool, is_second: bool = False) -> None:
@@ -28,6 +29,7 @@ class MadeGroups:
         self.at = concatenated([part.at for part in records], np.int64)
         self.sent_ms = concatenated([part.sent_ms for part in records], np.int64)
         self.readable = concatenated([part.readable for part in records], np.bool_)
+        self.redriven = concatenated([part.redriven for part in records], np.bool_)
         self.key = concatenated([part.key for part in records], np.uint64)
         self.groups = Groups.joined([part.groups for part in records if part.groups is not None])
         first, second = self.groups.count, self.groups.united
@@ -37,6 +39,8 @@ class MadeGroups:
 
     def finding(self, kind: Kind, row: int, detail: str) -> Finding:
         """About the group of a record."""
+        if self.redriven[row]:
+            detail = f"{detail}, {_SENT_AGAIN}"
         return self._sheet.of_group(kind, int(self.at[row]), self.groups.keys.get(int(self.key[row]), ""), detail)
 
     def wrong_ids(self) -> Iterator[Finding]:
@@ -49,7 +53,7 @@ class MadeGroups:
             yield self.finding("changed", row, "its id is of another key")
         for row in np.flatnonzero(~groups.has_own_key).tolist():
             yield self.finding("changed", row, "its key is not what its fields say")
-        rows = np.flatnonzero(told)
+        rows = np.flatnonzero(told & ~self.redriven)
         rows = rows[np.lexsort((at[rows], groups.batch[rows], groups.run[rows], self.key[rows]))]
         same = self._alike(rows, self.key, groups.run)
         for index in np.flatnonzero(same & (groups.batch[rows][1:] == groups.batch[rows][:-1])).tolist():
@@ -69,6 +73,7 @@ class MadeGroups:
         again = self._alike(begins, self.key, partition_of(at), groups.run)
         for row in begins[1:][again].tolist():
             yield self.finding("out of order", row, "its run lies behind a later one")
+        yield from self._sent_again()
 
     def wrong_groups(self) -> Iterator[Finding]:
         """Records that are no group, or the same one as another."""
@@ -94,11 +99,30 @@ class MadeGroups:
         found: Mask = (self.groups.begins != NEVER) & (self.groups.begins < self.groups.ends)
         return found
 
-    def newest(self) -> npt.NDArray[np.int64]:
-        """The newest record of each key that is a group; of a key in several partitions by its time."""
+    def _sent_again(self) -> Iterator[Finding]:
+        """Records that a redrive put behind those that are newer: readers take them for the newest."""
+        for partition in self._sheet.target.spans:
+            count = int(np.sum(self.redriven & (partition_of(self.at) == partition)))
+            self._sheet.tally(self._sheet.target, partition).notes["sent again by a redrive"] += count
+        newest, last = self._last(~self.redriven), self._last(np.zeros(len(self.at), np.bool_))
+        is_older = self.groups.batch[last] != self.groups.batch[newest]
+        is_older |= self.groups.run[last] != self.groups.run[newest]
+        for row, newer in zip(last[is_older].tolist(), newest[is_older].tolist(), strict=True):
+            other = coordinate(self._sheet.target.topic, int(self.at[newer]))
+            yield self.finding("out of order", row, f"it lies behind {other}, which is newer")
+
+    def _last(self, rank: Mask) -> npt.NDArray[np.int64]:
+        """Of each key in each partition the last record that is a group, in the order of keys and partitions; such with a `rank` before others."""
         rows = np.flatnonzero(self.readable & self._is_group())
-        rows = rows[np.lexsort((self.at[rows], self.key[rows]))]
-        rows = rows[np.append(~self._alike(rows, self.key, partition_of(self.at)), True)[: len(rows)]]
+        rows = rows[np.lexsort((self.at[rows], rank[rows], partition_of(self.at)[rows], self.key[rows]))]
+        found: npt.NDArray[np.int64] = rows[
+            np.append(~self._alike(rows, self.key, partition_of(self.at)), True)[: len(rows)]
+        ]
+        return found
+
+    def newest(self) -> npt.NDArray[np.int64]:
+        """The newest record of each key that is a group; of a key in several partitions by its time. One that was redriven only if it is the only one."""
+        rows = self._last(~self.redriven)
         rows = rows[np.lexsort((self.sent_ms[rows], self.key[rows]))]
         newest: npt.NDArray[np.int64] = rows[np.append(~self._alike(rows, self.key), True)[: len(rows)]]
         return newest
@@ -129,7 +153,9 @@ class MadeGroups:
         found = np.zeros(len(sent_ms), np.bool_)
         for partition, span in self._sheet.target.spans.items():
             if span.low > 0:
-                oldest = self.sent_ms[partition_of(self.at) == partition].min(initial=_NEVER_MS)
+                # What was redriven outlives its like.
+                there = (partition_of(self.at) == partition) & ~self.redriven
+                oldest = self.sent_ms[there].min(initial=_NEVER_MS)
                 found |= sent_ms <= oldest + CLOCKS_DIFFER_MS
         expired: Mask = sent_ms <= kept_since_ms + CLOCKS_DIFFER_MS
         return found & expired

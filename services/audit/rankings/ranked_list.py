@@ -13,13 +13,16 @@ from services.audit.values.finding import Finding, Kind, Tally
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A record of the list, at a `coordinate`: what its key, its id and its fields say. `key` and `event` are None where they can't be read."""
+    """A record of the list, at a `coordinate`: what its key, its id and its fields say. `key` and `event` are None where they can't be read. `is_redriven`:
+    it was sent again.
+    """
 
     coordinate: str
     key: str | None
     run: str
     batch: int
     event: Mapping[str, Any] | None
+    is_redriven: bool = False
 
 
 class RankedList:

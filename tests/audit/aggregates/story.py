@@ -58,6 +58,8 @@ class Made:
     is_final: bool = False
     is_readable: bool = True
     length: int = WINDOW
+    is_redriven: bool = False
+    sent_ms: int | None = None
 
     @property
     def text(self) -> str:
@@ -161,9 +163,13 @@ def groups_of(made: Sequence[Made]) -> Records:
         {_digest(each.text): each.text for each in made},
     )
     key = np.array([_digest(each.text) for each in made], np.uint64)
-    at = [code(each.partition, each.offset) for each in made]
     return records_at(
-        at, [10**10 + each.offset for each in made], [each.is_readable for each in made], key, groups=groups
+        [code(each.partition, each.offset) for each in made],
+        [10**10 + each.offset if each.sent_ms is None else each.sent_ms for each in made],
+        [each.is_readable for each in made],
+        key,
+        groups=groups,
+        redriven=np.array([each.is_redriven for each in made], np.bool_),
     )
 
 

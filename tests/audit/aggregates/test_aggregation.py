@@ -328,6 +328,49 @@ def test_purged_and_redriven_letters_are_accounted_for() -> None:
     assert sent_back.found() == set()
 
 
+NEWER = (*also(0, batch=7)[:-1], replace(MORE[-1], batch=7))
+"""The first group was written twice, the first time with less."""
+FIRST_OF_TWO = (replace(GOOD.made[0], count=1), *NEWER[1:])
+
+
+def sent_again(made: Sequence[Made], index: int) -> tuple[Made, ...]:
+    """By a redrive, behind all others."""
+    return (*made, replace(made[index], offset=made[-1].offset + 1, is_redriven=True))
+
+
+def test_a_record_that_a_redrive_sent_again_is_no_fault_while_it_is_the_newest() -> None:
+    again = sent_again(GOOD.made, 0)
+    story = replace(GOOD, made=again)
+    aggregation = story.aggregation()
+    assert found(list(aggregation.findings())) == set()
+    assert sum(tally.notes["sent again by a redrive"] for tally in aggregation.tallies.values()) == 1
+    assert replace(story, made=again[1:]).found() == set(), "compaction has removed the first one"
+    assert replace(GOOD, made=sent_again(FIRST_OF_TWO, -1)).found() == set()
+
+
+def test_an_older_record_that_a_redrive_made_the_newest_is_told_with_the_cure() -> None:
+    cure = "a redrive has sent it again: the next record of its group puts it right, or a rebuild"
+    assert replace(GOOD, made=FIRST_OF_TWO).found() == set()
+    again = sent_again(FIRST_OF_TWO, 0)
+    findings = list(replace(GOOD, made=again).aggregation().findings())
+    assert found(findings) == {("out of order", last(again))}
+    assert findings[0].detail == f"EST/0: it lies behind {last(MORE)}, which is newer, and {cure}"
+    # And behind both, so that the newer one is the newest again.
+    assert replace(GOOD, made=sent_again(again, -2)).found() == set()
+    alone = tuple(each for each in again if each.text != "EST/0" or each.is_redriven)
+    findings = list(replace(GOOD, made=alone).aggregation().findings())
+    assert found(findings) == {("lost", last(again))}
+    assert findings[0].detail == f"EST/0: count is 1, and 2 raw records belong there, and {cure}"
+
+
+def test_what_a_redrive_sent_again_may_outlive_its_like() -> None:
+    known = {"kept_since_ms": 100 * 60_000}
+    story = replace(GOOD, made=tuple(each for each in GOOD.made if each.begins), made_low=1, known=known)
+    assert story.found() == set(), "they are deleted by now"
+    old = replace(GOOD.made[4], offset=9, is_redriven=True, sent_ms=-(10**6))
+    assert replace(story, made=(*story.made, old)).found() == set()
+
+
 def test_a_record_from_the_future_is_a_dead_letter_by_rights() -> None:
     future = Raw(1, 3, "NTH", 10_000, sent_minute=200)
     story = replace(GOOD, raw=(*GOOD.raw, future), dead=(*GOOD.dead, future.at))

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from contracts.definitions.catalog import Catalog
 from contracts.records.codec import Codec
+from contracts.records.dead_letter_headers import REDRIVEN_FROM
 from contracts.servers.registry import Registry
 from contracts.servers.s3 import s3_client
 from services.audit.audit import Audit
@@ -122,12 +123,12 @@ def _otherwise(told: str, path: Path) -> None:
     path.write_text(yaml.safe_dump(entry))
 
 
-def _plant(query: Lines, registry: Registry, place: int, ce_id: str) -> str:
-    """One more record of a place, as it is, under this id."""
+def _plant(query: Lines, registry: Registry, place: int, ce_id: str, *more: tuple[str, bytes]) -> str:
+    """One more record of a place, as it is, under this id and with `more` headers."""
     topics, name = query.topics, slowest_lines.target
     (event, _, _), *_ = [each for each in events(topics, name) if each[0]["place"] == place]
     value = Codec(registry.by_id).encode(topics.schema_ids[name], event)
-    topics.send(value, topic=name, key=str(place).encode(), headers=[("ce_id", ce_id.encode())])
+    topics.send(value, topic=name, key=str(place).encode(), headers=[("ce_id", ce_id.encode()), *more])
     _, _, message = events(topics, name)[-1]
     return f"{topics.catalog.topic(name).name}/0/{message.offset()}"
 
@@ -147,6 +148,27 @@ def test_records_that_the_pipeline_has_not_written_are_found(
     assert ("phantom", strange) in {(each.kind, each.coordinate) for each in auditor().findings}
     nothing = _plant(query, registry, 2, "2")
     assert ("phantom", nothing) in {(each.kind, each.coordinate) for each in auditor().findings}
+
+
+def test_a_record_that_a_redrive_sent_again_is_found_only_if_it_is_of_an_older_list(
+    query: Lines, registry: Registry, auditor: Auditor
+) -> None:
+    redriven = (REDRIVEN_FROM, b"slowest.dlq/0/0")
+    query.send(*FIRST)
+    query.take_in()
+    first = query.ids()[0].decode().split("/", 1)[1]
+    _plant(query, registry, 2, f"2/{first}", redriven)
+    assert auditor().findings == []
+    query.send(*SECOND, partition=1)
+    query.take_in()
+    assert auditor().findings == []
+    older = _plant(query, registry, 2, f"2/{first}", redriven)
+    (finding,) = auditor().findings
+    assert (finding.kind, finding.coordinate) == ("out of order", older)
+    assert finding.detail.endswith("a redrive has sent it again: the next list puts it right")
+    query.send(("NTH", "STH", 8))
+    query.take_in()
+    assert auditor().findings == []
 
 
 def test_raw_records_that_were_left_out_are_lost_and_others_are_doubled(query: Lines, auditor: Auditor) -> None:
