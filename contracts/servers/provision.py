@@ -38,6 +38,8 @@ _BEFORE_MS, AHEAD_MS = 36_525 * _DAY_MS, 3_600_000
 64 bits hold, and moves those of before 1582 to another calendar. A record without a time (-1) passes.
 """
 _ANY_MS = (1 << 63) - 1
+_NOT_COMPACTED_MS = 3_600_000
+"""For so long an aggregate has what a new record of its key replaces, so that a reader that asked for the end before finds each key up to there."""
 
 _log = logging.getLogger(__name__)
 
@@ -129,7 +131,7 @@ def _config(
     retention_days: int, record_bytes: int, before_ms: int, after_ms: int, *, compact: bool = False
 ) -> dict[str, str]:
     """Of a topic with records up to this size, whose timestamps are at most so far before and after now. Of one that is to `compact` the newest
-    record of each key is kept. How many replicas there are, and must be in sync, is the brokers' default.
+    record of each key is kept, and what it replaces for a while. How many replicas there are, and must be in sync, is the brokers' default.
     """
     return {
         "retention.ms": str(retention_days * _DAY_MS),
@@ -139,6 +141,7 @@ def _config(
         "message.timestamp.type": "CreateTime",
         "message.timestamp.before.max.ms": str(before_ms),
         "message.timestamp.after.max.ms": str(after_ms),
+        **({"min.compaction.lag.ms": str(_NOT_COMPACTED_MS)} if compact else {}),
     }
 
 

@@ -16,6 +16,7 @@ from contracts.servers.provision import check_limits, create_topics, register_co
 from contracts.servers.registry import Registry
 from contracts.settings import KafkaSettings
 from deploy.local.servers.stack import LocalStack
+from tests import sample
 from tests.contracts.project import a_project, applied, dispatched_schema, settings_of
 from tests.raw_records import RawRecord, send_raw
 
@@ -75,6 +76,12 @@ def test_of_a_compacted_topic_the_newest_record_of_each_key_is_kept_without_end(
     config = config_on(stack, name)
     assert (config["cleanup.policy"], config["delete.retention.ms"]) == ("compact", str(5 * 86_400_000))
     assert create_topics(settings_of(stack), catalog) == []
+
+
+def test_of_an_aggregate_what_a_new_record_replaces_is_there_for_an_hour(stack: LocalStack) -> None:
+    names = [topic.name for topic in sample.catalog().topics.values() if topic.is_aggregate]
+    config = config_on(stack, names[0])
+    assert (config["cleanup.policy"], config["min.compaction.lag.ms"]) == ("compact,delete", "3600000")
 
 
 def test_topics_take_what_the_rule_lets_through_and_keep_the_time_of_records(stack: LocalStack, tmp_path: Path) -> None:
