@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 import httpx
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
@@ -42,6 +42,8 @@ class Gauges:
         self._catalog = catalog
         self._quiet: dict[str, str | int | float | bool] = {**settings.kafka.client_config(), "log_level": 0}
         self._admin = AdminClient(self._quiet)
+        self._groups: dict[str, Consumer] = {}
+        """By group a client that asks for its offsets, and never subscribes."""
         self._alerts = Consumer({**self._quiet, "group.id": "headrace-view", "enable.auto.commit": False})
         # One client: each httpx.get would read the certificate authorities anew, for plain HTTP on the loopback address.
         self._http = httpx.Client(timeout=_TIMEOUT_SECONDS, trust_env=False, verify=False)
@@ -56,10 +58,16 @@ class Gauges:
 
     def close(self) -> None:
         """Close the connections."""
+        self._forget_groups()
         self._alerts.close()
         self._counts.close()
         self._registry.close()
         self._http.close()
+
+    def _forget_groups(self) -> None:
+        for reader in self._groups.values():
+            reader.close()
+        self._groups.clear()
 
     def snapshot(self) -> Snapshot:
         """Ask everybody; who doesn't answer is named in `unavailable`. Processes are left to whoever knows them."""
@@ -73,7 +81,7 @@ class Gauges:
         except KafkaException as error:
             unavailable.append(f"kafka: {error.args[0].str()}")
             # A client that saw a group's coordinator go may wait for it for good (confluentinc/librdkafka#5511).
-            self._admin = AdminClient(self._quiet)
+            self._forget_groups()
         except RegistryError as error:
             unavailable.append(f"registry: {error}")
         for each in deployables().deployables:
@@ -146,16 +154,22 @@ class Gauges:
 
     def _group_lag(self, ends: Mapping[TopicPartition, int]) -> dict[str, int]:
         """Of the contracts' consumers that have committed offsets; Spark's queries tell theirs by their metrics as well."""
-        consumers = {name for topic in self._catalog.topics.values() for name in topic.consumers}
+        read: dict[str, set[str]] = {}
+        for topic in self._catalog.topics.values():
+            for group in topic.consumers:
+                read.setdefault(group, set()).add(topic.name)
         lag = {}
-        for group in sorted(consumers):
-            request = [ConsumerGroupTopicPartitions(group)]
-            answer = self._admin.list_consumer_group_offsets(request, request_timeout=_TIMEOUT_SECONDS)
-            committed = answer[group].result().topic_partitions or []
-            known = [each for each in committed if each.offset >= 0 and each in ends]
-            if known:
+        for group in sorted(read):
+            asked = [TopicPartition(each.topic, each.partition) for each in ends if each.topic in read[group]]
+            if known := [each for each in self._committed(group, asked) if each.offset >= 0]:
                 lag[group] = sum(max(0, ends[each] - each.offset) for each in known)
         return lag
+
+    def _committed(self, group: str, asked: list[TopicPartition]) -> list[TopicPartition]:
+        # Not by an admin client: that ends the process by a segmentation fault when the group's coordinator is away.
+        if group not in self._groups:
+            self._groups[group] = Consumer({**self._quiet, "group.id": group})
+        return self._groups[group].committed(asked, timeout=_TIMEOUT_SECONDS) if asked else []
 
     def _latest_alerts(self, ends: Mapping[TopicPartition, int]) -> list[AlertState]:
         name = topics.ALERTS_RAISED.name

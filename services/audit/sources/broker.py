@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from typing import TypeVar
 
 from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
+    Consumer,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -49,19 +50,17 @@ class Broker:
         )
 
     def taken_in(self, group: str, topic: str) -> dict[int, int]:
-        """The group's committed offsets; a partition without any is left out."""
+        """The group's committed offsets, none that an open transaction may still change; a partition without any is left out."""
         return {each.partition: each.offset for each in self._committed(group, topic)}
 
     def _committed(self, group: str, topic: str) -> list[TopicPartition]:
-        asked = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, each) for each in self._partitions(topic)])
+        asked = [TopicPartition(topic, each) for each in self._partitions(topic)]
 
         def committed() -> list[TopicPartition]:
-            # A client that saw the group's coordinator go may wait for it for good (confluentinc/librdkafka#5511).
-            admin = AdminClient(self._config)
-            # Not a timeout of result(): it may run out first, and says nothing of the brokers.
-            # Without `require_stable`: since it was asked for, the process has ended with a segmentation fault now and then.
-            found = admin.list_consumer_group_offsets([asked], request_timeout=_TIMEOUT_SECONDS)[group].result()
-            return [each for each in found.topic_partitions if each.offset >= 0]
+            # Not by an admin client: that ends the process by a segmentation fault when the group's coordinator is away.
+            with closing(Consumer({**self._config, "group.id": group})) as reader:
+                found = reader.committed(asked, timeout=_TIMEOUT_SECONDS)
+            return [each for each in found if each.offset >= 0]
 
         return self._answer(committed)
 
