@@ -76,8 +76,12 @@ class Joining:
     def open(self) -> dict[str, dict[int, int]]:
         """By topic and partition the first offset of raw records that may have pairs to come, and of joined records of these."""
         over = NEVER if self._watermark == NEVER else self._watermark - _MILLISECOND
-        sides = (self._first, self._most), (self._second, -self._least)
-        found = {side.window.topic: side.open_from(over if over == NEVER else over - after) for side, after in sides}
+        sides = (self._first, self._most, self._second), (self._second, -self._least, self._first)
+        found = {}
+        for side, after, other in sides:
+            # What is over by this watermark was not when the pipeline took in records of the other that this audit has not.
+            upto = min(over, other.later_from - 1)
+            found[side.window.topic] = side.open_from(upto if upto == NEVER else upto - after)
         pairs, target = self._made.pairs, self._sheet.target
         places = (pairs.first, self._first.window.topic), (pairs.second, self._second.window.topic)
         of_open = np.logical_or.reduce([not_before(at, found[topic]) for at, topic in places])

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from services.audit.aggregates.letters import Known, Letters
+from services.audit.aggregates.letters import FOREVER, Known, Letters
 from services.audit.aggregates.raw import most_ahead
 from services.audit.hops.derived import CLOCKS_DIFFER_MS
 from services.audit.records.groups import MINUTE, NEVER
@@ -82,6 +82,11 @@ class Side:
         before = self.known.newest_before
         newest = max(int(self.of[self.good].max(initial=NEVER)), NEVER if before is None else before)
         return max(newest, self.newest_deleted)
+
+    @property
+    def later_from(self) -> int:
+        """No record that came after the cut and may have pairs is of an earlier time, in microseconds; FOREVER if there is none."""
+        return int(self.of[self.is_later & self.takes_part & ~self.is_wrong_with_pairs].min(initial=FOREVER))
 
     def sent_until(self, sent_ms: int) -> int:
         """No good event of a record that was sent by then is of a later time, in microseconds."""

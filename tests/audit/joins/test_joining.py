@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.audit.joins.oracle import faults
@@ -115,6 +115,37 @@ def test_an_audit_that_begins_where_the_last_one_ended_is_clean(
     restarts: frozenset[int],
 ) -> None:
     assert _in_two(events, first, then, sizes, how=how, ahead=ahead, restarts=restarts).found() == set()
+
+
+@given(_GOING_ON, st.integers(1, 40), _SIZES, _HOW, st.sampled_from([3, 10**6]), st.integers(0, 60))
+def test_a_pair_that_is_lost_is_found_by_the_audit_before_or_behind_its_second_record(
+    events: list[tuple[int, int, str, int, int, bool, bool]],
+    first: int,
+    sizes: list[int],
+    how: str,
+    ahead: int,
+    number: int,
+) -> None:
+    story = _in_two(events, first, len(events), sizes, how=how, ahead=ahead)
+    pairs = [each for each in story.made if each.second is not None]
+    assume(pairs)
+    assert story.before is not None
+    lost = pairs[number % len(pairs)]
+    before = story.before.without(lost)
+    assert before.found() | dataclasses.replace(story.without(lost), before=before).found()
+
+
+@pytest.mark.parametrize("topic", [0, 1])
+def test_a_pair_is_found_lost_though_its_second_record_came_while_the_audit_before_looked(topic: int) -> None:
+    pair = [(topic, 0, "a", 0, 0, True, False), (1 - topic, 0, "a", 0, 0, True, False)]
+    beyond = [(each, 0, f"{each}", 500, 0, True, False) for each in (0, 1, 0, 1)]
+    story = _in_two([*pair, *beyond], 1, 6, [2], how="inner", ahead=5)
+    assert story.before is not None
+    assert (story.before.watermark, story.found()) == (500 - LATE_AFTER, set())
+    (lost,) = (each for each in story.made if each.says_first.endswith("/a"))
+    before = story.before.without(lost)
+    assert before.found() == set(), "its second record came after the cut"
+    assert dataclasses.replace(story.without(lost), before=before).found() == {("lost", "left/0/0")}
 
 
 _PLACES = st.tuples(st.sampled_from([0, 0, 1, -1]), st.integers(0, 6))
