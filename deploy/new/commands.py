@@ -97,6 +97,12 @@ def pipeline(
     joined_with: Annotated[
         str | None, typer.Option(metavar="TOPIC", help="With --records join: the second topic, e.g. gates.freed.v1.")
     ] = None,
+    united_with: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TOPIC", help="With --records aggregate: a second topic that is counted, too, e.g. gates.freed.v1."
+        ),
+    ] = None,
     in_sql: Annotated[bool, typer.Option("--sql", help="As one SELECT in a SQL file, in place of a function.")] = False,
     owner: Owner = "my-team",
 ) -> None:
@@ -111,8 +117,15 @@ def pipeline(
     _valid_team(owner)
     if (records == "join") != (joined_with is not None):
         raise typer.BadParameter("--records join and --joined-with TOPIC belong together", param_hint="--joined-with")
+    if united_with is not None and records != "aggregate":
+        raise typer.BadParameter("it belongs to --records aggregate", param_hint="--united-with")
     _write(
-        new_pipeline(name, reads, writes, records, owner, _catalog(), joined_with=joined_with, in_sql=in_sql),
+        new_pipeline(
+            *(name, reads, writes, records, owner, _catalog()),
+            joined_with=joined_with,
+            united_with=united_with,
+            in_sql=in_sql,
+        ),
         f"edit the {'SELECT' if in_sql else 'function'}, and the schema of {writes}",
         "say it to the audit, too: a filter in services/audit/filters.yaml, lookups in lookups.yaml, groups in aggregates.yaml, pairs in joins.yaml, lists in rankings.yaml",
         "./headrace contracts check, contracts generate and contracts docs",

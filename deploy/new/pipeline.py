@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from contracts.checks.schema_rules import NAMING_CURE, field_type, naming_fault, type_names
@@ -31,6 +31,8 @@ class _Written:
     personal_data: tuple[str, ...] = ()
     derivation: str = ""
     """What stands in `derived_from` behind the kind."""
+    template: str | None = None
+    """That of the pipeline; by default the one of its kind."""
     names: dict[str, str] = field(default_factory=dict)
     """What the pipeline's template asks for beside the names of topics and fields."""
     audited: tuple[str, str] | None = None
@@ -48,19 +50,23 @@ def new_pipeline(
     catalog: Catalog,
     *,
     joined_with: str | None = None,
+    united_with: str | None = None,
     in_sql: bool = False,
 ) -> NewFiles:
     """The written events have the fields of those that are read, or are counts, until somebody changes schema and function.
 
-    `joined_with`: the second topic of a join. Raises DeployError.
+    `joined_with`: the second topic of a join, `united_with`: of an aggregate. Raises DeployError.
     """
     if records == "distinct" and in_sql:
         raise DeployError("no SELECT lets an event through once as long as it is remembered; leave out --sql")
     if records == "sequence" and in_sql:
         raise DeployError("what is remembered is said by a function in Python; leave out --sql")
-    if joined_with == reads:
-        raise DeployError(f"a join is of two topics, and --joined-with is {reads}, too")
-    sources = [_source(each, catalog) for each in (reads, joined_with) if each is not None]
+    if united_with is not None and in_sql:
+        raise DeployError("no SELECT unites two topics; leave out --sql")
+    for option, second in (("joined", joined_with), ("united", united_with)):
+        if second == reads:
+            raise DeployError(f"two topics are {option}, and --{option}-with is {reads}, too")
+    sources = [_source(each, catalog) for each in (reads, joined_with, united_with) if each is not None]
     source, schema = sources[0], catalog.parsed_schema(reads)
     if len(type_names(schema)) > 1:
         raise DeployError(
@@ -71,7 +77,7 @@ def new_pipeline(
     files = NewFiles(
         {
             f"spark/pipelines/{name}.{suffix}": rendered(
-                f"pipeline_{records}.{suffix}.txt",
+                f"pipeline_{written.template or records}.{suffix}.txt",
                 name=name,
                 reads=reads,
                 writes=writes,
@@ -124,7 +130,8 @@ def _add_consumer(name: str, topic: str, catalog: Catalog, files: NewFiles) -> N
 def _written(writes: str, records: Records, sources: list[TopicContract], catalog: Catalog) -> _Written:
     source, schema = sources[0], catalog.parsed_schema(sources[0].name)
     if records == "aggregate":
-        return _aggregate(writes, source, schema)
+        counted = _aggregate(writes, source, schema)
+        return counted if len(sources) == 1 else _with_others(counted, sources[1])
     examples = {path.name: path.read_text(encoding="utf-8") for path in example_files(catalog.root, source.name)}
     if records == "join":
         return _join(writes, source, sources[1], examples, catalog)
@@ -184,6 +191,24 @@ def _aggregate(writes: str, source: TopicContract, schema: Any) -> _Written:
         key_is="what names a group: its newest record counts",
         derivation=", late_after_minutes: 60",
         audited=("services/audit/aggregates.yaml", f"{writes}:\n  window: {window}\n  by: []\n  counts: events\n"),
+    )
+
+
+def _with_others(written: _Written, other: TopicContract) -> _Written:
+    """An aggregate that counts the records of a second topic, too."""
+    assert written.audited is not None
+    file, told = written.audited
+    made, example = json.loads(written.schema), json.loads(written.examples["first.json"])
+    added = {"name": "others", "type": "long", "doc": f"Events of {other.name} in the window, without unit."}
+    *fields, is_final = made["fields"]
+    return replace(
+        written,
+        schema=_text(made | {"fields": [*fields, added, is_final]}),
+        examples={"first.json": _text(example | {"others": 0})},
+        derivation=f", united_with: {other.name}{written.derivation}",
+        template="union",
+        names={"other": other.name, "other_source": other.constant, "other_at": other.occurred_at},
+        audited=(file, f"{told}  united: {{of: {other.occurred_at}, counts: others}}\n"),
     )
 
 

@@ -59,16 +59,20 @@ def test_one_of_each_kind_keeps_every_rule(clone: Clone) -> None:
             *("new", "pipeline", name, *more, "--records", "join", "--reads", "berths.assigned.v1"),
             *("--joined-with", "berths.freed.v1", "--writes", f"berths.assigned.{name.replace('_', '')}.v1"),
         )
+    clone.headrace(
+        *("new", "pipeline", "berths_counts", "--records", "aggregate", "--reads", "berths.assigned.v1"),
+        *("--united-with", "berths.freed.v1", "--writes", "berths.assigned.counts.v1"),
+    )
     clone.headrace("new", "dimension", "stands")
     clone.headrace("contracts", "generate")
     topic = clone.root / "contracts" / "topics" / "berths.assigned.v1.yaml"
-    readers = "berths_known, berths_all, berths_twice, berths_once, berths_counted, berths_ranked, berths_in_sql, berths_ranked_in_sql, berths_pairs, berths_pairs_in_sql"
+    readers = "berths_known, berths_all, berths_twice, berths_once, berths_counted, berths_ranked, berths_in_sql, berths_ranked_in_sql, berths_pairs, berths_pairs_in_sql, berths_counts"
     topic.write_text(topic.read_text().replace(f"[{readers}]", f"[{readers}, alerting]"))
     clone.headrace("new", "rule", "many_berths", "--topic", "berths.assigned.v1")
     clone.headrace("contracts", "docs")
     assert (
         clone.headrace("contracts", "check")
-        == f"{len(CATALOG.topics) + 12} topics and {len(CATALOG.dimensions) + 1} dimensions keep every rule\n"
+        == f"{len(CATALOG.topics) + 13} topics and {len(CATALOG.dimensions) + 1} dimensions keep every rule\n"
     )
     assert "1 about berths.assigned.v1" in clone.headrace("rules", "check")
     assert {*readers.split(", ")} <= set(clone.headrace("pipelines").split())
@@ -125,7 +129,17 @@ def test_nothing_is_overwritten(clone: Clone) -> None:
         (["pipeline", "p", "--reads", RAW, "--writes", "a.b.v1", "--joined-with", RAW], "--joined-with TOPIC belong"),
         (
             ["pipeline", "p", "--reads", RAW, "--writes", "a.b.v1", "--records", "join", "--joined-with", RAW],
-            "of two topics",
+            "two topics are joined",
+        ),
+        (["pipeline", "p", "--reads", RAW, "--writes", "a.b.v1", "--united-with", UNREAD], "to --records aggregate"),
+        (
+            ["pipeline", "p", "--reads", RAW, "--writes", "a.b.v1", "--records", "aggregate", "--united-with", RAW],
+            "two topics are united",
+        ),
+        (
+            ["pipeline", "p", "--reads", RAW, "--writes", "a.b.v1", "--records", "aggregate", "--united-with", UNREAD]
+            + ["--sql"],
+            "no SELECT unites two topics",
         ),
         (["rule", "late", "--topic", UNREAD], "nothing was written, for alerting would refuse it"),
         (["rule", RULE["name"], "--topic", RULE["topic"]], "services/alerting/rules.yaml:"),
