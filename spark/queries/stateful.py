@@ -229,7 +229,7 @@ class Stateful:
                 (topic, partition): end for topic, of_topic in left.items() for partition, (_, end) in of_topic.items()
             }
             _log.info(
-                "reads a backlog whose partitions lie apart in time: until then events may be late by more",
+                "the watermark stays back until the backlog is read: its partitions are apart in time",
                 query=self._name,
                 minutes=minutes,
             )

@@ -74,5 +74,5 @@ def test_no_event_of_a_backlog_is_late_because_of_another_partition_and_later_on
         send(topics, [("NTH", 60, 5)], 0)
         wait_for("a late one", lambda: query.late_ones() == [f"{topics.dispatched.name}/0/{len(_DAY) + 1}"], every=1.0)
     told = [each["event"] for each in logs]
-    assert told.count("reads a backlog whose partitions lie apart in time: until then events may be late by more") == 1
+    assert told.count("the watermark stays back until the backlog is read: its partitions are apart in time") == 1
     assert [each["why"] for each in logs if each["event"] == "the query begins anew"] == ["the backlog is read"]
