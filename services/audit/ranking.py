@@ -144,7 +144,9 @@ class Rankings:
             is_whole = all(span.low <= ends[each] for each, span in window.spans.items())
             if is_whole and (last.run, last.told) == (noted.run, ranking.counted):
                 return _Begins(noted, ends, Totals.of_saved(last.totals))
-        is_gone = began is not None and any(first[each] < span.low for each, span in window.spans.items())
+        # Known by the last audit to be so; else each second one would look at everything.
+        is_known = last is not None and last.totals is None and (last.run, last.told) == (noted.run, ranking.counted)
+        is_gone = is_known or (began is not None and any(first[each] < span.low for each, span in window.spans.items()))
         return _Begins(noted, {}, None, is_gone)
 
     def _read(self, source: Source, ranking: Ranking, begins: _Begins, before: NotedRun) -> _Read:

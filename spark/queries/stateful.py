@@ -51,6 +51,8 @@ _STATE = {
     "spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB": "128",
 }
 _PAUSE_SECONDS = 1.0
+_LONGEST, _OF_A_MEMORY = timedelta(days=7), timedelta(days=1)
+"""By so much the watermark stays back during a backlog, at most: for so long joins and windows keep their state. What waits for a memory is written again with each event of its key."""
 
 _log = structlog.get_logger(__name__)
 
@@ -104,6 +106,7 @@ class Stateful:
         self._limit = None if self._is_of_faster else settings.live.max_offsets_per_trigger
         # By how late they may be Spark tells, too, for how long it remembers distinct events.
         self._may_wait = target.late_topic is not None and not target.is_distinct
+        self._longest_drift = _OF_A_MEMORY if target.is_sequence else _LONGEST
         if target.is_distinct:
             # Spark refuses to sort a stream. Here it sorts the rows of each batch, so that not chance decides which one of an event is the first.
             self._session.conf.set("spark.sql.streaming.unsupportedOperationCheck", "false")
@@ -134,6 +137,8 @@ class Stateful:
         self._run = ""
         self._backlog_ends: Mapping[tuple[str, int], int] = {}
         """Up to where events may be late by more, by topic and partition; empty if nowhere."""
+        self._coming = 0
+        """The batch with which the last start went on."""
         self._replayed: int | None = None
         """A batch that must be decoded as it was when part of it was written."""
         self._query: StreamingQuery | None = None
@@ -191,7 +196,7 @@ class Stateful:
                 source.aside.move_to(begun.kept[source.topic])
         # A checkpoint has its own, but a run that was cut off before its first batch has none.
         self._session.conf.set("spark.sql.shuffle.partitions", str(begun.partitions))
-        self._run = begun.run
+        self._run, self._coming = begun.run, begun.coming
         others = [run for run in self._checkpoints.runs() if run != begun.run]
         # What a successor began meanwhile is not another's to remove; what it begins from here on is not among the others.
         self._make_sure_of_the_lease()
@@ -220,10 +225,19 @@ class Stateful:
         if self._limit is None or not self._may_wait:
             return 0
         for topic, partitions in left.items():
-            if sum(end - start for start, end in partitions.values()) > self._limit:
-                apart = drift(self._settings.kafka.client_config(), topic, partitions)
-                # Between two looks they may lie farther apart.
-                minutes = max(minutes, 2 * apart // timedelta(minutes=1))
+            # Spark may take one more of each partition than its share.
+            if sum(end - start for start, end in partitions.values()) > self._limit + len(partitions):
+                kafka = self._settings.kafka.client_config() | {"group.id": self._name}
+                # Between two looks they may be farther apart.
+                apart = drift(kafka, topic, partitions, self._lifecycle.stopping) * 5 // 4
+                if apart > self._longest_drift:
+                    _log.warning(
+                        "partitions of the backlog are so far apart in time that events may be late",
+                        query=self._name,
+                        topic=topic,
+                        hours=apart // timedelta(hours=1),
+                    )
+                minutes = max(minutes, min(apart, self._longest_drift) // timedelta(minutes=1))
         if minutes:
             self._backlog_ends = {
                 (topic, partition): end for topic, of_topic in left.items() for partition, (_, end) in of_topic.items()
@@ -235,9 +249,11 @@ class Stateful:
             )
         return minutes
 
-    def _has_read_the_backlog(self, ranges: Sequence[OffsetRange]) -> bool:
+    def _ends_the_backlog(self, batch_id: int, ranges: Sequence[OffsetRange]) -> bool:
+        """Whether a batch, but for the first one of a start, reads the last of it: it is run again, and then moves the watermark to where the contract says."""
         ends = self._backlog_ends
-        return bool(ends) and all(each.start >= ends.get((each.topic, each.partition), 0) for each in ranges)
+        is_through = all(each.end >= ends.get((each.topic, each.partition), 0) for each in ranges)
+        return bool(ends) and is_through and batch_id != self._coming
 
     def _raw(self, source: _Source, begins: Begins, taken: Mapping[int, int]) -> DataFrame:
         return read_topic(
@@ -287,7 +303,7 @@ class Stateful:
         topics = [source.topic for source in self._sources]
         ranges, watermark_ms = self._checkpoints.planned(self._run, batch_id, topics)
         self._make_sure_of_the_plan(batch_id, ranges)
-        if self._has_read_the_backlog(ranges):
+        if self._ends_the_backlog(batch_id, ranges):
             self._begin_anew("the backlog is read", None)
         try:
             partitions = self._sink.write(batch, self._derivation.to_rows, batch_id, ranges)

@@ -7,6 +7,7 @@ of its records by day than by night, a query is ahead of the others, whose event
 from __future__ import annotations
 
 import statistics
+import threading
 from collections.abc import Mapping
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -14,21 +15,26 @@ from datetime import UTC, datetime, timedelta
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from contracts.records.headers import header_of, headers_of
+from contracts.servers.brokers import passes
+from spark.runtime.errors import StopRequested
 
 _SHARES = 32
 _AT_ONCE = 5
 """Of so many records that follow each other the median counts: one may lie."""
+_AHEAD = timedelta(hours=1)
 _TIMEOUT_SECONDS = 10.0
 
 
-def drift(kafka: Mapping[str, str], topic: str, left: Mapping[int, tuple[int, int]]) -> timedelta:
-    """The greatest difference between the times of events in two partitions of which the same share is read. `kafka` are librdkafka properties; `left` are,
-    by partition, the offset of the first record to be read and the one after the last.
+def drift(
+    kafka: Mapping[str, str], topic: str, left: Mapping[int, tuple[int, int]], stopping: threading.Event
+) -> timedelta:
+    """The greatest difference between the times of events in two partitions of which the same share is read. `kafka` are librdkafka properties, with the group;
+    `left` are, by partition, the offset of the first record to be read and the one after the last.
 
-    Looks at a few records, by the header `ce_time`, and where there is none by the time of the record. Raises KafkaException.
+    Looks at a few records, by the header `ce_time`, and where there is none by the time of the record. Raises KafkaException, and StopRequested when
+    `stopping` is set.
     """
     own = {
-        "group.id": "headrace-drift",
         "isolation.level": "read_committed",
         "enable.auto.commit": False,
         "log_level": 0,
@@ -39,6 +45,8 @@ def drift(kafka: Mapping[str, str], topic: str, left: Mapping[int, tuple[int, in
     with closing(Consumer({**kafka, **own})) as reader:
         for partition, (start, end) in left.items():
             for share in range(_SHARES + 1):
+                if stopping.is_set():
+                    raise StopRequested(f"asked to stop while it looked at the times in {topic}")
                 offset = max(start, min(start + (end - start) * share // _SHARES, end - _AT_ONCE))
                 if (at := _time_at(reader, TopicPartition(topic, partition, offset))) is not None:
                     times.setdefault(share, []).append(at)
@@ -58,7 +66,7 @@ def _time_at(reader: Consumer, place: TopicPartition) -> datetime | None:
             found.append(_time_of(message))
         elif error.code() == KafkaError._PARTITION_EOF:
             break
-        elif not error.retriable():
+        elif not passes(error):
             raise KafkaException(error)
     return statistics.median_low(found) if found else None
 
@@ -68,7 +76,8 @@ def _time_of(message: Message) -> datetime:
     try:
         # A time without a zone, as an event of no producer of ours may have, says nothing.
         at = datetime.fromisoformat(told.decode())
-        return at.astimezone(UTC) if at.tzinfo is not None else _sent_at(message)
+        # One that is ahead of its record is bad.
+        return _sent_at(message) if at.tzinfo is None else min(at.astimezone(UTC), _sent_at(message) + _AHEAD)
     except (ValueError, OverflowError):
         return _sent_at(message)
 

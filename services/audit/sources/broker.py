@@ -20,6 +20,8 @@ from contracts.servers.brokers import list_offsets, retried, topic_ids
 from services.audit.errors import CouldNotAudit
 
 _TIMEOUT_SECONDS = 10.0
+_STABLE_SECONDS = 30.0
+"""Until the successor of a pipeline that was killed in the middle of a commit has ended its transaction."""
 
 T = TypeVar("T")
 
@@ -50,23 +52,26 @@ class Broker:
         )
 
     def taken_in(self, group: str, topic: str) -> dict[int, int]:
-        """The group's committed offsets, none that an open transaction may still change; a partition without any is left out."""
-        return {each.partition: each.offset for each in self._committed(group, topic)}
+        """The group's committed offsets; a partition without any is left out."""
+        found = self._committed(group, topic, "read_uncommitted", _TIMEOUT_SECONDS)
+        return {each.partition: each.offset for each in found}
 
-    def _committed(self, group: str, topic: str) -> list[TopicPartition]:
+    def _committed(self, group: str, topic: str, isolation: str, seconds: float) -> list[TopicPartition]:
         asked = [TopicPartition(topic, each) for each in self._partitions(topic)]
 
         def committed() -> list[TopicPartition]:
             # Not by an admin client: that ends the process by a segmentation fault when the group's coordinator is away.
-            with closing(Consumer({**self._config, "group.id": group})) as reader:
-                found = reader.committed(asked, timeout=_TIMEOUT_SECONDS)
-            return [each for each in found if each.offset >= 0]
+            with closing(Consumer({**self._config, "group.id": group, "isolation.level": isolation})) as reader:
+                return [each for each in reader.committed(asked, timeout=seconds) if each.offset >= 0]
 
         return self._answer(committed)
 
     def notes(self, group: str, topic: str) -> dict[int, str]:
-        """What stands beside the group's committed offsets; a partition without any is left out."""
-        return {each.partition: each.metadata or "" for each in self._committed(group, topic)}
+        """What stands beside the group's committed offsets, none that an open transaction may still change; a partition without any is left out."""
+        return {
+            each.partition: each.metadata or ""
+            for each in self._committed(group, topic, "read_committed", _STABLE_SECONDS)
+        }
 
     def _offsets(self, topic: str, spec: OffsetSpec, isolation: IsolationLevel) -> dict[int, int]:
         partitions = self._partitions(topic)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
@@ -58,9 +59,7 @@ class Remembering:
         self._source, self._target = catalog.topic(pipeline.source), catalog.topic(pipeline.target)
         derivation, memory = self._target.derivation, pipeline.memory
         assert derivation is not None and derivation.late_after_minutes is not None and memory is not None
-        if (module := inspect.getmodule(memory.after)) is not None:
-            # As it is by now: a worker that starts later must not read another from the file.
-            cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+        _ship(memory.after)
         self._memory, self._late_after = memory, derivation.late_after_minutes
         self._schema, self._schema_id = catalog.schema(pipeline.target), schema_id
         kinds = event_type(spark, catalog.schema(pipeline.source))
@@ -127,6 +126,19 @@ class Remembering:
             return late_or_bad(self._decoded(Read(raw, schemas)), F.col(self._source.occurred_at), watermark_ms)
 
         return rows
+
+
+def _ship(after: Callable[..., object]) -> None:
+    """Have workers get a function as it is by now: one that starts later must not read another from the file. What can't be sent so, they read as before."""
+    module = sys.modules.get(after.__module__) if inspect.isfunction(after) else None
+    # Of a package its modules would go, too.
+    if module is None or hasattr(module, "__path__"):
+        return
+    cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+    try:
+        cloudpickle.dumps(after)  # type: ignore[no-untyped-call]
+    except Exception:  # noqa: BLE001  whatever its module holds, such as a lock
+        cloudpickle.unregister_pickle_by_value(module)  # type: ignore[no-untyped-call]
 
 
 def _reads(pipeline: Pipeline, memory: Memory, kinds: StructType, occurred_at: str) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 import sys
 from collections.abc import Callable, Iterator
@@ -278,6 +279,21 @@ def test_after_goes_to_the_workers_as_it_was_when_the_pipeline_began(
     monkeypatch.delitem(sys.modules, name)
     event = {"van_id": "V", "late_minutes": 20, "dispatched_at": TEN}
     assert cloudpickle.loads(shipped)(event, None) == after(event, None)
+
+
+def test_an_after_that_can_not_be_sent_so_is_read_by_the_workers_as_before(
+    spark: SparkSession, catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"locked_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / f"{name}.py").write_text(
+        "import threading\n\nLOCK = threading.Lock()\n\n\ndef after(event, before):\n    with LOCK:\n        return {}\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    for odd in (importlib.import_module(name).after, functools.partial(after)):
+        memory = dataclasses.replace(MEMORY, after=odd)
+        Remembering(spark, dataclasses.replace(late_parcels_of_vans, memory=memory), catalog, 300)
+        for shipped in (odd, functools.partial(sorted)):
+            assert cloudpickle.loads(cloudpickle.dumps(shipped)) is not None  # type: ignore[no-untyped-call]
 
 
 def test_a_key_has_one_timer_however_often_its_events_have_all_been_counted(
