@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from datetime import timedelta
 
 import structlog
 from botocore.exceptions import BotoCoreError, ClientError
@@ -34,8 +33,8 @@ from spark.runtime.settings import SparkSettings
 from spark.sinks.kafka.exactly_once import ExactlyOnceSink
 from spark.sinks.stateful.sink import StatefulSink
 from spark.sinks.stateful.state_note import Begins
+from spark.sources.backlog import Backlog
 from spark.sources.checkpoint_offsets import CheckpointOffsets, checkpoint_folder
-from spark.sources.drift import drift
 from spark.sources.kafka import read_ranges, read_topic, starting_offsets
 from spark.sources.offsets import offset_ranges
 from spark.sources.source_topic import SourceTopic, topic_id
@@ -46,13 +45,13 @@ _STATE = {
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     # Or records would be merged before the late ones are left out, and `aside` would find others.
     "spark.sql.streaming.sessionWindow.merge.sessions.in.local.partition": "false",
-    # By default each partition's state takes what memory it likes.
+    # By default each partition's state takes what memory it likes. An index of a state of millions of keys has blocks of 2.5 MiB, and RocksDB cuts its cache into 64
+    # pieces: in one of 128 MiB none finds room, and each look-up reads one again.
     "spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage": "true",
-    "spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB": "128",
+    "spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB": "512",
+    "spark.sql.streaming.stateStore.rocksdb.highPriorityPoolRatio": "0.3",
 }
 _PAUSE_SECONDS = 1.0
-_LONGEST, _OF_A_MEMORY = timedelta(days=7), timedelta(days=1)
-"""By so much the watermark stays back during a backlog, at most: for so long joins and windows keep their state. What waits for a memory is written again with each event of its key."""
 
 _log = structlog.get_logger(__name__)
 
@@ -104,9 +103,11 @@ class Stateful:
         self._session.conf.set("spark.sql.streaming.multipleWatermarkPolicy", "max" if self._is_of_faster else "min")
         # Of the topic that has less to read a batch might have all, and most of the other would be late. In one batch nothing is.
         self._limit = None if self._is_of_faster else settings.live.max_offsets_per_trigger
-        # By how late they may be Spark tells, too, for how long it remembers distinct events.
-        self._may_wait = target.late_topic is not None and not target.is_distinct
-        self._longest_drift = _OF_A_MEMORY if target.is_sequence else _LONGEST
+        # Of distinct events Spark derives from the watermark's delay, too, how long it remembers them.
+        is_fixed = target.late_topic is None or target.is_distinct
+        limit = None if is_fixed else self._limit
+        stopping = lifecycle.stopping
+        self._backlog = Backlog(pipeline.name, settings.kafka, limit, stopping, has_memory=target.is_sequence)
         if target.is_distinct:
             # Spark refuses to sort a stream. Here it sorts the rows of each batch, so that not chance decides which one of an event is the first.
             self._session.conf.set("spark.sql.streaming.unsupportedOperationCheck", "false")
@@ -135,10 +136,6 @@ class Stateful:
         self._prefix = checkpoint_folder(pipeline.name, target.name)
         self._checkpoints = CheckpointOffsets(settings.s3, self._prefix)
         self._run = ""
-        self._backlog_ends: Mapping[tuple[str, int], int] = {}
-        """Up to where events may be late by more, by topic and partition; empty if nowhere."""
-        self._coming = 0
-        """The batch with which the last start went on."""
         self._replayed: int | None = None
         """A batch that must be decoded as it was when part of it was written."""
         self._query: StreamingQuery | None = None
@@ -196,14 +193,14 @@ class Stateful:
                 source.aside.move_to(begun.kept[source.topic])
         # A checkpoint has its own, but a run that was cut off before its first batch has none.
         self._session.conf.set("spark.sql.shuffle.partitions", str(begun.partitions))
-        self._run, self._coming = begun.run, begun.coming
+        self._run = begun.run
         others = [run for run in self._checkpoints.runs() if run != begun.run]
         # What a successor began meanwhile is not another's to remove; what it begins from here on is not among the others.
         self._make_sure_of_the_lease()
         self._checkpoints.remove_runs(others)
         self._checkpoints.forget_beginning(begun.run)
         self._decode(begun.coming, is_begun=begun.is_begun)
-        more_minutes = self._behind(begun.left)
+        more_minutes = self._backlog.look(begun.left, begun.coming)
         reads = [
             Read(self._raw(source, begun.begins, taken[source.topic]), source.decoded_by, more_minutes)
             for source in self._sources
@@ -218,42 +215,6 @@ class Stateful:
             .start()
         )
         return self._query
-
-    def _behind(self, left: Mapping[str, Mapping[int, tuple[int, int]]]) -> int:
-        """By how many minutes more events may be late until what is left, of each topic, is read: as many as partitions lie apart in that."""
-        self._backlog_ends, minutes = {}, 0
-        if self._limit is None or not self._may_wait:
-            return 0
-        for topic, partitions in left.items():
-            # Spark may take one more of each partition than its share.
-            if sum(end - start for start, end in partitions.values()) > self._limit + len(partitions):
-                kafka = self._settings.kafka.client_config() | {"group.id": self._name}
-                # Between two looks they may be farther apart.
-                apart = drift(kafka, topic, partitions, self._lifecycle.stopping) * 5 // 4
-                if apart > self._longest_drift:
-                    _log.warning(
-                        "partitions of the backlog are so far apart in time that events may be late",
-                        query=self._name,
-                        topic=topic,
-                        hours=apart // timedelta(hours=1),
-                    )
-                minutes = max(minutes, min(apart, self._longest_drift) // timedelta(minutes=1))
-        if minutes:
-            self._backlog_ends = {
-                (topic, partition): end for topic, of_topic in left.items() for partition, (_, end) in of_topic.items()
-            }
-            _log.info(
-                "the watermark stays back until the backlog is read: its partitions are apart in time",
-                query=self._name,
-                minutes=minutes,
-            )
-        return minutes
-
-    def _ends_the_backlog(self, batch_id: int, ranges: Sequence[OffsetRange]) -> bool:
-        """Whether a batch, but for the first one of a start, reads the last of it: it is run again, and then moves the watermark to where the contract says."""
-        ends = self._backlog_ends
-        is_through = all(each.end >= ends.get((each.topic, each.partition), 0) for each in ranges)
-        return bool(ends) and is_through and batch_id != self._coming
 
     def _raw(self, source: _Source, begins: Begins, taken: Mapping[int, int]) -> DataFrame:
         return read_topic(
@@ -303,7 +264,8 @@ class Stateful:
         topics = [source.topic for source in self._sources]
         ranges, watermark_ms = self._checkpoints.planned(self._run, batch_id, topics)
         self._make_sure_of_the_plan(batch_id, ranges)
-        if self._ends_the_backlog(batch_id, ranges):
+        if self._backlog.ends_with(batch_id, ranges):
+            # It runs again, and then moves the watermark to where the contract says.
             self._begin_anew("the backlog is read", None)
         try:
             partitions = self._sink.write(batch, self._derivation.to_rows, batch_id, ranges)
