@@ -1,4 +1,4 @@
-"""A pipeline with a state, one of those that run by chance, whose process dies in the middle of a batch, or whose checkpoint is damaged or lost."""
+"""A pipeline with a state, which the seed draws: its process dies in the middle of a batch, or its checkpoint is damaged or lost."""
 
 from __future__ import annotations
 
