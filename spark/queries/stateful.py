@@ -271,7 +271,8 @@ class Stateful:
             partitions = self._sink.write(batch, self._derivation.to_rows, batch_id, ranges)
         except Exception as error:
             found = unknown_id(str(error))
-            if found is None:
+            # A batch that is decoded as it was knows what it knew: to begin anew would go round for ever.
+            if found is None or batch_id == self._replayed:
                 raise
             self._begin_anew("a record names a schema id not known yet", found)
         has_none = self._settings.live.read_once and self._query is not None and not has_dropped(self._query, REASON)
