@@ -1,10 +1,11 @@
-"""What a record's headers say: `headers_of`, and `header_of` where a name may stand more than once; `as_bytes`."""
+"""What a record's headers say: `headers_of`, and `header_of` where a name may stand more than once; `instant_of`, `as_bytes`."""
 
 from __future__ import annotations
 
 import logging
 import operator
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, cast
 
 from contracts.records.coordinates import Coordinate
@@ -60,3 +61,12 @@ def header_of(headers: Sequence[tuple[str, _Value]], name: str) -> bytes | None:
         if found == name:
             return value.encode() if isinstance(value, str) else value
     return None
+
+
+def instant_of(headers: Sequence[tuple[str, _Value]], name: str) -> datetime | None:
+    """The instant that a header tells by ISO 8601 with a zone, in UTC; None if it tells none, or one that no calendar has."""
+    try:
+        found = datetime.fromisoformat((header_of(headers, name) or b"").decode())
+        return None if found.tzinfo is None else found.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import NamedTuple, Self
 
 from contracts.records.dead_letter_headers import ERRORS, Header
-from contracts.records.headers import header_of
+from contracts.records.headers import instant_of
 
 FIRST_WINDOW_END = f"{ERRORS}first.window.end"
 LAST_WINDOW_END = f"{ERRORS}last.window.end"
@@ -26,7 +26,7 @@ class MissedWindows(NamedTuple):
     @classmethod
     def of(cls, headers: Sequence[tuple[str, str | bytes | None]]) -> Self | None:
         """None if the headers of a record don't say it, or not as they should."""
-        found = [_instant(header_of(headers, name)) for name in _NAMES]
+        found = [instant_of(headers, name) for name in _NAMES]
         first, last, watermark = found
         return None if first is None or last is None or watermark is None else cls(first, last, watermark)
 
@@ -36,11 +36,3 @@ def missed_windows_headers(first: str, last: str, watermark: str) -> list[Header
     microseconds.
     """
     return list(zip(_NAMES, (first, last, watermark), strict=True))
-
-
-def _instant(value: bytes | None) -> datetime | None:
-    try:
-        found = datetime.fromisoformat((value or b"").decode())
-        return None if found.tzinfo is None else found.astimezone(UTC)
-    except (ValueError, OverflowError):
-        return None

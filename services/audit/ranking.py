@@ -133,6 +133,8 @@ class Rankings:
         if began is not None and all(span.start <= first[each] for each, span in window.spans.items()):
             return _Begins(noted, first, Totals())
         last = None if self._last is None else self._last.rankings.get(source.name)
+        if last is not None and (last.run, last.told) != (noted.run, ranking.counted):
+            last = None
         before = None if self._last is None else self._last.topics.get(raw)
         if (
             last is not None
@@ -142,10 +144,10 @@ class Rankings:
         ):
             ends = {each: before.ends.get(each, 0) for each in window.spans}
             is_whole = all(span.low <= ends[each] for each, span in window.spans.items())
-            if is_whole and (last.run, last.told) == (noted.run, ranking.counted):
+            if is_whole:
                 return _Begins(noted, ends, Totals.of_saved(last.totals))
         # Known by the last audit to be so; else each second one would look at everything.
-        is_known = last is not None and last.totals is None and (last.run, last.told) == (noted.run, ranking.counted)
+        is_known = last is not None and last.totals is None
         is_gone = is_known or (began is not None and any(first[each] < span.low for each, span in window.spans.items()))
         return _Begins(noted, {}, None, is_gone)
 

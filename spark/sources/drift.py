@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from contracts.records.headers import header_of, headers_of
+from contracts.records.headers import headers_of, instant_of
 from contracts.servers.brokers import passes
 from spark.runtime.errors import StopRequested
 
@@ -72,14 +72,9 @@ def _time_at(reader: Consumer, place: TopicPartition) -> datetime | None:
 
 
 def _time_of(message: Message) -> datetime:
-    told = header_of(headers_of(message), "ce_time") or b""
-    try:
-        # A time without a zone, as an event of no producer of ours may have, says nothing.
-        at = datetime.fromisoformat(told.decode())
-        # One that is ahead of its record is bad.
-        return _sent_at(message) if at.tzinfo is None else min(at.astimezone(UTC), _sent_at(message) + _AHEAD)
-    except (ValueError, OverflowError):
-        return _sent_at(message)
+    told, sent_at = instant_of(headers_of(message), "ce_time"), _sent_at(message)
+    # One that is ahead of its record is bad.
+    return sent_at if told is None else min(told, sent_at + _AHEAD)
 
 
 def _sent_at(message: Message) -> datetime:
