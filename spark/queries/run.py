@@ -18,7 +18,7 @@ from contracts.servers.s3 import ANSWER_SECONDS, LOOK_SECONDS
 from spark.derivation.derivation import is_stateful, route
 from spark.pipeline import Pipeline
 from spark.queries.live import Live
-from spark.queries.real_time import RealTime
+from spark.queries.real_time.real_time import RealTime
 from spark.queries.stateful import Stateful
 from spark.runtime.errors import PipelineUnfit, StopRequested
 from spark.runtime.internals.java import java_process, serve_callbacks

@@ -73,9 +73,11 @@ class Progress:
         self.has_rows = False
         """Whether any query has taken any in."""
 
-    def look(self, query: StreamingQuery, *, counts: bool = True) -> None:
-        """Set the metrics of a query that runs; without `counts` all but what `take_in` and `hear` are told: its records, and whether it gets on."""
-        name, newest = query.name or str(query.id), query.lastProgress
+    def look(self, query: StreamingQuery, name: str | None = None, *, counts: bool = True) -> None:
+        """Set the metrics of a query that runs, under its own name or this one; without `counts` all but what `take_in` and `hear` are told: its records,
+        and whether it gets on.
+        """
+        name, newest = name or query.name or str(query.id), query.lastProgress
         seen = self._seen.get(name, "")
         moved = newest is not None and newest.timestamp > seen
         if counts and (moved or not query.status["isTriggerActive"]):
@@ -125,7 +127,7 @@ def _lags(progress: StreamingQueryProgress) -> Iterator[tuple[str, str, int]]:
         for topic, ends in (source["latestOffset"] or {}).items():
             for partition, end in ends.items():
                 lag = end - read.get(topic, {}).get(partition, 0)
-                # In real-time mode `end` is of the interval's beginning, and spark.queries.real_time_meter knows better.
+                # In real-time mode `end` is of the interval's beginning, and spark.queries.real_time.meter knows better.
                 if lag >= 0:
                     yield topic, partition, lag
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -96,9 +97,12 @@ def start_session(settings: SparkSettings, name: str, *, delta: bool = False, li
         java_options += f" -Xms{settings.spark.driver_memory} -XX:NewRatio=1"
     if live == Mode.REAL_TIME:
         java_options += f" {_REAL_TIME}"
-    is_local = settings.spark.master.partition("[")[0] == "local"
+    master = settings.spark.master
+    if live == Mode.REAL_TIME:
+        # While a query takes over, two of them hold a slot for each partition.
+        master = doubled(master)
     # The JVM makes none with a folder of settings on its class path, as for a cluster.
-    if settings.spark.class_archives and is_local:
+    if settings.spark.class_archives and is_local(master):
         archive = _class_archive(settings, name)
         archive.parent.mkdir(parents=True, exist_ok=True)
         # The JVM itself finds out whether the archive is of these jars, and writes it anew as it ends when it isn't.
@@ -165,23 +169,31 @@ def start_session(settings: SparkSettings, name: str, *, delta: bool = False, li
     if live == Mode.REAL_TIME:
         # A task that is tried again writes its whole interval again: a query that is started anew goes on behind what is written. Local tasks are not tried again.
         conf["spark.task.maxFailures"] = "1"
-    if not is_local:
+    if not is_local(master):
         for own in ("spark.driver.host", "spark.driver.bindAddress"):
             del conf[own]
     with _scratch.environment():
-        spark: SparkSession = (
-            SparkSession.builder.master(settings.spark.master).appName(name).config(map=conf).getOrCreate()
-        )
+        spark: SparkSession = SparkSession.builder.master(master).appName(name).config(map=conf).getOrCreate()
     _scratch.hold(locked(spark.sparkContext, _scratch.locks))
-    if not is_local and not _is_encrypted(spark):
+    if not is_local(master) and not _is_encrypted(spark):
         spark.stop()
         raise ClusterUnfit(
-            f"tasks take the keys of brokers and S3 along to the executors of {settings.spark.master}, whose connections are not "
+            f"tasks take the keys of brokers and S3 along to the executors of {master}, whose connections are not "
             "encrypted: set spark.authenticate and spark.network.crypto.enabled, or spark.ssl.rpc.enabled, to true in spark-defaults.conf"
         )
     # Not in `conf`, which goes to the JVM by its command line: there are keys.
     set_hadoop_options(spark.sparkContext, _s3a(settings.s3))
     return spark
+
+
+def is_local(master: str) -> bool:
+    """Whether tasks are threads of the driver's own process."""
+    return master.partition("[")[0] == "local"
+
+
+def doubled(master: str) -> str:
+    """`local[N]` with twice the slots; any other one as it is."""
+    return re.sub(r"^local\[(\d+)", lambda found: f"local[{2 * int(found[1])}", master)
 
 
 def _is_encrypted(spark: SparkSession) -> bool:

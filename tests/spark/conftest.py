@@ -27,7 +27,7 @@ from tests.spark.live_query import Dimensions
 def spark() -> Iterator[SparkSession]:
     env = spark_env()
     os.environ["JAVA_HOME"] = env["JAVA_HOME"]
-    cluster = Cluster(jars=env["HEADRACE_SPARK__JARS"])
+    cluster = Cluster(jars=env["HEADRACE_SPARK__JARS"], master="local[4]")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(session, "_COMPILER", SHORT_LIVED)
         started = start_session(SparkSettings(spark=cluster), "tests", delta=True)

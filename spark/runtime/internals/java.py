@@ -10,6 +10,7 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 from pyspark.java_gateway import ensure_callback_server_started
+from pyspark.sql import SparkSession
 
 
 def java_process(context: SparkContext) -> subprocess.Popen[bytes] | None:
@@ -47,3 +48,14 @@ def _try_lock(channel: Any) -> Any:
 def java_class(jvm: Any, name: str) -> Any:
     """A class by its whole name, in one question: 1 ms. `jvm.a.b.C` is one for each part, 12 ms, for the JVM looks for a class `a` in every jar."""
     return getattr(jvm, name)
+
+
+def java_property(spark: SparkSession, name: str) -> str | None:
+    """A system property of the driver's Java process, which tasks of `local[N]` share."""
+    found: str | None = java_class(spark._jvm, "java.lang.System").getProperty(name)
+    return found
+
+
+def set_java_property(spark: SparkSession, name: str, value: str) -> None:
+    """Set one."""
+    java_class(spark._jvm, "java.lang.System").setProperty(name, value)

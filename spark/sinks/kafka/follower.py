@@ -7,7 +7,7 @@ position (`spark.sinks.kafka.tail`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -116,6 +116,12 @@ class Follower:
         self._follow_added()
         self._leave_gone()
         return found
+
+    def written_to_the_end(self, partitions: Iterable[int]) -> dict[int, int]:
+        """Of these source partitions those of which all is written that they have now, with their ends. Raises KafkaException."""
+        ends = {p: watermarks(self._raw, self._route.source, p, _TIMEOUT_SECONDS)[1] for p in partitions}
+        found = self.found()
+        return {p: end for p, end in ends.items() if p in found and found[p].position >= end}
 
     def _take(self, message: Message) -> None:
         error, topic, partition, offset = message.error(), message.topic(), message.partition(), message.offset()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark.queries.failures import Failures, stuck
+from spark.queries.real_time.failures import Failures, stuck
 from spark.runtime.errors import QueryFailed
 
 

@@ -19,7 +19,7 @@ from contracts.servers.registry import Registry
 from spark import pipelines
 from spark.derivation.derivation import Derivation
 from spark.pipeline import Pipeline
-from spark.queries import real_time
+from spark.queries.real_time import real_time
 from spark.records.schemas import WriterSchemas
 from spark.runtime.errors import PipelineUnfit, SinkRefused, TooFewSlots
 from spark.runtime.internals.plans import FILTER, expressions, items
@@ -118,13 +118,13 @@ def test_in_real_time_mode_a_partition_that_has_no_slot_is_not_left_unread(
 ) -> None:
     pipeline = load("heavy_parcels")
     with (
-        # The tests' session has two slots.
-        pytest.raises(TooFewSlots, match="3 partitions"),
+        # The tests' session has four slots.
+        pytest.raises(TooFewSlots, match="5 partitions"),
         test_real_time.running(spark, settings, registry, dispatches, published, pipeline) as thread,
     ):
         _send(dispatches, 1, weight_grams=2000)
         wait_for("the first record", lambda: len(events(dispatches, HEAVY)) == 1)
-        dispatches.add_partitions(3)
+        dispatches.add_partitions(5)
         thread.join(120)
         assert not thread.is_alive()
 

@@ -22,7 +22,7 @@ from contracts.servers.registry import Registry
 from contracts.servers.s3 import s3_client
 from spark.derivation.derivation import route
 from spark.queries.live import Live
-from spark.queries.real_time_positions import RealTimePositions
+from spark.queries.real_time.positions import RealTimePositions
 from spark.runtime.errors import PositionsDisagree
 from spark.runtime.lifecycle import Lifecycle
 from spark.runtime.settings import SparkSettings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,9 +22,9 @@ from contracts.settings import RegistrySettings
 from deploy.local.servers.stack import LocalStack
 from spark.derivation.derivation import route
 from spark.pipeline import Pipeline
-from spark.queries import real_time
-from spark.queries.real_time import RealTime
-from spark.queries.real_time_query import CHECKPOINT_ON_DISK, check_slots, configured
+from spark.queries.real_time import real_time
+from spark.queries.real_time.query import CHECKPOINT_ON_DISK, check_slots, configured
+from spark.queries.real_time.real_time import RealTime
 from spark.runtime.errors import SinkRefused, TooFewSlots
 from spark.runtime.lifecycle import Lifecycle
 from spark.runtime.mode import Mode
@@ -153,7 +154,7 @@ def test_a_new_dimension_version_renews_the_query(
         table = f"s3://{settings.s3.bucket}/{dimensions.contracts['couriers'].location}"
         rows = pa.table({"courier": ["UA"], "name": ["United of Tomorrow"]})
         write_deltalake(table, rows, mode="overwrite", storage_options=settings.s3.delta_options())
-        wait_for("the renewal", lambda: any(line["event"] == "started" for line in logs))
+        wait_for("the changeover", lambda: any(line["event"] == "changed over" for line in logs))
     topics.send_dispatches("after")
     wait_for("the second record", lambda: parcels(topics) == ["before", "after"])
     assert [event["courier_name"] for event, _, _ in events(topics)][1] == "United of Tomorrow"
@@ -174,11 +175,52 @@ def test_a_dimension_that_is_made_anew_at_its_version_renews_the_query(
         with structlog.testing.capture_logs() as logs:
             dimensions.remove("couriers")
             dimensions.publish("couriers", ("UA", "United Anew"))
-            wait_for("the renewal", lambda: any(line["event"] == "started" for line in logs))
+            wait_for("the changeover", lambda: any(line["event"] == "changed over" for line in logs))
         topics.send_dispatches("after")
         wait_for("the second record", lambda: parcels(topics) == ["before", "after"])
     found = [(event["courier_name"], event["dimension_versions"]["couriers"]) for event, _, _ in events(topics)]
     assert found == [("Umber Couriers Ltd.", 0), ("United Anew", 0)]
+
+
+def test_a_changeover_loses_doubles_and_reorders_nothing_while_records_come(
+    spark: SparkSession,
+    settings: SparkSettings,
+    registry: Registry,
+    topics: Topics,
+    published: Dimensions,
+) -> None:
+    numbers = itertools.count()
+    sent: dict[int, list[str]] = {0: [], 1: []}
+
+    def send(partition: int) -> None:
+        sent[partition].append(f"{partition}-{next(numbers)}")
+        topics.send_dispatches(sent[partition][-1], partition=partition)
+
+    with (
+        running(spark, settings, registry, topics, published, interval_seconds=3600.0, commit_seconds=1.0),
+        structlog.testing.capture_logs() as logs,
+    ):
+        send(0)
+        wait_for("the first record", lambda: len(parcels(topics)) == 1)
+        for version in range(1, 4):
+            published.publish("couriers", ("UA", f"United {version}"))
+            while sum(line["event"] == "changed over" for line in logs) < version:
+                send(0)
+                # One that is idle meanwhile, and one with a record now and then.
+                if version == 2 and len(sent[0]) % 50 == 0:
+                    send(1)
+            for partition in (0, 1):
+                send(partition)
+        wait_for("all records", lambda: len(parcels(topics)) >= len(sent[0]) + len(sent[1]))
+        assert [line for line in logs if line["log_level"] in ("warning", "error")] == []
+        wait_for("the positions", lambda: positions(settings, topics) == {p: len(each) for p, each in sent.items()})
+    found = events(topics)
+    for partition, ids in sent.items():
+        of_partition = [event for event, _, _ in found if event["parcel_id"].startswith(f"{partition}-")]
+        assert [event["parcel_id"] for event in of_partition] == ids
+        versions = [event["dimension_versions"]["couriers"] for event in of_partition]
+        assert versions == sorted(versions)
+        assert {*versions} == ({0, 1, 2, 3} if partition == 0 else {1, 2, 3})
 
 
 def test_a_clock_that_is_set_renews_the_query(
@@ -263,13 +305,13 @@ def test_a_partition_that_the_source_gets_is_not_left_until_the_intervals_end(
     spark: SparkSession, settings: SparkSettings, registry: Registry, topics: Topics, published: Dimensions
 ) -> None:
     with (
-        # The tests' session has two slots.
-        pytest.raises(TooFewSlots, match="3 partitions"),
+        # The tests' session has four slots.
+        pytest.raises(TooFewSlots, match="5 partitions"),
         running(spark, settings, registry, topics, published, interval_seconds=3600.0, commit_seconds=1.0) as thread,
     ):
         topics.send_dispatches("first")
         wait_for("the first record", lambda: parcels(topics) == ["first"])
-        topics.add_partitions(3)
+        topics.add_partitions(5)
         thread.join(60)
         assert not thread.is_alive()
 
@@ -294,8 +336,8 @@ def test_too_many_dead_letters_stop_it(
 
 
 def test_a_slot_for_each_partition_is_asked_for(spark: SparkSession) -> None:
-    with pytest.raises(TooFewSlots, match=r"t has 3 partitions.*local\[2\] has 2.*HEADRACE_SPARK__MASTER=local\[3\]"):
-        check_slots(spark, "t", 3)
+    with pytest.raises(TooFewSlots, match=r"t has 5 partitions.*local\[4\] has 4.*HEADRACE_SPARK__MASTER=local\[5\]"):
+        check_slots(spark, "t", 5)
 
 
 def test_what_is_configured_for_a_while_is_as_before_afterwards(spark: SparkSession) -> None:

@@ -26,9 +26,9 @@ from pyspark.sql import functions as F
 from contracts.errors import ConsumeError
 from contracts.servers.brokers import watermarks
 from contracts.servers.ranges import OffsetRange
-from spark.queries import real_time_positions
-from spark.queries.real_time_meter import Meter
-from spark.queries.real_time_positions import RealTimePositions
+from spark.queries.real_time import positions as real_time_positions
+from spark.queries.real_time.meter import Meter
+from spark.queries.real_time.positions import RealTimePositions
 from spark.records.decode import events
 from spark.records.schemas import WriterSchemas
 from spark.runtime.errors import PositionsDisagree, PositionsTooLong, SinkRefused, StopRequested, TakenOver

@@ -2,21 +2,24 @@
 
 Spark's checkpoint lasts as long as one query and lies in a folder of the driver's own: where to go on is told by the
 consumer group's offsets and by the target topics themselves (`spark.sinks.kafka.tail`). So a query can be ended and started anew at any
-moment, which is how it gets a new schema or dimension version, and how it recovers.
+moment, which is how it recovers. A new schema or dimension version it gets from a second query, which takes over while the first one runs
+(`spark.queries.real_time.changeover`).
 """
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
 from botocore.exceptions import BotoCoreError, ClientError
 from confluent_kafka import KafkaException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from contracts.definitions.catalog import Catalog
@@ -26,21 +29,24 @@ from spark.lookups.broadcasts import sides_of
 from spark.lookups.dimensions import Dimension, Dimensions
 from spark.pipeline import Pipeline
 from spark.queries.counts import count_unmatched
-from spark.queries.failures import Failures, stuck
-from spark.queries.real_time_meter import Meter
-from spark.queries.real_time_positions import RealTimePositions
-from spark.queries.real_time_query import (
+from spark.queries.real_time.baton import Baton
+from spark.queries.real_time.changeover import change_over
+from spark.queries.real_time.failures import Failures, stuck
+from spark.queries.real_time.meter import Meter
+from spark.queries.real_time.positions import RealTimePositions
+from spark.queries.real_time.query import (
     CHECKPOINT_ON_DISK,
     check_slots,
     configured,
     drain,
     failure_of,
+    has_slots_for_two,
     read,
     start,
 )
 from spark.records.decode import unknown_id
 from spark.records.topic_schemas import TopicSchemas
-from spark.runtime.errors import StopRequested
+from spark.runtime.errors import QueryFailed, StopRequested
 from spark.runtime.internals.real_time import rehearse
 from spark.runtime.lifecycle import Lifecycle
 from spark.runtime.metrics import BEHIND, RESTARTS, sources_of
@@ -65,6 +71,20 @@ _OUTAGES = (KafkaException, BotoCoreError, ClientError)
 """Of the brokers, or of the object store."""
 
 _log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Running:
+    """A query, the baton that it gives away, and what it is made of; `interval` is the last one that has ended."""
+
+    query: StreamingQuery
+    baton: Baton
+    versions: Mapping[str, object]
+    dimensions: Mapping[str, Dimension]
+    interval: int = -1
+
+
+_Begin = Callable[[Mapping[int, int], Mapping[str, Dimension], Baton], _Running]
 
 
 class RealTime:
@@ -104,6 +124,7 @@ class RealTime:
         self._began = time.monotonic()
         self._interval_seconds = settings.live.interval(follows=self._follows)
         self._failures = Failures(self._route.query)
+        self._numbers = itertools.count()  # of the queries
         self._told: dict[int, int] = {}  # the positions up to which records are counted
         self._due: dict[int, int] = {}  # the source topic's ends then
 
@@ -148,11 +169,10 @@ class RealTime:
             if failure is not None:
                 self._recover(failure)
 
-    def _run_query(self, checkpoint: Path) -> str | None:
+    def _run_query(self, checkpoints: Path) -> str | None:
         """Until it is outdated, or a stop is asked for; why it failed, if it did."""
         self._schemas.renew()
         dimensions = self._dimensions.newest()
-        versions = self._versions(dimensions)
         drain(self._spark, self._lifecycle.stopping)
         self._lifecycle.check_lease()
         taken = self._positions.find(self._lifecycle.stopping)
@@ -170,27 +190,44 @@ class RealTime:
             follower = None
             if self._follows:
                 follower = ending.enter_context(Follower(kafka, self._route, taken, meter.ends))
-            query = start(
-                self._records(taken, dimensions),
-                kafka,
-                name=self._route.query,
-                checkpoint=checkpoint,
-                interval_seconds=self._interval_seconds,
-            )
-            _log.info("started", query=query.name, positions=positions, **versions)
-            try:
-                return self._watch(query, meter, follower, versions, dimensions)
-            finally:
-                query.stop()
 
-    def _records(self, taken: Mapping[int, Taken], dimensions: Mapping[str, Dimension]) -> DataFrame:
-        raw = read(
-            self._spark, self._settings.kafka, self._route.source, {p: each.position for p, each in taken.items()}
-        )
+            def begin(
+                positions: Mapping[int, int], dimensions: Mapping[str, Dimension], baton: Baton | None
+            ) -> _Running:
+                running = self._begin(taken, positions, dimensions, baton, checkpoints)
+                ending.callback(running.query.stop)
+                return running
+
+            return self._watch(begin(positions, dimensions, None), meter, follower, begin)
+
+    def _begin(
+        self,
+        taken: Mapping[int, Taken],
+        positions: Mapping[int, int],
+        dimensions: Mapping[str, Dimension],
+        baton: Baton | None,
+        checkpoints: Path,
+    ) -> _Running:
+        """A query from these positions on; the `baton` is that of the query before, if that still runs."""
+        raw = read(self._spark, self._settings.kafka, self._route.source, positions)
+        if baton is not None:
+            raw = baton.taken(raw)
+        own = Baton(self._spark)
         # Of this query alone: a broadcast that was interrupted with the one before stays failed.
         sides = sides_of(self._lookups, self._derivation.sides, keep=self._settings.live.keep_broadcasts)(dimensions)
-        rows = self._derivation.to_rows(self._schemas.current, sides, dimensions)(not_taken(raw, taken))
-        return kafka_records(observed(rows, self._route.query, self._lookups), self._route)
+        to_rows = self._derivation.to_rows(self._schemas.current, sides, dimensions)
+        rows = to_rows(not_taken(own.kept(raw), taken))
+        query = start(
+            kafka_records(observed(rows, self._route.query, self._lookups), self._route),
+            self._settings.kafka,
+            # Two of the same name can't run at once.
+            name=f"{self._route.query}-{next(self._numbers)}",
+            checkpoint=Path(tempfile.mkdtemp(dir=checkpoints)),
+            interval_seconds=self._interval_seconds,
+        )
+        versions = self._versions(dimensions)
+        _log.info("started", query=self._route.query, positions=dict(positions), **versions)
+        return _Running(query, own, versions, dimensions)
 
     def _versions(self, dimensions: Mapping[str, Dimension]) -> dict[str, object]:
         """Of everything that a query can't be told while it runs."""
@@ -200,27 +237,20 @@ class RealTime:
             "dimensions": {name: dimensions[name].version for name in self._held},
         }
 
-    def _watch(
-        self,
-        query: StreamingQuery,
-        meter: Meter,
-        follower: Follower | None,
-        versions: Mapping[str, object],
-        dimensions: Mapping[str, Dimension],
-    ) -> str | None:
-        interval, before = -1, meter.ends
+    def _watch(self, running: _Running, meter: Meter, follower: Follower | None, begin: _Begin) -> str | None:
+        before = meter.ends
         look_at = versions_at = time.monotonic()
         commit_at = look_at + self._settings.live.commit_seconds
         rehearse_at = self._next_rehearsal()
         clock = _clock()
         while not self._lifecycle.stopping.wait(_WATCH_SECONDS):
-            if not query.isActive:
-                return failure_of(query)
+            if not running.query.isActive:
+                return failure_of(running.query)
             meter.check_dead_letters()
             if follower is not None:
                 follower.read()
             if time.monotonic() >= rehearse_at:
-                rehearse(query)
+                rehearse(running.query)
                 rehearse_at = self._next_rehearsal()
             if time.monotonic() < look_at:
                 continue
@@ -228,16 +258,14 @@ class RealTime:
             self._lifecycle.check_lease()
             if abs(_clock() - clock) > _MOST_STEP_SECONDS:
                 # Each task ends its interval by the clock: one that ended before the others reads nothing until they have.
-                _log.warning("renewing the query: the machine's clock was set", query=query.name)
+                _log.warning("renewing the query: the machine's clock was set", query=self._route.query)
                 return None
-            self._lifecycle.progress.look(query, counts=not self._follows)
+            self._lifecycle.progress.look(running.query, self._route.query, counts=not self._follows)
             try:
                 ends = meter.look()
                 if follower is not None:
                     BEHIND.labels(self._route.query).set(follower.behind(ends))
-                ended = interval
-                interval = self._commit_interval(query, meter, follower, interval, before)
-                if interval != ended:
+                if self._commit_interval(running, meter, follower, before):
                     clock = _clock()
                 before = ends
                 if follower is not None and time.monotonic() >= commit_at:
@@ -250,21 +278,54 @@ class RealTime:
                     each.check()
                 self._source.check()
                 if added := self._positions.added():
-                    _log.info("renewing the query", query=query.name, added_partitions=added)
+                    _log.info("renewing the query", query=self._route.query, added_partitions=added)
                     return None
-                if follower is None and interval < 0 and self._schemas.current.foreign is not None:
+                if follower is None and running.interval < 0 and self._schemas.current.foreign is not None:
                     # Renewed before its first interval has ended, again and again, it would never get a position.
                     continue
                 self._schemas.renew()
                 newest = self._dimensions.newest()
                 # A table that was made anew may have the version that it had.
-                if newest != dimensions or self._versions(newest) != versions:
-                    _log.info("renewing the query", query=query.name, **self._versions(newest))
-                    return None
+                if newest == running.dimensions and self._versions(newest) == running.versions:
+                    continue
             except _OUTAGES as error:
                 # The query itself waits for brokers, and needs the store only when it starts.
-                _log.warning("no look at topics and versions", query=query.name, error=str(error))
+                _log.warning("no look at topics and versions", query=self._route.query, error=str(error))
+                continue
+            _log.info("renewing the query", query=self._route.query, **self._versions(newest))
+            if follower is None or not has_slots_for_two(self._spark, len(self._told)):
+                return None
+            try:
+                running = self._change_over(running, meter, follower, newest, begin)
+            except StopRequested:
+                return None
+            except (QueryFailed, *_OUTAGES) as error:
+                return f"while the next query took over: {error}"
+            clock = _clock()
         return None
+
+    def _change_over(
+        self,
+        before: _Running,
+        meter: Meter,
+        follower: Follower,
+        dimensions: Mapping[str, Dimension],
+        begin: _Begin,
+    ) -> _Running:
+        """To a query with these dimensions, and the schemas of now. Raises as `change_over` does; then both are to be stopped."""
+        began = time.monotonic()
+        positions = {partition: each.position for partition, each in follower.found().items()}
+
+        def tend() -> None:
+            if self._lifecycle.stopping.is_set():
+                raise StopRequested("asked to stop")
+            meter.check_dead_letters()
+            follower.read()
+
+        after = begin(positions, dimensions, before.baton)
+        change_over(self._spark, before.baton, before.query, after.query, follower, positions, tend)
+        _log.info("changed over", query=self._route.query, seconds=round(time.monotonic() - began, 1))
+        return after
 
     def _next_rehearsal(self) -> float:
         """When; often at first, while there is much to compile, then seldom, for records wait for the processor meanwhile."""
@@ -272,13 +333,11 @@ class RealTime:
         least, most = _REHEARSE_SECONDS
         return now + min(max((now - self._began) / 6, least), most)
 
-    def _commit_interval(
-        self, query: StreamingQuery, meter: Meter, follower: Follower | None, interval: int, before: Mark
-    ) -> int:
-        """Commit the last interval that has ended; `before` is of a look when it hadn't. Its number."""
-        progress = query.lastProgress
-        if progress is None or progress.batchId == interval:
-            return interval
+    def _commit_interval(self, running: _Running, meter: Meter, follower: Follower | None, before: Mark) -> bool:
+        """Commit the last interval that has ended, and say whether one has; `before` is of a look when it hadn't."""
+        progress = running.query.lastProgress
+        if progress is None or progress.batchId == running.interval:
+            return False
         (source,) = sources_of(progress)
         positions = {int(partition): at for partition, at in source["endOffset"][self._route.source].items()}
         meter.reached(positions)
@@ -292,7 +351,8 @@ class RealTime:
         done = written(progress.observedMetrics[self._route.query].asDict(), self._lookups)
         count_unmatched(self._route.query, done.unmatched)
         self._failures.forget()
-        return progress.batchId
+        running.interval = progress.batchId
+        return True
 
     def _commit(self, follower: Follower, meter: Meter) -> None:
         found = follower.found()

@@ -27,6 +27,7 @@ from spark.runtime.internals.real_time import (
     optimized,
     running_tasks,
 )
+from spark.runtime.session import is_local
 from spark.sources.kafka import PRODUCER, kafka_options, read_topic
 
 _TASKS_END_SECONDS = 60.0
@@ -83,6 +84,11 @@ def check_slots(spark: SparkSession, topic: str, partitions: int) -> None:
             f"{topic} has {partitions} partitions, and in real-time mode each one's task holds a slot for good, but "
             f"{context.master} has {slots}: give Spark {partitions} cores (HEADRACE_SPARK__MASTER=local[{partitions}] on one machine)"
         )
+
+
+def has_slots_for_two(spark: SparkSession, partitions: int) -> bool:
+    """Whether the next query can wait beside the one that runs. Both are threads of one Java process then: on a cluster they aren't."""
+    return is_local(str(spark.sparkContext.master)) and spark.sparkContext.defaultParallelism >= 2 * partitions
 
 
 def read(spark: SparkSession, kafka: KafkaSettings, topic: str, positions: Mapping[int, int]) -> DataFrame:

@@ -1,0 +1,1 @@
+"""A pipeline in Spark's Real-Time Mode."""
