@@ -15,6 +15,9 @@ from spark.runtime.mode import Mode
 _Beside = Annotated[
     str | None, typer.Option(metavar="COMMIT", help="Compare with this commit: runs of both in turn, and medians.")
 ]
+_Changes = Annotated[
+    bool, typer.Option("--changes", help="With two new dimension versions and one new schema version in each load.")
+]
 _Rounds = Annotated[int, typer.Option(min=1, help="With --beside: runs of each.")]
 
 bench_app = typer.Typer(no_args_is_help=True, help="Measure Headrace on this machine.")
@@ -116,6 +119,7 @@ def bench_latency(
     ] = None,
     seconds: Annotated[float, typer.Option(min=30, help="How long each load lasts; 20 s of it are left out.")] = 600.0,
     interval: Annotated[float, typer.Option(min=5, help="The real-time mode's interval in seconds.")] = 120.0,
+    changes: _Changes = False,
     beside: _Beside = None,
     rounds: _Rounds = 5,
 ) -> None:
@@ -123,7 +127,7 @@ def bench_latency(
     from tests.bench.latency import MODES, RATES, report, report_beside, run, run_beside
 
     if beside is None:
-        report(run(mode or MODES, rate or RATES, seconds, interval, typer.echo), typer.echo)
+        report(run(mode or MODES, rate or RATES, seconds, interval, typer.echo, changing=changes), typer.echo)
         return
     with _known_commit():
         found = run_beside(beside, mode or MODES, rate or RATES, seconds, interval, rounds, typer.echo)
@@ -154,6 +158,7 @@ def bench_peers(
     only: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Only this contender; may be given more than once.")
     ] = None,
+    changes: _Changes = False,
 ) -> None:
     """Headrace beside Flink, Quix Streams and textbook Spark: the same enrichment by each, in turn, its rows compared first.
 
@@ -172,7 +177,7 @@ def bench_peers(
         raise typer.BadParameter("20 s are left out, so it must be 30 or more, or 0.", param_hint="--seconds")
     from tests.bench.peers.run import report, run
 
-    report(run(events, rate, seconds, only or [], typer.echo), typer.echo)
+    report(run(events, rate, seconds, only or [], typer.echo, changing=changes), typer.echo)
 
 
 @bench_app.command("state")

@@ -62,7 +62,7 @@ class LiveSettings(_Part):
     max_offsets_per_trigger: int = Field(default=1_048_576, gt=0, description="records in a batch at most")
     mode: Mode = Field(default=Mode.EXACTLY_ONCE, description="which guarantee, which delay")
     interval_seconds: float = Field(
-        default=120.0,
+        default=3600.0,
         ge=5,
         le=3600,
         description="real-time mode: how long one of Spark's intervals lasts; a pause ends each",

@@ -8,9 +8,11 @@ interval apart is the pause at the interval's end, for there is one end in each.
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,7 @@ from deploy.local.processes.process import Process
 from deploy.local.servers.stack import LocalStack
 from spark.runtime.mode import Mode
 from tests.bench.alerting import alerting_process
-from tests.bench.load import pace
+from tests.bench.load import changes, pace
 from tests.bench.load.filled import filled_stack
 from tests.bench.load.records import ENRICHED, RAW
 from tests.bench.measuring.delays import COLUMNS, Delays, as_text, undisturbed
@@ -82,6 +84,8 @@ def run(
     interval_seconds: float,
     say: Callable[[str], None],
     tree: Path = ROOT,
+    *,
+    changing: bool = False,
 ) -> list[Latency]:
     """Measure each mode of a tree's programs at each rate, one after the other; each mode on a new stack."""
     found = []
@@ -102,7 +106,17 @@ def run(
                 for rate in rates:
                     say(f"{mode}: {rate:,} events/s for {seconds:.0f} s")
                     found.append(
-                        measure(mode, rate, seconds, interval_seconds, consumer, [live, alerting], stack, ours)
+                        measure(
+                            mode,
+                            rate,
+                            seconds,
+                            interval_seconds,
+                            consumer,
+                            [live, alerting],
+                            stack,
+                            ours,
+                            changing=changing,
+                        )
                     )
                 consumer.close()
             finally:
@@ -210,8 +224,11 @@ def measure(
     processes: Sequence[Process],
     stack: LocalStack,
     env: Mapping[str, str],
+    *,
+    changing: bool = False,
 ) -> Latency:
-    """Send `rate` events a second, and note when each one's enriched record and alert come; the first of `processes` is who enriches.
+    """Send `rate` events a second, and note when each one's enriched record and alert come; the first of `processes` is who enriches. If `changing`, its
+    dimensions and schemas get new versions meanwhile.
 
     Raises ProcessFailed.
     """
@@ -221,7 +238,8 @@ def measure(
     with (
         undisturbed(),
         Meter(pids, every_seconds=SELDOM_SECONDS) as meter,
-        pace.start(RAW, rate, seconds, env) as load,
+        changes.start(seconds, env) if changing else nullcontext(),
+        pace.start(RAW, rate, seconds, env, renewed_at=changes.renewed_at(seconds) if changing else math.inf) as load,
     ):
         heard_at = time.monotonic()
         # Whatever comes twice may come after the last one.

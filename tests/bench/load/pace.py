@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import gc
 import itertools
+import math
 import os
 import subprocess
 import sys
@@ -20,7 +21,8 @@ from confluent_kafka import Producer
 from contracts.servers.producer_config import PRODUCER_CONFIG
 from contracts.settings import Settings, read_settings
 from deploy.local.processes.deployable import ROOT
-from tests.bench.load.records import ENRICHED, RAW, Record, enriched_records, raw_records
+from tests.bench.load.changes import renewed
+from tests.bench.load.records import ENRICHED, RAW, Record, current_id, enriched_records, raw_records
 
 _DIFFERENT = 50_000
 """Different records; the load repeats them."""
@@ -34,24 +36,39 @@ _UNDER_WAY = 5
 busy for a second. Idempotence would limit them, too, but librdkafka's thread then takes a core while it waits for the broker."""
 
 
-def start(topic: str, rate: int, seconds: float, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """The load as a process that has begun; `env`: where the stack is."""
+def start(
+    topic: str, rate: int, seconds: float, env: Mapping[str, str], *, renewed_at: float = math.inf
+) -> subprocess.Popen[bytes]:
+    """The load as a process that has begun; `env`: where the stack is. From `renewed_at` on its records have the newest schema (`changes`)."""
     command = [sys.executable, "-m", "tests.bench.load.pace", str(rate), str(seconds), "--topic", topic]
+    command += ["--renewed-at", str(renewed_at)]
     return subprocess.Popen(command, env={**os.environ, **env}, cwd=ROOT)
 
 
-def pace(settings: Settings, topic: str, records: Sequence[Record], rate: int, seconds: float) -> None:
+def pace(
+    settings: Settings,
+    topic: str,
+    records: Sequence[Record],
+    rate: int,
+    seconds: float,
+    renewed_at: float = math.inf,
+) -> None:
     """Send `rate` records a second for so many seconds, and wait until the broker has them all."""
     config = {name: PRODUCER_CONFIG[name] for name in ("partitioner", "linger.ms")}
     config["max.in.flight.requests.per.connection"] = _UNDER_WAY
     if rate <= _ALONE:
         config["linger.ms"] = 0
     producer = Producer(settings.kafka.client_config() | {"acks": PRODUCER_CONFIG["acks"]} | config)
+    renewed_from, newest = rate * renewed_at, 0
     began = time.perf_counter()
     for number, (key, value, headers) in enumerate(itertools.islice(itertools.cycle(records), int(rate * seconds))):
         due = began + number / rate
+        if number == renewed_from:
+            newest = current_id(settings, topic)
         while (left := due - time.perf_counter()) > 0:
             time.sleep(min(left, 0.001))
+        if number >= renewed_from:
+            value = renewed(value, newest)
         producer.produce(topic, key=key, value=value, headers=[*headers, ("traceparent", stamp(number))])
         producer.poll(0)
     if producer.flush(30):
@@ -73,9 +90,10 @@ if __name__ == "__main__":
     parser.add_argument("rate", type=int)
     parser.add_argument("seconds", type=float)
     parser.add_argument("--topic", choices=(RAW, ENRICHED), default=RAW)
+    parser.add_argument("--renewed-at", type=float, default=math.inf)
     arguments = parser.parse_args()
     found = read_settings(Settings)
     records = (raw_records if arguments.topic == RAW else enriched_records)(found, _DIFFERENT)
     # What a collection takes would be a hiccup in the load.
     gc.disable()
-    pace(found, arguments.topic, records, arguments.rate, arguments.seconds)
+    pace(found, arguments.topic, records, arguments.rate, arguments.seconds, arguments.renewed_at)

@@ -52,13 +52,13 @@ def raw_records(settings: Settings, count: int) -> list[Record]:
     constant = constant_headers(RAW, f"/services/{SERVICE}")
     return [
         (key, value, [("ce_id", key), ("ce_time", occurred_at), *constant])
-        for key, value, occurred_at in itertools.islice(departures(_current_id(settings, RAW)), count)
+        for key, value, occurred_at in itertools.islice(departures(current_id(settings, RAW)), count)
     ]
 
 
 def enriched_records(settings: Settings, count: int) -> list[Record]:
     """At most `count` enriched departures, as `live` writes them."""
-    schema, schema_id = load_catalog().schema(ENRICHED), _current_id(settings, ENRICHED)
+    schema, schema_id = load_catalog().schema(ENRICHED), current_id(settings, ENRICHED)
     codec = Codec({schema_id: schema}.__getitem__)
     versions = {"dimension_versions": {"airlines": 0, "airports": 0, "planes": 0}}
     constant = constant_headers(ENRICHED, f"/spark/{PIPELINE}")
@@ -80,6 +80,7 @@ def constant_headers(topic: str, source: str) -> list[Header]:
     ]
 
 
-def _current_id(settings: Settings, topic: str) -> int:
+def current_id(settings: Settings, topic: str) -> int:
+    """Of the topic's newest schema."""
     with Registry(settings.registry) as registry:
         return registry.latest(f"{topic}-value").id

@@ -5,7 +5,8 @@ topic, the same broker and registry, the same rows. What is Headrace's own stays
 dimensions that it looks after, lease and position. First a backlog, on one stack for all; before a figure of it counts, the
 contender's rows are read back and compared (`rows`). Then evenly paced load, on a new stack for each, because one raw
 topic would hold what the ones before were sent; `tests.bench.latency` measures it, by the moment of sending in a header that
-every contender carries on.
+every contender carries on. What changes meanwhile (`tests.bench.load.changes`) is the same for all, but for the dimensions: a peer has read its own copy at
+its start.
 """
 
 from __future__ import annotations
@@ -43,7 +44,15 @@ class Figures:
     latencies: list[Latency]
 
 
-def run(events: int, rate: int, seconds: float, only: Sequence[str], say: Callable[[str], None]) -> Figures:
+def run(
+    events: int,
+    rate: int,
+    seconds: float,
+    only: Sequence[str],
+    say: Callable[[str], None],
+    *,
+    changing: bool = False,
+) -> Figures:
     """Measure the contenders of these names (none: all); no backlog with 0 events, no latency with 0 seconds.
 
     Raises UnknownContender, PeerUnavailable, JarsUnavailable; PeerDiffers when a contender's rows are wrong.
@@ -52,7 +61,7 @@ def run(events: int, rate: int, seconds: float, only: Sequence[str], say: Callab
     for each in contenders:
         each.fetch(say)
     hops = _backlogs([each for each in contenders if each.mode != Mode.REAL_TIME], events, say) if events else []
-    latencies = [_latency(each, rate, seconds, say) for each in contenders] if seconds else []
+    latencies = [_latency(each, rate, seconds, say, changing) for each in contenders] if seconds else []
     return Figures(events, hops, latencies)
 
 
@@ -93,7 +102,7 @@ def _backlog(contender: Contender, stage: Stage, events: int, expected: Counter[
     return hop
 
 
-def _latency(contender: Contender, rate: int, seconds: float, say: Callable[[str], None]) -> Latency:
+def _latency(contender: Contender, rate: int, seconds: float, say: Callable[[str], None], changing: bool) -> Latency:
     with _stage(FIRST, say) as stage:
         process = contender.process(stage, low_latency=True)
         process.start()
@@ -103,7 +112,15 @@ def _latency(contender: Contender, rate: int, seconds: float, say: Callable[[str
             say(f"{contender.name}: {rate:,} events/s for {seconds:.0f} s")
             env = stage.env | {"PYTHONPATH": str(ROOT)}
             found = measure(
-                contender.name, rate, seconds, LiveSettings().interval_seconds, consumer, [process], stage.stack, env
+                contender.name,
+                rate,
+                seconds,
+                LiveSettings().interval_seconds,
+                consumer,
+                [process],
+                stage.stack,
+                env,
+                changing=changing,
             )
             consumer.close()
             return found

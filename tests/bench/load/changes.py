@@ -1,0 +1,67 @@
+"""What changes while a load lasts: two new versions of a dimension, and one of the raw records' schema.
+
+`python -m tests.bench.load.changes SECONDS`, beside `tests.bench.load.pace`, whose records have the new schema from `RENEWED_AT` of its time
+on, ten seconds after the registry has it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+
+from deltalake import DeltaTable, write_deltalake
+
+from contracts.definitions.catalog import load_catalog
+from contracts.servers.registry import Registry
+from contracts.settings import Settings, read_settings
+from deploy.local.processes.deployable import ROOT
+from tests.bench.load.records import RAW
+
+DIMENSION = "airlines"
+_PUBLISHED_AT = (0.3, 0.5)
+_REGISTERED_AT = 0.7
+_AHEAD_SECONDS = 10.0
+
+
+def renewed_at(seconds: float) -> float:
+    """The second of the load from which on its records have the new schema."""
+    return _REGISTERED_AT * seconds + _AHEAD_SECONDS
+
+
+def start(seconds: float, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """The changes of a load of so many seconds as a process that has begun; `env`: where the stack is."""
+    command = [sys.executable, "-m", "tests.bench.load.changes", str(seconds)]
+    return subprocess.Popen(command, env={**os.environ, **env}, cwd=ROOT)
+
+
+def renewed(value: bytes, schema_id: int) -> bytes:
+    """A record as it is by the new schema."""
+    # Behind the others stands which of null and string the new field is: the first.
+    return b"\x00" + schema_id.to_bytes(4, "big") + value[5:] + b"\x00"
+
+
+def main(seconds: float) -> None:
+    """Change, one after the other."""
+    settings, began = read_settings(Settings), time.monotonic()
+    location = load_catalog().dimension(DIMENSION).location
+    for share in _PUBLISHED_AT:
+        _sleep_until(began + share * seconds)
+        table = DeltaTable(f"s3://{settings.s3.bucket}/{location}", storage_options=settings.s3.delta_options())
+        write_deltalake(table, table.to_pyarrow_table(), mode="overwrite")
+    schema = json.loads(load_catalog().schema(RAW))
+    schema["fields"].append({"name": "noted", "type": ["null", "string"], "default": None})
+    _sleep_until(began + _REGISTERED_AT * seconds)
+    with Registry(settings.registry) as registry:
+        registry.register(f"{RAW}-value", json.dumps(schema))
+
+
+def _sleep_until(moment: float) -> None:
+    time.sleep(max(0.0, moment - time.monotonic()))
+
+
+if __name__ == "__main__":
+    main(float(sys.argv[1]))
