@@ -52,6 +52,8 @@ _COMPILER = " ".join(
 # For the code cache everything is collected, 200 ms, whenever it has grown by 15 %: now only when nine tenths of it are full.
 _REAL_TIME = "-XX:SweeperThreshold=100"
 
+_LOCAL = re.compile(r"^local\[(\d+)")
+
 _JVM_SECONDS = 60.0
 _NOTICE_SECONDS = 1.0
 """A process that dies closes its connections a little before it is gone."""
@@ -191,9 +193,15 @@ def is_local(master: str) -> bool:
     return master.partition("[")[0] == "local"
 
 
+def slots_of(master: str) -> int | None:
+    """The N of `local[N]`; None where somebody else says how many task slots there are."""
+    found = _LOCAL.match(master)
+    return None if found is None else int(found[1])
+
+
 def doubled(master: str) -> str:
-    """`local[N]` with twice the slots; any other one as it is."""
-    return re.sub(r"^local\[(\d+)", lambda found: f"local[{2 * int(found[1])}", master)
+    """`local[N]` with twice the slots, any other one as it is."""
+    return _LOCAL.sub(lambda found: f"local[{2 * int(found[1])}", master)
 
 
 def _is_encrypted(spark: SparkSession) -> bool:

@@ -27,7 +27,7 @@ from spark.runtime.internals.real_time import (
     optimized,
     running_tasks,
 )
-from spark.runtime.session import is_local
+from spark.runtime.session import is_local, slots_of
 from spark.sources.kafka import PRODUCER, kafka_options, read_topic
 
 _TASKS_END_SECONDS = 60.0
@@ -75,14 +75,13 @@ def configured(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[Non
                 spark.conf.set(name, earlier)
 
 
-def check_slots(spark: SparkSession, topic: str, partitions: int) -> None:
-    """Raise TooFewSlots unless every partition can have a task of its own, which holds its slot for the whole interval."""
-    context = spark.sparkContext
-    slots = context.defaultParallelism
+def check_slots(spark: SparkSession, master: str, topic: str, partitions: int) -> None:
+    """Raise TooFewSlots unless every partition can have a task of its own, which holds its slot for the whole interval; `master` is what was asked for."""
+    slots = slots_of(master) or spark.sparkContext.defaultParallelism
     if slots < partitions:
         raise TooFewSlots(
             f"{topic} has {partitions} partitions, and in real-time mode each one's task holds a slot for good, but "
-            f"{context.master} has {slots}: give Spark {partitions} cores (HEADRACE_SPARK__MASTER=local[{partitions}] on one machine)"
+            f"{master} has {slots}: give Spark {partitions} cores (HEADRACE_SPARK__MASTER=local[{partitions}] on one machine)"
         )
 
 

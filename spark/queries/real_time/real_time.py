@@ -8,7 +8,9 @@ moment, which is how it recovers. A new schema or dimension version it gets from
 
 from __future__ import annotations
 
+import functools
 import itertools
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -47,7 +49,7 @@ from spark.queries.real_time.query import (
 from spark.records.decode import unknown_id
 from spark.records.topic_schemas import TopicSchemas
 from spark.runtime.errors import QueryFailed, StopRequested
-from spark.runtime.internals.real_time import rehearse
+from spark.runtime.internals.real_time import rehearse, running_tasks
 from spark.runtime.lifecycle import Lifecycle
 from spark.runtime.metrics import BEHIND, RESTARTS, sources_of
 from spark.runtime.settings import SparkSettings
@@ -65,6 +67,8 @@ _VERSIONS_SECONDS = 5.0
 _REHEARSE_SECONDS = (1.0, 60.0)
 """From one rehearsal to the next, at least and at most; in between, a sixth of the process's age."""
 _LEAVE_SECONDS = 10.0
+_MOST_READ_AGAIN = 100_000
+"""By a query that takes over: a partition whose turn it is waits for that."""
 _MOST_STEP_SECONDS = 1.0
 _REASON_CHARACTERS = 500
 _OUTAGES = (KafkaException, BotoCoreError, ClientError)
@@ -75,16 +79,21 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class _Running:
-    """A query, the baton that it gives away, and what it is made of; `interval` is the last one that has ended."""
+    """A query and what it is made of, the baton that it gives away, if it can, and the one that it takes, if there was a query before. `interval` is the last
+    one that has ended.
+    """
 
     query: StreamingQuery
-    baton: Baton
+    checkpoint: Path
+    gives: Baton | None
+    takes: Baton | None
     versions: Mapping[str, object]
     dimensions: Mapping[str, Dimension]
     interval: int = -1
 
 
-_Begin = Callable[[Mapping[int, int], Mapping[str, Dimension], Baton], _Running]
+_Begin = Callable[[Mapping[int, int], Mapping[str, Dimension], Baton | None], _Running]
+"""Begins a query from these positions on, with these dimensions, and the baton of the query before, if that still runs."""
 
 
 class RealTime:
@@ -125,6 +134,8 @@ class RealTime:
         self._interval_seconds = settings.live.interval(follows=self._follows)
         self._failures = Failures(self._route.query)
         self._numbers = itertools.count()  # of the queries
+        self._running: list[_Running] = []
+        self._spent: list[Baton] = []
         self._told: dict[int, int] = {}  # the positions up to which records are counted
         self._due: dict[int, int] = {}  # the source topic's ends then
 
@@ -174,6 +185,7 @@ class RealTime:
         self._schemas.renew()
         dimensions = self._dimensions.newest()
         drain(self._spark, self._lifecycle.stopping)
+        self._drop_spent()
         self._lifecycle.check_lease()
         taken = self._positions.find(self._lifecycle.stopping)
         self._source.expect(self._positions.topic_id)
@@ -183,7 +195,7 @@ class RealTime:
             # What was written between the last commit of the query before and its end.
             self._count(positions)
         self._told = positions
-        check_slots(self._spark, self._route.source, len(positions))
+        check_slots(self._spark, self._settings.spark.master, self._route.source, len(positions))
         with ExitStack() as ending:
             kafka = self._settings.kafka
             meter = ending.enter_context(Meter(kafka, self._route, positions, self._settings.live.dead_letter_limit))
@@ -191,43 +203,55 @@ class RealTime:
             if self._follows:
                 follower = ending.enter_context(Follower(kafka, self._route, taken, meter.ends))
 
-            def begin(
-                positions: Mapping[int, int], dimensions: Mapping[str, Dimension], baton: Baton | None
-            ) -> _Running:
-                running = self._begin(taken, positions, dimensions, baton, checkpoints)
-                ending.callback(running.query.stop)
-                return running
-
+            # Before those close: what a query writes is to be followed to its end.
+            ending.callback(self._stop)
+            begin = functools.partial(self._begin, taken, checkpoints)
             return self._watch(begin(positions, dimensions, None), meter, follower, begin)
 
     def _begin(
         self,
         taken: Mapping[int, Taken],
+        checkpoints: Path,
         positions: Mapping[int, int],
         dimensions: Mapping[str, Dimension],
-        baton: Baton | None,
-        checkpoints: Path,
+        takes: Baton | None,
     ) -> _Running:
-        """A query from these positions on; the `baton` is that of the query before, if that still runs."""
         raw = read(self._spark, self._settings.kafka, self._route.source, positions)
-        if baton is not None:
-            raw = baton.taken(raw)
-        own = Baton(self._spark)
+        rows = raw if takes is None else takes.taken(raw)
+        gives = None
+        if self._follows and has_slots_for_two(self._spark, len(positions)):
+            gives = Baton(self._spark, list(positions))
+            rows = gives.kept(rows)
+        rest = {partition: each.at(positions[partition]) for partition, each in taken.items()}
         # Of this query alone: a broadcast that was interrupted with the one before stays failed.
         sides = sides_of(self._lookups, self._derivation.sides, keep=self._settings.live.keep_broadcasts)(dimensions)
-        to_rows = self._derivation.to_rows(self._schemas.current, sides, dimensions)
-        rows = to_rows(not_taken(own.kept(raw), taken))
+        made = self._derivation.to_rows(self._schemas.current, sides, dimensions)(not_taken(rows, rest))
+        checkpoint = Path(tempfile.mkdtemp(dir=checkpoints))
         query = start(
-            kafka_records(observed(rows, self._route.query, self._lookups), self._route),
+            kafka_records(observed(made, self._route.query, self._lookups), self._route),
             self._settings.kafka,
-            # Two of the same name can't run at once.
+            # No two that run may have the same name.
             name=f"{self._route.query}-{next(self._numbers)}",
-            checkpoint=Path(tempfile.mkdtemp(dir=checkpoints)),
+            checkpoint=checkpoint,
             interval_seconds=self._interval_seconds,
         )
-        versions = self._versions(dimensions)
-        _log.info("started", query=self._route.query, positions=dict(positions), **versions)
-        return _Running(query, own, versions, dimensions)
+        running = _Running(query, checkpoint, gives, takes, self._versions(dimensions), dimensions)
+        self._running.append(running)
+        _log.info("started", query=self._route.query, positions=dict(positions), **running.versions)
+        return running
+
+    def _stop(self) -> None:
+        """Stop what runs. Tasks may outlive their query for a moment, and still ask for their batons."""
+        for each in self._running:
+            each.query.stop()
+            self._spent += [baton for baton in (each.gives, each.takes) if baton is not None]
+        self._running.clear()
+
+    def _drop_spent(self) -> None:
+        """Once no task is left that would ask for them."""
+        for each in self._spent:
+            each.drop()
+        self._spent.clear()
 
     def _versions(self, dimensions: Mapping[str, Dimension]) -> dict[str, object]:
         """Of everything that a query can't be told while it runs."""
@@ -293,37 +317,56 @@ class RealTime:
                 _log.warning("no look at topics and versions", query=self._route.query, error=str(error))
                 continue
             _log.info("renewing the query", query=self._route.query, **self._versions(newest))
-            if follower is None or not has_slots_for_two(self._spark, len(self._told)):
+            if running.gives is None or follower is None:
                 return None
+            # A step of the clock while the next one begins counts.
+            clock = _clock()
             try:
-                running = self._change_over(running, meter, follower, newest, begin)
+                running = self._change_over(running, running.gives, meter, follower, newest, begin)
             except StopRequested:
                 return None
             except (QueryFailed, *_OUTAGES) as error:
-                return f"while the next query took over: {error}"
-            clock = _clock()
+                _log.warning("the next query could not take over: a pause", query=self._route.query, reason=str(error))
+                return None if running.query.isActive else failure_of(running.query)
         return None
 
     def _change_over(
         self,
         before: _Running,
+        baton: Baton,
         meter: Meter,
         follower: Follower,
         dimensions: Mapping[str, Dimension],
         begin: _Begin,
     ) -> _Running:
-        """To a query with these dimensions, and the schemas of now. Raises as `change_over` does; then both are to be stopped."""
-        began = time.monotonic()
+        """To a query with these dimensions, and the schemas of now. Raises as `change_over` does; then all are to be stopped."""
+        # Of queries that were stopped some seconds ago at least.
+        self._drop_spent()
+        began = tend_at = lease_at = time.monotonic()
         positions = {partition: each.position for partition, each in follower.found().items()}
+        again = sum(max(end - positions.get(partition, end), 0) for partition, end in meter.source_ends.items())
+        if again > _MOST_READ_AGAIN:
+            raise QueryFailed(f"it would read {again:,} records once more")
 
         def tend() -> None:
+            nonlocal tend_at, lease_at
             if self._lifecycle.stopping.is_set():
                 raise StopRequested("asked to stop")
+            if time.monotonic() < tend_at:
+                return
+            tend_at = time.monotonic() + _WATCH_SECONDS
             meter.check_dead_letters()
             follower.read()
+            if time.monotonic() >= lease_at:
+                lease_at = time.monotonic() + _LOOK_SECONDS
+                self._lifecycle.check_lease()
 
-        after = begin(positions, dimensions, before.baton)
-        change_over(self._spark, before.baton, before.query, after.query, follower, positions, tend)
+        tasks = running_tasks(self._spark)
+        after = begin(positions, dimensions, baton)
+        change_over(self._spark, baton, before.query, after.query, follower, positions, tasks, tend)
+        self._running.remove(before)
+        self._spent += [] if before.takes is None else [before.takes]
+        shutil.rmtree(before.checkpoint, ignore_errors=True)
         _log.info("changed over", query=self._route.query, seconds=round(time.monotonic() - began, 1))
         return after
 

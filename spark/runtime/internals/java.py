@@ -59,3 +59,8 @@ def java_property(spark: SparkSession, name: str) -> str | None:
 def set_java_property(spark: SparkSession, name: str, value: str) -> None:
     """Set one."""
     java_class(spark._jvm, "java.lang.System").setProperty(name, value)
+
+
+def clear_java_property(spark: SparkSession, name: str) -> None:
+    """Remove one, if it is there."""
+    java_class(spark._jvm, "java.lang.System").clearProperty(name)

@@ -118,10 +118,15 @@ class Follower:
         return found
 
     def written_to_the_end(self, partitions: Iterable[int]) -> dict[int, int]:
-        """Of these source partitions those of which all is written that they have now, with their ends. Raises KafkaException."""
+        """Of these source partitions those of which all is written that they have now, with their positions. Raises KafkaException."""
         ends = {p: watermarks(self._raw, self._route.source, p, _TIMEOUT_SECONDS)[1] for p in partitions}
-        found = self.found()
-        return {p: end for p, end in ends.items() if p in found and found[p].position >= end}
+        positions = {p: each.position for p, each in self.found().items()}
+        # An answer may be older than what is known.
+        return {p: positions[p] for p, end in ends.items() if p in positions and positions[p] >= end}
+
+    def has_reached(self, positions: Mapping[int, int]) -> bool:
+        """Whether all records below these positions are written, by what was read so far; markers before them count as missing until `found` is asked."""
+        return all(p in self._sources and self._sources[p].position >= at for p, at in positions.items())
 
     def _take(self, message: Message) -> None:
         error, topic, partition, offset = message.error(), message.topic(), message.partition(), message.offset()

@@ -27,7 +27,7 @@ from tests.producers import ordered
 from tests.sample.pipelines.dispatches_by_punctuality import dispatches_by_punctuality
 from tests.spark.examples import DISPATCHED, Topics, a_dispatch, body, framed
 from tests.spark.live_query import Dimensions, events, running, wait_for
-from tests.spark.queries import test_real_time
+from tests.spark.queries.real_time import test_real_time
 from tests.spark.queries.test_processes import Place
 
 OVERDUE, PUNCTUAL = dispatches_by_punctuality.targets

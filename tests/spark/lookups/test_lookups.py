@@ -37,7 +37,7 @@ from tests.spark.derivation.test_derivation import every_field
 from tests.spark.examples import DISPATCHED, Topics, a_dispatch, body, framed
 from tests.spark.live_query import Dimensions, events, running, wait_for
 from tests.spark.lookups.test_enrich import ROWS
-from tests.spark.queries import test_real_time
+from tests.spark.queries.real_time import test_real_time
 from tests.spark.runtime.internals.test_prepared import told
 
 READINGS = Lookup("readings", "readings", ("origin", "hour"), {"wind": "wind", "rain": "rain"})

@@ -25,7 +25,7 @@ from spark.pipelines import load
 from spark.runtime.settings import SparkSettings
 from tests.spark.examples import Topics, body, framed
 from tests.spark.live_query import Dimensions, events, running, wait_for
-from tests.spark.queries import test_real_time
+from tests.spark.queries.real_time import test_real_time
 
 MODES = ("exactly-once", "at-least-once", "real-time")
 _STAMPED = ("dimension_versions", "revision")

@@ -28,7 +28,7 @@ from tests.sample.pipelines import load
 from tests.sample.pipelines.dispatches_enriched import LOOKUPS
 from tests.spark.examples import DISPATCHED, Topics, a_dispatch, body, framed, raw_frame
 from tests.spark.live_query import Dimensions, events, running, wait_for
-from tests.spark.queries import test_real_time
+from tests.spark.queries.real_time import test_real_time
 
 HEAVY = "parcels.dispatched.heavy.v1"
 
@@ -118,13 +118,13 @@ def test_in_real_time_mode_a_partition_that_has_no_slot_is_not_left_unread(
 ) -> None:
     pipeline = load("heavy_parcels")
     with (
-        # The tests' session has four slots.
-        pytest.raises(TooFewSlots, match="5 partitions"),
+        # The tests' session asks for two slots.
+        pytest.raises(TooFewSlots, match="3 partitions"),
         test_real_time.running(spark, settings, registry, dispatches, published, pipeline) as thread,
     ):
         _send(dispatches, 1, weight_grams=2000)
         wait_for("the first record", lambda: len(events(dispatches, HEAVY)) == 1)
-        dispatches.add_partitions(5)
+        dispatches.add_partitions(3)
         thread.join(120)
         assert not thread.is_alive()
 

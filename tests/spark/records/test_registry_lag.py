@@ -23,7 +23,7 @@ from spark.runtime.settings import LakeSettings, SparkSettings
 from tests.contracts.gateway import HANG_UP, Gateway, a_gateway
 from tests.spark.examples import DISPATCHED, Topics, a_dispatch, body, framed, schema_with
 from tests.spark.live_query import Dimensions, parcels, running, wait_for
-from tests.spark.queries import test_real_time
+from tests.spark.queries.real_time import test_real_time
 
 NEWER = schema_with({"name": "gate", "type": "string", "default": "?"})
 ANSWERS = 6

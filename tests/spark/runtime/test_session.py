@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from deploy.local.downloads.spark_env import spark_env
 from spark.records.decode import decode
 from spark.records.schemas import WriterSchemas
+from spark.runtime.session import doubled, slots_of
 from spark.runtime.workers.worker_input import map_whole
 from tests.jvm import SHORT_LIVED_ENV
 from tests.spark.examples import SCHEMA, a_dispatch, body, framed, raw_frame
@@ -137,6 +138,23 @@ def test_executors_elsewhere_get_no_keys_over_connections_in_clear(tmp_path: Pat
         "spark.network.crypto.enabled true",
     )
     assert start(*encrypted) == "3"
+
+
+@pytest.mark.parametrize(
+    ("master", "slots", "twice"),
+    [
+        ("local[2]", 2, "local[4]"),
+        ("local[12,3]", 12, "local[24,3]"),
+        ("local[*]", None, "local[*]"),
+        ("local", None, "local"),
+        ("spark://host:7077", None, "spark://host:7077"),
+    ],
+)
+def test_two_queries_beside_each_other_get_a_slot_for_each_partition(
+    master: str, slots: int | None, twice: str
+) -> None:
+    assert slots_of(master) == slots
+    assert doubled(master) == twice
 
 
 def _run(archives: Path, how: str) -> list[str]:

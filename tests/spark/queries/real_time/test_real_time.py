@@ -305,13 +305,13 @@ def test_a_partition_that_the_source_gets_is_not_left_until_the_intervals_end(
     spark: SparkSession, settings: SparkSettings, registry: Registry, topics: Topics, published: Dimensions
 ) -> None:
     with (
-        # The tests' session has four slots.
-        pytest.raises(TooFewSlots, match="5 partitions"),
+        # The tests' session asks for two slots.
+        pytest.raises(TooFewSlots, match="3 partitions"),
         running(spark, settings, registry, topics, published, interval_seconds=3600.0, commit_seconds=1.0) as thread,
     ):
         topics.send_dispatches("first")
         wait_for("the first record", lambda: parcels(topics) == ["first"])
-        topics.add_partitions(5)
+        topics.add_partitions(3)
         thread.join(60)
         assert not thread.is_alive()
 
@@ -336,8 +336,12 @@ def test_too_many_dead_letters_stop_it(
 
 
 def test_a_slot_for_each_partition_is_asked_for(spark: SparkSession) -> None:
-    with pytest.raises(TooFewSlots, match=r"t has 5 partitions.*local\[4\] has 4.*HEADRACE_SPARK__MASTER=local\[5\]"):
-        check_slots(spark, "t", 5)
+    with pytest.raises(TooFewSlots, match=r"t has 3 partitions.*local\[2\] has 2.*HEADRACE_SPARK__MASTER=local\[3\]"):
+        check_slots(spark, "local[2]", "t", 3)
+    # Its session has four.
+    check_slots(spark, "local[*]", "t", 4)
+    with pytest.raises(TooFewSlots):
+        check_slots(spark, "local[*]", "t", 5)
 
 
 def test_what_is_configured_for_a_while_is_as_before_afterwards(spark: SparkSession) -> None:

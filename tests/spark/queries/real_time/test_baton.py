@@ -1,0 +1,104 @@
+"""`Baton`, with batches in place of queries that run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from spark.queries.real_time import baton
+from spark.queries.real_time.baton import Baton
+
+
+@pytest.fixture
+def passed(spark: SparkSession) -> Iterator[Baton]:
+    made = Baton(spark, [0, 3, 4])
+    yield made
+    made.drop()
+
+
+def records(spark: SparkSession, partition: int, count: int = 10) -> DataFrame:
+    return spark.range(0, count, 1, 1).select(F.lit(partition).alias("partition"), F.col("id").alias("offset"))
+
+
+def offsets(frame: DataFrame) -> list[int]:
+    return [row["offset"] for row in frame.collect()]
+
+
+def test_the_query_before_keeps_all_until_it_is_asked_and_then_gives_away_at_its_next_record(
+    spark: SparkSession, passed: Baton
+) -> None:
+    kept = passed.kept(records(spark, 3))
+    assert offsets(kept) == list(range(10))
+    assert passed.given() == {}
+    passed.ask()
+    assert offsets(kept.where(F.col("offset") >= 0)) == []
+    assert passed.given() == {3: 0}
+    assert offsets(passed.kept(records(spark, 4).where(F.col("offset") > 6))) == []
+    assert passed.given() == {3: 0, 4: 7}
+    # The first place is the one, whatever comes.
+    assert offsets(kept) == []
+    assert passed.given() == {3: 0, 4: 7}
+
+
+def test_the_query_behind_waits_and_goes_on_where_the_partition_was_given_away(
+    spark: SparkSession, passed: Baton
+) -> None:
+    found: list[list[int]] = []
+    waiting = threading.Thread(target=lambda: found.append(offsets(passed.taken(records(spark, 3)))))
+    waiting.start()
+    until(lambda: passed.waiting() == {3})
+    waiting.join(0.5)
+    assert waiting.is_alive()
+    passed.give({3: 7})
+    waiting.join(30)
+    assert found == [[7, 8, 9]]
+    # Of each partition its own place.
+    passed.give({4: 2})
+    both = passed.taken(records(spark, 3).union(records(spark, 4)))
+    assert offsets(both) == [7, 8, 9, *range(2, 10)]
+
+
+def test_what_one_query_gives_away_at_the_other_takes_with_nothing_between(spark: SparkSession, passed: Baton) -> None:
+    asked = threading.Timer(0.3, passed.ask)
+    asked.start()
+    kept = offsets(passed.kept(records(spark, 0, 5_000_000)).groupBy().agg(F.max("offset").alias("offset")))
+    asked.join()
+    assert passed.given() == {0: kept[0] + 1}
+    taken = passed.taken(records(spark, 0, 5_000_000)).agg(F.min("offset"), F.count("offset")).first()
+    assert taken is not None
+    assert tuple(taken) == (kept[0] + 1, 5_000_000 - kept[0] - 1)
+
+
+def test_a_query_that_is_told_nothing_fails(
+    spark: SparkSession, passed: Baton, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(baton, "_STEPS", 200)
+    with pytest.raises(PySparkException, match="has not said"):
+        passed.taken(records(spark, 0)).collect()
+
+
+def test_nothing_is_left_of_one_that_is_dropped(spark: SparkSession) -> None:
+    of = Baton(spark, [0])
+    of.ask()
+    of.give({0: 1})
+    assert offsets(of.taken(records(spark, 0))) == list(range(1, 10))
+    of.drop()
+    assert [name for name in java_properties(spark) if "baton" in name] == []
+
+
+def java_properties(spark: SparkSession) -> list[str]:
+    assert spark._jvm is not None
+    return list(spark._jvm.java.lang.System.getProperties().stringPropertyNames())
+
+
+def until(holds: Callable[[], bool]) -> None:
+    for _ in range(300):
+        if holds():
+            return
+        threading.Event().wait(0.1)
+    raise AssertionError("waited 30 s")
