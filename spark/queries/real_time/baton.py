@@ -14,14 +14,16 @@ from pyspark.sql import functions as F
 
 from spark.runtime.internals.java import clear_java_property, java_property, set_java_property
 
-_STEPS = 2_000
-_SHORT, _LONG_MS = 1_000, 120
-"""A record that waits looks so often once a millisecond, then seldom: for two minutes in all. Then its task fails."""
+_STEPS, _SHORT = 2_000, 1_500
+"""A record that waits looks so often: first once a millisecond, then ever more seldom, for two minutes in all. Then its task fails."""
+_WATCHED, _IS_BEHIND = "watched", "behind"
+_NEVER = (1 << 63) - 1
 
 
 class Baton:
-    """Between two queries that read these partitions. Until it is asked for, the query before keeps each record, and the first record of the query behind
-    waits, in each partition. From then on the query before gives each partition away at its next record, and the one behind goes on with that.
+    """Between two queries that read these partitions. Until it is asked for, the query before takes each record. Once it is watched, it says how far it is, and
+    the query behind leaves out what it has taken, and waits with the next record. When it is asked, it gives each partition away at its next record, and the one
+    behind goes on with that.
     """
 
     def __init__(self, spark: SparkSession, partitions: Collection[int]) -> None:
@@ -31,24 +33,34 @@ class Baton:
 
     def kept(self, records: DataFrame) -> DataFrame:
         """Of raw records, which have `partition` and `offset`, those that the query before takes."""
-        given = _of_partition(self._given)
-        # What it was before is the text null: so it is given away, and never kept.
-        give = _java("System", "setProperty", given, F.col("offset").cast("string")) == ""
-        asked = F.when(_property(given) != "", F.lit(False)).otherwise(give)
-        return records.where(F.when(_property(F.lit(self._name)) == "", F.lit(True)).otherwise(asked))
+        state, given = _property(F.lit(self._name)), _of_partition(self._given)
+        # What it was before is no empty text.
+        is_at = _set(_of_partition(self._at), F.col("offset") + 1) != ""
+        gives = _set(given, F.col("offset")) == ""
+        is_asked = F.when(_property(given) != "", F.lit(False)).otherwise(gives)
+        return records.where(F.when(state == "", F.lit(True)).when(state == _WATCHED, is_at).otherwise(is_asked))
 
     def taken(self, records: DataFrame) -> DataFrame:
         """Of raw records those that the query behind takes."""
-        given = _property(_of_partition(self._given))
-        waits = _java("System", "setProperty", _of_partition(self._waiting), F.lit("yes")).isNotNull()
-        told = F.aggregate(
+        given, at = _property(_of_partition(self._given)), _property(_of_partition(self._at)).try_cast("bigint")
+
+        def told(otherwise: Column) -> Column:
+            return F.when(given != "", given).when(at > F.col("offset"), F.lit(_IS_BEHIND)).otherwise(otherwise)
+
+        waits = F.when(_set(_of_partition(self._waiting), F.col("offset")) != "", F.lit(""))
+        waited = F.aggregate(
             F.sequence(F.lit(1), F.lit(_STEPS)),
-            F.when(waits, F.lit("")),
-            lambda found, step: F.when(found != "", found).when(_slept(step), given).otherwise(""),
+            waits,
+            lambda found, step: F.when(found != "", found).when(_slept(step), told(F.lit(""))).otherwise(""),
         )
-        place = F.when(given != "", given).otherwise(told).try_cast("bigint")
+        place = told(waited)
         late = F.raise_error(F.lit("the query before has not said where it ends")).cast("bigint")
-        return records.where(F.col("offset") >= F.coalesce(place, late))
+        first = F.when(place == _IS_BEHIND, F.lit(_NEVER)).otherwise(F.coalesce(place.try_cast("bigint"), late))
+        return records.where(F.col("offset") >= first)
+
+    def watch(self) -> None:
+        """Have the query before say how far it is; its tasks run."""
+        set_java_property(self._spark, self._name, _WATCHED)
 
     def ask(self) -> None:
         """Ask the query before for all of its partitions."""
@@ -71,12 +83,15 @@ class Baton:
     def drop(self) -> None:
         """Leave nothing behind. Neither query may run any more."""
         for partition in self._partitions:
-            clear_java_property(self._spark, self._given(partition))
-            clear_java_property(self._spark, self._waiting(partition))
+            for name in (self._given, self._at, self._waiting):
+                clear_java_property(self._spark, name(partition))
         clear_java_property(self._spark, self._name)
 
     def _given(self, partition: object) -> str:
         return f"{self._name}.{partition}"
+
+    def _at(self, partition: object) -> str:
+        return f"{self._name}.at.{partition}"
 
     def _waiting(self, partition: object) -> str:
         return f"{self._name}.waiting.{partition}"
@@ -92,9 +107,14 @@ def _property(name: Column) -> Column:
     return _java("System", "getProperty", name, F.lit(""))
 
 
+def _set(name: Column, value: Column) -> Column:
+    """What it was before; the text null if it was not there."""
+    return _java("System", "setProperty", name, value.cast("string"))
+
+
 def _slept(step: Column) -> Column:
     """True, after a while."""
-    pause_ms = F.when(step <= _SHORT, F.lit(1)).otherwise(F.lit(_LONG_MS))
+    pause_ms = F.greatest(F.lit(1), step - _SHORT)
     return _java("Thread", "sleep", pause_ms.cast("bigint")).isNotNull()
 
 

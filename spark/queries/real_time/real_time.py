@@ -361,6 +361,7 @@ class RealTime:
                 lease_at = time.monotonic() + _LOOK_SECONDS
                 self._lifecycle.check_lease()
 
+        baton.watch()
         tasks = running_tasks(self._spark)
         after = begin(positions, dimensions, baton)
         change_over(self._spark, baton, before.query, after.query, follower, positions, tasks, tend)

@@ -63,6 +63,24 @@ def test_the_query_behind_waits_and_goes_on_where_the_partition_was_given_away(
     assert offsets(both) == [7, 8, 9, *range(2, 10)]
 
 
+def test_the_query_behind_leaves_out_what_the_one_before_has_taken_and_waits_with_the_next_record(
+    spark: SparkSession, passed: Baton
+) -> None:
+    passed.watch()
+    assert offsets(passed.kept(records(spark, 3, 6))) == list(range(6))
+    assert offsets(passed.taken(records(spark, 3, 6))) == []
+    assert passed.waiting() == set()
+    found: list[list[int]] = []
+    waiting = threading.Thread(target=lambda: found.append(offsets(passed.taken(records(spark, 3)))))
+    waiting.start()
+    until(lambda: passed.waiting() == {3})
+    assert offsets(passed.kept(records(spark, 3, 8))) == list(range(8))
+    passed.ask()
+    assert offsets(passed.kept(records(spark, 3).where(F.col("offset") >= 8))) == []
+    waiting.join(30)
+    assert found == [[8, 9]]
+
+
 def test_what_one_query_gives_away_at_the_other_takes_with_nothing_between(spark: SparkSession, passed: Baton) -> None:
     asked = threading.Timer(0.3, passed.ask)
     asked.start()
