@@ -49,6 +49,7 @@ from spark.queries.real_time.query import (
 from spark.records.decode import unknown_id
 from spark.records.topic_schemas import TopicSchemas
 from spark.runtime.errors import QueryFailed, StopRequested
+from spark.runtime.internals.quiet import quiet_compilers, quietly
 from spark.runtime.internals.real_time import rehearse, running_tasks
 from spark.runtime.lifecycle import Lifecycle
 from spark.runtime.metrics import BEHIND, RESTARTS, sources_of
@@ -361,9 +362,10 @@ class RealTime:
                 lease_at = time.monotonic() + _LOOK_SECONDS
                 self._lifecycle.check_lease()
 
+        quiet_compilers(self._spark)
         baton.watch()
         tasks = running_tasks(self._spark)
-        after = begin(positions, dimensions, baton)
+        after = quietly(self._spark, lambda: begin(positions, dimensions, baton))
         change_over(self._spark, baton, before.query, after.query, follower, positions, tasks, tend)
         self._running.remove(before)
         self._spent += [] if before.takes is None else [before.takes]
