@@ -21,6 +21,8 @@ from tests.faults.stage.stage import Stage
 
 _ODD_RECORDS = 1_000
 """For each of Headrace's own topics, times the strikes."""
+_INTERVALS_SECONDS = (3600.0, 5.0)
+"""Of the first pipeline in real-time mode: with an even first seed, and with an odd one."""
 _AFTER = (AFTERWARDS, OWN_TOPICS)
 RESULTS = Path(__file__).parent.parent.parent / "fault-results"
 
@@ -47,7 +49,14 @@ def run(
     if chosen:
         with (
             TemporaryDirectory(prefix="headrace-faults-") as folder,
-            Stage(Path(folder) / "stack", strikes=strikes, say=_say, mode=mode, pipelines=CASTS[mode][cast]) as stage,
+            Stage(
+                Path(folder) / "stack",
+                strikes=strikes,
+                say=_say,
+                mode=mode,
+                pipelines=CASTS[mode][cast],
+                interval_seconds=_INTERVALS_SECONDS[seeds[0] % 2],
+            ) as stage,
         ):
             campaign = Campaign(stage, _say)
             for outcome in campaign.run(chosen, is_together=is_together):
@@ -102,7 +111,8 @@ def main() -> int:
         "--mode",
         choices=sorted(mode.value for mode in MODES),
         default=Mode.EXACTLY_ONCE.value,
-        help="of live; in real-time mode, with an interval of 5 s, what it repeats after a failure is counted and compared (default: exactly-once)",
+        help="of live; in real-time mode, with intervals of 5 s for an odd seed and an hour for an even one, what it repeats after a failure is counted and "
+        "compared (default: exactly-once)",
     )
     parser.add_argument(
         "--cast",

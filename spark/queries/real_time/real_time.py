@@ -8,56 +8,43 @@ moment, which is how it recovers. A new schema or dimension version it gets from
 
 from __future__ import annotations
 
-import functools
-import itertools
-import shutil
-import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
-from pathlib import Path
 
 import structlog
 from botocore.exceptions import BotoCoreError, ClientError
 from confluent_kafka import KafkaException
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
 from contracts.definitions.catalog import Catalog
 from contracts.servers.registry import Registry
 from spark.derivation.derivation import Derivation, route, target_schemas
-from spark.lookups.broadcasts import sides_of
 from spark.lookups.dimensions import Dimension, Dimensions
 from spark.pipeline import Pipeline
 from spark.queries.counts import count_unmatched
 from spark.queries.real_time.baton import Baton
-from spark.queries.real_time.changeover import change_over
 from spark.queries.real_time.failures import Failures, stuck
 from spark.queries.real_time.meter import Meter
 from spark.queries.real_time.positions import RealTimePositions
+from spark.queries.real_time.queries import Queries, Running
 from spark.queries.real_time.query import (
     CHECKPOINT_ON_DISK,
     check_slots,
     configured,
     drain,
     failure_of,
-    has_slots_for_two,
-    read,
-    start,
 )
 from spark.records.decode import unknown_id
 from spark.records.topic_schemas import TopicSchemas
 from spark.runtime.errors import QueryFailed, StopRequested
-from spark.runtime.internals.quiet import quiet_compilers, quietly
-from spark.runtime.internals.real_time import rehearse, running_tasks
+from spark.runtime.internals.real_time import rehearse
 from spark.runtime.lifecycle import Lifecycle
 from spark.runtime.metrics import BEHIND, RESTARTS, sources_of
 from spark.runtime.settings import SparkSettings
-from spark.sinks.kafka.at_least_once import kafka_records, observed, written
+from spark.sinks.kafka.at_least_once import written
 from spark.sinks.kafka.follower import Follower
 from spark.sinks.kafka.offset_note import Mark
-from spark.sinks.kafka.tail import Taken, not_taken
 from spark.sources.checkpoint_offsets import CheckpointOffsets, checkpoint_folder
 from spark.sources.source_topic import SourceTopic
 
@@ -76,25 +63,6 @@ _OUTAGES = (KafkaException, BotoCoreError, ClientError)
 """Of the brokers, or of the object store."""
 
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(slots=True)
-class _Running:
-    """A query and what it is made of, the baton that it gives away, if it can, and the one that it takes, if there was a query before. `interval` is the last
-    one that has ended.
-    """
-
-    query: StreamingQuery
-    checkpoint: Path
-    gives: Baton | None
-    takes: Baton | None
-    versions: Mapping[str, object]
-    dimensions: Mapping[str, Dimension]
-    interval: int = -1
-
-
-_Begin = Callable[[Mapping[int, int], Mapping[str, Dimension], Baton | None], _Running]
-"""Begins a query from these positions on, with these dimensions, and the baton of the query before, if that still runs."""
 
 
 class RealTime:
@@ -121,7 +89,7 @@ class RealTime:
         self._own = target_schemas(pipeline, catalog, registry)
         self._source = SourceTopic(settings.kafka, source.name)
         ids = [each.id for each in self._own]
-        self._derivation = Derivation(spark, pipeline, catalog, *ids, encode_once=settings.live.encode_once)
+        derivation = Derivation(spark, pipeline, catalog, *ids, encode_once=settings.live.encode_once)
         self._positions = RealTimePositions(
             settings,
             self._route,
@@ -133,10 +101,10 @@ class RealTime:
         self._follows = not (self._route.filters or self._route.parts)
         self._began = time.monotonic()
         self._interval_seconds = settings.live.interval(follows=self._follows)
+        self._queries = Queries(
+            spark, settings, pipeline, self._route, derivation, self._schemas, self._interval_seconds
+        )
         self._failures = Failures(self._route.query)
-        self._numbers = itertools.count()  # of the queries
-        self._running: list[_Running] = []
-        self._spent: list[Baton] = []
         self._told: dict[int, int] = {}  # the positions up to which records are counted
         self._due: dict[int, int] = {}  # the source topic's ends then
 
@@ -173,20 +141,18 @@ class RealTime:
 
     def _run_queries(self) -> None:
         while not self._lifecycle.stopping.is_set():
-            with tempfile.TemporaryDirectory(prefix="headrace-live-", ignore_cleanup_errors=True) as folder:
-                try:
-                    failure = self._run_query(Path(folder))
-                except _OUTAGES as error:
-                    failure = f"an outage, {type(error).__name__}: {error}"
+            try:
+                failure = self._run_query()
+            except _OUTAGES as error:
+                failure = f"an outage, {type(error).__name__}: {error}"
             if failure is not None:
                 self._recover(failure)
 
-    def _run_query(self, checkpoints: Path) -> str | None:
-        """Until it is outdated, or a stop is asked for; why it failed, if it did."""
+    def _run_query(self) -> str | None:
+        """Until it is outdated and no other one could take over, or a stop is asked for; why it failed, if it did."""
         self._schemas.renew()
         dimensions = self._dimensions.newest()
         drain(self._spark, self._lifecycle.stopping)
-        self._drop_spent()
         self._lifecycle.check_lease()
         taken = self._positions.find(self._lifecycle.stopping)
         self._source.expect(self._positions.topic_id)
@@ -203,66 +169,10 @@ class RealTime:
             follower = None
             if self._follows:
                 follower = ending.enter_context(Follower(kafka, self._route, taken, meter.ends))
+            ending.callback(self._queries.stop)
+            return self._watch(self._queries.begin(taken, dimensions, gives=self._follows), meter, follower)
 
-            # Before those close: what a query writes is to be followed to its end.
-            ending.callback(self._stop)
-            begin = functools.partial(self._begin, taken, checkpoints)
-            return self._watch(begin(positions, dimensions, None), meter, follower, begin)
-
-    def _begin(
-        self,
-        taken: Mapping[int, Taken],
-        checkpoints: Path,
-        positions: Mapping[int, int],
-        dimensions: Mapping[str, Dimension],
-        takes: Baton | None,
-    ) -> _Running:
-        raw = read(self._spark, self._settings.kafka, self._route.source, positions)
-        rows = raw if takes is None else takes.taken(raw)
-        gives = None
-        if self._follows and has_slots_for_two(self._spark, len(positions)):
-            gives = Baton(self._spark, list(positions))
-            rows = gives.kept(rows)
-        rest = {partition: each.at(positions[partition]) for partition, each in taken.items()}
-        # Of this query alone: a broadcast that was interrupted with the one before stays failed.
-        sides = sides_of(self._lookups, self._derivation.sides, keep=self._settings.live.keep_broadcasts)(dimensions)
-        made = self._derivation.to_rows(self._schemas.current, sides, dimensions)(not_taken(rows, rest))
-        checkpoint = Path(tempfile.mkdtemp(dir=checkpoints))
-        query = start(
-            kafka_records(observed(made, self._route.query, self._lookups), self._route),
-            self._settings.kafka,
-            # No two that run may have the same name.
-            name=f"{self._route.query}-{next(self._numbers)}",
-            checkpoint=checkpoint,
-            interval_seconds=self._interval_seconds,
-        )
-        running = _Running(query, checkpoint, gives, takes, self._versions(dimensions), dimensions)
-        self._running.append(running)
-        _log.info("started", query=self._route.query, positions=dict(positions), **running.versions)
-        return running
-
-    def _stop(self) -> None:
-        """Stop what runs. Tasks may outlive their query for a moment, and still ask for their batons."""
-        for each in self._running:
-            each.query.stop()
-            self._spent += [baton for baton in (each.gives, each.takes) if baton is not None]
-        self._running.clear()
-
-    def _drop_spent(self) -> None:
-        """Once no task is left that would ask for them."""
-        for each in self._spent:
-            each.drop()
-        self._spent.clear()
-
-    def _versions(self, dimensions: Mapping[str, Dimension]) -> dict[str, object]:
-        """Of everything that a query can't be told while it runs."""
-        return {
-            "schemas": sorted(self._schemas.current.writers),
-            "looks_up_others": self._schemas.current.foreign is not None,
-            "dimensions": {name: dimensions[name].version for name in self._held},
-        }
-
-    def _watch(self, running: _Running, meter: Meter, follower: Follower | None, begin: _Begin) -> str | None:
+    def _watch(self, running: Running, meter: Meter, follower: Follower | None) -> str | None:
         before = meter.ends
         look_at = versions_at = time.monotonic()
         commit_at = look_at + self._settings.live.commit_seconds
@@ -311,19 +221,19 @@ class RealTime:
                 self._schemas.renew()
                 newest = self._dimensions.newest()
                 # A table that was made anew may have the version that it had.
-                if newest == running.dimensions and self._versions(newest) == running.versions:
+                if newest == running.dimensions and self._queries.versions(newest) == running.versions:
                     continue
             except _OUTAGES as error:
                 # The query itself waits for brokers, and needs the store only when it starts.
                 _log.warning("no look at topics and versions", query=self._route.query, error=str(error))
                 continue
-            _log.info("renewing the query", query=self._route.query, **self._versions(newest))
+            _log.info("renewing the query", query=self._route.query, **self._queries.versions(newest))
             if running.gives is None or follower is None:
                 return None
             # A step of the clock while the next one begins counts.
             clock = _clock()
             try:
-                running = self._change_over(running, running.gives, meter, follower, newest, begin)
+                running = self._change_over(running, running.gives, newest, meter, follower)
             except StopRequested:
                 return None
             except (QueryFailed, *_OUTAGES) as error:
@@ -332,46 +242,27 @@ class RealTime:
         return None
 
     def _change_over(
-        self,
-        before: _Running,
-        baton: Baton,
-        meter: Meter,
-        follower: Follower,
-        dimensions: Mapping[str, Dimension],
-        begin: _Begin,
-    ) -> _Running:
-        """To a query with these dimensions, and the schemas of now. Raises as `change_over` does; then all are to be stopped."""
-        # Of queries that were stopped some seconds ago at least.
-        self._drop_spent()
-        began = tend_at = lease_at = time.monotonic()
-        positions = {partition: each.position for partition, each in follower.found().items()}
-        again = sum(max(end - positions.get(partition, end), 0) for partition, end in meter.source_ends.items())
+        self, before: Running, baton: Baton, dimensions: Mapping[str, Dimension], meter: Meter, follower: Follower
+    ) -> Running:
+        again = sum(max(end - self._told.get(p, end), 0) for p, end in meter.source_ends.items())
         if again > _MOST_READ_AGAIN:
             raise QueryFailed(f"it would read {again:,} records once more")
+        at = look_at = time.monotonic()
 
         def tend() -> None:
-            nonlocal tend_at, lease_at
+            nonlocal at, look_at
             if self._lifecycle.stopping.is_set():
                 raise StopRequested("asked to stop")
-            if time.monotonic() < tend_at:
+            if time.monotonic() < at:
                 return
-            tend_at = time.monotonic() + _WATCH_SECONDS
+            at = time.monotonic() + _WATCH_SECONDS
             meter.check_dead_letters()
             follower.read()
-            if time.monotonic() >= lease_at:
-                lease_at = time.monotonic() + _LOOK_SECONDS
+            if time.monotonic() >= look_at:
+                look_at = time.monotonic() + _LOOK_SECONDS
                 self._lifecycle.check_lease()
 
-        quiet_compilers(self._spark)
-        baton.watch()
-        tasks = running_tasks(self._spark)
-        after = quietly(self._spark, lambda: begin(positions, dimensions, baton))
-        change_over(self._spark, baton, before.query, after.query, follower, positions, tasks, tend)
-        self._running.remove(before)
-        self._spent += [] if before.takes is None else [before.takes]
-        shutil.rmtree(before.checkpoint, ignore_errors=True)
-        _log.info("changed over", query=self._route.query, seconds=round(time.monotonic() - began, 1))
-        return after
+        return self._queries.change_over(before, baton, dimensions, follower, tend)
 
     def _next_rehearsal(self) -> float:
         """When; often at first, while there is much to compile, then seldom, for records wait for the processor meanwhile."""
@@ -379,7 +270,7 @@ class RealTime:
         least, most = _REHEARSE_SECONDS
         return now + min(max((now - self._began) / 6, least), most)
 
-    def _commit_interval(self, running: _Running, meter: Meter, follower: Follower | None, before: Mark) -> bool:
+    def _commit_interval(self, running: Running, meter: Meter, follower: Follower | None, before: Mark) -> bool:
         """Commit the last interval that has ended, and say whether one has; `before` is of a look when it hadn't."""
         progress = running.query.lastProgress
         if progress is None or progress.batchId == running.interval:

@@ -12,6 +12,7 @@ FAULTS: tuple[Fault, ...] = (
     kills.lake_killed_before_its_commit,
     kills.lake_killed_after_its_commit,
     kills.live_killed_at_an_intervals_end,
+    kills.live_killed_in_a_changeover,
     kills.live_workers_killed,
     kills.live_killed_in_a_long_batch,
     kills.live_input_ends_early,

@@ -73,6 +73,25 @@ def live_killed_at_an_intervals_end(stage: Stage, chance: random.Random) -> Show
     return strike_often(stage, chance, "live", after_it_commits_an_interval, "kills as positions were committed")
 
 
+@fault(
+    "kill -9 of live, its Python driver or its JVM, while a query takes over from the one before: a dimension has a new version.",
+    only=Mode.REAL_TIME,
+)
+def live_killed_in_a_changeover(stage: Stage, chance: random.Random) -> Shown:
+    met = 0
+    for _ in range(stage.strikes):
+        stage.forgive()
+        until_it_works(stage, "live")
+        before, logged = stage.process("live"), len(stage.log_of("live"))
+        stage.new_version(chance)
+        stage.wait("a query to take over", lambda logged=logged: "renewing the query" in stage.log_of("live")[logged:])  # type: ignore[misc]
+        time.sleep(chance.uniform(0, 1.5))
+        met += "changed over" not in stage.log_of("live")[logged:]
+        kill_of(stage.family("live"), chance.choice(("all", "driver", "jvm")))
+        stage.wait_for_another("live", before)
+    return Shown(met, "kills before the query had taken over")
+
+
 @fault("kill -9 of lake, its Python driver or its JVM, between writing files and committing them.")
 def lake_killed_before_its_commit(stage: Stage, chance: random.Random) -> Shown:
     return strike_often(stage, chance, "lake", before_the_lake_commits, "kills with files written and not committed")

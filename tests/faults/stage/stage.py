@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import signal
 import subprocess
@@ -23,10 +24,11 @@ from contracts.definitions.catalog import load_catalog
 from deploy.local.processes.deployable import ROOT, deployables
 from deploy.local.processes.process import Process, resident_bytes
 from deploy.local.processes.supervisor import Supervisor
-from deploy.local.servers.landing import upload_dimensions
+from deploy.local.servers.landing import first_rows, upload_dimensions
 from deploy.local.servers.ports import HOST
 from deploy.local.servers.stack import LocalStack
 from services.alerting.settings import AlertingSettings
+from services.dimensions.landing import Landing
 from spark.runtime.mode import Mode
 from tests.alerting.endpoint import Endpoint
 from tests.faults.stage.cast import PIPELINE
@@ -44,13 +46,14 @@ _COMPRESSED = {
     # Whatever share of the records is bad.
     "HEADRACE_LIVE__DEAD_LETTER_LIMIT": "1",
     "HEADRACE_LIVE__TRIGGER_SECONDS": "1",
-    "HEADRACE_LIVE__INTERVAL_SECONDS": "5",
     # Commits come often, so that a fault finds one to strike at; leases and sessions end soon.
     "HEADRACE_LAKE__TRIGGER_SECONDS": "5",
     "HEADRACE_LAKE__LEASE_SECONDS": "6",
     "HEADRACE_SESSION_TIMEOUT_SECONDS": "6",
     "HEADRACE_STALL_SECONDS": "20",
 }
+_INTERVAL_SECONDS = 5.0
+_DIMENSION = "airlines"
 _BURST_SECONDS = 8.0
 """Half of it is the producer's start."""
 
@@ -65,7 +68,8 @@ class Stage:
     """Broker, registry and S3, `live`, `lake`, alerting and dimensions, supervised as `headrace up` does; a load with a ledger;
     a proxy before the registry, S3 and a webhook.
 
-    `mode` is that of `live`, `strikes` how often a fault that is about a moment strikes, `pipelines` those that run.
+    `mode` is that of `live`, `strikes` how often a fault that is about a moment strikes, `pipelines` those that run; the first one's intervals in real-time
+    mode last `interval_seconds`, those of the others 5.
     """
 
     def __init__(
@@ -76,7 +80,9 @@ class Stage:
         say: Callable[[str], None],
         mode: Mode = Mode.EXACTLY_ONCE,
         pipelines: Sequence[str] = (PIPELINE,),
+        interval_seconds: float = _INTERVAL_SECONDS,
     ) -> None:
+        self._interval_seconds = interval_seconds
         self.directory, self.strikes, self.say, self.mode = directory.resolve(), strikes, say, mode
         self.pipelines = pipelines
         # In real-time mode one holds the slots of its process: each other one has a process of its own.
@@ -134,6 +140,7 @@ class Stage:
             **_COMPRESSED,
             **SHORT_LIVED_ENV,
             "HEADRACE_LIVE__MODE": self.mode,
+            "HEADRACE_LIVE__INTERVAL_SECONDS": str(_INTERVAL_SECONDS),
             "HEADRACE_S3__ENDPOINT": f"http://{HOST}:{self.s3.port}",
             "HEADRACE_REGISTRY__URL": self.stack.registry.url.replace(
                 str(self.stack.ports.registry), str(self.registry.port)
@@ -236,6 +243,16 @@ class Stage:
         if self._producer is not None:
             self._producer.stop(grace_seconds=30)
 
+    def new_version(self, chance: random.Random) -> None:
+        """Upload one more airline, of which the dimension gets a new version."""
+        catalog = load_catalog()
+        airlines = catalog.dimension(_DIMENSION)
+        source = first_rows(catalog, airlines)
+        assert source is not None and airlines.source is not None
+        rows = source.read_text(encoding="utf-8").rstrip("\n")
+        # A carrier that no flight has.
+        Landing(self.stack.settings().s3).put(airlines.source, f"{rows}\n??,Airline {chance.random()}\n".encode())
+
     def producer(self) -> Producer:
         """A producer of any bytes, past every contract; the caller closes it."""
         return ordered({"bootstrap.servers": self.stack.kafka.bootstrap_servers, "message.max.bytes": 20 << 20})
@@ -302,7 +319,8 @@ class Stage:
         for component in (self.stack.kafka, self.stack.registry, self.stack.s3):
             self._supervisor.watch(component.process, start=component.start)
         for deployable in self._deployables:
-            self._supervisor.start(deployable.process(self.directory, self._port(deployable.name), self.env))
+            own = {"HEADRACE_LIVE__INTERVAL_SECONDS": str(self._interval_seconds)} if deployable.name == "live" else {}
+            self._supervisor.start(deployable.process(self.directory, self._port(deployable.name), self.env | own))
         threading.Thread(target=self._supervise, name="supervisor", daemon=True).start()
         self._producer = self.load()
         self.say("everything is started; waiting until it flows")
