@@ -118,7 +118,7 @@ def bench_latency(
         list[int] | None, typer.Option(min=100, help="Events per second; 1,000 and 10,000 by default.")
     ] = None,
     seconds: Annotated[float, typer.Option(min=30, help="How long each load lasts; 20 s of it are left out.")] = 600.0,
-    interval: Annotated[float, typer.Option(min=5, help="The real-time mode's interval in seconds.")] = 120.0,
+    interval: Annotated[float, typer.Option(min=5, help="The real-time mode's interval in seconds.")] = 3600.0,
     changes: _Changes = False,
     beside: _Beside = None,
     rounds: _Rounds = 5,

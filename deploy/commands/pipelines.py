@@ -15,7 +15,7 @@ def list_pipelines(
 ) -> None:
     """List the pipelines: what each reads and writes, and how many records come of one; where a stack runs, also their lag and who runs them.
 
-    Lag is in records of the topic that it reads, by its consumer group; in real-time mode that is up to an interval old.
+    Lag is in records of the topic that it reads, by its consumer group; in real-time mode that is some seconds old.
     """
     import json
 

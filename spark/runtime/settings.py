@@ -45,7 +45,7 @@ class LiveSettings(_Part):
     many records it takes at once. With the `trigger` `available-now` it takes the records that are there when it starts, and ends.
 
     `mode`: see `spark.runtime.mode`. In real-time mode records are not taken in batches. Positions are committed every `commit_seconds`, and
-    those of a pipeline that leaves records out, or makes several of one, every `interval_seconds`, 120 at most; a pause ends each. `dead_letter_limit` is the share of bad records in a
+    those of a pipeline that leaves records out, or makes several of one, every `interval_seconds`, 120 at most; a pause ends each interval. `dead_letter_limit` is the share of bad records in a
     transaction, or in the last seconds in real-time mode, that stops the query in place of sending them to the dead letters; 1 never
     does. `resume_from` chooses when checkpoint and consumer group contradict each other, `on_data_loss` when records are
     gone from the topic unread, `on_state_loss` when the state of an aggregate is gone.

@@ -245,7 +245,7 @@ class Gauges:
                         f"the dimension {sample.labels['dimension']} can't be read: pipelines keep the version before it, or wait for a "
                         "first one: ./headrace dimensions put uploads its source file, if it is made of one; logs/dimensions.log and logs/live.log say more"
                     )
-        # In place of the group's: in real-time mode that is as old as the interval.
+        # In place of the group's, which is some seconds old in real-time mode.
         snapshot.lag.update(lag)
 
     def _lake_rows(self) -> dict[str, int]:

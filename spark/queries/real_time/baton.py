@@ -16,8 +16,10 @@ from spark.runtime.internals.java import clear_java_property, java_property, set
 
 _STEPS, _SHORT = 2_000, 1_500
 """A record that waits looks so often: first once a millisecond, then ever more seldom, for two minutes in all. Then its task fails."""
-_WATCHED, _IS_BEHIND = "watched", "behind"
-_NEVER = (1 << 63) - 1
+_WATCHED = "watched"
+_IS_BEHIND = str((1 << 63) - 1)
+"""In place of an offset from which to go on: no record is there."""
+_AT_THE_HEELS = 1_000
 
 
 class Baton:
@@ -43,20 +45,18 @@ class Baton:
     def taken(self, records: DataFrame) -> DataFrame:
         """Of raw records those that the query behind takes."""
         given, at = _property(_of_partition(self._given)), _property(_of_partition(self._at)).try_cast("bigint")
+        is_behind = (_set(_of_partition(self._reached), F.col("offset")) != "") & (at > F.col("offset"))
 
         def told(otherwise: Column) -> Column:
-            return F.when(given != "", given).when(at > F.col("offset"), F.lit(_IS_BEHIND)).otherwise(otherwise)
+            return F.when(given != "", given).when(is_behind, F.lit(_IS_BEHIND)).otherwise(otherwise)
 
-        waits = F.when(_set(_of_partition(self._waiting), F.col("offset")) != "", F.lit(""))
         waited = F.aggregate(
             F.sequence(F.lit(1), F.lit(_STEPS)),
-            waits,
+            F.lit(""),
             lambda found, step: F.when(found != "", found).when(_slept(step), told(F.lit(""))).otherwise(""),
         )
-        place = told(waited)
         late = F.raise_error(F.lit("the query before has not said where it ends")).cast("bigint")
-        first = F.when(place == _IS_BEHIND, F.lit(_NEVER)).otherwise(F.coalesce(place.try_cast("bigint"), late))
-        return records.where(F.col("offset") >= first)
+        return records.where(F.col("offset") >= F.coalesce(told(waited).try_cast("bigint"), late))
 
     def watch(self) -> None:
         """Have the query before say how far it is; its tasks run."""
@@ -68,12 +68,16 @@ class Baton:
 
     def given(self) -> dict[int, int]:
         """The partitions that have been given away, each with the offset at which the query behind goes on."""
-        found = {partition: java_property(self._spark, self._given(partition)) for partition in self._partitions}
-        return {partition: int(offset) for partition, offset in found.items() if offset is not None}
+        return self._offsets(self._given)
 
-    def waiting(self) -> set[int]:
-        """The partitions of which a record waits, or has waited."""
-        return {p for p in self._partitions if java_property(self._spark, self._waiting(p)) is not None}
+    def reached(self) -> dict[int, int]:
+        """How far the query behind is in each partition of which it has had a record."""
+        return self._offsets(self._reached)
+
+    def is_followed(self) -> bool:
+        """Whether the query behind is at the heels of the one before, in each partition that got a record since that is watched."""
+        reached, at = self.reached(), self._offsets(self._at)
+        return all(offset - reached.get(partition, -_AT_THE_HEELS) <= _AT_THE_HEELS for partition, offset in at.items())
 
     def give(self, places: Mapping[int, int]) -> None:
         """Give partitions away at these offsets in place of the query before, which was asked, and has written all before them."""
@@ -83,9 +87,13 @@ class Baton:
     def drop(self) -> None:
         """Leave nothing behind. Neither query may run any more."""
         for partition in self._partitions:
-            for name in (self._given, self._at, self._waiting):
+            for name in (self._given, self._at, self._reached):
                 clear_java_property(self._spark, name(partition))
         clear_java_property(self._spark, self._name)
+
+    def _offsets(self, name: Callable[[object], str]) -> dict[int, int]:
+        found = {partition: java_property(self._spark, name(partition)) for partition in self._partitions}
+        return {partition: int(offset) for partition, offset in found.items() if offset is not None}
 
     def _given(self, partition: object) -> str:
         return f"{self._name}.{partition}"
@@ -93,8 +101,8 @@ class Baton:
     def _at(self, partition: object) -> str:
         return f"{self._name}.at.{partition}"
 
-    def _waiting(self, partition: object) -> str:
-        return f"{self._name}.waiting.{partition}"
+    def _reached(self, partition: object) -> str:
+        return f"{self._name}.reached.{partition}"
 
 
 def _of_partition(name: Callable[[object], str]) -> Column:

@@ -9,21 +9,26 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection
 
+import structlog
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark.queries.real_time.baton import Baton
+from spark.queries.real_time.query import failure_of
 from spark.runtime.errors import QueryFailed
-from spark.runtime.internals.real_time import running_tasks
+from spark.runtime.internals.real_time import runs_tasks
 from spark.sinks.kafka.follower import Follower
 
-_LOOK_SECONDS = 0.01
+_LOOK_SECONDS, _OFTEN_SECONDS = 0.05, 0.01
 _STARTED_SECONDS = 30.0
 _WAITING_SECONDS = 1.0
 """How long a partition may be without a record before nobody waits for one."""
+_FOLLOWED_SECONDS = 10.0
 _IDLE_SECONDS = 0.2
 _GIVEN_SECONDS = _WRITTEN_SECONDS = 20.0
 """All of these together are shorter than a record waits."""
+
+_log = structlog.get_logger(__name__)
 
 
 def change_over(
@@ -33,33 +38,33 @@ def change_over(
     after: StreamingQuery,
     follower: Follower,
     partitions: Collection[int],
-    tasks: int,
     tend: Callable[[], None],
 ) -> None:
-    """Return when `after` has each of the partitions, all that `before` took is written, and that is stopped. So many `tasks` ran when `after` had not
-    begun; `tend` is called all the while.
+    """Return when `after` has each of the partitions, all that `before` took is written, and that is stopped. `tend` is called all the while.
 
     Raises QueryFailed if one of both ends or something takes too long, KafkaException, and what `tend` raises. Then stop both: the topics tell what is written.
     """
-    both = max(tasks, len(partitions)) + len(partitions)
 
-    def until(done: Callable[[], bool], seconds: float) -> bool:
+    def until(done: Callable[[], bool], seconds: float, look_seconds: float = _LOOK_SECONDS) -> bool:
         end = time.monotonic() + seconds
         while not done():
-            if not (before.isActive and after.isActive):
-                raise QueryFailed(f"{before.name if after.isActive else after.name} has ended")
+            for query in (before, after):
+                if not query.isActive:
+                    raise QueryFailed(f"{query.name} has ended: {failure_of(query)}")
             tend()
             if time.monotonic() > end:
                 return False
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(look_seconds)
         return True
 
-    if not until(lambda: running_tasks(spark) >= both, _STARTED_SECONDS):
+    if not until(lambda: runs_tasks(spark, after, len(partitions)), _STARTED_SECONDS):
         raise QueryFailed(f"the tasks of {after.name} have not started in {_STARTED_SECONDS:.0f} s")
-    until(lambda: len(baton.waiting()) == len(partitions), _WAITING_SECONDS)
+    until(lambda: len(baton.reached()) == len(partitions), _WAITING_SECONDS)
+    until(baton.is_followed, _FOLLOWED_SECONDS)
+    _log.info("asking the query for its partitions", query=before.name)
     baton.ask()
     end = time.monotonic() + _GIVEN_SECONDS
-    while not until(lambda: len(baton.given()) == len(partitions), _IDLE_SECONDS):
+    while not until(lambda: len(baton.given()) == len(partitions), _IDLE_SECONDS, _OFTEN_SECONDS):
         baton.give(follower.written_to_the_end(set(partitions) - baton.given().keys()))
         if time.monotonic() > end:
             raise QueryFailed(f"{before.name} has not given its partitions away in {_GIVEN_SECONDS:.0f} s")

@@ -7,6 +7,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,13 +23,16 @@ from spark.queries.real_time.baton import Baton
 from spark.queries.real_time.changeover import change_over
 from spark.queries.real_time.query import has_slots_for_two, read, start
 from spark.records.topic_schemas import TopicSchemas
+from spark.runtime.errors import QueryFailed
 from spark.runtime.internals.quiet import quiet_compilers, quietly
-from spark.runtime.internals.real_time import running_tasks
 from spark.runtime.settings import SparkSettings
 from spark.sinks.kafka.at_least_once import kafka_records, observed
 from spark.sinks.kafka.follower import Follower
 from spark.sinks.kafka.sink import Route
 from spark.sinks.kafka.tail import Taken, not_taken
+
+_MOST_READ_AGAIN = 100_000
+"""By a query that takes over: a partition whose turn it is waits for that."""
 
 _log = structlog.get_logger(__name__)
 
@@ -84,21 +88,24 @@ class Queries:
         baton: Baton,
         dimensions: Mapping[str, Dimension],
         follower: Follower,
+        ends: Mapping[int, int],
         tend: Callable[[], None],
     ) -> Running:
-        """From `before`, which gives its records away by the `baton`, to a query with these dimensions, and the schemas of now. Raises as
-        `changeover.change_over`; then stop all.
+        """From `before`, which gives its records away by the `baton`, to a query with these dimensions, and the schemas of now. `ends` are those of the source
+        topic. Raises as `changeover.change_over`; then stop all.
         """
         began = time.monotonic()
         # Of queries that were stopped some seconds ago at least.
         self._drop_spent()
         positions = {partition: each.position for partition, each in follower.found().items()}
+        again = sum(max(end - positions.get(partition, end), 0) for partition, end in ends.items())
+        if again > _MOST_READ_AGAIN:
+            raise QueryFailed(f"it would read {again:,} records once more")
         quiet_compilers(self._spark)
         baton.watch()
-        tasks = running_tasks(self._spark)
         gives = Baton(self._spark, positions)
-        after = quietly(self._spark, lambda: self._begin(positions, dimensions, gives, baton))
-        change_over(self._spark, baton, before.query, after.query, follower, positions, tasks, tend)
+        after = quietly(self._spark, lambda: self._begin(positions, dimensions, gives, baton), tend)
+        change_over(self._spark, baton, before.query, after.query, follower, positions, tend)
         self._running.remove(before)
         self._spent += [] if before.takes is None else [before.takes]
         shutil.rmtree(before.checkpoint, ignore_errors=True)
@@ -107,11 +114,12 @@ class Queries:
 
     def stop(self) -> None:
         """Stop what runs. Its tasks may outlive it for a moment, and still ask for their batons."""
-        for each in self._running:
-            each.query.stop()
-            shutil.rmtree(each.checkpoint, ignore_errors=True)
-            self._spent += [baton for baton in (each.gives, each.takes) if baton is not None]
-        self._running.clear()
+        with ExitStack() as all_of_them:
+            for each in self._running:
+                all_of_them.callback(shutil.rmtree, each.checkpoint, ignore_errors=True)
+                all_of_them.callback(each.query.stop)
+                self._spent += [baton for baton in (each.gives, each.takes) if baton is not None]
+            self._running.clear()
 
     def versions(self, dimensions: Mapping[str, Dimension]) -> dict[str, object]:
         """Of everything that a query can't be told while it runs."""
@@ -136,14 +144,18 @@ class Queries:
         sides = sides_of(self._lookups, self._derivation.sides, keep=self._settings.live.keep_broadcasts)(dimensions)
         rows = self._derivation.to_rows(self._schemas.current, sides, dimensions)(raw)
         checkpoint = Path(tempfile.mkdtemp(prefix="headrace-live-"))
-        query = start(
-            kafka_records(observed(rows, self._route.query, self._lookups), self._route),
-            self._settings.kafka,
-            # No two that run may have the same name.
-            name=f"{self._route.query}-{next(self._numbers)}",
-            checkpoint=checkpoint,
-            interval_seconds=self._interval_seconds,
-        )
+        try:
+            query = start(
+                kafka_records(observed(rows, self._route.query, self._lookups), self._route),
+                self._settings.kafka,
+                # No two that run may have the same name.
+                name=f"{self._route.query}-{next(self._numbers)}",
+                checkpoint=checkpoint,
+                interval_seconds=self._interval_seconds,
+            )
+        except BaseException:
+            shutil.rmtree(checkpoint, ignore_errors=True)
+            raise
         running = Running(query, checkpoint, self.versions(dimensions), dimensions, gives, takes)
         self._running.append(running)
         _log.info("started", query=self._route.query, positions=dict(positions), **running.versions)

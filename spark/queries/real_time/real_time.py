@@ -8,6 +8,7 @@ moment, which is how it recovers. A new schema or dimension version it gets from
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
@@ -38,6 +39,7 @@ from spark.queries.real_time.query import (
 from spark.records.decode import unknown_id
 from spark.records.topic_schemas import TopicSchemas
 from spark.runtime.errors import QueryFailed, StopRequested
+from spark.runtime.internals.quiet import quietly
 from spark.runtime.internals.real_time import rehearse
 from spark.runtime.lifecycle import Lifecycle
 from spark.runtime.metrics import BEHIND, RESTARTS, sources_of
@@ -52,11 +54,9 @@ _WATCH_SECONDS = 0.1
 _LOOK_SECONDS = 1.0
 _VERSIONS_SECONDS = 5.0
 """Between two looks at what changes seldom: the subject's versions, the dimensions'. A record of a new version doesn't wait for it."""
-_REHEARSE_SECONDS = (1.0, 60.0)
+_REHEARSE_SECONDS = (1.0, 600.0)
 """From one rehearsal to the next, at least and at most; in between, a sixth of the process's age."""
 _LEAVE_SECONDS = 10.0
-_MOST_READ_AGAIN = 100_000
-"""By a query that takes over: a partition whose turn it is waits for that."""
 _MOST_STEP_SECONDS = 1.0
 _REASON_CHARACTERS = 500
 _OUTAGES = (KafkaException, BotoCoreError, ClientError)
@@ -185,7 +185,8 @@ class RealTime:
             if follower is not None:
                 follower.read()
             if time.monotonic() >= rehearse_at:
-                rehearse(running.query)
+                # Records would wait for the processor.
+                quietly(self._spark, functools.partial(rehearse, running.query), lambda: None)
                 rehearse_at = self._next_rehearsal()
             if time.monotonic() < look_at:
                 continue
@@ -238,15 +239,13 @@ class RealTime:
                 return None
             except (QueryFailed, *_OUTAGES) as error:
                 _log.warning("the next query could not take over: a pause", query=self._route.query, reason=str(error))
-                return None if running.query.isActive else failure_of(running.query)
+                is_to_be_told = not running.query.isActive or unknown_id(str(error)) is not None
+                return str(error) if is_to_be_told else None
         return None
 
     def _change_over(
         self, before: Running, baton: Baton, dimensions: Mapping[str, Dimension], meter: Meter, follower: Follower
     ) -> Running:
-        again = sum(max(end - self._told.get(p, end), 0) for p, end in meter.source_ends.items())
-        if again > _MOST_READ_AGAIN:
-            raise QueryFailed(f"it would read {again:,} records once more")
         at = look_at = time.monotonic()
 
         def tend() -> None:
@@ -262,7 +261,7 @@ class RealTime:
                 look_at = time.monotonic() + _LOOK_SECONDS
                 self._lifecycle.check_lease()
 
-        return self._queries.change_over(before, baton, dimensions, follower, tend)
+        return self._queries.change_over(before, baton, dimensions, follower, meter.source_ends, tend)
 
     def _next_rehearsal(self) -> float:
         """When; often at first, while there is much to compile, then seldom, for records wait for the processor meanwhile."""

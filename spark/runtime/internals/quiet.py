@@ -1,11 +1,12 @@
-"""Work that others must not wait for: `quietly`."""
+"""Work that others must not wait for: `quietly`, `quiet_compilers`."""
 
 from __future__ import annotations
 
 import os
+import sys
 import threading
-from collections.abc import Callable
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
@@ -14,46 +15,69 @@ from pyspark.sql import SparkSession
 
 from spark.runtime.internals.java import java_class, java_process
 
-_NICE = 10
+_NICE, _COMPILERS_NICE = 10, 5
 _NAME = "headrace-quiet"
 """No longer than Linux lets a thread's name be: 15 bytes."""
+_LOOK_SECONDS = 0.1
 
 T = TypeVar("T")
 
 
-def quietly(spark: SparkSession, work: Callable[[], T]) -> T:
+def quietly(spark: SparkSession, work: Callable[[], T], meanwhile: Callable[[], None]) -> T:
     """What `work` returns, or raises. It runs in a thread of less priority than all others, and so does what the Java process does for it: the threads, too,
-    that it starts there. Where the system knows no such thing, it runs as ever.
+    that it starts there, for as long as they live. On another system than Linux it runs as ever. `meanwhile` is called all the while; what it raises is raised
+    when `work` is done.
     """
     done: Future[T] = Future()
 
     def run() -> None:
         try:
             _lower(spark)
+            # Of a thread: without one, plans are optimised by Spark's settings, not by those of the session.
+            java_class(spark._jvm, "org.apache.spark.sql.SparkSession").setActiveSession(spark._jsparkSession)
             done.set_result(work())
         except BaseException as error:  # noqa: BLE001  for whoever waits
             done.set_exception(error)
 
     threading.Thread(target=run, name="quiet", daemon=True).start()
+    while not wait([done], _LOOK_SECONDS).done:
+        try:
+            meanwhile()
+        except BaseException:
+            wait([done])
+            raise
     return done.result()
+
+
+def quiet_compilers(spark: SparkSession) -> None:
+    """Give the threads that compile in the Java process a little less priority than all others, for good: a process may not take that back."""
+    for thread, name in _threads_of_java(spark):
+        if "CompilerThre" in name:
+            _set_nice(thread, _COMPILERS_NICE)
 
 
 def _lower(spark: SparkSession) -> None:
     """This thread, and the one that serves it in the Java process: PySpark has one there for each of ours."""
     java_class(spark._jvm, "java.lang.Thread").currentThread().setName(_NAME)
-    jvm = java_process(spark.sparkContext)
-    # One that has ended meanwhile, and all where there is no such folder.
-    with suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
-        for task in Path(f"/proc/{jvm.pid}/task").iterdir() if jvm is not None else ():
-            if (task / "comm").read_text(encoding="utf-8").strip() == _NAME:
-                os.setpriority(os.PRIO_PROCESS, int(task.name), _NICE)
+    if sys.platform == "linux":
+        _set_nice(threading.get_native_id(), _NICE)
+    for thread, name in _threads_of_java(spark):
+        if name == _NAME:
+            _set_nice(thread, _NICE)
 
 
-def quiet_compilers(spark: SparkSession) -> None:
-    """Give the threads that compile in the Java process less priority than all others."""
+def _threads_of_java(spark: SparkSession) -> Iterator[tuple[int, str]]:
+    """Id and name of each."""
     jvm = java_process(spark.sparkContext)
+    if jvm is None or sys.platform != "linux":
+        return
+    for thread in Path(f"/proc/{jvm.pid}/task").iterdir():
+        # It may have ended meanwhile.
+        with suppress(OSError):
+            yield int(thread.name), (thread / "comm").read_text(encoding="utf-8").strip()
+
+
+def _set_nice(thread: int, nice: int) -> None:
+    # The thread may have ended, and a system may forbid it.
     with suppress(OSError):
-        for task in Path(f"/proc/{jvm.pid}/task").iterdir() if jvm is not None else ():
-            if "CompilerThre" in (task / "comm").read_text(encoding="utf-8"):
-                os.setpriority(os.PRIO_PROCESS, int(task.name), _NICE)
+        os.setpriority(os.PRIO_PROCESS, thread, nice)

@@ -36,6 +36,14 @@ def running_tasks(spark: SparkSession) -> int:
     return sum(items(scheduler.runningTasksByExecutors().values().toSeq()))
 
 
+def runs_tasks(spark: SparkSession, query: StreamingQuery, count: int) -> bool:
+    """Whether so many tasks of one stage of a query run now, as the application's status tells a moment later."""
+    tracker = spark.sparkContext.statusTracker()
+    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(str(query.runId))]
+    stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
+    return any(stage is not None and stage.numActiveTasks == count for stage in stages)
+
+
 def close_producers(spark: SparkSession) -> None:
     """Close each producer of Spark's Kafka sink in this process: it first sends what it has, or gives it up after its delivery timeout."""
     pool = java_class(_jvm(spark), "org.apache.spark.sql.kafka010.producer.InternalKafkaProducerPool$")

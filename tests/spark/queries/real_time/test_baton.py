@@ -51,7 +51,7 @@ def test_the_query_behind_waits_and_goes_on_where_the_partition_was_given_away(
     found: list[list[int]] = []
     waiting = threading.Thread(target=lambda: found.append(offsets(passed.taken(records(spark, 3)))))
     waiting.start()
-    until(lambda: passed.waiting() == {3})
+    until(lambda: passed.reached() == {3: 0})
     waiting.join(0.5)
     assert waiting.is_alive()
     passed.give({3: 7})
@@ -69,11 +69,12 @@ def test_the_query_behind_leaves_out_what_the_one_before_has_taken_and_waits_wit
     passed.watch()
     assert offsets(passed.kept(records(spark, 3, 6))) == list(range(6))
     assert offsets(passed.taken(records(spark, 3, 6))) == []
-    assert passed.waiting() == set()
+    assert passed.reached() == {3: 5}
     found: list[list[int]] = []
     waiting = threading.Thread(target=lambda: found.append(offsets(passed.taken(records(spark, 3)))))
     waiting.start()
-    until(lambda: passed.waiting() == {3})
+    until(lambda: passed.reached() == {3: 6})
+    assert passed.is_followed()
     assert offsets(passed.kept(records(spark, 3, 8))) == list(range(8))
     passed.ask()
     assert offsets(passed.kept(records(spark, 3).where(F.col("offset") >= 8))) == []
@@ -102,6 +103,8 @@ def test_a_query_that_is_told_nothing_fails(
 
 def test_nothing_is_left_of_one_that_is_dropped(spark: SparkSession) -> None:
     of = Baton(spark, [0])
+    of.watch()
+    assert offsets(of.kept(records(spark, 0, 1))) == [0]
     of.ask()
     of.give({0: 1})
     assert offsets(of.taken(records(spark, 0))) == list(range(1, 10))

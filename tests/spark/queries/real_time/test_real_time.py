@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -22,13 +22,14 @@ from contracts.settings import RegistrySettings
 from deploy.local.servers.stack import LocalStack
 from spark.derivation.derivation import route
 from spark.pipeline import Pipeline
-from spark.queries.real_time import real_time
+from spark.queries.real_time import changeover, real_time
 from spark.queries.real_time.query import CHECKPOINT_ON_DISK, check_slots, configured
 from spark.queries.real_time.real_time import RealTime
 from spark.runtime.errors import SinkRefused, TooFewSlots
 from spark.runtime.lifecycle import Lifecycle
 from spark.runtime.mode import Mode
 from spark.runtime.settings import SparkSettings
+from spark.sinks.kafka.follower import Follower
 from spark.sinks.kafka.transaction import committed_offsets, position_reader
 from tests.contracts.gateway import HANG_UP, a_gateway
 from tests.sample.pipelines.dispatches_enriched import dispatches_enriched
@@ -221,6 +222,51 @@ def test_a_changeover_loses_doubles_and_reorders_nothing_while_records_come(
         versions = [event["dimension_versions"]["couriers"] for event in of_partition]
         assert versions == sorted(versions)
         assert {*versions} == ({0, 1, 2, 3} if partition == 0 else {1, 2, 3})
+
+
+@pytest.mark.parametrize(
+    "fails",
+    [
+        # Before it was asked for anything, and when all has been given away.
+        lambda patch: patch.setattr(changeover, "_STARTED_SECONDS", -1.0),
+        lambda patch: (
+            patch.setattr(changeover, "_WRITTEN_SECONDS", 0.5),
+            patch.setattr(Follower, "has_reached", lambda self, positions: False),
+        ),
+    ],
+    ids=["not started", "not written"],
+)
+def test_a_changeover_that_fails_is_a_pause(
+    spark: SparkSession,
+    settings: SparkSettings,
+    registry: Registry,
+    topics: Topics,
+    published: Dimensions,
+    monkeypatch: pytest.MonkeyPatch,
+    fails: Callable[[pytest.MonkeyPatch], object],
+) -> None:
+    sent = itertools.count()
+    with (
+        running(spark, settings, registry, topics, published, interval_seconds=3600.0, commit_seconds=1.0),
+        structlog.testing.capture_logs() as logs,
+    ):
+        topics.send_dispatches(str(next(sent)))
+        wait_for("the first record", lambda: len(parcels(topics)) == 1)
+        before = gauge("headrace_query_restarts_total", query="dispatches_enriched")
+        fails(monkeypatch)
+        published.publish("couriers", ("UA", "United of Tomorrow"))
+        while not any(line["event"] == "started" and line["dimensions"]["couriers"] == 1 for line in logs):
+            topics.send_dispatches(str(next(sent)))
+        told = [line for line in logs if line["log_level"] in ("warning", "error")]
+        wait_for(
+            "the query that came instead", lambda: sum(line["event"] == "started" for line in logs) == 2 + len(told)
+        )
+        topics.send_dispatches(last := str(next(sent)))
+        wait_for("the last record", lambda: last in parcels(topics))
+    assert parcels(topics) == [str(number) for number in range(next(sent))]
+    assert [line["event"] for line in told] == ["the next query could not take over: a pause"]
+    assert gauge("headrace_query_restarts_total", query="dispatches_enriched") == before
+    assert events(topics)[-1][0]["courier_name"] == "United of Tomorrow"
 
 
 def test_a_clock_that_is_set_renews_the_query(

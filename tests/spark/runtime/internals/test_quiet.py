@@ -1,0 +1,56 @@
+"""`quietly`."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark.runtime.internals.quiet import quietly
+
+
+class Enough(Exception):
+    """Of the test's own."""
+
+
+def test_it_returns_and_raises_what_the_work_does(spark: SparkSession) -> None:
+    assert quietly(spark, lambda: spark.range(3).count(), lambda: None) == 3
+    with pytest.raises(Enough):
+        quietly(spark, _fail, lambda: None)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it runs as ever")
+def test_its_threads_have_less_priority(spark: SparkSession) -> None:
+    def nice() -> int:
+        return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+    assert quietly(spark, nice, lambda: None) == nice() + 10
+
+
+def test_plans_are_optimised_by_the_sessions_settings_there(spark: SparkSession) -> None:
+    def is_ansi() -> bool:
+        assert spark._jvm is not None
+        return bool(spark._jvm.org.apache.spark.sql.internal.SQLConf.get().ansiEnabled())
+
+    # By Spark's own settings it is.
+    assert not quietly(spark, is_ansi, lambda: None)
+
+
+def test_what_is_raised_meanwhile_waits_for_the_work(spark: SparkSession) -> None:
+    ended: list[bool] = []
+
+    def work() -> None:
+        time.sleep(0.5)
+        ended.append(True)
+
+    with pytest.raises(Enough):
+        quietly(spark, work, _fail)
+    assert ended
+
+
+def _fail() -> None:
+    raise Enough
