@@ -16,7 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from spark.queries.real_time.baton import Baton
 from spark.queries.real_time.query import failure_of
 from spark.runtime.errors import QueryFailed
-from spark.runtime.internals.real_time import runs_tasks
+from spark.runtime.internals.real_time import has_begun
 from spark.sinks.kafka.follower import Follower
 
 _LOOK_SECONDS, _OFTEN_SECONDS = 0.05, 0.01
@@ -57,9 +57,12 @@ def change_over(
             time.sleep(look_seconds)
         return True
 
-    if not until(lambda: runs_tasks(spark, after, len(partitions)), _STARTED_SECONDS):
+    def is_everywhere() -> bool:
+        return len(baton.reached()) == len(partitions)
+
+    if not until(lambda: is_everywhere() or has_begun(spark, after, len(partitions)), _STARTED_SECONDS):
         raise QueryFailed(f"the tasks of {after.name} have not started in {_STARTED_SECONDS:.0f} s")
-    until(lambda: len(baton.reached()) == len(partitions), _WAITING_SECONDS)
+    until(is_everywhere, _WAITING_SECONDS)
     until(baton.is_followed, _FOLLOWED_SECONDS)
     _log.info("asking the query for its partitions", query=before.name)
     baton.ask()

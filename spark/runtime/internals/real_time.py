@@ -36,12 +36,12 @@ def running_tasks(spark: SparkSession) -> int:
     return sum(items(scheduler.runningTasksByExecutors().values().toSeq()))
 
 
-def runs_tasks(spark: SparkSession, query: StreamingQuery, count: int) -> bool:
-    """Whether so many tasks of one stage of a query run now, as the application's status tells a moment later."""
+def has_begun(spark: SparkSession, query: StreamingQuery, count: int) -> bool:
+    """Whether a task runs of a stage of a query that has so many. They begin together, but the application's status may tell of the others seconds later."""
     tracker = spark.sparkContext.statusTracker()
     jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(str(query.runId))]
     stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
-    return any(stage is not None and stage.numActiveTasks == count for stage in stages)
+    return any(stage is not None and stage.numTasks == count and stage.numActiveTasks > 0 for stage in stages)
 
 
 def close_producers(spark: SparkSession) -> None:
