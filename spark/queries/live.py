@@ -14,11 +14,11 @@ from spark.derivation.derivation import Derivation, target_schemas
 from spark.lookups.broadcasts import sides_of
 from spark.lookups.dimensions import Dimension, Dimensions
 from spark.pipeline import Pipeline
-from spark.queries.counts import count_batch
 from spark.records.schemas import WriterSchemas
 from spark.records.topic_schemas import TopicSchemas
 from spark.runtime.lifecycle import Lifecycle
 from spark.runtime.settings import SparkSettings
+from spark.sinks.kafka.counts import count_batch
 from spark.sinks.kafka.sink import Sink, ToRows, Written
 from spark.sources.checkpoint_offsets import CheckpointOffsets, checkpoint_folder
 from spark.sources.kafka import read_topic

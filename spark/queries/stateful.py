@@ -20,7 +20,6 @@ from spark.derivation.stateful.event_time import REASON
 from spark.derivation.stateful.kinds import stateful
 from spark.derivation.stateful.stateful_rows import Read
 from spark.pipeline import Pipeline
-from spark.queries.counts import count_rows
 from spark.records.decode import UnknownId, unknown_id
 from spark.records.decoding_log import DecodingLog
 from spark.records.topic_schemas import TopicSchemas
@@ -30,6 +29,7 @@ from spark.runtime.internals.plans import settled
 from spark.runtime.internals.scans import scanned
 from spark.runtime.lifecycle import Lifecycle
 from spark.runtime.settings import SparkSettings
+from spark.sinks.kafka.counts import count_rows
 from spark.sinks.kafka.exactly_once import ExactlyOnceSink
 from spark.sinks.stateful.sink import StatefulSink
 from spark.sinks.stateful.state_note import Begins

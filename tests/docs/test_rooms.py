@@ -38,6 +38,7 @@ ROOMS = {
         "spark.pipelines",
         "spark.sql_pipeline",
         "spark.queries",
+        "spark.queries.real_time",
         "spark.derivation.stateful",
         "spark.derivation",
         "spark.sinks.stateful",

@@ -23,9 +23,8 @@ _AT_THE_HEELS = 1_000
 
 
 class Baton:
-    """Between two queries that read these partitions. Until it is asked for, the query before takes each record. Once it is watched, it says how far it is, and
-    the query behind leaves out what it has taken, and waits with the next record. When it is asked, it gives each partition away at its next record, and the one
-    behind goes on with that.
+    """Between two queries that read these partitions. At first the first query takes each record. Watched, it notes how far it is: the second query skips
+    the records before, and holds the next one. Asked, the first query gives each partition away at its next record, and the second one goes on there.
     """
 
     def __init__(self, spark: SparkSession, partitions: Collection[int]) -> None:
@@ -34,7 +33,7 @@ class Baton:
         self._name = f"headrace.baton.{uuid.uuid4().hex}"
 
     def kept(self, records: DataFrame) -> DataFrame:
-        """Of raw records, which have `partition` and `offset`, those that the query before takes."""
+        """The raw records, which have `partition` and `offset`, that the first query takes."""
         state, given = _property(F.lit(self._name)), _of_partition(self._given)
         # What it was before is no empty text.
         is_at = _set(_of_partition(self._at), F.col("offset") + 1) != ""
@@ -43,7 +42,7 @@ class Baton:
         return records.where(F.when(state == "", F.lit(True)).when(state == _WATCHED, is_at).otherwise(is_asked))
 
     def taken(self, records: DataFrame) -> DataFrame:
-        """Of raw records those that the query behind takes."""
+        """The raw records that the second query takes."""
         given, at = _property(_of_partition(self._given)), _property(_of_partition(self._at)).try_cast("bigint")
         is_behind = (_set(_of_partition(self._reached), F.col("offset")) != "") & (at > F.col("offset"))
 
@@ -55,32 +54,32 @@ class Baton:
             F.lit(""),
             lambda found, step: F.when(found != "", found).when(_slept(step), told(F.lit(""))).otherwise(""),
         )
-        late = F.raise_error(F.lit("the query before has not said where it ends")).cast("bigint")
+        late = F.raise_error(F.lit("the first query has not said where it ends")).cast("bigint")
         return records.where(F.col("offset") >= F.coalesce(told(waited).try_cast("bigint"), late))
 
     def watch(self) -> None:
-        """Have the query before say how far it is; its tasks run."""
+        """Have the first query note how far it is."""
         set_java_property(self._spark, self._name, _WATCHED)
 
     def ask(self) -> None:
-        """Ask the query before for all of its partitions."""
+        """Ask the first query for all of its partitions."""
         set_java_property(self._spark, self._name, "asked")
 
     def given(self) -> dict[int, int]:
-        """The partitions that have been given away, each with the offset at which the query behind goes on."""
+        """The partitions that have been given away, each with the offset at which the second query goes on."""
         return self._offsets(self._given)
 
     def reached(self) -> dict[int, int]:
-        """How far the query behind is in each partition of which it has had a record."""
+        """How far the second query is in each partition of which it has had a record."""
         return self._offsets(self._reached)
 
     def is_followed(self) -> bool:
-        """Whether the query behind is at the heels of the one before, in each partition that got a record since that is watched."""
+        """Whether the second query is at the heels of the first, in each partition that got a record since that is watched."""
         reached, at = self.reached(), self._offsets(self._at)
         return all(offset - reached.get(partition, -_AT_THE_HEELS) <= _AT_THE_HEELS for partition, offset in at.items())
 
     def give(self, places: Mapping[int, int]) -> None:
-        """Give partitions away at these offsets in place of the query before, which was asked, and has written all before them."""
+        """Give partitions away at these offsets in place of the first query, which was asked, and has written all before them."""
         for partition, offset in places.items():
             set_java_property(self._spark, self._given(partition), str(offset))
 

@@ -1,7 +1,7 @@
 """From one query to the next without a pause: `change_over`.
 
-The next query is planned, and its first records wait, while the one before goes on. Only then is that one asked for the baton
-(`spark.queries.real_time.baton`). A partition without records has nothing to be given away with: that is done for it once all that it has is written.
+The second query is planned, and its first records wait, while the first query goes on. Only then is the first one asked for its partitions
+(`spark.queries.real_time.baton`). A partition without records has nothing to be given away with: once all that it has is written, it is given away here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from spark.sinks.kafka.follower import Follower
 _LOOK_SECONDS, _OFTEN_SECONDS = 0.05, 0.01
 _STARTED_SECONDS = 30.0
 _WAITING_SECONDS = 1.0
-"""How long a partition may be without a record before nobody waits for one."""
+"""How long to wait for a record of each partition."""
 _FOLLOWED_SECONDS = 10.0
 _IDLE_SECONDS = 0.2
 _GIVEN_SECONDS = _WRITTEN_SECONDS = 20.0
@@ -71,7 +71,7 @@ def change_over(
         baton.give(follower.written_to_the_end(set(partitions) - baton.given().keys()))
         if time.monotonic() > end:
             raise QueryFailed(f"{before.name} has not given its partitions away in {_GIVEN_SECONDS:.0f} s")
-    # It learns of a record that was not sent only with the next one, of which there is none.
+    # Its tasks learn of a failed send only at the next write, and there is none.
     given = baton.given()
     end = time.monotonic() + _WRITTEN_SECONDS
     while not until(lambda: follower.has_reached(given), _IDLE_SECONDS):

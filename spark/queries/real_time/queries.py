@@ -24,7 +24,7 @@ from spark.queries.real_time.changeover import change_over
 from spark.queries.real_time.query import has_slots_for_two, read, start
 from spark.records.topic_schemas import TopicSchemas
 from spark.runtime.errors import QueryFailed
-from spark.runtime.internals.quiet import quiet_compilers, quietly
+from spark.runtime.quiet import quiet_compilers, quietly
 from spark.runtime.settings import SparkSettings
 from spark.sinks.kafka.at_least_once import kafka_records, observed
 from spark.sinks.kafka.follower import Follower
@@ -32,14 +32,14 @@ from spark.sinks.kafka.sink import Route
 from spark.sinks.kafka.tail import Taken, not_taken
 
 _MOST_READ_AGAIN = 100_000
-"""By a query that takes over: a partition whose turn it is waits for that."""
+"""So many records a query that takes over may read a second time, while its partitions wait."""
 
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
 class Running:
-    """A query and what it is made of; `interval` is the last one that has ended. It `gives` its records away, where it can, and `takes` those of the query
+    """A query and what it is made of; `interval` is the last one that has ended. A query `gives` its partitions away, where it can, and `takes` those of the one
     before, if there was one.
     """
 
@@ -53,7 +53,7 @@ class Running:
 
 
 class Queries:
-    """Begins them with what schemas and dimensions there are. `taken` is what was written when the first one began."""
+    """Starts queries with the schemas of now."""
 
     def __init__(
         self,

@@ -23,7 +23,6 @@ from contracts.servers.registry import Registry
 from spark.derivation.derivation import Derivation, route, target_schemas
 from spark.lookups.dimensions import Dimension, Dimensions
 from spark.pipeline import Pipeline
-from spark.queries.counts import count_unmatched
 from spark.queries.real_time.baton import Baton
 from spark.queries.real_time.failures import Failures, stuck
 from spark.queries.real_time.meter import Meter
@@ -39,12 +38,13 @@ from spark.queries.real_time.query import (
 from spark.records.decode import unknown_id
 from spark.records.topic_schemas import TopicSchemas
 from spark.runtime.errors import QueryFailed, StopRequested
-from spark.runtime.internals.quiet import quietly
 from spark.runtime.internals.real_time import rehearse
 from spark.runtime.lifecycle import Lifecycle
 from spark.runtime.metrics import BEHIND, RESTARTS, sources_of
+from spark.runtime.quiet import quietly
 from spark.runtime.settings import SparkSettings
 from spark.sinks.kafka.at_least_once import written
+from spark.sinks.kafka.counts import count_unmatched
 from spark.sinks.kafka.follower import Follower
 from spark.sinks.kafka.offset_note import Mark
 from spark.sources.checkpoint_offsets import CheckpointOffsets, checkpoint_folder
@@ -66,7 +66,7 @@ _log = structlog.get_logger(__name__)
 
 
 class RealTime:
-    """Runs queries one after the other, each for as long as its schemas and dimensions are the newest."""
+    """Runs a query for as long as its schemas and dimensions are the newest; then another one takes over, or begins when it has ended."""
 
     def __init__(
         self,

@@ -64,3 +64,13 @@ def set_java_property(spark: SparkSession, name: str, value: str) -> None:
 def clear_java_property(spark: SparkSession, name: str) -> None:
     """Remove one, if it is there."""
     java_class(spark._jvm, "java.lang.System").clearProperty(name)
+
+
+def name_java_thread(spark: SparkSession, name: str) -> None:
+    """Name the thread of the Java process that serves this one of ours."""
+    java_class(spark._jvm, "java.lang.Thread").currentThread().setName(name)
+
+
+def activate(spark: SparkSession) -> None:
+    """Make a session the one of this thread."""
+    java_class(spark._jvm, "org.apache.spark.sql.SparkSession").setActiveSession(spark._jsparkSession)

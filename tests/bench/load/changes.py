@@ -19,9 +19,8 @@ from contracts.definitions.catalog import load_catalog
 from contracts.servers.registry import Registry
 from contracts.settings import Settings, read_settings
 from deploy.local.processes.deployable import ROOT
-from tests.bench.load.records import RAW
+from tests.bench.load.records import DIMENSION, RAW
 
-DIMENSION = "airlines"
 _PUBLISHED_AT = (0.3, 0.5)
 _REGISTERED_AT = 0.7
 _AHEAD_SECONDS = 10.0

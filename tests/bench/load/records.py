@@ -24,6 +24,8 @@ RAW = topics.FLIGHTS_DEPARTED.name
 ENRICHED = topics.FLIGHTS_DEPARTED_ENRICHED.name
 RAW_TABLE, TABLE = "flights_departed", "flights_departed_enriched"
 """Where the two land in the lake."""
+DIMENSION = "airlines"
+"""One that the pipeline looks up in."""
 SECOND_PIPELINE = "long_haul_departures"
 """A filter of the same raw records."""
 PIPELINE, SERVICE = "departures_enriched", "departures"

@@ -31,7 +31,7 @@ from services.alerting.settings import AlertingSettings
 from services.dimensions.landing import Landing
 from spark.runtime.mode import Mode
 from tests.alerting.endpoint import Endpoint
-from tests.faults.stage.cast import PIPELINE
+from tests.faults.stage.cast import DIMENSION, FURTHER_ROW, PIPELINE
 from tests.faults.stage.disk import mount, unmount
 from tests.faults.stage.ledger import Ledger
 from tests.faults.stage.positions import Positions
@@ -53,7 +53,6 @@ _COMPRESSED = {
     "HEADRACE_STALL_SECONDS": "20",
 }
 _INTERVAL_SECONDS = 5.0
-_DIMENSION = "airlines"
 _BURST_SECONDS = 8.0
 """Half of it is the producer's start."""
 
@@ -244,14 +243,15 @@ class Stage:
             self._producer.stop(grace_seconds=30)
 
     def new_version(self, chance: random.Random) -> None:
-        """Upload one more airline, of which the dimension gets a new version."""
+        """Upload one more row of a dimension, which gets a new version."""
         catalog = load_catalog()
-        airlines = catalog.dimension(_DIMENSION)
-        source = first_rows(catalog, airlines)
-        assert source is not None and airlines.source is not None
+        dimension = catalog.dimension(DIMENSION)
+        source = first_rows(catalog, dimension)
+        assert source is not None
+        assert dimension.source is not None
         rows = source.read_text(encoding="utf-8").rstrip("\n")
-        # A carrier that no flight has.
-        Landing(self.stack.settings().s3).put(airlines.source, f"{rows}\n??,Airline {chance.random()}\n".encode())
+        further = FURTHER_ROW.format(chance.random())
+        Landing(self.stack.settings().s3).put(dimension.source, f"{rows}\n{further}\n".encode())
 
     def producer(self) -> Producer:
         """A producer of any bytes, past every contract; the caller closes it."""

@@ -10,7 +10,7 @@ import time
 import pytest
 from pyspark.sql import SparkSession
 
-from spark.runtime.internals.quiet import quietly
+from spark.runtime.quiet import quietly
 
 
 class Enough(Exception):

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
-from spark.runtime.internals.java import java_class, java_process
+from spark.runtime.internals.java import activate, java_process, name_java_thread
 
 _NICE, _COMPILERS_NICE = 10, 5
 _NAME = "headrace-quiet"
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 def quietly(spark: SparkSession, work: Callable[[], T], meanwhile: Callable[[], None]) -> T:
-    """What `work` returns, or raises. It runs in a thread of less priority than all others, and so does what the Java process does for it: the threads, too,
+    """What `work` returns, or raises. It runs in a thread of niceness 10, and so does what the Java process does for it: the threads, too,
     that it starts there, for as long as they live. On another system than Linux it runs as ever. `meanwhile` is called all the while; what it raises is raised
     when `work` is done.
     """
@@ -33,8 +33,8 @@ def quietly(spark: SparkSession, work: Callable[[], T], meanwhile: Callable[[], 
     def run() -> None:
         try:
             _lower(spark)
-            # Of a thread: without one, plans are optimised by Spark's settings, not by those of the session.
-            java_class(spark._jvm, "org.apache.spark.sql.SparkSession").setActiveSession(spark._jsparkSession)
+            # Otherwise plans are optimised by Spark's settings, not by those of the session.
+            activate(spark)
             done.set_result(work())
         except BaseException as error:  # noqa: BLE001  for whoever waits
             done.set_exception(error)
@@ -50,7 +50,7 @@ def quietly(spark: SparkSession, work: Callable[[], T], meanwhile: Callable[[], 
 
 
 def quiet_compilers(spark: SparkSession) -> None:
-    """Give the threads that compile in the Java process a little less priority than all others, for good: a process may not take that back."""
+    """Give the threads that compile in the Java process niceness 5, for good: a process may not take that back."""
     for thread, name in _threads_of_java(spark):
         if "CompilerThre" in name:
             _set_nice(thread, _COMPILERS_NICE)
@@ -58,7 +58,7 @@ def quiet_compilers(spark: SparkSession) -> None:
 
 def _lower(spark: SparkSession) -> None:
     """This thread, and the one that serves it in the Java process: PySpark has one there for each of ours."""
-    java_class(spark._jvm, "java.lang.Thread").currentThread().setName(_NAME)
+    name_java_thread(spark, _NAME)
     if sys.platform == "linux":
         _set_nice(threading.get_native_id(), _NICE)
     for thread, name in _threads_of_java(spark):
