@@ -138,6 +138,9 @@ def bench_latency(
 def bench_soak(
     rate: Annotated[int, typer.Option(min=100, help="Events per second, evenly paced.")] = 10_000,
     seconds: Annotated[float, typer.Option(min=90, help="How long the load lasts.")] = 1800.0,
+    version_every: Annotated[
+        float, typer.Option(min=0, help="Seconds from one new version of a dimension to the next; 0: none.")
+    ] = 0.0,
 ) -> None:
     """All that `up` starts, in a folder of its own, under load for half an hour: lag, memory and files over time.
 
@@ -145,7 +148,7 @@ def bench_soak(
     """
     from tests.bench.soak import report, run
 
-    report(run(rate, seconds, typer.echo), typer.echo)
+    report(run(rate, seconds, typer.echo, version_every), typer.echo)
 
 
 @bench_app.command("peers")

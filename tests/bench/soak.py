@@ -31,6 +31,7 @@ from deploy.local.processes.deployable import ROOT
 from deploy.local.processes.process import Process
 from deploy.local.servers.ports import Ports
 from tests.bench.load import pace
+from tests.bench.load.changes import upload_version
 from tests.bench.load.filled import settings_of
 from tests.bench.load.records import ENRICHED, RAW, RAW_TABLE, SERVICE, TABLE
 from tests.bench.measuring.hop import sent_to, table_size, taken_in
@@ -70,8 +71,8 @@ class Soak:
         return second, last
 
 
-def run(rate: int, seconds: float, say: Callable[[str], None]) -> Soak:
-    """Start everything, load it, look at it, stop it.
+def run(rate: int, seconds: float, say: Callable[[str], None], version_every: float = 0.0) -> Soak:
+    """Start everything, load it, look at it, stop it. A dimension gets a new version every so many seconds; 0: none.
 
     Raises ProcessFailed if `up` or the load fails, TimeoutError if the lake doesn't catch up with the load's end.
     """
@@ -89,7 +90,7 @@ def run(rate: int, seconds: float, say: Callable[[str], None]) -> Soak:
                 what="everything ran",
                 timeout_seconds=_START_SECONDS,
             )
-            return _loaded(rate, seconds, directory, up, say)
+            return _loaded(rate, seconds, directory, up, say, version_every)
         finally:
             up.stop(grace_seconds=_STOP_SECONDS)
 
@@ -107,19 +108,24 @@ def report(soak: Soak, say: Callable[[str], None]) -> None:
     save("soak", {"conditions": found, **asdict(soak)}, say)
 
 
-def _loaded(rate: int, seconds: float, directory: Path, up: Process, say: Callable[[str], None]) -> Soak:
+def _loaded(
+    rate: int, seconds: float, directory: Path, up: Process, say: Callable[[str], None], version_every: float
+) -> Soak:
     # Not what this process has in its environment: its load is for this stack alone.
     env = {name: value or "" for name, value in dotenv_values(directory / "env").items()}
     watch = _Watch(Folder(directory), env)
     looks: list[tuple[float, Look]] = []
     say(f"{rate:,} events/s for {seconds:.0f} s beside the replay of up")
-    began = time.monotonic()
+    began = version_at = time.monotonic()
     with pace.start(RAW, rate, seconds, env) as load:
         try:
             while not _ended(load, EVERY_SECONDS):
                 up.check_running()
                 looks.append((time.monotonic() - began, watch.look()))
                 say(_line(*looks[-1]))
+                if version_every and time.monotonic() >= version_at:
+                    version_at += version_every
+                    upload_version(settings_of(env).s3, version_at)
         finally:
             load.terminate()
     if load.returncode:

@@ -17,9 +17,11 @@ from deltalake import DeltaTable, write_deltalake
 
 from contracts.definitions.catalog import load_catalog
 from contracts.servers.registry import Registry
-from contracts.settings import Settings, read_settings
+from contracts.settings import S3Settings, Settings, read_settings
 from deploy.local.processes.deployable import ROOT
-from tests.bench.load.records import DIMENSION, RAW
+from deploy.local.servers.landing import first_rows
+from services.dimensions.landing import Landing
+from tests.bench.load.records import DIMENSION, FURTHER_ROW, RAW
 
 _PUBLISHED_AT = (0.3, 0.5)
 _REGISTERED_AT = 0.7
@@ -41,6 +43,17 @@ def renewed(value: bytes, schema_id: int) -> bytes:
     """A record as it is by the new schema."""
     # Behind the others stands which of null and string the new field is: the first.
     return b"\x00" + schema_id.to_bytes(4, "big") + value[5:] + b"\x00"
+
+
+def upload_version(s3: S3Settings, mark: object) -> None:
+    """Upload the dimension's source file with one more row; the service `dimensions` makes a version of it."""
+    catalog = load_catalog()
+    dimension = catalog.dimension(DIMENSION)
+    source = first_rows(catalog, dimension)
+    assert source is not None
+    assert dimension.source is not None
+    rows = source.read_text(encoding="utf-8").rstrip("\n")
+    Landing(s3).put(dimension.source, f"{rows}\n{FURTHER_ROW.format(mark)}\n".encode())
 
 
 def main(seconds: float) -> None:

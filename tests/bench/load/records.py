@@ -24,8 +24,8 @@ RAW = topics.FLIGHTS_DEPARTED.name
 ENRICHED = topics.FLIGHTS_DEPARTED_ENRICHED.name
 RAW_TABLE, TABLE = "flights_departed", "flights_departed_enriched"
 """Where the two land in the lake."""
-DIMENSION = "airlines"
-"""One that the pipeline looks up in."""
+DIMENSION, FURTHER_ROW = "airlines", "??,Airline {}"
+"""One that the pipeline looks up in, and a row for its source file that no event asks for."""
 SECOND_PIPELINE = "long_haul_departures"
 """A filter of the same raw records."""
 PIPELINE, SERVICE = "departures_enriched", "departures"

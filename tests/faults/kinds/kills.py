@@ -15,6 +15,7 @@ from deploy.local.servers.ports import HOST
 from spark.derivation.derivation import route
 from spark.runtime.mode import Mode
 from spark.sinks.kafka.transaction import transactional_producer
+from tests.bench.load.changes import upload_version
 from tests.faults.fault import Shown, fault
 from tests.faults.moments import (
     VICTIMS,
@@ -83,7 +84,7 @@ def live_killed_in_a_changeover(stage: Stage, chance: random.Random) -> Shown:
         stage.forgive()
         until_it_works(stage, "live")
         before, logged = stage.process("live"), len(stage.log_of("live"))
-        stage.new_version(chance)
+        upload_version(stage.stack.settings().s3, chance.random())
         stage.wait("a query to take over", lambda logged=logged: "renewing the query" in stage.log_of("live")[logged:])  # type: ignore[misc]
         time.sleep(chance.uniform(0, 1.5))
         met += "changed over" not in stage.log_of("live")[logged:]

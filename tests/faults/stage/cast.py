@@ -13,8 +13,6 @@ AGGREGATES = (AGGREGATE, "final_delays_by_origin")
 FILTER, FOLLOWING = "long_haul_departures", "departure_gates"
 """Those without state that run beside it; the second looks up in a dimension that is made of a topic."""
 JOIN, DISTINCT, SEQUENCE, RANKING = "flight_legs", "departures_once", "chronic_delays", "worst_routes"
-DIMENSION, FURTHER_ROW = "airlines", "??,Airline {}"
-"""One that the first pipeline looks up in, and a row for its source file that no event asks for."""
 SESSIONS, UNITED, INTERVALS = "aircraft_rotations", "punctuality_by_origin", "departure_weather"
 STATEFUL = (*AGGREGATES, JOIN, DISTINCT, SEQUENCE, RANKING, SESSIONS, UNITED, INTERVALS)
 """Those with a state. Of all but `AGGREGATES` the audit alone compares the records."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import re
 import signal
 import subprocess
@@ -24,14 +23,13 @@ from contracts.definitions.catalog import load_catalog
 from deploy.local.processes.deployable import ROOT, deployables
 from deploy.local.processes.process import Process, resident_bytes
 from deploy.local.processes.supervisor import Supervisor
-from deploy.local.servers.landing import first_rows, upload_dimensions
+from deploy.local.servers.landing import upload_dimensions
 from deploy.local.servers.ports import HOST
 from deploy.local.servers.stack import LocalStack
 from services.alerting.settings import AlertingSettings
-from services.dimensions.landing import Landing
 from spark.runtime.mode import Mode
 from tests.alerting.endpoint import Endpoint
-from tests.faults.stage.cast import DIMENSION, FURTHER_ROW, PIPELINE
+from tests.faults.stage.cast import PIPELINE
 from tests.faults.stage.disk import mount, unmount
 from tests.faults.stage.ledger import Ledger
 from tests.faults.stage.positions import Positions
@@ -241,17 +239,6 @@ class Stage:
         """Stop the steady load, if it was started; what it has queued is delivered first."""
         if self._producer is not None:
             self._producer.stop(grace_seconds=30)
-
-    def new_version(self, chance: random.Random) -> None:
-        """Upload one more row of a dimension, which gets a new version."""
-        catalog = load_catalog()
-        dimension = catalog.dimension(DIMENSION)
-        source = first_rows(catalog, dimension)
-        assert source is not None
-        assert dimension.source is not None
-        rows = source.read_text(encoding="utf-8").rstrip("\n")
-        further = FURTHER_ROW.format(chance.random())
-        Landing(self.stack.settings().s3).put(dimension.source, f"{rows}\n{further}\n".encode())
 
     def producer(self) -> Producer:
         """A producer of any bytes, past every contract; the caller closes it."""
