@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import time
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,10 @@ def test_a_start_is_refused_while_a_topic_takes_less_than_the_rule_says(stack: L
         check_limits(settings.kafka, catalog, ["other.v1"])
     admin = AdminClient({"bootstrap.servers": stack.kafka.bootstrap_servers})
     set_config(admin, {f"{name}.dlq": {"max.message.bytes": "1048588"}})
+    # The controller has it at once, the broker a moment later.
+    until = time.monotonic() + 30
+    while config_on(stack, f"{name}.dlq")["max.message.bytes"] != "1048588":
+        assert time.monotonic() < until
     least = batch_limit(DEAD_LETTER_BYTES)
     with pytest.raises(
         TopicUnfit, match=rf"{name}\.dlq takes batches of 1048588 bytes, and needs {least}.*`headrace topics create`"
