@@ -130,7 +130,9 @@ def bench_latency(
         report(run(mode or MODES, rate or RATES, seconds, interval, typer.echo, changing=changes), typer.echo)
         return
     with _known_commit():
-        found = run_beside(beside, mode or MODES, rate or RATES, seconds, interval, rounds, typer.echo)
+        found = run_beside(
+            beside, mode or MODES, rate or RATES, seconds, interval, rounds, typer.echo, changing=changes
+        )
     report_beside(found, typer.echo)
 
 

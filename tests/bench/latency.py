@@ -133,9 +133,15 @@ def run_beside(
     interval_seconds: float,
     rounds: int,
     say: Callable[[str], None],
+    *,
+    changing: bool = False,
 ) -> dict[str, list[Latency]]:
     """What was measured of this tree and of a commit's, in turn, by name. Raises NoSuchCommit."""
-    return compared(commit, rounds, lambda tree: run(modes, rates, seconds, interval_seconds, say, tree), medians, say)
+
+    def measured(tree: Path) -> list[Latency]:
+        return run(modes, rates, seconds, interval_seconds, say, tree, changing=changing)
+
+    return compared(commit, rounds, measured, medians, say)
 
 
 def medians(found: Mapping[str, Sequence[Latency]]) -> Iterator[str]:

@@ -78,14 +78,14 @@ class RealTime:
         lifecycle: Lifecycle,
     ) -> None:
         """Raises NotAProducer if the target's contract does not list the pipeline, PipelineUnfit."""
-        self._lookups, self._held = pipeline.lookups, pipeline.dimensions
+        self._lookups = pipeline.lookups
         self._spark = spark
         self._settings = settings
         self._lifecycle = lifecycle
         self._route = route(pipeline, catalog)
         source = catalog.topic(pipeline.source)
         self._schemas = TopicSchemas(registry, source, catalog.schema(pipeline.source))
-        self._dimensions = Dimensions(spark, settings.s3, [catalog.dimension(name) for name in self._held])
+        self._dimensions = Dimensions(spark, settings.s3, [catalog.dimension(name) for name in pipeline.dimensions])
         self._own = target_schemas(pipeline, catalog, registry)
         self._source = SourceTopic(settings.kafka, source.name)
         ids = [each.id for each in self._own]

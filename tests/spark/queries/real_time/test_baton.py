@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from pyspark.errors import PySparkException
@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from spark.queries.real_time import baton
 from spark.queries.real_time.baton import Baton
+from tests.spark.live_query import wait_for
 
 
 @pytest.fixture
@@ -51,7 +52,7 @@ def test_the_query_behind_waits_and_goes_on_where_the_partition_was_given_away(
     found: list[list[int]] = []
     waiting = threading.Thread(target=lambda: found.append(offsets(passed.taken(records(spark, 3)))))
     waiting.start()
-    until(lambda: passed.reached() == {3: 0})
+    wait_for("its first record to wait", lambda: passed.reached() == {3: 0})
     waiting.join(0.5)
     assert waiting.is_alive()
     passed.give({3: 7})
@@ -73,7 +74,7 @@ def test_the_query_behind_leaves_out_what_the_one_before_has_taken_and_waits_wit
     found: list[list[int]] = []
     waiting = threading.Thread(target=lambda: found.append(offsets(passed.taken(records(spark, 3)))))
     waiting.start()
-    until(lambda: passed.reached() == {3: 6})
+    wait_for("its first record to wait", lambda: passed.reached() == {3: 6})
     assert passed.is_followed()
     assert offsets(passed.kept(records(spark, 3, 8))) == list(range(8))
     passed.ask()
@@ -115,11 +116,3 @@ def test_nothing_is_left_of_one_that_is_dropped(spark: SparkSession) -> None:
 def java_properties(spark: SparkSession) -> list[str]:
     assert spark._jvm is not None
     return list(spark._jvm.java.lang.System.getProperties().stringPropertyNames())
-
-
-def until(holds: Callable[[], bool]) -> None:
-    for _ in range(300):
-        if holds():
-            return
-        threading.Event().wait(0.1)
-    raise AssertionError("waited 30 s")
