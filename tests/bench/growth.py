@@ -33,7 +33,7 @@ from services.nycflights.tables import data_folder
 from tests.bench.alerting import alerting_process
 from tests.bench.load.backlog import publish
 from tests.bench.load.filled import bare_stack, publish_dimensions
-from tests.bench.load.records import ENRICHED, RAW, Record, constant_headers, departures, enriched_records
+from tests.bench.load.records import ENRICHED, RAW, Record, constant_headers, enriched_records, raw_values
 from tests.bench.measuring.hop import Hop, measure, measure_process, taken_in
 from tests.bench.measuring.plot import growth_svg
 from tests.bench.measuring.results import as_line, conditions, save, save_text
@@ -238,7 +238,7 @@ def _rewritten(
     plain = fastavro.parse_schema(json.loads(load_catalog().schema(RAW)))
     constant = constant_headers(RAW, "/services/departures")
     found: list[Record] = []
-    for number, (key, value, occurred_at) in enumerate(itertools.islice(departures(current), _RECORDS)):
+    for number, (key, value, occurred_at) in enumerate(itertools.islice(raw_values(current), _RECORDS)):
         if schemas:
             fields = fastavro.schemaless_reader(io.BytesIO(value[5:]), plain, None)
             assert isinstance(fields, dict)

@@ -1,7 +1,7 @@
 """What changes while a load lasts: two new versions of a dimension, and one of the raw records' schema.
 
-`python -m tests.bench.load.changes SECONDS`, beside `tests.bench.load.pace`, whose records have the new schema from `RENEWED_AT` of its time
-on, ten seconds after the registry has it.
+`python -m tests.bench.load.changes SECONDS`, beside `tests.bench.load.pace`, whose records have the new schema from `renewed_at` on,
+ten seconds after the registry has it.
 """
 
 from __future__ import annotations
@@ -39,9 +39,16 @@ def start(seconds: float, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, env={**os.environ, **env}, cwd=ROOT)
 
 
+def renewed_schema() -> str:
+    """The raw records' schema with one more field, as JSON text."""
+    schema = json.loads(load_catalog().schema(RAW))
+    schema["fields"].append({"name": "noted", "type": ["null", "string"], "default": None})
+    return json.dumps(schema)
+
+
 def renewed(value: bytes, schema_id: int) -> bytes:
-    """A record as it is by the new schema."""
-    # Behind the others stands which of null and string the new field is: the first.
+    """A record as it is by `renewed_schema`."""
+    # The new field is the last one, and null: 0, the first branch of its union.
     return b"\x00" + schema_id.to_bytes(4, "big") + value[5:] + b"\x00"
 
 
@@ -64,11 +71,9 @@ def main(seconds: float) -> None:
         _sleep_until(began + share * seconds)
         table = DeltaTable(f"s3://{settings.s3.bucket}/{location}", storage_options=settings.s3.delta_options())
         write_deltalake(table, table.to_pyarrow_table(), mode="overwrite")
-    schema = json.loads(load_catalog().schema(RAW))
-    schema["fields"].append({"name": "noted", "type": ["null", "string"], "default": None})
     _sleep_until(began + _REGISTERED_AT * seconds)
     with Registry(settings.registry) as registry:
-        registry.register(f"{RAW}-value", json.dumps(schema))
+        registry.register(f"{RAW}-value", renewed_schema())
 
 
 def _sleep_until(moment: float) -> None:

@@ -59,15 +59,16 @@ def pace(
     if rate <= _ALONE:
         config["linger.ms"] = 0
     producer = Producer(settings.kafka.client_config() | {"acks": PRODUCER_CONFIG["acks"]} | config)
-    renewed_from, newest = rate * renewed_at, 0
+    renewed_from = rate * renewed_at
+    newest: int | None = None
     began = time.perf_counter()
     for number, (key, value, headers) in enumerate(itertools.islice(itertools.cycle(records), int(rate * seconds))):
         due = began + number / rate
-        if number == renewed_from:
+        if newest is None and number >= renewed_from:
             newest = current_id(settings, topic)
         while (left := due - time.perf_counter()) > 0:
             time.sleep(min(left, 0.001))
-        if number >= renewed_from:
+        if newest is not None:
             value = renewed(value, newest)
         producer.produce(topic, key=key, value=value, headers=[*headers, ("traceparent", stamp(number))])
         producer.poll(0)

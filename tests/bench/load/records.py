@@ -36,7 +36,7 @@ Record: TypeAlias = tuple[bytes, bytes, list[Header]]
 """Key, value and headers."""
 
 
-def departures(schema_id: int) -> Iterator[tuple[bytes, bytes, bytes]]:
+def raw_values(schema_id: int) -> Iterator[tuple[bytes, bytes, bytes]]:
     """Key, value and ce_time of every departed flight."""
     schema = fastavro.parse_schema(json.loads(load_catalog().schema(RAW)))
     prefix = b"\x00" + schema_id.to_bytes(4, "big")
@@ -54,7 +54,7 @@ def raw_records(settings: Settings, count: int) -> list[Record]:
     constant = constant_headers(RAW, f"/services/{SERVICE}")
     return [
         (key, value, [("ce_id", key), ("ce_time", occurred_at), *constant])
-        for key, value, occurred_at in itertools.islice(departures(current_id(settings, RAW)), count)
+        for key, value, occurred_at in itertools.islice(raw_values(current_id(settings, RAW)), count)
     ]
 
 

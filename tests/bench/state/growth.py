@@ -23,7 +23,7 @@ from contracts.settings import Settings
 from spark.sinks.kafka.transaction import committed_offsets
 from tests.bench.load.backlog import publish
 from tests.bench.load.filled import bare_stack
-from tests.bench.load.records import RAW, Record, constant_headers, departures
+from tests.bench.load.records import RAW, Record, constant_headers, raw_values
 from tests.bench.measuring.plot import growth_svg
 from tests.bench.measuring.results import as_line, conditions, save, save_text
 from tests.bench.state.contender import CONTENDERS, Stage
@@ -89,7 +89,7 @@ def _records(settings: Settings, keys: int) -> Iterator[Record]:
     with Registry(settings.registry) as registry:
         schema_id = registry.latest(f"{RAW}-value").id
     schema = fastavro.parse_schema(json.loads(load_catalog().schema(RAW)))
-    _, value, _ = next(departures(schema_id))
+    _, value, _ = next(raw_values(schema_id))
     fields = fastavro.schemaless_reader(io.BytesIO(value[5:]), schema, None)
     assert isinstance(fields, dict)
     constant = constant_headers(RAW, "/services/departures")
