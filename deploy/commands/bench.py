@@ -12,6 +12,9 @@ import typer
 
 from spark.runtime.mode import Mode
 
+_SHORTEST_WITH_CHANGES = 70.0
+"""Seconds: three tenths of it are more than the 20 that are left out."""
+
 _Beside = Annotated[
     str | None, typer.Option(metavar="COMMIT", help="Compare with this commit: runs of both in turn, and medians.")
 ]
@@ -115,24 +118,32 @@ def bench_latency(
         list[Mode] | None, typer.Option(help="Of live; may be given more than once. All but at-least-once by default.")
     ] = None,
     rate: Annotated[
-        list[int] | None, typer.Option(min=100, help="Events per second; 1,000 and 10,000 by default.")
+        list[int] | None,
+        typer.Option(min=100, help="Events per second; 1,000 and 10,000 by default, with --changes 1,000 alone."),
     ] = None,
     seconds: Annotated[float, typer.Option(min=30, help="How long each load lasts; 20 s of it are left out.")] = 600.0,
-    interval: Annotated[float, typer.Option(min=5, help="The real-time mode's interval in seconds.")] = 3600.0,
+    interval: Annotated[
+        float, typer.Option(min=5, max=3600, help="The real-time mode's interval in seconds.")
+    ] = 3600.0,
     changes: _Changes = False,
     beside: _Beside = None,
     rounds: _Rounds = 5,
 ) -> None:
     """Raw → enriched and raw → alert as a polling consumer sees them, under evenly paced load, in each mode; as long as the loads take."""
+    if changes and len(rate or ()) > 1:
+        raise typer.BadParameter(
+            "with --changes there is one load for each mode: a second one would begin with the new schema",
+            param_hint="--rate",
+        )
+    _need_time_for(changes, seconds)
     from tests.bench.latency import MODES, RATES, report, report_beside, run, run_beside
 
+    modes, rates = mode or MODES, rate or (RATES[:1] if changes else RATES)
     if beside is None:
-        report(run(mode or MODES, rate or RATES, seconds, interval, typer.echo, changing=changes), typer.echo)
+        report(run(modes, rates, seconds, interval, typer.echo, changing=changes), typer.echo)
         return
     with _known_commit():
-        found = run_beside(
-            beside, mode or MODES, rate or RATES, seconds, interval, rounds, typer.echo, changing=changes
-        )
+        found = run_beside(beside, modes, rates, seconds, interval, rounds, typer.echo, changing=changes)
     report_beside(found, typer.echo)
 
 
@@ -180,6 +191,7 @@ def bench_peers(
     """
     if 0 < seconds < 30:
         raise typer.BadParameter("20 s are left out, so it must be 30 or more, or 0.", param_hint="--seconds")
+    _need_time_for(changes, seconds)
     from tests.bench.peers.run import report, run
 
     report(run(events, rate, seconds, only or [], typer.echo, changing=changes), typer.echo)
@@ -255,6 +267,16 @@ def bench_alerting(
     with _known_commit():
         found = run_beside(beside, events, rate, seconds, rounds, typer.echo)
     report_beside(found, typer.echo)
+
+
+def _need_time_for(changes: bool, seconds: float) -> None:
+    """Raise BadParameter where a load with changes is so short that one falls into what is left out of the figures."""
+    if changes and 0 < seconds < _SHORTEST_WITH_CHANGES:
+        raise typer.BadParameter(
+            f"with --changes it must be {_SHORTEST_WITH_CHANGES:.0f} or more: the first change comes after three tenths of the load, "
+            "and 20 s are left out",
+            param_hint="--seconds",
+        )
 
 
 @contextmanager

@@ -19,10 +19,11 @@ from collections.abc import Mapping, Sequence
 from confluent_kafka import Producer
 
 from contracts.servers.producer_config import PRODUCER_CONFIG
+from contracts.servers.registry import Registry
 from contracts.settings import Settings, read_settings
 from deploy.local.processes.deployable import ROOT
 from tests.bench.load.changes import renewed
-from tests.bench.load.records import ENRICHED, RAW, Record, current_id, enriched_records, raw_records
+from tests.bench.load.records import ENRICHED, RAW, Record, enriched_records, raw_records
 
 _DIFFERENT = 50_000
 """Different records; the load repeats them."""
@@ -65,7 +66,7 @@ def pace(
     for number, (key, value, headers) in enumerate(itertools.islice(itertools.cycle(records), int(rate * seconds))):
         due = began + number / rate
         if newest is None and number >= renewed_from:
-            newest = current_id(settings, topic)
+            newest = _newest_id(settings, topic)
         while (left := due - time.perf_counter()) > 0:
             time.sleep(min(left, 0.001))
         if newest is not None:
@@ -74,6 +75,12 @@ def pace(
         producer.poll(0)
     if producer.flush(30):
         raise TimeoutError(f"the broker did not take all records of {topic} in 30 s")
+
+
+def _newest_id(settings: Settings, topic: str) -> int:
+    with Registry(settings.registry) as registry:
+        # Not by the catalog, which takes long to read: the load waits.
+        return registry.latest(f"{topic}-value").id
 
 
 def stamp(number: int) -> bytes:

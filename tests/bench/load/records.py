@@ -54,13 +54,13 @@ def raw_records(settings: Settings, count: int) -> list[Record]:
     constant = constant_headers(RAW, f"/services/{SERVICE}")
     return [
         (key, value, [("ce_id", key), ("ce_time", occurred_at), *constant])
-        for key, value, occurred_at in itertools.islice(raw_values(current_id(settings, RAW)), count)
+        for key, value, occurred_at in itertools.islice(raw_values(contract_id(settings, RAW)), count)
     ]
 
 
 def enriched_records(settings: Settings, count: int) -> list[Record]:
     """At most `count` enriched departures, as `live` writes them."""
-    schema, schema_id = load_catalog().schema(ENRICHED), current_id(settings, ENRICHED)
+    schema, schema_id = load_catalog().schema(ENRICHED), contract_id(settings, ENRICHED)
     codec = Codec({schema_id: schema}.__getitem__)
     versions = {"dimension_versions": {"airlines": 0, "airports": 0, "planes": 0}}
     constant = constant_headers(ENRICHED, f"/spark/{PIPELINE}")
@@ -82,7 +82,12 @@ def constant_headers(topic: str, source: str) -> list[Header]:
     ]
 
 
-def current_id(settings: Settings, topic: str) -> int:
-    """Of the topic's newest schema."""
+def contract_id(settings: Settings, topic: str) -> int:
+    """The id of the schema that the topic's contract has; the registry may have a newer one. Raises LookupError if it lacks this one."""
+    catalog = load_catalog()
+    subject = catalog.topic(topic).subject
     with Registry(settings.registry) as registry:
-        return registry.latest(f"{topic}-value").id
+        found = registry.id_of(subject, catalog.schema(topic))
+    if found is None:
+        raise LookupError(f"the registry lacks the schema that the contract has for {subject}: register the contracts")
+    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -60,6 +61,14 @@ DEPLOYABLES += [[f"services.{main.parent.name}"] for main in sorted(ROOT.glob("s
         (["test", "--faults", "--short", "--seed", "2"], 2, "leave --seed, --seeds, --mode and NAME out"),
         (["test", "--faults", "--short", "--mode", "real-time"], 2, "leave --seed, --seeds, --mode and NAME out"),
         (["test", "--faults", "--short", "live_killed"], 2, "leave --seed, --seeds, --mode and NAME out"),
+        (
+            ["bench", "latency", "--changes", "--rate", "100", "--rate", "200"],
+            2,
+            "--rate: with --changes there is one load for each mode: a second one would begin with the new schema",
+        ),
+        (["bench", "latency", "--changes", "--seconds", "69"], 2, "--seconds: with --changes it must be 70 or more"),
+        (["bench", "latency", "--interval", "3601"], 2, "3601.0 is not in the range 5<=x<=3600"),
+        (["bench", "peers", "--changes", "--seconds", "69"], 2, "--seconds: with --changes it must be 70 or more"),
     ],
 )
 def test_an_option_that_cannot_be_right(
@@ -74,11 +83,14 @@ def test_an_option_that_cannot_be_right(
     monkeypatch.setattr(sys, "argv", ["headrace", *_in(tmp_path, arguments)])
     monkeypatch.setenv("COLUMNS", _WIDE)
     before = structlog.get_config()
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         with pytest.raises(SystemExit) as ended:
             main()
     finally:
         structlog.configure(**before)
+        for number, handler in handlers.items():  # `bench` has its own
+            signal.signal(number, handler)
     found = capsys.readouterr()
     # `sys.exit` says a text itself, and ends with 1.
     text, code = (ended.value.code, 1) if isinstance(ended.value.code, str) else ("", ended.value.code)
@@ -126,7 +138,8 @@ def test_a_deployable_that_is_asked_for_help_or_told_nonsense_does_nothing_else(
 
 
 def _in(directory: Path, arguments: list[str]) -> list[str]:
-    return arguments if "--dir" in arguments or arguments[0] == "test" else [*arguments, "--dir", str(directory)]
+    takes_one = "--dir" not in arguments and arguments[0] not in ("bench", "test")
+    return [*arguments, "--dir", str(directory)] if takes_one else arguments
 
 
 def _refused(arguments: list[str], status: int, said: str, directory: Path, **env: str) -> None:
