@@ -236,7 +236,7 @@ def measure(
     """Send `rate` events a second, and note when each one's enriched record and alert come; the first of `processes` is who enriches. If `changing`, its
     dimensions and schemas get new versions meanwhile.
 
-    Raises ProcessFailed.
+    Raises ProcessFailed, also if the load or the changes failed.
     """
     sent = int(rate * seconds)
     enriched, alerts = Delays(), Delays()

@@ -25,7 +25,6 @@ from tempfile import TemporaryDirectory
 from deltalake import DeltaTable
 from dotenv import dotenv_values
 
-from deploy.errors import ProcessFailed
 from deploy.local.folder import Folder
 from deploy.local.processes.deployable import ROOT
 from deploy.local.processes.process import Process
@@ -118,18 +117,13 @@ def _loaded(
     say(f"{rate:,} events/s for {seconds:.0f} s beside the replay of up")
     began = version_at = time.monotonic()
     with pace.start(RAW, rate, seconds, env) as load:
-        try:
-            while not _ended(load, EVERY_SECONDS):
-                up.check_running()
-                looks.append((time.monotonic() - began, watch.look()))
-                say(_line(*looks[-1]))
-                if version_every and time.monotonic() >= version_at:
-                    version_at += version_every
-                    upload_version(settings_of(env).s3, version_at)
-        finally:
-            load.terminate()
-    if load.returncode:
-        raise ProcessFailed(f"the load ended with exit code {load.returncode}")
+        while not _ended(load, EVERY_SECONDS):
+            up.check_running()
+            looks.append((time.monotonic() - began, watch.look()))
+            say(_line(*looks[-1]))
+            if version_every and time.monotonic() >= version_at:
+                version_at += version_every
+                upload_version(settings_of(env).s3, version_at)
     deadline = time.monotonic() + _CATCH_UP_SECONDS
     while not watch.replay_ended() or (landed := watch.landed()) < (sent := watch.sent()):
         if time.monotonic() > deadline:

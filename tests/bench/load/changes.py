@@ -7,21 +7,21 @@ ten seconds after the registry has it.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 
 from deltalake import DeltaTable, write_deltalake
 
 from contracts.definitions.catalog import load_catalog
 from contracts.servers.registry import Registry
 from contracts.settings import S3Settings, Settings, read_settings
-from deploy.local.processes.deployable import ROOT
 from deploy.local.servers.landing import first_rows
 from services.dimensions.landing import Landing
 from tests.bench.load.records import DIMENSION, FURTHER_ROW, RAW
+from tests.bench.load.started import started
 
 _PUBLISHED_AT = (0.3, 0.5)
 _REGISTERED_AT = 0.7
@@ -33,10 +33,10 @@ def renewed_at(seconds: float) -> float:
     return _REGISTERED_AT * seconds + _AHEAD_SECONDS
 
 
-def start(seconds: float, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """The changes of a load of so many seconds as a process that has begun; `env`: where the stack is."""
+def start(seconds: float, env: Mapping[str, str]) -> AbstractContextManager[subprocess.Popen[bytes]]:
+    """The changes of a load of so many seconds as a process; `env`: where the stack is. Raises as `started`."""
     command = [sys.executable, "-m", "tests.bench.load.changes", str(seconds)]
-    return subprocess.Popen(command, env={**os.environ, **env}, cwd=ROOT)
+    return started("the process with the changes", command, env)
 
 
 def renewed_schema() -> str:

@@ -10,20 +10,20 @@ import argparse
 import gc
 import itertools
 import math
-import os
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 
 from confluent_kafka import Producer
 
 from contracts.servers.producer_config import PRODUCER_CONFIG
 from contracts.servers.registry import Registry
 from contracts.settings import Settings, read_settings
-from deploy.local.processes.deployable import ROOT
 from tests.bench.load.changes import renewed
 from tests.bench.load.records import ENRICHED, RAW, Record, enriched_records, raw_records
+from tests.bench.load.started import started
 
 _DIFFERENT = 50_000
 """Different records; the load repeats them."""
@@ -39,11 +39,11 @@ busy for a second. Idempotence would limit them, too, but librdkafka's thread th
 
 def start(
     topic: str, rate: int, seconds: float, env: Mapping[str, str], *, renewed_at: float = math.inf
-) -> subprocess.Popen[bytes]:
-    """The load as a process that has begun; `env`: where the stack is. From `renewed_at` on its records have the newest schema (`changes`)."""
+) -> AbstractContextManager[subprocess.Popen[bytes]]:
+    """The load as a process; `env`: where the stack is. From `renewed_at` on its records have the newest schema (`changes`). Raises as `started`."""
     command = [sys.executable, "-m", "tests.bench.load.pace", str(rate), str(seconds), "--topic", topic]
     command += ["--renewed-at", str(renewed_at)]
-    return subprocess.Popen(command, env={**os.environ, **env}, cwd=ROOT)
+    return started("the load", command, env)
 
 
 def pace(
