@@ -16,10 +16,10 @@ from dataclasses import asdict, dataclass
 from deploy.local.processes.deployable import deployables
 from deploy.local.processes.process import Process
 from spark.pipelines import load
-from tests.bench.latency import FIRST, wait_for_first
 from tests.bench.load import pace
 from tests.bench.load.filled import filled_stack
 from tests.bench.load.records import ENRICHED, PIPELINE, RAW, SECOND_PIPELINE
+from tests.bench.measuring.latency import FIRST, wait_for_first
 from tests.bench.measuring.listen import listen
 from tests.bench.measuring.meter import SELDOM_SECONDS, Meter, proportional_mib
 from tests.bench.measuring.results import as_line, conditions, save

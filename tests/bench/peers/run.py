@@ -4,7 +4,7 @@ The same work: Confluent-format Avro in, three dimensions left-joined (four look
 topic, the same broker and registry, the same rows. What is Headrace's own stays on its side of the scales: headers, dead-letter checks, Delta
 dimensions that it looks after, lease and position. First a backlog, on one stack for all; before a figure of it counts, the
 contender's rows are read back and compared (`rows`). Then evenly paced load, on a new stack for each, because one raw
-topic would hold what the ones before were sent; `tests.bench.latency` measures it, by the moment of sending in a header that
+topic would hold what the ones before were sent; `tests.bench.measuring.latency` measures it, by the moment of sending in a header that
 every contender carries on. What changes meanwhile (`tests.bench.load.changes`) is the same for all, but for the dimensions: a peer has read its own copy at
 its start.
 """
@@ -18,12 +18,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from deploy.local.downloads.jars import read_lock
-from deploy.local.processes.deployable import ROOT
 from spark.runtime.mode import Mode
-from spark.runtime.settings import LiveSettings
-from tests.bench.latency import FIRST, Latency, measure, report_one, save_plots, wait_for_first
 from tests.bench.load.filled import filled_stack
 from tests.bench.measuring.hop import Hop, forget_positions, run_through
+from tests.bench.measuring.latency import FIRST, Latency, measure, report_one, save_plots, wait_for_first
 from tests.bench.measuring.listen import listen
 from tests.bench.measuring.results import as_line, conditions, save
 from tests.bench.peers.contender import JARS, Contender, Stage, chosen
@@ -110,17 +108,8 @@ def _latency(contender: Contender, rate: int, seconds: float, say: Callable[[str
             consumer = listen(stage.settings, contender.target)
             wait_for_first(consumer, process)
             say(f"{contender.name}: {rate:,} events/s for {seconds:.0f} s")
-            env = stage.env | {"PYTHONPATH": str(ROOT)}
             found = measure(
-                contender.name,
-                rate,
-                seconds,
-                LiveSettings().interval_seconds,
-                consumer,
-                [process],
-                stage.stack,
-                env,
-                changing=changing,
+                contender.name, rate, seconds, None, consumer, [process], stage.stack, stage.env, changing=changing
             )
             consumer.close()
             return found
