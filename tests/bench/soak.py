@@ -30,7 +30,7 @@ from deploy.local.processes.deployable import ROOT
 from deploy.local.processes.process import Process
 from deploy.local.servers.ports import Ports
 from tests.bench.load import pace
-from tests.bench.load.changes import upload_version
+from tests.bench.load.dimension_version import upload_version
 from tests.bench.load.filled import settings_of
 from tests.bench.load.records import ENRICHED, RAW, RAW_TABLE, SERVICE, TABLE
 from tests.bench.measuring.hop import sent_to, table_size, taken_in

@@ -17,10 +17,8 @@ from deltalake import DeltaTable, write_deltalake
 
 from contracts.definitions.catalog import load_catalog
 from contracts.servers.registry import Registry
-from contracts.settings import S3Settings, Settings, read_settings
-from deploy.local.servers.landing import first_rows
-from services.dimensions.landing import Landing
-from tests.bench.load.records import DIMENSION, FURTHER_ROW, RAW
+from contracts.settings import Settings, read_settings
+from tests.bench.load.records import DIMENSION, RAW
 from tests.bench.load.started import started
 
 _PUBLISHED_AT = (0.3, 0.5)
@@ -50,17 +48,6 @@ def renewed(value: bytes, schema_id: int) -> bytes:
     """A record as it is by `renewed_schema`."""
     # The new field is the last one, and null: 0, the first branch of its union.
     return b"\x00" + schema_id.to_bytes(4, "big") + value[5:] + b"\x00"
-
-
-def upload_version(s3: S3Settings, mark: object) -> None:
-    """Upload the dimension's source file with one more row; the service `dimensions` makes a version of it."""
-    catalog = load_catalog()
-    dimension = catalog.dimension(DIMENSION)
-    source = first_rows(catalog, dimension)
-    assert source is not None
-    assert dimension.source is not None
-    rows = source.read_text(encoding="utf-8").rstrip("\n")
-    Landing(s3).put(dimension.source, f"{rows}\n{FURTHER_ROW.format(mark)}\n".encode())
 
 
 def main(seconds: float) -> None:

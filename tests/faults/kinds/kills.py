@@ -15,7 +15,7 @@ from deploy.local.servers.ports import HOST
 from spark.derivation.derivation import route
 from spark.runtime.mode import Mode
 from spark.sinks.kafka.transaction import transactional_producer
-from tests.bench.load.changes import upload_version
+from tests.bench.load.dimension_version import upload_version
 from tests.faults.fault import Shown, fault
 from tests.faults.moments import (
     VICTIMS,

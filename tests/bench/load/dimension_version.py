@@ -1,0 +1,20 @@
+"""A new version of a dimension, as another team would cause one."""
+
+from __future__ import annotations
+
+from contracts.definitions.catalog import load_catalog
+from contracts.settings import S3Settings
+from deploy.local.servers.landing import first_rows
+from services.dimensions.landing import Landing
+from tests.bench.load.records import DIMENSION, FURTHER_ROW
+
+
+def upload_version(s3: S3Settings, mark: object) -> None:
+    """Upload the dimension's source file with one more row, which has the mark; the service `dimensions` makes a version of it."""
+    catalog = load_catalog()
+    dimension = catalog.dimension(DIMENSION)
+    source = first_rows(catalog, dimension)
+    assert source is not None
+    assert dimension.source is not None
+    rows = source.read_text(encoding="utf-8").rstrip("\n")
+    Landing(s3).put(dimension.source, f"{rows}\n{FURTHER_ROW.format(mark)}\n".encode())
