@@ -159,8 +159,13 @@ def bench_soak(
 
     It takes 1 GB of disk for a million events.
     """
-    from tests.bench.soak import report, run
+    from tests.bench.soak import EVERY_SECONDS, report, run
 
+    if 0 < version_every < EVERY_SECONDS:
+        raise typer.BadParameter(
+            f"a version comes with a look at most, and those are {EVERY_SECONDS:.0f} s apart: 0, or {EVERY_SECONDS:.0f} or more",
+            param_hint="--version-every",
+        )
     report(run(rate, seconds, typer.echo, version_every), typer.echo)
 
 

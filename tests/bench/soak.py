@@ -5,6 +5,9 @@ each process has, and how many files there are in each place. What these are in 
 stands beside the second one (the first is for caches to fill and code to be compiled); what is bounded is about the same in both, or
 falls again in between. Files of the lake are those of its newest version, which grow with the rows, and all that are stored: what was
 compacted stays for as long as a table's history. At the end the lake must have a row for each event, counted.
+
+With `--version-every` a dimension gets new versions meanwhile. Each look notes the newest, and how often `live` has changed over to a query
+with newer ones, as it does in real-time mode (`HEADRACE_LIVE__MODE=real-time`); else it takes them over from batch to batch, and this is 0.
 """
 
 from __future__ import annotations
@@ -30,10 +33,11 @@ from deploy.local.processes.deployable import ROOT
 from deploy.local.processes.process import Process
 from deploy.local.servers.ports import Ports
 from tests.bench.load import pace
-from tests.bench.load.dimension_version import upload_version
+from tests.bench.load.dimension_version import newest_version, upload_version
 from tests.bench.load.filled import settings_of
-from tests.bench.load.records import ENRICHED, RAW, RAW_TABLE, SERVICE, TABLE
+from tests.bench.load.records import DIMENSION, ENRICHED, RAW, RAW_TABLE, SERVICE, TABLE
 from tests.bench.measuring.hop import sent_to, table_size, taken_in
+from tests.bench.measuring.mentions import Mentions
 from tests.bench.measuring.results import as_line, conditions, save
 
 EVERY_SECONDS = 30.0
@@ -49,12 +53,13 @@ Look = dict[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Soak:
-    """`looks`: (seconds since the load began, what was seen). At the end: `sent` events, those of the replay with them, `landed`
-    enriched rows in the lake.
+    """`version_every`: seconds from one new version of a dimension to the next; 0: none. `looks`: (seconds since the load began, what
+    was seen). At the end: `sent` events, those of the replay with them, `landed` enriched rows in the lake.
     """
 
     rate: int
     seconds: float
+    version_every: float
     looks: list[tuple[float, Look]]
     sent: int
     landed: int
@@ -131,7 +136,7 @@ def _loaded(
                 f"the lake lacks rows {_CATCH_UP_SECONDS:.0f} s after the load; up said: {up.last_log_lines()}"
             )
         time.sleep(1)
-    return Soak(rate, seconds, looks, sent, landed)
+    return Soak(rate, seconds, version_every, looks, sent, landed)
 
 
 def _ended(process: subprocess.Popen[bytes], within_seconds: float) -> bool:
@@ -159,13 +164,14 @@ class _Watch:
         self._taken_by_live = taken_in(self._settings)
         self._taken_by_alerting = taken_in(self._settings, ENRICHED, "alerting")
         self._enriched = sent_to(self._settings, ENRICHED)
+        self._changeovers = Mentions(folder.path / "logs" / "live.log", "changed over")
         self.sent = sent_to(self._settings)
         """How many events there are."""
         self.landed = table_size(self._settings.s3, TABLE)
         """How many enriched ones are in the lake."""
 
     def look(self) -> Look:
-        """Lag in records, memory in MB, files, and how often a process was started again."""
+        """Lag in records, memory in MB, files, how often a process was started again, the dimension's version, and changeovers until now."""
         _, processes = self._folder.read_state() or (None, [])
         sent = self.sent()
         look: Look = {
@@ -177,6 +183,8 @@ class _Watch:
         look |= {f"stored files of {name}": count for name, count in stored_files(self._folder.path).items()}
         look |= {f"newest version's files of {table}": count for table, count in self._in_use().items()}
         look["restarts"] = sum(each["restarts"] for each in processes)
+        look[f"version of {DIMENSION}"] = newest_version(self._settings.s3)
+        look["changeovers of live"] = self._changeovers.count()
         return look
 
     def replay_ended(self) -> bool:

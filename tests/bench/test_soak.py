@@ -7,22 +7,26 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.bench.soak import Soak, stored_files
+from tests.bench.measuring.mentions import Mentions
+from tests.bench.soak import Look, Soak, stored_files
+
+_SOAK = Soak(1000, 90.0, 0.0, [], 0, 0)
 
 
 def test_the_thirds_are_medians_and_the_first_one_is_left_out() -> None:
     looks = [(float(at), {"MB of live": float(at)}) for at in range(0, 90, 10)]
-    assert Soak(1000, 90.0, looks, 0, 0).thirds("MB of live") == (40.0, 70.0)
+    assert replace(_SOAK, looks=looks).thirds("MB of live") == (40.0, 70.0)
 
 
 def test_what_is_seen_in_one_third_only_is_nothing_in_the_other() -> None:
-    looks = [(40.0, {}), (70.0, {"stored files of uploads": 2.0})]
-    assert Soak(1000, 90.0, looks, 0, 0).thirds("stored files of uploads") == (0.0, 2.0)
+    looks: list[tuple[float, Look]] = [(40.0, {}), (70.0, {"stored files of uploads": 2.0})]
+    assert replace(_SOAK, looks=looks).thirds("stored files of uploads") == (0.0, 2.0)
 
 
 def test_stored_files_are_counted_by_what_they_are(tmp_path: Path) -> None:
@@ -47,6 +51,22 @@ def test_stored_files_are_counted_by_what_they_are(tmp_path: Path) -> None:
         "uploads": 1,
         "folder": 1,
     }
+
+
+def test_what_a_log_says_is_counted_once_though_it_grows_in_the_midst_of_a_line_and_is_cut(tmp_path: Path) -> None:
+    log = tmp_path / "any.log"
+    mentions = Mentions(log, "changed over")
+    assert mentions.count() == 0
+    log.write_text("begun\nchanged over\nchan")
+    assert mentions.count() == mentions.count() == 1
+    with log.open("a") as growing:
+        growing.write("ged over\n")
+    assert mentions.count() == 2
+    with log.open("a") as growing:
+        growing.write("changed over\n")
+    log.rename(tmp_path / "any.log.1")
+    log.write_text("changed over\n")
+    assert mentions.count() == 4
 
 
 @pytest.mark.system
