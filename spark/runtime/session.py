@@ -49,12 +49,16 @@ _COMPILER = " ".join(
     )
 )
 
-# For the code cache everything is collected, 200 ms, whenever it has grown by 15 %: now only when nine tenths of it are full.
-# The same for classes: by default when they first take 21 MiB, and ever again. The plan of a query that takes over is copied by each young collection, 25 to
-# 45 ms by one thread.
-_REAL_TIME = "-XX:SweeperThreshold=100 -XX:MetaspaceSize=512m -XX:+UseParallelGC"
+_REAL_TIME = (
+    # By default everything is collected, 200 ms, whenever the code cache has grown by 15 %; so only when nine tenths of it are full.
+    "-XX:SweeperThreshold=100 "
+    # By default everything is collected when classes first take 21 MiB, and again later.
+    "-XX:MetaspaceSize=512m "
+    # Planning the next query leaves much alive, which each young collection copies: 25 to 45 ms by one thread, 9 to 15 by two.
+    "-XX:+UseParallelGC"
+)
 
-_LOCAL = re.compile(r"^local\[(\d+)")
+_LOCAL = re.compile(r"^local\[(\d+|\*)(?:,\s*\d+)?\]$")
 
 _JVM_SECONDS = 60.0
 _NOTICE_SECONDS = 1.0
@@ -169,8 +173,10 @@ def start_session(settings: SparkSettings, name: str, *, delta: bool = False, li
     if jars:
         conf |= {"spark.driver.extraClassPath": jars, "spark.executor.extraClassPath": jars}
     if live == Mode.REAL_TIME:
-        # A task that is tried again writes its whole interval again: a query that is started anew goes on behind what is written. Local tasks are not tried again.
+        # A task that is tried again writes its whole interval again: a query that is started anew goes on behind what is written. `local[N]` tries none again.
         conf["spark.task.maxFailures"] = "1"
+        # By default everything is collected twice an hour, 200 ms, for what Spark's own objects hold. Java does it, too, when its heap is full.
+        conf["spark.cleaner.periodicGC.interval"] = "12h"
     if not is_local(master):
         for own in ("spark.driver.host", "spark.driver.bindAddress"):
             del conf[own]
@@ -188,6 +194,11 @@ def start_session(settings: SparkSettings, name: str, *, delta: bool = False, li
     return spark
 
 
+def temporary_folder() -> Path | None:
+    """For files that need not outlive the process: they are removed even if it is killed. None for the system's, before there is a session."""
+    return None if _scratch is None else _scratch.temporary
+
+
 def is_local(master: str) -> bool:
     """Whether tasks are threads of the driver's own process."""
     return master.partition("[")[0] == "local"
@@ -196,12 +207,13 @@ def is_local(master: str) -> bool:
 def slots_of(master: str) -> int | None:
     """The N of `local[N]`; None where somebody else says how many task slots there are."""
     found = _LOCAL.match(master)
-    return None if found is None else int(found[1])
+    return None if found is None or found[1] == "*" else int(found[1])
 
 
 def doubled(master: str) -> str:
-    """`local[N]` with twice the slots, any other one as it is."""
-    return _LOCAL.sub(lambda found: f"local[{2 * int(found[1])}", master)
+    """`local[N]` with twice the slots, any other one with the same. How often a task is tried is left out (`local[N,F]`): each time it would write its interval again."""
+    slots = slots_of(master)
+    return _LOCAL.sub(f"local[{'*' if slots is None else 2 * slots}]", master)
 
 
 def _is_encrypted(spark: SparkSession) -> bool:

@@ -144,8 +144,9 @@ def test_executors_elsewhere_get_no_keys_over_connections_in_clear(tmp_path: Pat
     ("master", "slots", "twice"),
     [
         ("local[2]", 2, "local[4]"),
-        ("local[12,3]", 12, "local[24,3]"),
+        ("local[12,3]", 12, "local[24]"),
         ("local[*]", None, "local[*]"),
+        ("local[*,3]", None, "local[*]"),
         ("local", None, "local"),
         ("spark://host:7077", None, "spark://host:7077"),
     ],
