@@ -48,6 +48,7 @@ class Meter:
         self.source_ends: dict[int, int] = {}
         ends = mark(self._letters, route).ends[route.dead_letters]
         self._letters.assign([TopicPartition(route.dead_letters, p, end) for p, end in enumerate(ends)])
+        self._letter_partitions = len(ends)
         self._window_ends_at = 0.0
         self._bad = self._good_before = 0
         self._bad_up_to: dict[int, int] = {}
@@ -69,12 +70,13 @@ class Meter:
         """Set the gauges; the target topics' ends of now. Raises SinkRefused as `check_dead_letters` does."""
         self._sample()
         ends = self.ends
+        self._read_added(len(ends.ends[self._route.dead_letters]))
         self.check_dead_letters()
         if time.monotonic() > self._window_ends_at:
             self._begin_window()
         return ends
 
-    def reached(self, positions: Mapping[int, int]) -> None:
+    def move_to(self, positions: Mapping[int, int]) -> None:
         """Take in how far the query has come by what others know. The newest records alone may not tell: those of a source partition may all lie behind another's."""
         for partition, position in positions.items():
             self._positions[partition] = max(position, self._positions.get(partition, 0))
@@ -91,6 +93,12 @@ class Meter:
                 "let through: mend their producer or schema, or raise HEADRACE_LIVE__DEAD_LETTER_LIMIT to send all such records "
                 f"to {self._route.dead_letters}"
             )
+
+    def _read_added(self, count: int) -> None:
+        """Of the dead letters' partitions, which are so many now, those that were added."""
+        if added := range(self._letter_partitions, count):
+            self._letters.incremental_assign([TopicPartition(self._route.dead_letters, p, 0) for p in added])
+            self._letter_partitions = count
 
     def _count_letters(self) -> int:
         """How many messages there were; a flood of them must not hold up the lease, nor a stop."""
@@ -123,7 +131,7 @@ class Meter:
             _, end = watermarks(self._sampler, self._route.source, partition, _TIMEOUT_SECONDS)
             # Anybody may write an id that looks like a coordinate.
             if self._bad_up_to[partition] <= end:
-                self.reached({partition: self._bad_up_to[partition]})
+                self.move_to({partition: self._bad_up_to[partition]})
         return max(self._bad, self._good() - self._good_before)
 
     def _good(self) -> int:

@@ -18,7 +18,7 @@ import pytest
 import structlog
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.cimpl import NewPartitions, NewTopic
 from prometheus_client import REGISTRY
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -71,8 +71,15 @@ class Takeover:
         )
         reader.close()
 
-    def write(self, *offsets: int, topic: str | None = None, writer: str | None = None, partition: int = 0) -> None:
-        """As a real-time query does: a record for each of these raw ones, in no transaction."""
+    def write(
+        self,
+        *offsets: int,
+        topic: str | None = None,
+        writer: str | None = None,
+        partition: int = 0,
+        into: int | None = None,
+    ) -> None:
+        """As a real-time query does: a record for each of these raw ones, in no transaction; `into` a partition of the target's."""
         producer = ordered(self._settings.kafka.client_config())
         is_dead = topic == self.route.dead_letters
         by = writer or self.route.query
@@ -82,7 +89,9 @@ class Takeover:
                 ("ce_id", f"{self.route.source}/{partition}/{offset}"),
                 name,
             ]
-            producer.produce(topic or self.route.target, b"written", partition=offset % 2, headers=headers)
+            producer.produce(
+                topic or self.route.target, b"written", partition=offset % 2 if into is None else into, headers=headers
+            )
         assert producer.flush(30) == 0
 
     def taken(self) -> Taken:
@@ -616,6 +625,26 @@ def test_a_flood_of_dead_letters_holds_up_no_look(
             meter.check_dead_letters()
             seen.append(counted() or 0.0)
     assert all(after - before <= 1_000 for before, after in pairwise(seen))
+
+
+def test_dead_letters_in_a_partition_that_their_topic_gets_are_counted(
+    takeover: Takeover, settings: SparkSettings
+) -> None:
+    letters = takeover.route.dead_letters
+    counted = partial(REGISTRY.get_sample_value, "headrace_dead_letters_total", {"query": takeover.route.query})
+    with Meter(settings.kafka, takeover.route, {0: 0}, 1.0) as meter:
+        takeover.write(0, topic=letters)
+        admin = AdminClient({**settings.kafka.client_config()})
+        for future in admin.create_partitions([NewPartitions(letters, 3)]).values():
+            future.result()
+        wait_for("the partition", lambda: len(takeover.ends().ends[letters]) == 3)
+        takeover.write(1, 2, topic=letters, into=2)
+
+        def are_counted() -> bool:
+            meter.look()
+            return counted() == 3
+
+        wait_for("the dead letters", are_counted, seconds=30)
 
 
 def made_anew(topics: Topics, settings: SparkSettings, name: str) -> None:
