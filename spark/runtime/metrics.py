@@ -49,6 +49,11 @@ WATERMARK = Gauge(
     "headrace_watermark_seconds", "Windows that end then or before are over, seconds since 1970.", ["query"]
 )
 UNMATCHED = Counter("headrace_unmatched_rows", "Lookups that had no row.", ["query", "lookup"])
+CHANGEOVERS = Counter(
+    "headrace_changeovers",
+    "Times that in real-time mode another query took over without a pause (done), or could not (failed).",
+    ["query", "outcome"],
+)
 RESTARTS = Counter("headrace_query_restarts", "Times that a query failed and was started again.", ["query"])
 REGISTRY_AWAY = Gauge("headrace_registry_unavailable", "1 while the schema registry does not answer.", ["subject"])
 REGISTRY_WAITING = Gauge(

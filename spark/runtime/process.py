@@ -21,7 +21,7 @@ _REGISTRY_SECONDS = 3.0
 def stalled_after(settings: SparkSettings, live: Mode | None) -> float:
     """After how many seconds without progress a process is unhealthy."""
     # Of some pipelines in real-time mode only an interval's end tells that they get on.
-    silence = settings.live.interval(follows=False) if live == Mode.REAL_TIME else 0.0
+    silence = settings.live.interval(one_of_each=False) if live == Mode.REAL_TIME else 0.0
     return settings.stalled_after_seconds + silence
 
 

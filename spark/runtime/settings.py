@@ -105,9 +105,9 @@ class LiveSettings(_Part):
         description="an aggregate's records are read again for those set aside only where there are some; false: always",
     )
 
-    def interval(self, *, follows: bool) -> float:
-        """How long an interval lasts, in seconds; one that `follows` tells its positions in between (`spark.sinks.kafka.follower`)."""
-        return self.interval_seconds if follows else min(self.interval_seconds, _MOST_WITHOUT_POSITIONS)
+    def interval(self, *, one_of_each: bool) -> float:
+        """How long an interval lasts, in seconds. A pipeline that makes one record of each tells its positions in between, too (`spark.sinks.kafka.follower`)."""
+        return self.interval_seconds if one_of_each else min(self.interval_seconds, _MOST_WITHOUT_POSITIONS)
 
     @property
     def ends(self) -> bool:

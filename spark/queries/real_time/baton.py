@@ -17,9 +17,10 @@ from spark.runtime.internals.java import clear_java_property, java_property, set
 _STEPS, _SHORT = 2_000, 1_500
 """A record that waits looks so often: first once a millisecond, then ever more seldom, for two minutes in all. Then its task fails."""
 _WATCHED = "watched"
-_IS_BEHIND = str((1 << 63) - 1)
-"""In place of an offset from which to go on: no record is there."""
+_NO_OFFSET = str((1 << 63) - 1)
+"""One that no record has: the first query has the record that asked, so the second one leaves it out."""
 _AT_THE_HEELS = 1_000
+"""So many offsets behind the first query at most."""
 
 
 class Baton:
@@ -31,52 +32,69 @@ class Baton:
         self._spark = spark
         self._partitions = partitions
         self._name = f"headrace.baton.{uuid.uuid4().hex}"
+        self.is_asked = False
+        """Whether the first query was asked for its partitions."""
 
-    def kept(self, records: DataFrame) -> DataFrame:
+    def of_first(self, records: DataFrame) -> DataFrame:
         """The raw records, which have `partition` and `offset`, that the first query takes."""
         state, given = _property(F.lit(self._name)), _of_partition(self._given)
-        # What it was before is no empty text.
-        is_at = _set(_of_partition(self._at), F.col("offset") + 1) != ""
-        gives = _set(given, F.col("offset")) == ""
-        is_asked = F.when(_property(given) != "", F.lit(False)).otherwise(gives)
-        return records.where(F.when(state == "", F.lit(True)).when(state == _WATCHED, is_at).otherwise(is_asked))
+        # Both are for what they set: what a property was before is never the empty text, so the first is always true, the second never.
+        notes_and_keeps = _set(_of_partition(self._first), F.col("offset") + 1) != ""
+        gives_away = _set(given, F.col("offset")) == ""
+        asked = F.when(_property(given) != "", F.lit(False)).otherwise(gives_away)
+        return records.where(F.when(state == "", F.lit(True)).when(state == _WATCHED, notes_and_keeps).otherwise(asked))
 
-    def taken(self, records: DataFrame) -> DataFrame:
+    def of_second(self, records: DataFrame) -> DataFrame:
         """The raw records that the second query takes."""
-        given, at = _property(_of_partition(self._given)), _property(_of_partition(self._at)).try_cast("bigint")
-        is_behind = (_set(_of_partition(self._reached), F.col("offset")) != "") & (at > F.col("offset"))
+        given, first = _property(_of_partition(self._given)), _property(_of_partition(self._first)).try_cast("bigint")
+        is_behind = (_set(_of_partition(self._second), F.col("offset")) != "") & (first > F.col("offset"))
 
         def told(otherwise: Column) -> Column:
-            return F.when(given != "", given).when(is_behind, F.lit(_IS_BEHIND)).otherwise(otherwise)
+            return F.when(given != "", given).when(is_behind, F.lit(_NO_OFFSET)).otherwise(otherwise)
 
         waited = F.aggregate(
             F.sequence(F.lit(1), F.lit(_STEPS)),
             F.lit(""),
             lambda found, step: F.when(found != "", found).when(_slept(step), told(F.lit(""))).otherwise(""),
         )
-        late = F.raise_error(F.lit("the first query has not said where it ends")).cast("bigint")
+        late = F.raise_error(
+            F.concat(
+                F.lit("waited two minutes for the first query to give away partition "),
+                F.col("partition").cast("string"),
+                F.lit(", at offset "),
+                F.col("offset").cast("string"),
+                F.lit(": the process hung"),
+            )
+        ).cast("bigint")
         return records.where(F.col("offset") >= F.coalesce(told(waited).try_cast("bigint"), late))
 
     def watch(self) -> None:
         """Have the first query note how far it is."""
+        # Of an attempt that failed.
+        self.drop()
         set_java_property(self._spark, self._name, _WATCHED)
 
     def ask(self) -> None:
         """Ask the first query for all of its partitions."""
+        self.is_asked = True
         set_java_property(self._spark, self._name, "asked")
 
     def given(self) -> dict[int, int]:
         """The partitions that have been given away, each with the offset at which the second query goes on."""
         return self._offsets(self._given)
 
-    def reached(self) -> dict[int, int]:
-        """How far the second query is in each partition of which it has had a record."""
-        return self._offsets(self._reached)
+    def first_at(self) -> dict[int, int]:
+        """How far the first query is, watched, in each partition that has got a record since: the offset after that."""
+        return self._offsets(self._first)
 
-    def is_followed(self) -> bool:
-        """Whether the second query is at the heels of the first, in each partition that got a record since that is watched."""
-        reached, at = self.reached(), self._offsets(self._at)
-        return all(offset - reached.get(partition, -_AT_THE_HEELS) <= _AT_THE_HEELS for partition, offset in at.items())
+    def second_at(self) -> dict[int, int]:
+        """How far the second query is in each partition of which it has had a record."""
+        return self._offsets(self._second)
+
+    def is_at_the_heels(self) -> bool:
+        """Whether the second query is close behind the first, in each partition that got a record since that is watched."""
+        second = self.second_at()
+        return all(p in second and at - second[p] <= _AT_THE_HEELS for p, at in self.first_at().items())
 
     def give(self, places: Mapping[int, int]) -> None:
         """Give partitions away at these offsets in place of the first query, which was asked, and has written all before them."""
@@ -84,11 +102,11 @@ class Baton:
             set_java_property(self._spark, self._given(partition), str(offset))
 
     def drop(self) -> None:
-        """Leave nothing behind. Neither query may run any more."""
-        for partition in self._partitions:
-            for name in (self._given, self._at, self._reached):
-                clear_java_property(self._spark, name(partition))
+        """Leave nothing behind. The second query may not run any more, nor may the first one, if it was asked: it would take records again."""
         clear_java_property(self._spark, self._name)
+        for partition in self._partitions:
+            for name in (self._given, self._first, self._second):
+                clear_java_property(self._spark, name(partition))
 
     def _offsets(self, name: Callable[[object], str]) -> dict[int, int]:
         found = {partition: java_property(self._spark, name(partition)) for partition in self._partitions}
@@ -97,11 +115,11 @@ class Baton:
     def _given(self, partition: object) -> str:
         return f"{self._name}.{partition}"
 
-    def _at(self, partition: object) -> str:
-        return f"{self._name}.at.{partition}"
+    def _first(self, partition: object) -> str:
+        return f"{self._name}.first.{partition}"
 
-    def _reached(self, partition: object) -> str:
-        return f"{self._name}.reached.{partition}"
+    def _second(self, partition: object) -> str:
+        return f"{self._name}.second.{partition}"
 
 
 def _of_partition(name: Callable[[object], str]) -> Column:

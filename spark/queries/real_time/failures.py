@@ -27,19 +27,21 @@ class Failures:
         """Note where the query starts, by partition."""
         self._started_at = dict(positions)
 
-    def reached(self, positions: Mapping[int, int], ends: Mapping[int, int]) -> None:
+    def move_to(self, positions: Mapping[int, int], ends: Mapping[int, int]) -> None:
         """Take in how far the query has come, and the topic's ends of a look before: a partition that is stuck counts, whatever the others do."""
         has_moved = any(position > self._started_at.get(p, 0) for p, position in positions.items())
         if has_moved and not stuck(positions, self._started_at, ends):
             self.forget()
 
     def forget(self) -> None:
-        """An interval has ended: all of it was written."""
+        """Begin to count anew: an interval has ended, or the query has got on."""
         self._count = 0
 
     def pause_seconds(self, reason: str) -> float:
         """How long to wait before the next start. Raises QueryFailed when it isn't worth another one."""
         if self._count == len(_PAUSES_SECONDS):
-            raise QueryFailed(f"query {self._query} failed {self._count + 1} times in a row: {reason}")
+            raise QueryFailed(
+                f"query {self._query} failed {self._count + 1} times in a row: {reason}. Mend the cause, which the log has told each time, and start it again"
+            )
         self._count += 1
         return _PAUSES_SECONDS[self._count - 1]

@@ -6,12 +6,13 @@ import itertools
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
+from confluent_kafka import KafkaException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -20,11 +21,14 @@ from spark.lookups.broadcasts import sides_of
 from spark.lookups.dimensions import Dimension
 from spark.pipeline import Pipeline
 from spark.queries.real_time.baton import Baton
-from spark.queries.real_time.changeover import change_over
+from spark.queries.real_time.changeover import pass_partitions
 from spark.queries.real_time.query import has_slots_for_two, read, start
 from spark.records.topic_schemas import TopicSchemas
 from spark.runtime.errors import QueryFailed
+from spark.runtime.internals.real_time import running_tasks
+from spark.runtime.metrics import CHANGEOVERS
 from spark.runtime.quiet import quiet_compilers, quietly
+from spark.runtime.session import temporary_folder
 from spark.runtime.settings import SparkSettings
 from spark.sinks.kafka.at_least_once import kafka_records, observed
 from spark.sinks.kafka.follower import Follower
@@ -37,18 +41,18 @@ _MOST_READ_AGAIN = 100_000
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Running:
-    """A query and what it is made of; `interval` is the last one that has ended. A query `gives` its partitions away, where it can, and `takes` those of the one
-    before, if there was one.
+    """A query and what it is made of; `interval` is the last one that has ended. It can pass its partitions `to_next`, unless that is None, and has got
+    those that it got `from_last`, if there was one.
     """
 
     query: StreamingQuery
     checkpoint: Path
     versions: Mapping[str, object]
     dimensions: Mapping[str, Dimension]
-    gives: Baton | None
-    takes: Baton | None
+    to_next: Baton | None
+    from_last: Baton | None
     interval: int = -1
 
 
@@ -74,12 +78,12 @@ class Queries:
         self._running: list[Running] = []
         self._spent: list[Baton] = []
 
-    def begin(self, taken: Mapping[int, Taken], dimensions: Mapping[str, Dimension], *, gives: bool) -> Running:
-        """The first query. `gives`: another one may take over."""
-        self._drop_spent()
+    def begin(self, taken: Mapping[int, Taken], dimensions: Mapping[str, Dimension], *, hands_over: bool) -> Running:
+        """The first query. `hands_over`: another one may follow without a pause."""
+        self._drop_spent(tasks=0)
         self._taken = taken
         positions = {partition: each.position for partition, each in taken.items()}
-        baton = Baton(self._spark, positions) if gives and has_slots_for_two(self._spark, len(positions)) else None
+        baton = Baton(self._spark, positions) if hands_over and has_slots_for_two(self._spark, len(positions)) else None
         return self._begin(positions, dimensions, baton, None)
 
     def change_over(
@@ -91,35 +95,28 @@ class Queries:
         ends: Mapping[int, int],
         tend: Callable[[], None],
     ) -> Running:
-        """From `before`, which gives its records away by the `baton`, to a query with these dimensions, and the schemas of now. `ends` are those of the source
-        topic. Raises as `changeover.change_over`; then stop all.
+        """From `before`, which passes its partitions on by the `baton`, to a query with these dimensions, and the schemas of now. `ends` are those of the source
+        topic.
+
+        Raises as `pass_partitions`. Then `before` goes on if it was not asked for its partitions; else stop all.
         """
         began = time.monotonic()
-        # Of queries that were stopped some seconds ago at least.
-        self._drop_spent()
-        positions = {partition: each.position for partition, each in follower.found().items()}
-        again = sum(max(end - positions.get(partition, end), 0) for partition, end in ends.items())
-        if again > _MOST_READ_AGAIN:
-            raise QueryFailed(f"it would read {again:,} records once more")
-        quiet_compilers(self._spark)
-        baton.watch()
-        gives = Baton(self._spark, positions)
-        after = quietly(self._spark, lambda: self._begin(positions, dimensions, gives, baton), tend)
-        change_over(self._spark, baton, before.query, after.query, follower, positions, tend)
-        self._running.remove(before)
-        self._spent += [] if before.takes is None else [before.takes]
-        shutil.rmtree(before.checkpoint, ignore_errors=True)
+        try:
+            after = self._changed_over(before, baton, dimensions, follower, ends, tend)
+        except (QueryFailed, KafkaException):
+            CHANGEOVERS.labels(self._route.query, "failed").inc()
+            if not baton.is_asked:
+                self._stop([each for each in self._running if each is not before])
+                baton.drop()
+            raise
+        CHANGEOVERS.labels(self._route.query, "done").inc()
+        self._stop([before])
         _log.info("changed over", query=self._route.query, seconds=round(time.monotonic() - began, 1))
         return after
 
     def stop(self) -> None:
         """Stop what runs. Its tasks may outlive it for a moment, and still ask for their batons."""
-        with ExitStack() as all_of_them:
-            for each in self._running:
-                all_of_them.callback(shutil.rmtree, each.checkpoint, ignore_errors=True)
-                all_of_them.callback(each.query.stop)
-                self._spent += [baton for baton in (each.gives, each.takes) if baton is not None]
-            self._running.clear()
+        self._stop(self._running)
 
     def versions(self, dimensions: Mapping[str, Dimension]) -> dict[str, object]:
         """Of everything that a query can't be told while it runs."""
@@ -129,21 +126,48 @@ class Queries:
             "dimensions": {name: dimensions[name].version for name in self._held},
         }
 
+    def _changed_over(
+        self,
+        before: Running,
+        baton: Baton,
+        dimensions: Mapping[str, Dimension],
+        follower: Follower,
+        ends: Mapping[int, int],
+        tend: Callable[[], None],
+    ) -> Running:
+        # The query that runs has a task for each partition.
+        tasks = len(self._taken)
+        self._drop_spent(tasks)
+        positions = {partition: each.position for partition, each in follower.found().items()}
+        again = sum(max(end - positions.get(partition, end), 0) for partition, end in ends.items())
+        if again > _MOST_READ_AGAIN:
+            raise QueryFailed(
+                f"the query is behind: the next one would read {again:,} records once more, and {_MOST_READ_AGAIN:,} at most may wait for that"
+            )
+        if running_tasks(self._spark) > tasks:
+            raise QueryFailed("tasks of a query that was stopped still run")
+        quiet_compilers(self._spark)
+        baton.watch()
+        to_next = Baton(self._spark, positions)
+        after = quietly(self._spark, lambda: self._begin(positions, dimensions, to_next, baton), tend)
+        pass_partitions(self._spark, baton, before.query, after.query, follower, positions, tend)
+        return after
+
     def _begin(
         self,
         positions: Mapping[int, int],
         dimensions: Mapping[str, Dimension],
-        gives: Baton | None,
-        takes: Baton | None,
+        to_next: Baton | None,
+        from_last: Baton | None,
     ) -> Running:
         raw = read(self._spark, self._settings.kafka, self._route.source, positions)
-        raw = raw if takes is None else takes.taken(raw)
-        raw = raw if gives is None else gives.kept(raw)
+        raw = raw if from_last is None else from_last.of_second(raw)
+        raw = raw if to_next is None else to_next.of_first(raw)
         raw = not_taken(raw, {partition: each.at(positions[partition]) for partition, each in self._taken.items()})
         # Of this query alone: a broadcast that was interrupted with the one before stays failed.
         sides = sides_of(self._lookups, self._derivation.sides, keep=self._settings.live.keep_broadcasts)(dimensions)
         rows = self._derivation.to_rows(self._schemas.current, sides, dimensions)(raw)
-        checkpoint = Path(tempfile.mkdtemp(prefix="headrace-live-"))
+        checkpoint = Path(tempfile.mkdtemp(prefix="headrace-live-", dir=temporary_folder()))
         try:
             query = start(
                 kafka_records(observed(rows, self._route.query, self._lookups), self._route),
@@ -156,13 +180,27 @@ class Queries:
         except BaseException:
             shutil.rmtree(checkpoint, ignore_errors=True)
             raise
-        running = Running(query, checkpoint, self.versions(dimensions), dimensions, gives, takes)
+        running = Running(query, checkpoint, self.versions(dimensions), dimensions, to_next, from_last)
         self._running.append(running)
         _log.info("started", query=self._route.query, positions=dict(positions), **running.versions)
         return running
 
-    def _drop_spent(self) -> None:
-        """Once no task is left that would ask for them."""
+    def _stop(self, those: Sequence[Running]) -> None:
+        with ExitStack() as all_of_them:
+            for each in those:
+                all_of_them.callback(shutil.rmtree, each.checkpoint, ignore_errors=True)
+                all_of_them.callback(each.query.stop)
+            self._running = [each for each in self._running if each not in those]
+            self._spent += _batons(those) - _batons(self._running)
+
+    def _drop_spent(self, tasks: int) -> None:
+        """Unless more than these tasks run: one of a query that was stopped would take records again."""
+        if running_tasks(self._spark) > tasks:
+            return
         for each in self._spent:
             each.drop()
         self._spent.clear()
+
+
+def _batons(running: Iterable[Running]) -> set[Baton]:
+    return {baton for each in running for baton in (each.from_last, each.to_next) if baton is not None}

@@ -32,7 +32,8 @@ from spark.sources.kafka import PRODUCER, kafka_options, read_topic
 
 _TASKS_END_SECONDS = 60.0
 _SENT_SECONDS = 120.0
-_DELIVERY_SECONDS = 1800
+DELIVERY_SECONDS = 1800
+"""So long a record may wait for its target partition; then it is given up, and the query fails."""
 _LOOK_SECONDS = 0.01
 
 _SOURCE = {
@@ -45,7 +46,7 @@ _SINK = {
     # A batch is a record or two: nothing to gain, and each would take 160 KiB of heap for the codec's buffers.
     "kafka.compression.type": "none",
     # Of a target partition that is away for longer the oldest records are given up, and younger ones of the same key written. By default two minutes.
-    "kafka.delivery.timeout.ms": str(_DELIVERY_SECONDS * 1000),
+    "kafka.delivery.timeout.ms": str(DELIVERY_SECONDS * 1000),
 }
 
 CHECKPOINT_ON_DISK = {

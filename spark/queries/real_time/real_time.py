@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 
 import structlog
@@ -21,9 +21,8 @@ from pyspark.sql import SparkSession
 from contracts.definitions.catalog import Catalog
 from contracts.servers.registry import Registry
 from spark.derivation.derivation import Derivation, route, target_schemas
-from spark.lookups.dimensions import Dimension, Dimensions
+from spark.lookups.dimensions import Dimensions
 from spark.pipeline import Pipeline
-from spark.queries.real_time.baton import Baton
 from spark.queries.real_time.failures import Failures, stuck
 from spark.queries.real_time.meter import Meter
 from spark.queries.real_time.positions import RealTimePositions
@@ -54,10 +53,13 @@ _WATCH_SECONDS = 0.1
 _LOOK_SECONDS = 1.0
 _VERSIONS_SECONDS = 5.0
 """Between two looks at what changes seldom: the subject's versions, the dimensions'. A record of a new version doesn't wait for it."""
+_MOST_ATTEMPTS, _ATTEMPT_SECONDS = 3, 10.0
+"""So often, and with so much between, another query is to take over; then the one that runs is ended for it."""
 _REHEARSE_SECONDS = (1.0, 600.0)
 """From one rehearsal to the next, at least and at most; in between, a sixth of the process's age."""
 _LEAVE_SECONDS = 10.0
 _MOST_STEP_SECONDS = 1.0
+"""By which the clock may differ from one that nobody sets, before the query is renewed."""
 _REASON_CHARACTERS = 500
 _OUTAGES = (KafkaException, BotoCoreError, ClientError)
 """Of the brokers, or of the object store."""
@@ -97,10 +99,10 @@ class RealTime:
             lifecycle.epoch,
             lifecycle.notice_seconds,
         )
-        # A record that is left out would be a gap for good, and parts tell only together.
-        self._follows = not (self._route.filters or self._route.parts)
+        # Else a record that is left out would be a gap for good, and parts tell only together.
+        self._one_of_each = not (self._route.filters or self._route.parts)
         self._began = time.monotonic()
-        self._interval_seconds = settings.live.interval(follows=self._follows)
+        self._interval_seconds = settings.live.interval(one_of_each=self._one_of_each)
         self._queries = Queries(
             spark, settings, pipeline, self._route, derivation, self._schemas, self._interval_seconds
         )
@@ -158,7 +160,7 @@ class RealTime:
         self._source.expect(self._positions.topic_id)
         positions = {partition: each.position for partition, each in taken.items()}
         self._failures.started(positions)
-        if self._follows and self._told:
+        if self._one_of_each and self._told:
             # What was written between the last commit of the query before and its end.
             self._count(positions)
         self._told = positions
@@ -167,101 +169,121 @@ class RealTime:
             kafka = self._settings.kafka
             meter = ending.enter_context(Meter(kafka, self._route, positions, self._settings.live.dead_letter_limit))
             follower = None
-            if self._follows:
+            if self._one_of_each:
                 follower = ending.enter_context(Follower(kafka, self._route, taken, meter.ends))
             ending.callback(self._queries.stop)
-            return self._watch(self._queries.begin(taken, dimensions, gives=self._follows), meter, follower)
+            running = self._queries.begin(taken, dimensions, hands_over=self._one_of_each)
+            with suppress(StopRequested):
+                return self._watch(running, meter, follower)
+            return None
 
     def _watch(self, running: Running, meter: Meter, follower: Follower | None) -> str | None:
-        before = meter.ends
-        look_at = versions_at = time.monotonic()
-        commit_at = look_at + self._settings.live.commit_seconds
+        earlier_ends = meter.ends
+        tend = self._tending(meter, follower)
+        look, versions = _Every(_LOOK_SECONDS, at_once=True), _Every(_VERSIONS_SECONDS, at_once=True)
         rehearse_at = self._next_rehearsal()
         clock = _clock()
+        attempts = 0
         while not self._lifecycle.stopping.wait(_WATCH_SECONDS):
             if not running.query.isActive:
                 return failure_of(running.query)
-            meter.check_dead_letters()
-            if follower is not None:
-                follower.read()
+            tend()
             if time.monotonic() >= rehearse_at:
-                # Records would wait for the processor.
-                quietly(self._spark, functools.partial(rehearse, running.query), lambda: None)
+                # With full priority it would take the processor from records.
+                quietly(self._spark, functools.partial(rehearse, running.query), tend)
                 rehearse_at = self._next_rehearsal()
-            if time.monotonic() < look_at:
+            if not look.is_due():
                 continue
-            look_at = time.monotonic() + _LOOK_SECONDS
-            self._lifecycle.check_lease()
             if abs(_clock() - clock) > _MOST_STEP_SECONDS:
                 # Each task ends its interval by the clock: one that ended before the others reads nothing until they have.
                 _log.warning("renewing the query: the machine's clock was set", query=self._route.query)
                 return None
-            self._lifecycle.progress.look(running.query, self._route.query, counts=not self._follows)
+            self._lifecycle.progress.look(running.query, self._route.query, counts=not self._one_of_each)
+            ends = meter.ends
             try:
-                ends = meter.look()
-                if follower is not None:
-                    BEHIND.labels(self._route.query).set(follower.behind(ends))
-                if self._commit_interval(running, meter, follower, before):
+                if self._commit_interval(running, meter, follower, earlier_ends):
+                    # The next one begins by the clock as it is now.
                     clock = _clock()
-                before = ends
-                if follower is not None and time.monotonic() >= commit_at:
-                    commit_at = time.monotonic() + self._settings.live.commit_seconds
-                    self._commit(follower, meter)
-                if time.monotonic() < versions_at:
+                earlier_ends = ends
+                if not versions.is_due():
                     continue
-                versions_at = time.monotonic() + _VERSIONS_SECONDS
                 for each in self._own:
                     each.check()
                 self._source.check()
                 if added := self._positions.added():
                     _log.info("renewing the query", query=self._route.query, added_partitions=added)
                     return None
-                if follower is None and running.interval < 0 and self._schemas.current.foreign is not None:
-                    # Renewed before its first interval has ended, again and again, it would never get a position.
+                if not self._is_outdated(running):
                     continue
-                self._schemas.renew()
                 newest = self._dimensions.newest()
-                # A table that was made anew may have the version that it had.
-                if newest == running.dimensions and self._queries.versions(newest) == running.versions:
-                    continue
             except _OUTAGES as error:
                 # The query itself waits for brokers, and needs the store only when it starts.
                 _log.warning("no look at topics and versions", query=self._route.query, error=str(error))
                 continue
             _log.info("renewing the query", query=self._route.query, **self._queries.versions(newest))
-            if running.gives is None or follower is None:
+            baton = running.to_next
+            if baton is None or follower is None:
                 return None
             # A step of the clock while the next one begins counts.
             clock = _clock()
             try:
-                running = self._change_over(running, running.gives, newest, meter, follower)
-            except StopRequested:
-                return None
+                running = self._queries.change_over(running, baton, newest, follower, meter.source_ends, tend)
+                attempts = 0
             except (QueryFailed, *_OUTAGES) as error:
-                _log.warning("the next query could not take over: a pause", query=self._route.query, reason=str(error))
-                is_to_be_told = not running.query.isActive or unknown_id(str(error)) is not None
-                return str(error) if is_to_be_told else None
+                reason = str(error)
+                attempts += 1
+                has_failed = not running.query.isActive or unknown_id(reason) is not None
+                goes_on = not (has_failed or baton.is_asked) and attempts < _MOST_ATTEMPTS
+                _log.warning(
+                    "the next query could not take over: " + ("it is tried again" if goes_on else "a pause"),
+                    query=self._route.query,
+                    reason=_in_a_line(reason),
+                )
+                if goes_on:
+                    versions.put_off(_ATTEMPT_SECONDS)
+                    continue
+                # Else the next start counts as no restart.
+                return reason if has_failed else None
         return None
 
-    def _change_over(
-        self, before: Running, baton: Baton, dimensions: Mapping[str, Dimension], meter: Meter, follower: Follower
-    ) -> Running:
-        at = look_at = time.monotonic()
+    def _tending(self, meter: Meter, follower: Follower | None) -> Callable[[], None]:
+        """What goes on while something else takes long: the limit of dead letters, what is written, the lease, metrics and positions. It raises StopRequested
+        when asked to stop.
+        """
+        watch, look = _Every(_WATCH_SECONDS, at_once=True), _Every(_LOOK_SECONDS, at_once=True)
+        commit = _Every(self._settings.live.commit_seconds)
 
         def tend() -> None:
-            nonlocal at, look_at
             if self._lifecycle.stopping.is_set():
                 raise StopRequested("asked to stop")
-            if time.monotonic() < at:
+            if not watch.is_due():
                 return
-            at = time.monotonic() + _WATCH_SECONDS
             meter.check_dead_letters()
-            follower.read()
-            if time.monotonic() >= look_at:
-                look_at = time.monotonic() + _LOOK_SECONDS
-                self._lifecycle.check_lease()
+            if follower is not None:
+                follower.read()
+            if not look.is_due():
+                return
+            self._lifecycle.check_lease()
+            try:
+                ends = meter.look()
+                if follower is not None:
+                    BEHIND.labels(self._route.query).set(follower.behind(ends))
+                    if commit.is_due():
+                        self._commit(follower, meter)
+            except _OUTAGES as error:
+                _log.warning("no look at topics", query=self._route.query, error=str(error))
 
-        return self._queries.change_over(before, baton, dimensions, follower, meter.source_ends, tend)
+        return tend
+
+    def _is_outdated(self, running: Running) -> bool:
+        """Whether there are newer dimensions or schemas."""
+        if not self._one_of_each and running.interval < 0 and self._schemas.current.foreign is not None:
+            # Renewed before its first interval has ended, again and again, it would never get a position.
+            return False
+        self._schemas.renew()
+        newest = self._dimensions.newest()
+        # A table that was made anew may have the version that it had.
+        return newest != running.dimensions or self._queries.versions(newest) != running.versions
 
     def _next_rehearsal(self) -> float:
         """When; often at first, while there is much to compile, then seldom, for records wait for the processor meanwhile."""
@@ -269,19 +291,19 @@ class RealTime:
         least, most = _REHEARSE_SECONDS
         return now + min(max((now - self._began) / 6, least), most)
 
-    def _commit_interval(self, running: Running, meter: Meter, follower: Follower | None, before: Mark) -> bool:
-        """Commit the last interval that has ended, and say whether one has; `before` is of a look when it hadn't."""
+    def _commit_interval(self, running: Running, meter: Meter, follower: Follower | None, earlier_ends: Mark) -> bool:
+        """Commit the last interval that has ended, and say whether one has; `earlier_ends` are of a look when it hadn't."""
         progress = running.query.lastProgress
         if progress is None or progress.batchId == running.interval:
             return False
         (source,) = sources_of(progress)
         positions = {int(partition): at for partition, at in source["endOffset"][self._route.source].items()}
-        meter.reached(positions)
+        meter.move_to(positions)
         if follower is None:
-            self._positions.commit_interval(positions, before)
+            self._positions.commit_interval(positions, earlier_ends)
         else:
             # It may know of more than the interval that has ended.
-            follower.reached(positions, before)
+            follower.move_to(positions, earlier_ends)
             self._commit(follower, meter)
         # The meter has counted the dead letters.
         done = written(progress.observedMetrics[self._route.query].asDict(), self._lookups)
@@ -294,8 +316,8 @@ class RealTime:
         found = follower.found()
         self._positions.commit(found)
         positions = {partition: each.position for partition, each in found.items()}
-        meter.reached(positions)
-        self._failures.reached(positions, self._due)
+        meter.move_to(positions)
+        self._failures.move_to(positions, self._due)
         self._count(positions)
         # Of many partitions, one has always just got a record.
         if not stuck(positions, self._told, self._due):
@@ -314,10 +336,34 @@ class RealTime:
             with suppress(StopRequested):
                 self._schemas.look_up(unknown.schema_id, self._lifecycle.stopping, one_by_one=True)
             return
-        reason = failure.strip().splitlines()[0][:_REASON_CHARACTERS]
+        reason = _in_a_line(failure)
         pause = self._failures.pause_seconds(reason)
         _log.error("query failed, and is started again", query=self._route.query, reason=reason, pause_seconds=pause)
         self._lifecycle.stopping.wait(pause)
+
+
+class _Every:
+    """Tells once in so many seconds that it is time."""
+
+    def __init__(self, seconds: float, *, at_once: bool = False) -> None:
+        self._seconds = seconds
+        self._at = time.monotonic() + (0.0 if at_once else seconds)
+
+    def is_due(self) -> bool:
+        """Whether it is time; then not again for so long."""
+        if time.monotonic() < self._at:
+            return False
+        self._at = time.monotonic() + self._seconds
+        return True
+
+    def put_off(self, seconds: float) -> None:
+        """It is not time before so many seconds from now."""
+        self._at = time.monotonic() + seconds
+
+
+def _in_a_line(reason: str) -> str:
+    """The first line of what Spark tells, cut short."""
+    return (reason.strip().splitlines() or ["no reason was told"])[0][:_REASON_CHARACTERS]
 
 
 def _clock() -> float:

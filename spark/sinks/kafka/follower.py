@@ -55,9 +55,9 @@ class Follower:
         # It asks for partitions and ends, too: a broker would answer the other one when its fetch ends, half a second later.
         self._raw = raw_reader(kafka, route)
         self._sources = {p: SourcePartition(each.position, each.beyond) for p, each in taken.items()}
-        # By these that was found.
+        # Of each source partition, where the target topics begin to tell of what was known at the start to be written beyond its position.
         self._marks = {p: each.mark for p, each in taken.items()}
-        # The source topic reaches as far at least.
+        # As far at least each source partition reaches.
         self._ends = {p: each.position for p, each in taken.items()}
         self._stood_at = dict(self._ends)
         self._next = {(topic, p): end for topic, found in ends.ends.items() for p, end in enumerate(found)}
@@ -86,7 +86,7 @@ class Follower:
         places = ((topic, p, end) for topic, found in ends.ends.items() for p, end in enumerate(found))
         return sum(max(end - self._next.get((topic, p), 0), 0) for topic, p, end in places)
 
-    def reached(self, positions: Mapping[int, int], before: Mark) -> None:
+    def move_to(self, positions: Mapping[int, int], before: Mark) -> None:
         """Take in how far Spark says that it has come, at an interval's end; `before` is of a moment when the interval hadn't ended yet.
 
         What lies before it is of records below these positions, so it need not be read any more.
@@ -96,13 +96,30 @@ class Follower:
             self._ends[partition] = max(position, self._ends.get(partition, 0))
         self._leap({place: end for place, at in self._next.items() if at < (end := before.end(*place))})
 
-    def found(self) -> dict[int, Taken]:
-        """What can be committed now: each source partition's position and its mark. Raises KafkaException."""
+    def settle(self) -> None:
+        """Of what seems to be missing: an id that was made up is dropped, offsets that are no records are passed over, and added partitions
+        are read. Raises KafkaException.
+        """
         for partition in partitions_of(self._raw, self._route.source, _TIMEOUT_SECONDS):
             self._ends.setdefault(partition, 0)
         # Anybody may write an id that looks like a coordinate.
         self._sources = {p: source for p, source in self._sources.items() if p in self._ends}
-        self._settle()
+        for partition, source in self._sources.items():
+            if source.end > self._ends[partition]:
+                _, end = watermarks(self._raw, self._route.source, partition, _TIMEOUT_SECONDS)
+                self._ends[partition] = max(end, self._ends[partition])
+                source.cut(self._ends[partition])
+        # One that stands still may stand before a marker with no record behind it.
+        asked = {p: each for p, each in self._sources.items() if each.has_gap or each.position == self._stood_at.get(p)}
+        if asked:
+            pass_gaps(self._raw, self._route.source, asked, _GAP_SECONDS)
+        self._stood_at = {p: each.position for p, each in self._sources.items()}
+        self._follow_added()
+        self._leave_gone()
+
+    def found(self) -> dict[int, Taken]:
+        """What can be committed now: each source partition's position and its mark. Raises KafkaException."""
+        self.settle()
         self._moments.append(self._moment())
         fitting = {partition: self._fitting(partition, source) for partition, source in self._sources.items()}
         found = {
@@ -113,19 +130,18 @@ class Follower:
             for partition, at in fitting.items()
         }
         del self._moments[: min((at or 0 for at in fitting.values()), default=0)]
-        self._follow_added()
-        self._leave_gone()
         return found
 
     def written_to_the_end(self, partitions: Iterable[int]) -> dict[int, int]:
         """Of these source partitions those of which all is written that they have now, with their positions. Raises KafkaException."""
         ends = {p: watermarks(self._raw, self._route.source, p, _TIMEOUT_SECONDS)[1] for p in partitions}
-        positions = {p: each.position for p, each in self.found().items()}
+        self.settle()
+        positions = {p: each.position for p, each in self._sources.items()}
         # An answer may be older than what is known.
         return {p: positions[p] for p, end in ends.items() if p in positions and positions[p] >= end}
 
     def has_reached(self, positions: Mapping[int, int]) -> bool:
-        """Whether all records below these positions are written, by what was read so far; markers before them count as missing until `found` is asked."""
+        """Whether all records below these positions are written, by what was read so far; markers before them count as missing until `settle` is called."""
         return all(p in self._sources and self._sources[p].position >= at for p, at in positions.items())
 
     def _take(self, message: Message) -> None:
@@ -144,22 +160,10 @@ class Follower:
             self._next[topic, partition] = max(offset, self._next[topic, partition])
         else:
             self._next[topic, partition] = offset + 1
+            self._told.clear()
             coordinate = source_of(message, self._route)
             if coordinate is not None:
                 self._sources.setdefault(coordinate.partition, SourcePartition(0)).take(coordinate.offset)
-
-    def _settle(self) -> None:
-        """Of what seems to be missing: an id that was made up is dropped, and offsets that are no records are passed over."""
-        for partition, source in self._sources.items():
-            if source.end > self._ends[partition]:
-                _, end = watermarks(self._raw, self._route.source, partition, _TIMEOUT_SECONDS)
-                self._ends[partition] = max(end, self._ends[partition])
-                source.cut(self._ends[partition])
-        # One that stands still may stand before a marker with no record behind it.
-        asked = {p: each for p, each in self._sources.items() if each.has_gap or each.position == self._stood_at.get(p)}
-        if asked:
-            pass_gaps(self._raw, self._route.source, asked, _GAP_SECONDS)
-        self._stood_at = {p: each.position for p, each in self._sources.items()}
 
     def _moment(self) -> _Moment:
         ends: dict[str, list[int]] = {}

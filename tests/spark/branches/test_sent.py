@@ -25,9 +25,9 @@ from spark.sources.checkpoint_offsets import CheckpointOffsets, checkpoint_folde
 from spark.trial.trial import Trial
 from tests.producers import ordered
 from tests.sample.pipelines.dispatches_by_punctuality import dispatches_by_punctuality
+from tests.spark import real_time_query
 from tests.spark.examples import DISPATCHED, Topics, a_dispatch, body, framed
 from tests.spark.live_query import Dimensions, events, running, wait_for
-from tests.spark.queries.real_time import test_real_time
 from tests.spark.queries.test_processes import Place
 
 OVERDUE, PUNCTUAL = dispatches_by_punctuality.targets
@@ -80,7 +80,7 @@ def test_exactly_once_goes_on_where_real_time_mode_has_written_to_both_topics(
     spark: SparkSession, settings: SparkSettings, registry: Registry, published: Dimensions, branch: Topics
 ) -> None:
     mine, first = dispatches_by_punctuality, ["0/0", "1/0", "0/1", "1/1"]
-    with test_real_time.running(spark, settings, registry, branch, published, mine, interval_seconds=5.0):
+    with real_time_query.running(spark, settings, registry, branch, published, mine, interval_seconds=5.0):
         send(branch, 30, 0, 0, 30)
         wait_for("both topics", lambda: made(branch, OVERDUE) + made(branch, PUNCTUAL) == Counter(first))
     send(branch, 30, 0)

@@ -33,11 +33,11 @@ from spark.runtime.errors import DimensionUnreadable, PipelineUnfit
 from spark.runtime.internals.prepared import Prepared
 from spark.runtime.settings import SparkSettings
 from tests.sample.pipelines.dispatches_enriched import LOOKUPS, dispatches_enriched
+from tests.spark import real_time_query
 from tests.spark.derivation.test_derivation import every_field
 from tests.spark.examples import DISPATCHED, Topics, a_dispatch, body, framed
 from tests.spark.live_query import Dimensions, events, running, wait_for
 from tests.spark.lookups.test_enrich import ROWS
-from tests.spark.queries.real_time import test_real_time
 from tests.spark.runtime.internals.test_prepared import told
 
 READINGS = Lookup("readings", "readings", ("origin", "hour"), {"wind": "wind", "rain": "rain"})
@@ -302,7 +302,7 @@ def test_every_mode_looks_up_by_two_fields(
     first: list[dict[str, Any]] = [{}, {"courier": "AA"}, {"van_id": None}, {"courier": "B6"}]
     seats = [(149, [], 0), (None, ["couriers", "vans"], 0), (None, ["vans"], 0), (1, ["couriers"], 0)]
     if mode == "real-time":
-        with test_real_time.running(spark, settings, registry, topics, published, BY_FLEET, interval_seconds=5.0):
+        with real_time_query.running(spark, settings, registry, topics, published, BY_FLEET, interval_seconds=5.0):
             send(*first)
             wait_for("every record", lambda: came() == seats)
     else:
@@ -380,7 +380,7 @@ def test_every_mode_looks_up_as_of_the_event_s_time(
 
     expected = [(name, ["couriers"] if name is None else []) for name in names]
     if mode == "real-time":
-        with test_real_time.running(spark, settings, registry, topics, published, BY_TIME, interval_seconds=5.0):
+        with real_time_query.running(spark, settings, registry, topics, published, BY_TIME, interval_seconds=5.0):
             send()
             wait_for("every record", lambda: came() == expected)
     else:

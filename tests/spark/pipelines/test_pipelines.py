@@ -23,9 +23,9 @@ from spark.derivation.fitness import check
 from spark.pipeline import Pipeline
 from spark.pipelines import load
 from spark.runtime.settings import SparkSettings
+from tests.spark import real_time_query
 from tests.spark.examples import Topics, body, framed
 from tests.spark.live_query import Dimensions, events, running, wait_for
-from tests.spark.queries.real_time import test_real_time
 
 MODES = ("exactly-once", "at-least-once", "real-time")
 _STAMPED = ("dimension_versions", "revision")
@@ -294,7 +294,7 @@ def test_every_record_comes_out_as_the_oracle_says_or_as_a_dead_letter(
 
         if mode == "real-time":
             ending.enter_context(
-                test_real_time.running(spark, settings, registry, topics, published, pipeline, interval_seconds=5.0)
+                real_time_query.running(spark, settings, registry, topics, published, pipeline, interval_seconds=5.0)
             )
             wait_for("every record", is_through)
         else:

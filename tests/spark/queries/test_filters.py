@@ -26,9 +26,9 @@ from spark.runtime.internals.plans import FILTER, expressions, items
 from spark.runtime.settings import SparkSettings
 from tests.sample.pipelines import load
 from tests.sample.pipelines.dispatches_enriched import LOOKUPS
+from tests.spark import real_time_query
 from tests.spark.examples import DISPATCHED, Topics, a_dispatch, body, framed, raw_frame
 from tests.spark.live_query import Dimensions, events, running, wait_for
-from tests.spark.queries.real_time import test_real_time
 
 HEAVY = "parcels.dispatched.heavy.v1"
 
@@ -100,12 +100,12 @@ def test_the_same_in_real_time_mode(
     dispatches.send(*[b"junk"] * 150)
     _send(dispatches, 1, weight_grams=2000)
     pipeline = load("heavy_parcels")
-    with test_real_time.running(spark, settings, registry, dispatches, published, pipeline, interval_seconds=5.0):
+    with real_time_query.running(spark, settings, registry, dispatches, published, pipeline, interval_seconds=5.0):
         wait_for("the one that is let through", lambda: len(events(dispatches, HEAVY)) == 1)
     assert len(dispatches.read(dispatches.dispatched.dead_letter_topic)) == 150
     with (
         pytest.raises(SinkRefused, match=r"are bad, more than the share of 0\.2"),
-        test_real_time.running(
+        real_time_query.running(
             spark, settings, registry, dispatches, published, pipeline, interval_seconds=5.0
         ) as thread,
     ):
@@ -120,7 +120,7 @@ def test_in_real_time_mode_a_partition_that_has_no_slot_is_not_left_unread(
     with (
         # The tests' session asks for two slots.
         pytest.raises(TooFewSlots, match="3 partitions"),
-        test_real_time.running(spark, settings, registry, dispatches, published, pipeline) as thread,
+        real_time_query.running(spark, settings, registry, dispatches, published, pipeline) as thread,
     ):
         _send(dispatches, 1, weight_grams=2000)
         wait_for("the first record", lambda: len(events(dispatches, HEAVY)) == 1)
@@ -134,7 +134,7 @@ def test_a_dimension_that_changes_all_the_time_keeps_no_position_back_and_repeat
     spark: SparkSession,
     settings: SparkSettings,
     registry: Registry,
-    published: Dimensions,
+    dimensions: Dimensions,
     dispatches: Topics,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -145,15 +145,15 @@ def test_a_dimension_that_changes_all_the_time_keeps_no_position_back_and_repeat
     versions = itertools.count()
 
     def is_committed() -> bool:
-        published.publish("couriers", ("UA", f"United {next(versions)}"))
+        dimensions.publish("couriers", ("UA", f"United {next(versions)}"))
         # Over the first one, which is left out, only an interval's end moves the position.
         _send(dispatches, 1, van_id="N0")
         _send(dispatches, 1)
-        return (test_real_time.positions(settings, dispatches, pipeline)[0] or 0) >= 3
+        return (real_time_query.positions(settings, dispatches, pipeline)[0] or 0) >= 3
 
     with (
         structlog.testing.capture_logs() as logs,
-        test_real_time.running(spark, settings, registry, dispatches, published, pipeline, interval_seconds=8.0),
+        real_time_query.running(spark, settings, registry, dispatches, dimensions, pipeline, interval_seconds=8.0),
     ):
         wait_for("an interval's end", is_committed)
         wait_for(

@@ -21,9 +21,9 @@ from spark.runtime.errors import StopRequested
 from spark.runtime.lifecycle import Lifecycle
 from spark.runtime.settings import LakeSettings, SparkSettings
 from tests.contracts.gateway import HANG_UP, Gateway, a_gateway
+from tests.spark import real_time_query
 from tests.spark.examples import DISPATCHED, Topics, a_dispatch, body, framed, schema_with
 from tests.spark.live_query import Dimensions, parcels, running, wait_for
-from tests.spark.queries.real_time import test_real_time
 
 NEWER = schema_with({"name": "gate", "type": "string", "default": "?"})
 ANSWERS = 6
@@ -81,7 +81,7 @@ def test_the_same_in_real_time_mode(
     topics: Topics,
     published: Dimensions,
 ) -> None:
-    with test_real_time.running(spark, settings, lagging, topics, published):
+    with real_time_query.running(spark, settings, lagging, topics, published):
         topics.send_dispatches("before")
         wait_for("the first record", lambda: parcels(topics) == ["before"])
         release(topics, registry, gateway)

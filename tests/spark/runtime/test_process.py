@@ -1,4 +1,4 @@
-"""When a process of Spark's is unhealthy."""
+"""When a process of Spark's is unhealthy, and how long its intervals last."""
 
 from __future__ import annotations
 
@@ -25,3 +25,12 @@ def test_in_real_time_mode_an_interval_of_two_minutes_at_most_may_pass_besides(
 ) -> None:
     settings = SparkSettings(live=LiveSettings(interval_seconds=interval_seconds))
     assert stalled_after(settings, mode) == expected
+
+
+@pytest.mark.parametrize(("seconds", "of_others"), [(3600.0, 120.0), (5.0, 5.0)])
+def test_a_pipeline_whose_positions_only_an_intervals_end_tells_has_short_ones(
+    seconds: float, of_others: float
+) -> None:
+    live = LiveSettings(interval_seconds=seconds)
+    assert live.interval(one_of_each=True) == seconds
+    assert live.interval(one_of_each=False) == of_others

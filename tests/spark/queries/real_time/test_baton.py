@@ -30,29 +30,29 @@ def offsets(frame: DataFrame) -> list[int]:
     return [row["offset"] for row in frame.collect()]
 
 
-def test_the_query_before_keeps_all_until_it_is_asked_and_then_gives_away_at_its_next_record(
+def test_the_first_query_keeps_all_until_it_is_asked_and_then_gives_away_at_its_next_record(
     spark: SparkSession, passed: Baton
 ) -> None:
-    kept = passed.kept(records(spark, 3))
+    kept = passed.of_first(records(spark, 3))
     assert offsets(kept) == list(range(10))
     assert passed.given() == {}
     passed.ask()
     assert offsets(kept.where(F.col("offset") >= 0)) == []
     assert passed.given() == {3: 0}
-    assert offsets(passed.kept(records(spark, 4).where(F.col("offset") > 6))) == []
+    assert offsets(passed.of_first(records(spark, 4).where(F.col("offset") > 6))) == []
     assert passed.given() == {3: 0, 4: 7}
     # The first place is the one, whatever comes.
     assert offsets(kept) == []
     assert passed.given() == {3: 0, 4: 7}
 
 
-def test_the_query_behind_waits_and_goes_on_where_the_partition_was_given_away(
+def test_the_second_query_waits_and_goes_on_where_the_partition_was_given_away(
     spark: SparkSession, passed: Baton
 ) -> None:
     found: list[list[int]] = []
-    waiting = threading.Thread(target=lambda: found.append(offsets(passed.taken(records(spark, 3)))))
+    waiting = threading.Thread(target=lambda: found.append(offsets(passed.of_second(records(spark, 3)))))
     waiting.start()
-    wait_for("its first record to wait", lambda: passed.reached() == {3: 0})
+    wait_for("its first record to wait", lambda: passed.second_at() == {3: 0})
     waiting.join(0.5)
     assert waiting.is_alive()
     passed.give({3: 7})
@@ -60,36 +60,38 @@ def test_the_query_behind_waits_and_goes_on_where_the_partition_was_given_away(
     assert found == [[7, 8, 9]]
     # Of each partition its own place.
     passed.give({4: 2})
-    both = passed.taken(records(spark, 3).union(records(spark, 4)))
+    both = passed.of_second(records(spark, 3).union(records(spark, 4)))
     assert offsets(both) == [7, 8, 9, *range(2, 10)]
 
 
-def test_the_query_behind_leaves_out_what_the_one_before_has_taken_and_waits_with_the_next_record(
+def test_the_second_query_leaves_out_what_the_first_has_taken_and_waits_with_the_next_record(
     spark: SparkSession, passed: Baton
 ) -> None:
     passed.watch()
-    assert offsets(passed.kept(records(spark, 3, 6))) == list(range(6))
-    assert offsets(passed.taken(records(spark, 3, 6))) == []
-    assert passed.reached() == {3: 5}
+    assert offsets(passed.of_first(records(spark, 3, 6))) == list(range(6))
+    assert offsets(passed.of_second(records(spark, 3, 6))) == []
+    assert passed.second_at() == {3: 5}
     found: list[list[int]] = []
-    waiting = threading.Thread(target=lambda: found.append(offsets(passed.taken(records(spark, 3)))))
+    waiting = threading.Thread(target=lambda: found.append(offsets(passed.of_second(records(spark, 3)))))
     waiting.start()
-    wait_for("its first record to wait", lambda: passed.reached() == {3: 6})
-    assert passed.is_followed()
-    assert offsets(passed.kept(records(spark, 3, 8))) == list(range(8))
+    wait_for("its first record to wait", lambda: passed.second_at() == {3: 6})
+    assert passed.is_at_the_heels()
+    assert offsets(passed.of_first(records(spark, 3, 8))) == list(range(8))
     passed.ask()
-    assert offsets(passed.kept(records(spark, 3).where(F.col("offset") >= 8))) == []
+    assert offsets(passed.of_first(records(spark, 3).where(F.col("offset") >= 8))) == []
     waiting.join(30)
     assert found == [[8, 9]]
 
 
-def test_what_one_query_gives_away_at_the_other_takes_with_nothing_between(spark: SparkSession, passed: Baton) -> None:
+def test_where_the_first_query_gives_away_the_second_goes_on_with_nothing_between(
+    spark: SparkSession, passed: Baton
+) -> None:
     asked = threading.Timer(0.3, passed.ask)
     asked.start()
-    kept = offsets(passed.kept(records(spark, 0, 5_000_000)).groupBy().agg(F.max("offset").alias("offset")))
+    kept = offsets(passed.of_first(records(spark, 0, 5_000_000)).groupBy().agg(F.max("offset").alias("offset")))
     asked.join()
     assert passed.given() == {0: kept[0] + 1}
-    taken = passed.taken(records(spark, 0, 5_000_000)).agg(F.min("offset"), F.count("offset")).first()
+    taken = passed.of_second(records(spark, 0, 5_000_000)).agg(F.min("offset"), F.count("offset")).first()
     assert taken is not None
     assert tuple(taken) == (kept[0] + 1, 5_000_000 - kept[0] - 1)
 
@@ -98,19 +100,19 @@ def test_a_query_that_is_told_nothing_fails(
     spark: SparkSession, passed: Baton, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(baton, "_STEPS", 200)
-    with pytest.raises(PySparkException, match="has not said"):
-        passed.taken(records(spark, 0)).collect()
+    with pytest.raises(PySparkException, match="to give away partition 0, at offset 0"):
+        passed.of_second(records(spark, 0)).collect()
 
 
 def test_nothing_is_left_of_one_that_is_dropped(spark: SparkSession) -> None:
     of = Baton(spark, [0])
     of.watch()
-    assert offsets(of.kept(records(spark, 0, 1))) == [0]
+    assert offsets(of.of_first(records(spark, 0, 1))) == [0]
     of.ask()
     of.give({0: 1})
-    assert offsets(of.taken(records(spark, 0))) == list(range(1, 10))
+    assert offsets(of.of_second(records(spark, 0))) == list(range(1, 10))
     of.drop()
-    assert [name for name in java_properties(spark) if "baton" in name] == []
+    assert [name for name in java_properties(spark) if name.startswith(of._name)] == []
 
 
 def java_properties(spark: SparkSession) -> list[str]:

@@ -20,7 +20,7 @@ def fail(failures: Failures, times: int) -> list[float]:
 def test_a_partition_that_is_stuck_ends_it_whatever_the_others_do(failures: Failures) -> None:
     for start in range(0, 50, 10):
         failures.started({0: start, 1: 7})
-        failures.reached({0: start + 10, 1: 7}, {0: 1_000, 1: 8})
+        failures.move_to({0: start + 10, 1: 7}, {0: 1_000, 1: 8})
         fail(failures, 1)
     with pytest.raises(QueryFailed, match="query q failed 6 times in a row: an error"):
         fail(failures, 1)
@@ -31,14 +31,14 @@ def test_a_partition_that_has_nothing_to_take_is_not_stuck(failures: Failures, i
     pauses = fail(failures, 5)
     assert pauses == sorted(pauses)
     failures.started({0: 3, 1: 7})
-    failures.reached({0: 4, 1: 7}, {0: 1_000, 1: idle_end})
+    failures.move_to({0: 4, 1: 7}, {0: 1_000, 1: idle_end})
     assert fail(failures, 5) == pauses
 
 
 def test_that_nothing_came_is_no_progress(failures: Failures) -> None:
     fail(failures, 5)
     failures.started({0: 3})
-    failures.reached({0: 3}, {0: 3})
+    failures.move_to({0: 3}, {0: 3})
     with pytest.raises(QueryFailed):
         fail(failures, 1)
 

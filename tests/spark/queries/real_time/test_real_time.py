@@ -2,76 +2,40 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing
 
 import pyarrow as pa
 import pytest
 import structlog
+from confluent_kafka import Consumer
 from deltalake import write_deltalake
-from prometheus_client import REGISTRY
 from pyspark.sql import SparkSession
 
 from contracts.definitions.catalog import Catalog
-from contracts.errors import HeadraceError
+from contracts.servers.brokers import watermarks
 from contracts.servers.registry import Registry
 from contracts.settings import RegistrySettings
 from deploy.local.servers.stack import LocalStack
 from spark.derivation.derivation import route
-from spark.pipeline import Pipeline
-from spark.queries.real_time import changeover, real_time
+from spark.queries.real_time import changeover, queries, real_time
 from spark.queries.real_time.query import CHECKPOINT_ON_DISK, check_slots, configured
-from spark.queries.real_time.real_time import RealTime
 from spark.runtime.errors import SinkRefused, TooFewSlots
 from spark.runtime.lifecycle import Lifecycle
-from spark.runtime.mode import Mode
 from spark.runtime.settings import SparkSettings
 from spark.sinks.kafka.follower import Follower
-from spark.sinks.kafka.transaction import committed_offsets, position_reader
 from tests.contracts.gateway import HANG_UP, a_gateway
+from tests.producers import ordered
 from tests.sample.pipelines.dispatches_enriched import dispatches_enriched
-from tests.spark.examples import Topics, a_dispatch, body, framed, schema_with
+from tests.spark.examples import DISPATCHED, Topics, a_dispatch, body, framed, schema_with
 from tests.spark.live_query import Dimensions, events, parcels, wait_for
 from tests.spark.live_query import running as running_exactly_once
 from tests.spark.quota import throttled
-
-
-@contextmanager
-def running(
-    spark: SparkSession,
-    settings: SparkSettings,
-    registry: Registry,
-    topics: Topics,
-    dimensions: Dimensions,
-    pipeline: Pipeline = dispatches_enriched,
-    lifecycle: Lifecycle | None = None,
-    **live: object,
-) -> Iterator[threading.Thread]:
-    """A pipeline over the test's topics, until the block ends; its error is raised there."""
-    lifecycle = lifecycle or Lifecycle()
-    catalog = dataclasses.replace(topics.catalog, dimensions=dimensions.contracts)
-    chosen = settings.model_copy(update={"live": settings.live.model_copy(update={"mode": Mode.REAL_TIME} | live)})
-    errors: list[HeadraceError] = []
-
-    def run() -> None:
-        try:
-            RealTime(spark, pipeline, chosen, catalog, registry, lifecycle).run()
-        except HeadraceError as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield thread
-    finally:
-        lifecycle.stopping.set()
-        thread.join()
-    if errors:
-        raise errors[0]
+from tests.spark.real_time_query import counted, gauge, positions, running
+from tests.spark.sinks.kafka.test_tail import Takeover
 
 
 @pytest.fixture
@@ -118,6 +82,22 @@ def test_a_new_schema_version_is_taken_in_and_an_id_of_nobody_becomes_a_dead_let
     assert dict(letter.headers() or [])["__connect.errors.exception.class.name"] == b"UnknownSchemaId"
 
 
+def test_a_schema_version_that_is_registered_ahead_is_taken_in_without_a_pause(
+    live: threading.Thread, topics: Topics, registry: Registry
+) -> None:
+    topics.send_dispatches("old")
+    wait_for("the first record", lambda: parcels(topics) == ["old"])
+    restarts = gauge("headrace_query_restarts_total", query="dispatches_enriched")
+    newer = schema_with({"name": "gate", "type": "string", "default": "?"})
+    with structlog.testing.capture_logs() as logs:
+        schema_id = registry.register(topics.dispatched.subject, newer)
+        wait_for("the changeover", lambda: any(line["event"] == "changed over" for line in logs))
+        topics.send(framed(schema_id, body(a_dispatch(parcel_id="new", gate="C70"), newer)))
+        wait_for("the record of the new schema", lambda: parcels(topics) == ["old", "new"])
+    assert [line["event"] for line in logs].count("started") == 1
+    assert gauge("headrace_query_restarts_total", query="dispatches_enriched") == restarts
+
+
 def test_an_unknown_id_waits_while_the_registry_is_down(
     spark: SparkSession,
     settings: SparkSettings,
@@ -146,7 +126,7 @@ def test_an_unknown_id_waits_while_the_registry_is_down(
         assert topics.read(topics.dispatched.dead_letter_topic) == []
 
 
-def test_a_new_dimension_version_renews_the_query(
+def test_a_new_dimension_version_is_taken_in_without_a_pause(
     live: threading.Thread, topics: Topics, settings: SparkSettings, dimensions: Dimensions
 ) -> None:
     topics.send_dispatches("before")
@@ -162,7 +142,7 @@ def test_a_new_dimension_version_renews_the_query(
     assert [event["courier_name"] for event, _, _ in events(topics)][1] == "United of Tomorrow"
 
 
-def test_a_dimension_that_is_made_anew_at_its_version_renews_the_query(
+def test_a_dimension_that_is_made_anew_at_its_version_is_taken_in_without_a_pause(
     spark: SparkSession,
     settings: SparkSettings,
     registry: Registry,
@@ -184,7 +164,9 @@ def test_a_dimension_that_is_made_anew_at_its_version_renews_the_query(
     assert found == [("Umber Couriers Ltd.", 0), ("United Anew", 0)]
 
 
+@pytest.mark.parametrize("in_transactions", [False, True])
 def test_a_changeover_loses_doubles_and_reorders_nothing_while_records_come(
+    in_transactions: bool,
     spark: SparkSession,
     settings: SparkSettings,
     registry: Registry,
@@ -193,10 +175,15 @@ def test_a_changeover_loses_doubles_and_reorders_nothing_while_records_come(
 ) -> None:
     numbers = itertools.count()
     sent: dict[int, list[str]] = {0: [], 1: []}
+    transactions = Transactions(settings, topics) if in_transactions else None
 
     def send(partition: int) -> None:
         sent[partition].append(f"{partition}-{next(numbers)}")
-        topics.send_dispatches(sent[partition][-1], partition=partition)
+        if transactions is None:
+            topics.send_dispatches(sent[partition][-1], partition=partition)
+        else:
+            transactions.send("given up", partition, commit=False)
+            transactions.send(sent[partition][-1], partition, commit=True)
 
     with (
         running(spark, settings, registry, topics, dimensions, interval_seconds=3600.0, commit_seconds=1.0),
@@ -217,7 +204,7 @@ def test_a_changeover_loses_doubles_and_reorders_nothing_while_records_come(
                 send(partition)
         wait_for("all records", lambda: len(parcels(topics)) >= len(sent[0]) + len(sent[1]))
         assert [line for line in logs if line["log_level"] in ("warning", "error")] == []
-        wait_for("the positions", lambda: positions(settings, topics) == {p: len(each) for p, each in sent.items()})
+        wait_for("the positions", lambda: positions(settings, topics) == ends(settings, topics))
     found = events(topics)
     for partition, ids in sent.items():
         of_partition = [event for event, _, _ in found if event["parcel_id"].startswith(f"{partition}-")]
@@ -225,21 +212,54 @@ def test_a_changeover_loses_doubles_and_reorders_nothing_while_records_come(
         versions = [event["dimension_versions"]["couriers"] for event in of_partition]
         assert versions == sorted(versions)
         assert {*versions} == ({0, 1, 2, 3} if partition == 0 else {1, 2, 3})
+    assert len(found) == len(sent[0]) + len(sent[1])
+
+
+def test_a_changeover_in_a_backlog_leaves_out_what_was_written_ahead(
+    spark: SparkSession,
+    settings: SparkSettings,
+    registry: Registry,
+    topics: Topics,
+    dimensions: Dimensions,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(real_time, "_VERSIONS_SECONDS", 0.1)
+    count, ahead = 60_000, range(59_000, 59_003)
+    topics.send_many(count)
+    takeover = Takeover(spark, settings, topics)
+    takeover.route = route(dispatches_enriched, topics.catalog)
+    takeover.commit(0)
+    takeover.write(*ahead)
+    with (
+        structlog.testing.capture_logs() as logs,
+        running(spark, settings, registry, topics, dimensions, interval_seconds=3600.0, commit_seconds=1.0),
+    ):
+        wait_for("the query", lambda: any(line["event"] == "started" for line in logs), every=0.01)
+        dimensions.publish("couriers", ("UA", "United of Tomorrow"))
+        wait_for("the changeover", lambda: any(line["event"] == "changed over" for line in logs))
+        wait_for("the positions", lambda: positions(settings, topics) == {0: count, 1: 0})
+    second = [line["positions"] for line in logs if line["event"] == "started"][1]
+    assert second[0] < ahead.start, "the second query began too late to show anything"
+    assert takeover.written() == [*range(count)]
 
 
 @pytest.mark.parametrize(
-    "fails",
+    ("fails", "starts"),
     [
-        # Before it was asked for anything, and when all has been given away.
-        lambda patch: patch.setattr(changeover, "_STARTED_SECONDS", -1.0),
-        lambda patch: (
-            patch.setattr(changeover, "_WRITTEN_SECONDS", 0.5),
-            patch.setattr(Follower, "has_reached", lambda self, positions: False),
+        # Before another query is planned, before the first one is asked for anything, and when it has given all away.
+        (lambda patch: patch.setattr(queries, "_MOST_READ_AGAIN", -1), 2),
+        (lambda patch: patch.setattr(changeover, "_STARTED_SECONDS", -1.0), 3),
+        (
+            lambda patch: (
+                patch.setattr(changeover, "_WRITTEN_SECONDS", 0.5),
+                patch.setattr(Follower, "has_reached", lambda self, positions: False),
+            ),
+            3,
         ),
     ],
-    ids=["not started", "not written"],
+    ids=["too far behind", "not started", "not written"],
 )
-def test_a_changeover_that_fails_is_a_pause(
+def test_a_changeover_that_fails_for_good_is_a_pause(
     spark: SparkSession,
     settings: SparkSettings,
     registry: Registry,
@@ -247,6 +267,7 @@ def test_a_changeover_that_fails_is_a_pause(
     dimensions: Dimensions,
     monkeypatch: pytest.MonkeyPatch,
     fails: Callable[[pytest.MonkeyPatch], object],
+    starts: int,
 ) -> None:
     sent = itertools.count()
     with (
@@ -256,12 +277,13 @@ def test_a_changeover_that_fails_is_a_pause(
         topics.send_dispatches(str(next(sent)))
         wait_for("the first record", lambda: len(parcels(topics)) == 1)
         before = gauge("headrace_query_restarts_total", query="dispatches_enriched")
+        monkeypatch.setattr(real_time, "_MOST_ATTEMPTS", 1)
         fails(monkeypatch)
         dimensions.publish("couriers", ("UA", "United of Tomorrow"))
 
         until = time.monotonic() + 120
-        # The first one, the one that could not take over, and the one that came instead.
-        while sum(line["event"] == "started" for line in logs) < 3:
+        # The first one, the one that could not take over, if it came so far, and the one that came instead.
+        while sum(line["event"] == "started" for line in logs) < starts:
             topics.send_dispatches(str(next(sent)))
             assert time.monotonic() < until
         told = [line for line in logs if line["log_level"] in ("warning", "error")]
@@ -271,6 +293,54 @@ def test_a_changeover_that_fails_is_a_pause(
     assert [line["event"] for line in told] == ["the next query could not take over: a pause"]
     assert gauge("headrace_query_restarts_total", query="dispatches_enriched") == before
     assert events(topics)[-1][0]["courier_name"] == "United of Tomorrow"
+
+
+def test_a_changeover_that_fails_before_the_query_was_asked_is_tried_again_while_that_goes_on(
+    spark: SparkSession,
+    settings: SparkSettings,
+    registry: Registry,
+    topics: Topics,
+    dimensions: Dimensions,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(real_time, "_ATTEMPT_SECONDS", 1.0)
+    monkeypatch.setattr(real_time, "_MOST_ATTEMPTS", 100)
+    sent = itertools.count()
+
+    def counts() -> list[float]:
+        labels = [{"query": "dispatches_enriched", "outcome": each} for each in ("failed", "done")]
+        return [gauge("headrace_changeovers_total", **each) or 0 for each in labels]
+
+    with (
+        structlog.testing.capture_logs() as logs,
+        running(spark, settings, registry, topics, dimensions, interval_seconds=3600.0, commit_seconds=1.0),
+    ):
+        topics.send_dispatches(str(next(sent)))
+        wait_for("the first record", lambda: len(parcels(topics)) == 1)
+        before = counts()
+        # Once all records wait at the second query, and once it has none yet.
+        for constant in ("_FLOWS_SECONDS", "_STARTED_SECONDS"):
+            with monkeypatch.context() as patch:
+                if constant == "_FLOWS_SECONDS":
+                    patch.setattr(Follower, "has_reached", lambda self, positions: False)
+                patch.setattr(changeover, constant, -1.0)
+                dimensions.publish("couriers", ("UA", f"United without {constant}"))
+                until, failed = time.monotonic() + 120, counts()[0]
+                while counts()[0] == failed:
+                    topics.send_dispatches(str(next(sent)))
+                    assert time.monotonic() < until
+        until = time.monotonic() + 120
+        while counts()[1] == before[1]:
+            topics.send_dispatches(str(next(sent)))
+            assert time.monotonic() < until
+        topics.send_dispatches(last := str(next(sent)))
+        wait_for("the last record", lambda: last in parcels(topics))
+    assert parcels(topics) == [str(number) for number in range(next(sent))]
+    assert events(topics)[-1][0]["courier_name"] == "United without _STARTED_SECONDS"
+    assert counts()[1] == before[1] + 1
+    told = [line["event"] for line in logs if line["log_level"] in ("warning", "error")]
+    assert {*told} == {"the next query could not take over: it is tried again"}
+    assert len(told) == counts()[0] - before[0] >= 2
 
 
 def test_a_clock_that_is_set_renews_the_query(
@@ -291,23 +361,33 @@ def test_a_clock_that_is_set_renews_the_query(
 
 
 @pytest.mark.long
-def test_a_renewal_waits_for_what_the_old_query_handed_to_its_producers(
-    live: threading.Thread, topics: Topics, settings: SparkSettings, dimensions: Dimensions
+def test_without_slots_for_two_a_query_is_ended_and_the_next_one_waits_for_what_it_handed_to_its_producers(
+    spark: SparkSession,
+    settings: SparkSettings,
+    registry: Registry,
+    topics: Topics,
+    dimensions: Dimensions,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    topics.send_dispatches("before")
-    wait_for("the first record", lambda: parcels(topics) == ["before"])
+    monkeypatch.setattr(queries, "has_slots_for_two", lambda *_: False)
     many = [f"f{i}" for i in range(1500)]
-    with throttled(settings.kafka.bootstrap_servers, bytes_per_second=3_000):
-        topics.send_dispatches(*many)
-        wait_for("the first of many", lambda: len(parcels(topics)) > 1)
-        with structlog.testing.capture_logs() as logs:
+    with (
+        structlog.testing.capture_logs() as logs,
+        running(spark, settings, registry, topics, dimensions),
+    ):
+        topics.send_dispatches("before")
+        wait_for("the first record", lambda: parcels(topics) == ["before"])
+        with throttled(settings.kafka.bootstrap_servers, bytes_per_second=3_000):
+            topics.send_dispatches(*many)
+            wait_for("the first of many", lambda: len(parcels(topics)) > 1)
             dimensions.publish("couriers", ("UA", "United of Tomorrow"))
             wait_for("the renewal", lambda: any(line["event"] == "renewing the query" for line in logs))
             assert len(parcels(topics)) < len(many), "the producer was not slow enough to show anything"
-    wait_for("all records", lambda: {*parcels(topics)} == {"before", *many})
-    topics.send_dispatches("after")
-    wait_for("the last record", lambda: "after" in parcels(topics))
+        wait_for("all records", lambda: {*parcels(topics)} == {"before", *many})
+        topics.send_dispatches("after")
+        wait_for("the last record", lambda: "after" in parcels(topics))
     assert sorted(parcels(topics)) == sorted(["before", *many, "after"])
+    assert not any(line["event"] == "changed over" for line in logs)
 
 
 def test_positions_are_committed_and_exactly_once_goes_on_from_them(
@@ -366,13 +446,6 @@ def test_a_partition_that_the_source_gets_is_not_left_until_the_intervals_end(
         assert not thread.is_alive()
 
 
-def test_a_query_whose_positions_only_an_intervals_end_tells_has_short_intervals(settings: SparkSettings) -> None:
-    live = settings.live.model_copy(update={"interval_seconds": 3600.0})
-    assert live.interval(follows=True) == 3600.0
-    assert live.interval(follows=False) == 120.0
-    assert settings.live.model_copy(update={"interval_seconds": 5.0}).interval(follows=False) == 5.0
-
-
 def test_too_many_dead_letters_stop_it(
     spark: SparkSession, settings: SparkSettings, registry: Registry, topics: Topics, published: Dimensions
 ) -> None:
@@ -403,20 +476,27 @@ def test_what_is_configured_for_a_while_is_as_before_afterwards(spark: SparkSess
     assert {name: spark.conf.get(name, None) for name in CHECKPOINT_ON_DISK} == before
 
 
-def positions(
-    settings: SparkSettings, topics: Topics, pipeline: Pipeline = dispatches_enriched
-) -> dict[int, int | None]:
-    there = route(pipeline, topics.catalog)
-    reader = position_reader(settings.kafka.client_config(), there)
-    try:
-        return committed_offsets(reader, there.source, [0, 1])
-    finally:
-        reader.close()
+def ends(settings: SparkSettings, topics: Topics) -> dict[int, int | None]:
+    """Of the source topic: the offset after the last record, or marker, of each partition."""
+    with closing(Consumer({**settings.kafka.client_config(), "group.id": "tests"})) as consumer:
+        return {p: watermarks(consumer, topics.dispatched.name, p, 30)[1] for p in (0, 1)}
 
 
-def counted(what: str) -> float:
-    return gauge(f"headrace_{what}_total", query="dispatches_enriched") or 0
+class Transactions:
+    """Sends each dispatch in a transaction of its own, whose marker has an offset, too."""
 
+    def __init__(self, settings: SparkSettings, topics: Topics) -> None:
+        self._topics = topics
+        self._producer = ordered({**settings.kafka.client_config(), "transactional.id": topics.tag, "linger.ms": 0})
+        self._producer.init_transactions(30)
 
-def gauge(name: str, **labels: str) -> float | None:
-    return REGISTRY.get_sample_value(name, labels)
+    def send(self, parcel_id: str, partition: int, *, commit: bool) -> None:
+        value = framed(self._topics.schema_ids[DISPATCHED], body(a_dispatch(parcel_id=parcel_id)))
+        self._producer.begin_transaction()
+        self._producer.produce(self._topics.dispatched.name, key=b"key", value=value, partition=partition)
+        if commit:
+            self._producer.commit_transaction(30)
+        else:
+            # Else it is never sent.
+            self._producer.flush(30)
+            self._producer.abort_transaction(30)

@@ -132,6 +132,28 @@ def test_a_mark_does_not_stay_behind(takeover: Takeover, topics: Topics, followe
     assert after == takeover.ends()
 
 
+def test_it_tells_what_is_written_up_to_an_offset_and_up_to_the_end(
+    takeover: Takeover, topics: Topics, follower: Follower
+) -> None:
+    topics.send_dispatches("a", "b")
+    takeover.write(0)
+    _read_all(takeover, follower)
+    assert follower.has_reached({0: 1, 1: 0})
+    assert not follower.has_reached({0: 2})
+    # Of partition 0 a record is missing; 1 never had one.
+    assert follower.written_to_the_end([0, 1]) == {1: 0}
+    takeover.write(1)
+    takeover.send_in_transactions(1, partition=1)
+    takeover.write(0, partition=1)
+    _read_all(takeover, follower)
+    assert follower.has_reached({0: 2, 1: 1})
+    assert follower.written_to_the_end([0]) == {0: 2}
+    # Behind the last record of this one there is a marker.
+    assert not follower.has_reached({1: 2})
+    wait_for("the marker to be passed", lambda: follower.written_to_the_end([1]) == {1: 2})
+    assert follower.has_reached({1: 2})
+
+
 def test_markers_of_transactions_and_ids_that_were_made_up_hold_nothing_up(
     takeover: Takeover, topics: Topics, settings: SparkSettings, follower: Follower
 ) -> None:
@@ -189,7 +211,7 @@ def test_partitions_that_topics_get_are_followed(
         producer.produce(route.target, b"written", partition=2, headers=headers)
     assert producer.flush(30) == 0
     wait_for("both", lambda: _positions(follower) == {0: 1, 1: 0, 2: 1})
-    follower.reached({0: 3, 1: 0, 2: 1}, takeover.ends())
+    follower.move_to({0: 3, 1: 0, 2: 1}, takeover.ends())
     assert _positions(follower) == {0: 3, 1: 0, 2: 1}
 
 
@@ -215,7 +237,7 @@ def test_what_lies_before_an_intervals_end_need_not_be_read(
     takeover.write(0, 1, 2, 3)
     before = takeover.ends()
     takeover.write(5)
-    follower.reached({0: 4, 1: 0}, before)
+    follower.move_to({0: 4, 1: 0}, before)
     assert follower.found()[0] == Taken(4, mark=before)
     takeover.write(4)
     wait_for("what came since", lambda: _positions(follower)[0] == 6)
@@ -240,7 +262,7 @@ def test_what_was_purged_before_it_was_read_is_told_and_counted(
         takeover.write(1, 3)
         before = takeover.ends()
         takeover.write(5)
-        follower.reached({0: 5, 1: 0}, before)
+        follower.move_to({0: 5, 1: 0}, before)
         wait_for("what came since", lambda: _positions(follower)[0] == 7)
 
 
