@@ -262,8 +262,13 @@ def writes_nothing(patch: pytest.MonkeyPatch) -> None:
 def writes_nothing_once_asked(patch: pytest.MonkeyPatch) -> None:
     asked: list[Baton] = []
     ask, has_reached = Baton.ask, Follower.has_reached
+
+    def noted(baton: Baton) -> None:
+        asked.append(baton)
+        ask(baton)
+
     patch.setattr(changeover, "_WRITTEN_SECONDS", 0.5)
-    patch.setattr(Baton, "ask", lambda self: asked.append(self) or ask(self))
+    patch.setattr(Baton, "ask", noted)
     patch.setattr(Follower, "has_reached", lambda self, positions: not asked and has_reached(self, positions))
 
 
