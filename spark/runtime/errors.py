@@ -33,6 +33,10 @@ class QueryFailed(HeadraceError):
     """A query ended that should run for ever; the text is its cause in one line."""
 
 
+class NotWritten(QueryFailed):
+    """What a query in real-time mode took waits for its target partition. That is no reason to end it."""
+
+
 class SinkRefused(HeadraceError):
     """Writing the batch would lose or double records, or drain a topic into its dead letters; none of it was written."""
 

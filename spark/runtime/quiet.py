@@ -23,7 +23,7 @@ _LOOK_SECONDS = 0.1
 T = TypeVar("T")
 
 
-def quietly(spark: SparkSession, work: Callable[[], T], meanwhile: Callable[[], None]) -> T:
+def quietly(spark: SparkSession, work: Callable[[], T], meanwhile: Callable[[], object]) -> T:
     """What `work` returns, or raises. It runs in a thread of niceness 10, and so does what the Java process does for it: the threads, too,
     that it starts there, for as long as they live. On another system than Linux it runs as ever. `meanwhile` is called all the while; what it raises is raised
     when `work` is done.

@@ -16,7 +16,7 @@ from spark.runtime.internals.java import clear_java_property, java_property, set
 
 _STEPS, _SHORT = 2_000, 1_500
 """A record that waits looks so often: first once a millisecond, then ever more seldom, for two minutes in all. Then its task fails."""
-_WATCHED = "watched"
+_WATCHED, _ASKED = "watched", "asked"
 _NO_OFFSET = str((1 << 63) - 1)
 """One that no record has: the first query has the record that asked, so the second one leaves it out."""
 _AT_THE_HEELS = 1_000
@@ -42,7 +42,10 @@ class Baton:
         notes_and_keeps = _set(_of_partition(self._first), F.col("offset") + 1) != ""
         gives_away = _set(given, F.col("offset")) == ""
         asked = F.when(_property(given) != "", F.lit(False)).otherwise(gives_away)
-        return records.where(F.when(state == "", F.lit(True)).when(state == _WATCHED, notes_and_keeps).otherwise(asked))
+        # Each mention of the state reads it. Whatever it changes to between two of them, the record is kept.
+        return records.where(
+            F.when(state == _ASKED, asked).when(state == _WATCHED, notes_and_keeps).otherwise(F.lit(True))
+        )
 
     def of_second(self, records: DataFrame) -> DataFrame:
         """The raw records that the second query takes."""
@@ -77,7 +80,7 @@ class Baton:
     def ask(self) -> None:
         """Ask the first query for all of its partitions."""
         self.is_asked = True
-        set_java_property(self._spark, self._name, "asked")
+        set_java_property(self._spark, self._name, _ASKED)
 
     def given(self) -> dict[int, int]:
         """The partitions that have been given away, each with the offset at which the second query goes on."""
@@ -102,7 +105,7 @@ class Baton:
             set_java_property(self._spark, self._given(partition), str(offset))
 
     def drop(self) -> None:
-        """Leave nothing behind. The second query may not run any more, nor may the first one, if it was asked: it would take records again."""
+        """Leave nothing behind, and have the first query take each record. If that was asked, it may not run any more."""
         clear_java_property(self._spark, self._name)
         for partition in self._partitions:
             for name in (self._given, self._first, self._second):

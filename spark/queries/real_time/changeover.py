@@ -1,13 +1,14 @@
-"""From one query to the next without a pause: `pass_partitions`.
+"""From one query to the next without a pause: `Changeover`.
 
-The second query is planned, and its first records wait, while the first query goes on. Only then, and if what it takes is written soon, is the first one asked for its partitions
-(`spark.queries.real_time.baton`). A partition without records has nothing to be given away with: once all that it has is written, it is given away here.
+The second query is planned, and its first records wait, while the first query goes on. Only then, and if what it takes is written soon, is the first one asked
+for its partitions (`spark.queries.real_time.baton`). A partition without records has nothing to be given away with: once all that it has is written, it is given
+away here.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 import structlog
@@ -16,85 +17,108 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark.queries.real_time.baton import Baton
-from spark.queries.real_time.query import DELIVERY_SECONDS, failure_of
-from spark.runtime.errors import QueryFailed
-from spark.runtime.internals.real_time import has_begun
+from spark.queries.real_time.query import failure_of
+from spark.runtime.errors import NotWritten, QueryFailed
+from spark.runtime.internals.real_time import has_begun, running_tasks
 from spark.sinks.kafka.follower import Follower
 
-_LOOK_SECONDS, _OFTEN_SECONDS = 0.05, 0.01
+_LOOK_SECONDS, _OFTEN_SECONDS, _SELDOM_SECONDS = 0.05, 0.01, 0.2
 _STARTED_SECONDS = 30.0
 _WAITING_SECONDS = 1.0
 """How long to wait for a record of each partition."""
-_FOLLOWED_SECONDS = _FLOWS_SECONDS = 10.0
-_IDLE_SECONDS = 0.2
+_FOLLOWED_SECONDS = _WRITTEN_SECONDS = 10.0
 _GIVEN_SECONDS = 20.0
 """All of these together are shorter than a record waits."""
-_WRITTEN_SECONDS = DELIVERY_SECONDS + 60.0
-"""Nothing waits for that but the first query's end."""
+_TASKS_END_SECONDS = 5.0
 
 _log = structlog.get_logger(__name__)
 
 
-def pass_partitions(
-    spark: SparkSession,
-    baton: Baton,
-    before: StreamingQuery,
-    after: StreamingQuery,
-    follower: Follower,
-    partitions: Collection[int],
-    tend: Callable[[], None],
-) -> None:
-    """Return when `after` has each of the partitions, and all that `before` took is written, so that it can be stopped. `tend` is called all the while.
+class Changeover:
+    """From the query `before`. Whatever it raises until the baton is asked, `before` can go on."""
 
-    Raises QueryFailed if one of both ends or something takes too long, KafkaException, and what `tend` raises. Was the baton not asked by then, `before` can go
-    on without `after`. Else stop both: the topics tell what is written.
-    """
+    def __init__(
+        self,
+        spark: SparkSession,
+        baton: Baton,
+        before: StreamingQuery,
+        partitions: Iterable[int],
+        follower: Follower,
+        tend: Callable[[], object],
+    ) -> None:
+        """`tend` is called all the while; what it raises is raised."""
+        self._spark, self._baton, self._before, self._follower, self._tend = spark, baton, before, follower, tend
+        self._partitions = frozenset(partitions)
+        self._queries = [before]
 
-    def until(done: Callable[[], bool], seconds: float, look_seconds: float = _LOOK_SECONDS) -> bool:
+    def begin(self) -> None:
+        """Have `before` watched. Raises NotWritten, and QueryFailed if tasks of another one still run, or it ends."""
+        if not self._until(lambda: running_tasks(self._spark) <= len(self._partitions), _TASKS_END_SECONDS):
+            raise QueryFailed(f"tasks of a query that was stopped still run after {_TASKS_END_SECONDS:.0f} s")
+        self._baton.watch()
+        self._check_written()
+
+    def pass_partitions_to(self, after: StreamingQuery) -> dict[int, int]:
+        """Return when `after` has each of the partitions, with the offsets from which on it has them; `before` may be stopped then, though not all that it took may be
+        written.
+
+        Raises NotWritten, and QueryFailed if one of both ends or something takes too long. If the baton is asked by then, stop both: the topics tell what is written.
+        """
+        count = len(self._partitions)
+        self._queries.append(after)
+
+        def is_everywhere() -> bool:
+            return len(self._baton.second_at()) == count
+
+        if not self._until(lambda: is_everywhere() or has_begun(self._spark, after, count), _STARTED_SECONDS):
+            slots = self._spark.sparkContext.defaultParallelism
+            raise QueryFailed(
+                f"the tasks of {after.name} have not started in {_STARTED_SECONDS:.0f} s: the machine is busy, or Spark's {slots} slots don't "
+                f"do for two queries with {count} each"
+            )
+        self._until(is_everywhere, _WAITING_SECONDS)
+        self._until(self._baton.is_at_the_heels, _FOLLOWED_SECONDS)
+        self._check_written()
+        if running_tasks(self._spark) > 2 * count:
+            raise QueryFailed("tasks of a query that was stopped still run")
+        _log.info("asking the query for its partitions", query=self._before.name)
+        self._baton.ask()
+        end = time.monotonic() + _GIVEN_SECONDS
+        while not self._until(lambda: len(self._baton.given()) == count, _SELDOM_SECONDS, _OFTEN_SECONDS):
+            # Brokers that are away are asked again.
+            with suppress(KafkaException):
+                self._baton.give(self._follower.written_to_the_end(self._partitions - self._baton.given().keys()))
+            if time.monotonic() > end:
+                raise QueryFailed(f"{self._before.name} has not given its partitions away in {_GIVEN_SECONDS:.0f} s")
+        return self._baton.given()
+
+    def _check_written(self) -> None:
+        """Raise NotWritten if what `before` takes isn't written soon. It goes on waiting for its target partitions, which a query that took over could not."""
+        noted: dict[int, int] = {}
+
+        def is_written() -> bool:
+            nonlocal noted
+            noted = self._baton.first_at() | noted
+            others = self._partitions - noted.keys()
+            # As above.
+            with suppress(KafkaException):
+                at_the_end = self._follower.written_to_the_end(others).keys()
+                return at_the_end >= others and self._follower.has_reached(noted)
+            return False
+
+        if not self._until(is_written, _WRITTEN_SECONDS, _SELDOM_SECONDS):
+            raise NotWritten(
+                f"what {self._before.name} took is not written in {_WRITTEN_SECONDS:.0f} s: a target partition is slow or away"
+            )
+
+    def _until(self, done: Callable[[], bool], seconds: float, look_seconds: float = _LOOK_SECONDS) -> bool:
         end = time.monotonic() + seconds
         while not done():
-            for query in (before, after):
+            for query in self._queries:
                 if not query.isActive:
                     raise QueryFailed(f"{query.name} has ended: {failure_of(query)}")
-            tend()
+            self._tend()
             if time.monotonic() > end:
                 return False
             time.sleep(look_seconds)
         return True
-
-    def written(positions: Mapping[int, int], seconds: float) -> bool:
-        end = time.monotonic() + seconds
-        while not until(lambda: follower.has_reached(positions), _IDLE_SECONDS):
-            # Behind the last record there may be markers. Brokers that are away are asked again.
-            with suppress(KafkaException):
-                follower.settle()
-            if time.monotonic() > end:
-                return False
-        return True
-
-    def is_everywhere() -> bool:
-        return len(baton.second_at()) == len(partitions)
-
-    if not until(lambda: is_everywhere() or has_begun(spark, after, len(partitions)), _STARTED_SECONDS):
-        slots = spark.sparkContext.defaultParallelism
-        raise QueryFailed(
-            f"the tasks of {after.name} have not started in {_STARTED_SECONDS:.0f} s: two queries need {2 * len(partitions)} slots, and Spark has {slots}"
-        )
-    until(is_everywhere, _WAITING_SECONDS)
-    until(baton.is_at_the_heels, _FOLLOWED_SECONDS)
-    # Else partitions would be given away whose records are not written for a long time: the first query waits for that.
-    if not written(baton.first_at(), _FLOWS_SECONDS):
-        raise QueryFailed(
-            f"what {before.name} took is not written in {_FLOWS_SECONDS:.0f} s: a target partition is slow or away"
-        )
-    _log.info("asking the query for its partitions", query=before.name)
-    baton.ask()
-    end = time.monotonic() + _GIVEN_SECONDS
-    while not until(lambda: len(baton.given()) == len(partitions), _IDLE_SECONDS, _OFTEN_SECONDS):
-        with suppress(KafkaException):
-            baton.give(follower.written_to_the_end(set(partitions) - baton.given().keys()))
-        if time.monotonic() > end:
-            raise QueryFailed(f"{before.name} has not given its partitions away in {_GIVEN_SECONDS:.0f} s")
-    # Its tasks learn of a failed send only at the next write, and there is none.
-    if not written(baton.given(), _WRITTEN_SECONDS):
-        raise QueryFailed(f"what {before.name} took is not written in {_WRITTEN_SECONDS:.0f} s")

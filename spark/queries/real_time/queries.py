@@ -8,11 +8,12 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import structlog
-from confluent_kafka import KafkaException
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -21,11 +22,10 @@ from spark.lookups.broadcasts import sides_of
 from spark.lookups.dimensions import Dimension
 from spark.pipeline import Pipeline
 from spark.queries.real_time.baton import Baton
-from spark.queries.real_time.changeover import pass_partitions
+from spark.queries.real_time.changeover import Changeover
 from spark.queries.real_time.query import has_slots_for_two, read, start
 from spark.records.topic_schemas import TopicSchemas
-from spark.runtime.errors import QueryFailed
-from spark.runtime.internals.real_time import running_tasks
+from spark.runtime.errors import QueryFailed, StopRequested
 from spark.runtime.metrics import CHANGEOVERS
 from spark.runtime.quiet import quiet_compilers, quietly
 from spark.runtime.session import temporary_folder
@@ -54,6 +54,9 @@ class Running:
     to_next: Baton | None
     from_last: Baton | None
     interval: int = -1
+    owed: Mapping[int, int] = field(default_factory=dict)
+    """Up to these offsets the query before took records; what it took may not be written yet."""
+    began_at: float = field(default_factory=time.monotonic)
 
 
 class Queries:
@@ -80,11 +83,15 @@ class Queries:
 
     def begin(self, taken: Mapping[int, Taken], dimensions: Mapping[str, Dimension], *, hands_over: bool) -> Running:
         """The first query. `hands_over`: another one may follow without a pause."""
-        self._drop_spent(tasks=0)
+        self._drop_spent()
         self._taken = taken
         positions = {partition: each.position for partition, each in taken.items()}
-        baton = Baton(self._spark, positions) if hands_over and has_slots_for_two(self._spark, len(positions)) else None
-        return self._begin(positions, dimensions, baton, None)
+        if not (hands_over and has_slots_for_two(self._spark, len(positions))):
+            return self._begin(positions, dimensions, None, None)
+        # It has all from the beginning. With both filters it runs the code that Spark generates for each query after it, so that is compiled by then.
+        given = Baton(self._spark, positions)
+        given.give(positions)
+        return self._begin(positions, dimensions, Baton(self._spark, positions), given)
 
     def change_over(
         self,
@@ -93,18 +100,19 @@ class Queries:
         dimensions: Mapping[str, Dimension],
         follower: Follower,
         ends: Mapping[int, int],
-        tend: Callable[[], None],
+        tend: Callable[[], object],
     ) -> Running:
         """From `before`, which passes its partitions on by the `baton`, to a query with these dimensions, and the schemas of now. `ends` are those of the source
         topic.
 
-        Raises as `pass_partitions`. Then `before` goes on if it was not asked for its partitions; else stop all.
+        Raises KafkaException, QueryFailed, and what `tend` raises. Then `before` goes on if the baton was not asked; else stop all.
         """
         began = time.monotonic()
         try:
             after = self._changed_over(before, baton, dimensions, follower, ends, tend)
-        except (QueryFailed, KafkaException):
-            CHANGEOVERS.labels(self._route.query, "failed").inc()
+        except Exception as error:
+            if not isinstance(error, StopRequested):
+                CHANGEOVERS.labels(self._route.query, "failed").inc()
             if not baton.is_asked:
                 self._stop([each for each in self._running if each is not before])
                 baton.drop()
@@ -133,24 +141,24 @@ class Queries:
         dimensions: Mapping[str, Dimension],
         follower: Follower,
         ends: Mapping[int, int],
-        tend: Callable[[], None],
+        tend: Callable[[], object],
     ) -> Running:
-        # The query that runs has a task for each partition.
-        tasks = len(self._taken)
-        self._drop_spent(tasks)
+        changeover = Changeover(self._spark, baton, before.query, self._taken, follower, tend)
+        changeover.begin()
+        self._drop_spent()
         positions = {partition: each.position for partition, each in follower.found().items()}
         again = sum(max(end - positions.get(partition, end), 0) for partition, end in ends.items())
         if again > _MOST_READ_AGAIN:
             raise QueryFailed(
                 f"the query is behind: the next one would read {again:,} records once more, and {_MOST_READ_AGAIN:,} at most may wait for that"
             )
-        if running_tasks(self._spark) > tasks:
-            raise QueryFailed("tasks of a query that was stopped still run")
         quiet_compilers(self._spark)
-        baton.watch()
         to_next = Baton(self._spark, positions)
-        after = quietly(self._spark, lambda: self._begin(positions, dimensions, to_next, baton), tend)
-        pass_partitions(self._spark, baton, before.query, after.query, follower, positions, tend)
+        try:
+            after = quietly(self._spark, lambda: self._begin(positions, dimensions, to_next, baton), tend)
+        except (Py4JError, PySparkException, OSError) as error:
+            raise QueryFailed(f"the next query can't be planned: {error}") from error
+        after.owed = changeover.pass_partitions_to(after.query)
         return after
 
     def _begin(
@@ -193,10 +201,8 @@ class Queries:
             self._running = [each for each in self._running if each not in those]
             self._spent += _batons(those) - _batons(self._running)
 
-    def _drop_spent(self, tasks: int) -> None:
-        """Unless more than these tasks run: one of a query that was stopped would take records again."""
-        if running_tasks(self._spark) > tasks:
-            return
+    def _drop_spent(self) -> None:
+        """When no task of a query that was stopped runs: it would take records again."""
         for each in self._spent:
             each.drop()
         self._spent.clear()

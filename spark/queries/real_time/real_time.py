@@ -29,6 +29,7 @@ from spark.queries.real_time.positions import RealTimePositions
 from spark.queries.real_time.queries import Queries, Running
 from spark.queries.real_time.query import (
     CHECKPOINT_ON_DISK,
+    DELIVERY_SECONDS,
     check_slots,
     configured,
     drain,
@@ -36,7 +37,7 @@ from spark.queries.real_time.query import (
 )
 from spark.records.decode import unknown_id
 from spark.records.topic_schemas import TopicSchemas
-from spark.runtime.errors import QueryFailed, StopRequested
+from spark.runtime.errors import NotWritten, QueryFailed, StopRequested
 from spark.runtime.internals.real_time import rehearse
 from spark.runtime.lifecycle import Lifecycle
 from spark.runtime.metrics import BEHIND, RESTARTS, sources_of
@@ -53,6 +54,7 @@ _WATCH_SECONDS = 0.1
 _LOOK_SECONDS = 1.0
 _VERSIONS_SECONDS = 5.0
 """Between two looks at what changes seldom: the subject's versions, the dimensions'. A record of a new version doesn't wait for it."""
+_OWED_SECONDS = DELIVERY_SECONDS + 60.0
 _MOST_ATTEMPTS, _ATTEMPT_SECONDS = 3, 10.0
 """So often, and with so much between, another query is to take over; then the one that runs is ended for it."""
 _REHEARSE_SECONDS = (1.0, 600.0)
@@ -187,17 +189,19 @@ class RealTime:
         while not self._lifecycle.stopping.wait(_WATCH_SECONDS):
             if not running.query.isActive:
                 return failure_of(running.query)
-            tend()
+            has_looked = tend()
             if time.monotonic() >= rehearse_at:
                 # With full priority it would take the processor from records.
                 quietly(self._spark, functools.partial(rehearse, running.query), tend)
                 rehearse_at = self._next_rehearsal()
-            if not look.is_due():
+            if not (has_looked and look.is_due()):
                 continue
             if abs(_clock() - clock) > _MOST_STEP_SECONDS:
                 # Each task ends its interval by the clock: one that ended before the others reads nothing until they have.
                 _log.warning("renewing the query: the machine's clock was set", query=self._route.query)
                 return None
+            if follower is not None and (late := _late(running, follower)) is not None:
+                return late
             self._lifecycle.progress.look(running.query, self._route.query, counts=not self._one_of_each)
             ends = meter.ends
             try:
@@ -225,15 +229,15 @@ class RealTime:
             if baton is None or follower is None:
                 return None
             # A step of the clock while the next one begins counts.
-            clock = _clock()
+            began = _clock()
             try:
                 running = self._queries.change_over(running, baton, newest, follower, meter.source_ends, tend)
-                attempts = 0
+                attempts, clock = 0, began
             except (QueryFailed, *_OUTAGES) as error:
                 reason = str(error)
-                attempts += 1
-                has_failed = not running.query.isActive or unknown_id(reason) is not None
-                goes_on = not (has_failed or baton.is_asked) and attempts < _MOST_ATTEMPTS
+                attempts += not isinstance(error, NotWritten)
+                has_failed = baton.is_asked or not running.query.isActive or unknown_id(reason) is not None
+                goes_on = not has_failed and attempts < _MOST_ATTEMPTS
                 _log.warning(
                     "the next query could not take over: " + ("it is tried again" if goes_on else "a pause"),
                     query=self._route.query,
@@ -246,23 +250,23 @@ class RealTime:
                 return reason if has_failed else None
         return None
 
-    def _tending(self, meter: Meter, follower: Follower | None) -> Callable[[], None]:
-        """What goes on while something else takes long: the limit of dead letters, what is written, the lease, metrics and positions. It raises StopRequested
-        when asked to stop.
+    def _tending(self, meter: Meter, follower: Follower | None) -> Callable[[], bool]:
+        """What goes on while something else takes long: the limit of dead letters, what is written, the lease, metrics and positions. It returns whether the brokers
+        answered, and raises StopRequested when asked to stop.
         """
         watch, look = _Every(_WATCH_SECONDS, at_once=True), _Every(_LOOK_SECONDS, at_once=True)
         commit = _Every(self._settings.live.commit_seconds)
 
-        def tend() -> None:
+        def tend() -> bool:
             if self._lifecycle.stopping.is_set():
                 raise StopRequested("asked to stop")
             if not watch.is_due():
-                return
+                return True
             meter.check_dead_letters()
             if follower is not None:
                 follower.read()
             if not look.is_due():
-                return
+                return True
             self._lifecycle.check_lease()
             try:
                 ends = meter.look()
@@ -272,6 +276,8 @@ class RealTime:
                         self._commit(follower, meter)
             except _OUTAGES as error:
                 _log.warning("no look at topics", query=self._route.query, error=str(error))
+                return False
+            return True
 
         return tend
 
@@ -340,6 +346,15 @@ class RealTime:
         pause = self._failures.pause_seconds(reason)
         _log.error("query failed, and is started again", query=self._route.query, reason=reason, pause_seconds=pause)
         self._lifecycle.stopping.wait(pause)
+
+
+def _late(running: Running, follower: Follower) -> str | None:
+    """What is wrong if records that the query before took were never written: its tasks can't learn of a failed send any more."""
+    if follower.has_reached(running.owed):
+        running.owed = {}
+    elif time.monotonic() > running.began_at + _OWED_SECONDS:
+        return f"what the query before {running.query.name} took is not written in {_OWED_SECONDS:.0f} s"
+    return None
 
 
 class _Every:

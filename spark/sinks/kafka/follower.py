@@ -7,6 +7,7 @@ position (`spark.sinks.kafka.tail`).
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -33,6 +34,8 @@ _FETCH = {
     # So long it asks for nothing once so much waits: with the default of a second it can't follow 6 MB/s.
     "fetch.queue.backoff.ms": 10,
 }
+_TELL_SECONDS = 600.0
+"""From one line in the log about an error to the next about the same."""
 _log = structlog.get_logger(__name__)
 
 
@@ -64,7 +67,7 @@ class Follower:
         self._assign()
         # Of the target topics, where the next record is gone.
         self._gone: set[tuple[str, int]] = set()
-        self._told: set[str] = set()  # errors, by name
+        self._told: dict[str, float] = {}  # errors, by name, and when
         self._moments = [self._moment()]
 
     def __enter__(self) -> Self:
@@ -160,7 +163,6 @@ class Follower:
             self._next[topic, partition] = max(offset, self._next[topic, partition])
         else:
             self._next[topic, partition] = offset + 1
-            self._told.clear()
             coordinate = source_of(message, self._route)
             if coordinate is not None:
                 self._sources.setdefault(coordinate.partition, SourcePartition(0)).take(coordinate.offset)
@@ -210,6 +212,6 @@ class Follower:
 
     def _tell(self, error: KafkaError) -> None:
         FOLLOWER_ERRORS.labels(self._route.query, error.name()).inc()
-        if error.name() not in self._told:
-            self._told.add(error.name())
+        if time.monotonic() > self._told.get(error.name(), -_TELL_SECONDS) + _TELL_SECONDS:
+            self._told[error.name()] = time.monotonic()
             _log.warning("can't follow what is written", query=self._route.query, error=str(error))

@@ -96,6 +96,25 @@ def test_where_the_first_query_gives_away_the_second_goes_on_with_nothing_betwee
     assert tuple(taken) == (kept[0] + 1, 5_000_000 - kept[0] - 1)
 
 
+def test_the_first_query_keeps_all_while_attempts_begin_and_are_given_up(spark: SparkSession, passed: Baton) -> None:
+    has_ended = threading.Event()
+
+    def begin_and_give_up() -> None:
+        while not has_ended.is_set():
+            passed.watch()
+            passed.drop()
+
+    attempts = threading.Thread(target=begin_and_give_up)
+    attempts.start()
+    try:
+        counts = [passed.of_first(records(spark, 3, 5_000_000)).count() for _ in range(3)]
+    finally:
+        has_ended.set()
+        attempts.join()
+    assert counts == [5_000_000] * 3
+    assert passed.given() == {}
+
+
 def test_a_query_that_is_told_nothing_fails(
     spark: SparkSession, passed: Baton, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -244,6 +244,24 @@ def test_a_changeover_in_a_backlog_leaves_out_what_was_written_ahead(
     assert takeover.written() == [*range(count)]
 
 
+def test_a_query_that_takes_over_runs_code_that_is_compiled_already(
+    live: threading.Thread, spark: SparkSession, topics: Topics, dimensions: Dimensions
+) -> None:
+    def compiled() -> int:
+        assert spark._jvm is not None
+        return int(spark._jvm.org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME().getCount())
+
+    topics.send_dispatches("before")
+    wait_for("the first record", lambda: parcels(topics) == ["before"])
+    before = compiled()
+    with structlog.testing.capture_logs() as logs:
+        dimensions.publish("couriers", ("UA", "United of Tomorrow"))
+        wait_for("the changeover", lambda: any(line["event"] == "changed over" for line in logs))
+    topics.send_dispatches("after")
+    wait_for("the second record", lambda: parcels(topics) == ["before", "after"])
+    assert compiled() == before
+
+
 def is_behind(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(queries, "_MOST_READ_AGAIN", -1)
 
@@ -255,26 +273,29 @@ def never_starts(patch: pytest.MonkeyPatch) -> None:
 
 
 def writes_nothing(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(changeover, "_FLOWS_SECONDS", 0.5)
+    patch.setattr(changeover, "_WRITTEN_SECONDS", 0.5)
     patch.setattr(Follower, "has_reached", lambda self, positions: False)
 
 
-def writes_nothing_once_asked(patch: pytest.MonkeyPatch) -> None:
-    asked: list[Baton] = []
-    ask, has_reached = Baton.ask, Follower.has_reached
-
-    def noted(baton: Baton) -> None:
-        asked.append(baton)
-        ask(baton)
-
+def writes_nothing_of_an_idle_partition(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(changeover, "_WRITTEN_SECONDS", 0.5)
-    patch.setattr(Baton, "ask", noted)
-    patch.setattr(Follower, "has_reached", lambda self, positions: not asked and has_reached(self, positions))
+    patch.setattr(Follower, "written_to_the_end", lambda self, partitions: {})
+
+
+def loses_what_it_had(patch: pytest.MonkeyPatch) -> None:
+    has_reached = Follower.has_reached
+    patch.setattr(real_time, "_OWED_SECONDS", 0.0)
+    # What a query owes that was stopped, it owes of each partition; before, one of both was idle.
+    patch.setattr(Follower, "has_reached", lambda self, owed: len(owed) < 2 and has_reached(self, owed))
 
 
 @pytest.mark.parametrize(
-    ("fails", "starts"),
-    [(is_behind, 2), (never_starts, 3), (writes_nothing, 3), (writes_nothing_once_asked, 3)],
+    ("fails", "starts", "told", "restarts"),
+    [
+        (is_behind, 2, "the next query could not take over: a pause", 0),
+        (never_starts, 3, "the next query could not take over: a pause", 0),
+        (loses_what_it_had, 3, "query failed, and is started again", 1),
+    ],
 )
 def test_a_changeover_that_fails_for_good_is_a_pause(
     spark: SparkSession,
@@ -285,6 +306,8 @@ def test_a_changeover_that_fails_for_good_is_a_pause(
     monkeypatch: pytest.MonkeyPatch,
     fails: Callable[[pytest.MonkeyPatch], object],
     starts: int,
+    told: str,
+    restarts: int,
 ) -> None:
     sent = itertools.count()
     with (
@@ -293,22 +316,22 @@ def test_a_changeover_that_fails_for_good_is_a_pause(
     ):
         topics.send_dispatches(str(next(sent)))
         wait_for("the first record", lambda: len(parcels(topics)) == 1)
-        before = gauge("headrace_query_restarts_total", query="dispatches_enriched")
+        before = gauge("headrace_query_restarts_total", query="dispatches_enriched") or 0
         monkeypatch.setattr(real_time, "_MOST_ATTEMPTS", 1)
         fails(monkeypatch)
         dimensions.publish("couriers", ("UA", "United of Tomorrow"))
 
         until = time.monotonic() + 120
-        # The first one, the one that could not take over, if it came so far, and the one that came instead.
+        # The first one, the one that was to take over, if it came so far, and the one that came instead.
         while sum(line["event"] == "started" for line in logs) < starts:
             topics.send_dispatches(str(next(sent)))
             assert time.monotonic() < until
-        told = [line for line in logs if line["log_level"] in ("warning", "error")]
+        troubles = [line["event"] for line in logs if line["log_level"] in ("warning", "error")]
         topics.send_dispatches(last := str(next(sent)))
         wait_for("the last record", lambda: last in parcels(topics))
     assert parcels(topics) == [str(number) for number in range(next(sent))]
-    assert [line["event"] for line in told] == ["the next query could not take over: a pause"]
-    assert gauge("headrace_query_restarts_total", query="dispatches_enriched") == before
+    assert troubles == [told]
+    assert gauge("headrace_query_restarts_total", query="dispatches_enriched") == before + restarts
     assert events(topics)[-1][0]["courier_name"] == "United of Tomorrow"
 
 
@@ -335,7 +358,8 @@ def test_a_changeover_that_fails_before_the_query_was_asked_is_tried_again_while
         topics.send_dispatches(str(next(sent)))
         wait_for("the first record", lambda: len(parcels(topics)) == 1)
         before = counts()
-        for number, fails in enumerate([is_behind, writes_nothing, never_starts]):
+        every_one = [is_behind, writes_nothing, writes_nothing_of_an_idle_partition, never_starts]
+        for number, fails in enumerate(every_one):
             with monkeypatch.context() as patch:
                 fails(patch)
                 dimensions.publish("couriers", ("UA", f"United {number}"))
@@ -350,11 +374,11 @@ def test_a_changeover_that_fails_before_the_query_was_asked_is_tried_again_while
         topics.send_dispatches(last := str(next(sent)))
         wait_for("the last record", lambda: last in parcels(topics))
     assert parcels(topics) == [str(number) for number in range(next(sent))]
-    assert events(topics)[-1][0]["courier_name"] == "United 2"
+    assert events(topics)[-1][0]["courier_name"] == "United 3"
     assert counts()[1] == before[1] + 1
     told = [line["event"] for line in logs if line["log_level"] in ("warning", "error")]
     assert {*told} == {"the next query could not take over: it is tried again"}
-    assert len(told) == counts()[0] - before[0] >= 3
+    assert len(told) == counts()[0] - before[0] >= 4
 
 
 def test_a_clock_that_is_set_renews_the_query(
