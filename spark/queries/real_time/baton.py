@@ -43,8 +43,12 @@ class Baton:
         gives_away = _set(given, F.col("offset")) == ""
         asked = F.when(_property(given) != "", F.lit(False)).otherwise(gives_away)
         # Each mention of the state reads it. Whatever it changes to between two of them, the record is kept.
+        keeps = F.lit(True)
         return records.where(
-            F.when(state == _ASKED, asked).when(state == _WATCHED, notes_and_keeps).otherwise(F.lit(True))
+            F.when(state == "", keeps)
+            .when(state == _ASKED, asked)
+            .when(state == _WATCHED, notes_and_keeps)
+            .otherwise(keeps)
         )
 
     def of_second(self, records: DataFrame) -> DataFrame:
