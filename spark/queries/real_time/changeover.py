@@ -52,11 +52,10 @@ class Changeover:
         self._queries = [before]
 
     def begin(self) -> None:
-        """Have `before` watched. Raises NotWritten, and QueryFailed if tasks of another one still run, or it ends."""
+        """Have `before` watched. Raises QueryFailed if tasks of another one still run, or it ends."""
         if not self._until(lambda: running_tasks(self._spark) <= len(self._partitions), _TASKS_END_SECONDS):
             raise QueryFailed(f"tasks of a query that was stopped still run after {_TASKS_END_SECONDS:.0f} s")
         self._baton.watch()
-        self._check_written()
 
     def pass_partitions_to(self, after: StreamingQuery) -> dict[int, int]:
         """Return when `after` has each of the partitions, with the offsets from which on it has them; `before` may be stopped then, though not all that it took may be
@@ -78,7 +77,7 @@ class Changeover:
             )
         self._until(is_everywhere, _WAITING_SECONDS)
         self._until(self._baton.is_at_the_heels, _FOLLOWED_SECONDS)
-        self._check_written()
+        self.check_written()
         if running_tasks(self._spark) > 2 * count:
             raise QueryFailed("tasks of a query that was stopped still run")
         _log.info("asking the query for its partitions", query=self._before.name)
@@ -92,7 +91,7 @@ class Changeover:
                 raise QueryFailed(f"{self._before.name} has not given its partitions away in {_GIVEN_SECONDS:.0f} s")
         return self._baton.given()
 
-    def _check_written(self) -> None:
+    def check_written(self) -> None:
         """Raise NotWritten if what `before` takes isn't written soon. It goes on waiting for its target partitions, which a query that took over could not."""
         noted: dict[int, int] = {}
 

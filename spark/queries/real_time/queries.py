@@ -149,6 +149,7 @@ class Queries:
         positions = {partition: each.position for partition, each in follower.found().items()}
         again = sum(max(end - positions.get(partition, end), 0) for partition, end in ends.items())
         if again > _MOST_READ_AGAIN:
+            changeover.check_written()
             raise QueryFailed(
                 f"the query is behind: the next one would read {again:,} records once more, and {_MOST_READ_AGAIN:,} at most may wait for that"
             )
