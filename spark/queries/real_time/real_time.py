@@ -205,10 +205,12 @@ class RealTime:
             self._lifecycle.progress.look(running.query, self._route.query, counts=not self._one_of_each)
             ends = meter.ends
             try:
-                if self._commit_interval(running, meter, follower, earlier_ends):
-                    # The next one begins by the clock as it is now.
-                    clock = _clock()
-                earlier_ends = ends
+                # Spark counts what the query before took, and has not written yet, as taken by this one.
+                if not running.owed:
+                    if self._commit_interval(running, meter, follower, earlier_ends):
+                        # The next one begins by the clock as it is now.
+                        clock = _clock()
+                    earlier_ends = ends
                 if not versions.is_due():
                     continue
                 for each in self._own:
