@@ -25,7 +25,7 @@ from spark.queries.real_time.baton import Baton
 from spark.queries.real_time.changeover import Changeover
 from spark.queries.real_time.query import has_slots_for_two, read, start
 from spark.records.topic_schemas import TopicSchemas
-from spark.runtime.errors import QueryFailed, StopRequested
+from spark.runtime.errors import NotWritten, QueryFailed, StopRequested
 from spark.runtime.metrics import CHANGEOVERS
 from spark.runtime.quiet import quiet_compilers, quietly
 from spark.runtime.session import temporary_folder
@@ -80,6 +80,8 @@ class Queries:
         self._taken: Mapping[int, Taken] = {}
         self._running: list[Running] = []
         self._spent: list[Baton] = []
+        # What is taken was not written soon, at the last attempt of a changeover.
+        self._is_slow = False
 
     def begin(self, taken: Mapping[int, Taken], dimensions: Mapping[str, Dimension], *, hands_over: bool) -> Running:
         """The first query. `hands_over`: another one may follow without a pause."""
@@ -111,12 +113,14 @@ class Queries:
         try:
             after = self._changed_over(before, baton, dimensions, follower, ends, tend)
         except Exception as error:
+            self._is_slow = isinstance(error, NotWritten)
             if not isinstance(error, StopRequested):
                 CHANGEOVERS.labels(self._route.query, "failed").inc()
             if not baton.is_asked:
                 self._stop([each for each in self._running if each is not before])
                 baton.drop()
             raise
+        self._is_slow = False
         CHANGEOVERS.labels(self._route.query, "done").inc()
         self._stop([before])
         _log.info("changed over", query=self._route.query, seconds=round(time.monotonic() - began, 1))
@@ -148,8 +152,10 @@ class Queries:
         self._drop_spent()
         positions = {partition: each.position for partition, each in follower.found().items()}
         again = sum(max(end - positions.get(partition, end), 0) for partition, end in ends.items())
-        if again > _MOST_READ_AGAIN:
+        if self._is_slow or again > _MOST_READ_AGAIN:
+            # Before anything is planned.
             changeover.check_written()
+        if again > _MOST_READ_AGAIN:
             raise QueryFailed(
                 f"the query is behind: the next one would read {again:,} records once more, and {_MOST_READ_AGAIN:,} at most may wait for that"
             )

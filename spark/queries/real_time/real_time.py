@@ -237,7 +237,7 @@ class RealTime:
                 attempts, clock = 0, began
             except (QueryFailed, *_OUTAGES) as error:
                 reason = str(error)
-                attempts += not isinstance(error, NotWritten)
+                attempts += not isinstance(error, (NotWritten, *_OUTAGES))
                 has_failed = baton.is_asked or not running.query.isActive or unknown_id(reason) is not None
                 goes_on = not has_failed and attempts < _MOST_ATTEMPTS
                 _log.warning(
@@ -254,21 +254,23 @@ class RealTime:
 
     def _tending(self, meter: Meter, follower: Follower | None) -> Callable[[], bool]:
         """What goes on while something else takes long: the limit of dead letters, what is written, the lease, metrics and positions. It returns whether the brokers
-        answered, and raises StopRequested when asked to stop.
+        have answered lately, and raises StopRequested when asked to stop.
         """
         watch, look = _Every(_WATCH_SECONDS, at_once=True), _Every(_LOOK_SECONDS, at_once=True)
         commit = _Every(self._settings.live.commit_seconds)
+        has_looked = True
 
         def tend() -> bool:
+            nonlocal has_looked
             if self._lifecycle.stopping.is_set():
                 raise StopRequested("asked to stop")
             if not watch.is_due():
-                return True
+                return has_looked
             meter.check_dead_letters()
             if follower is not None:
                 follower.read()
             if not look.is_due():
-                return True
+                return has_looked
             self._lifecycle.check_lease()
             try:
                 ends = meter.look()
@@ -276,10 +278,11 @@ class RealTime:
                     BEHIND.labels(self._route.query).set(follower.behind(ends))
                     if commit.is_due():
                         self._commit(follower, meter)
+                has_looked = True
             except _OUTAGES as error:
                 _log.warning("no look at topics", query=self._route.query, error=str(error))
-                return False
-            return True
+                has_looked = False
+            return has_looked
 
         return tend
 

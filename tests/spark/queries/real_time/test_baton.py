@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Iterator
 
@@ -86,7 +87,12 @@ def test_the_second_query_leaves_out_what_the_first_has_taken_and_waits_with_the
 def test_where_the_first_query_gives_away_the_second_goes_on_with_nothing_between(
     spark: SparkSession, passed: Baton
 ) -> None:
-    asked = threading.Timer(0.3, passed.ask)
+    def ask_once_records_come() -> None:
+        wait_for("records", lambda: passed.first_at() != {}, every=0.001)
+        passed.ask()
+
+    passed.watch()
+    asked = threading.Thread(target=ask_once_records_come)
     asked.start()
     kept = offsets(passed.of_first(records(spark, 0, 5_000_000)).groupBy().agg(F.max("offset").alias("offset")))
     asked.join()
@@ -98,20 +104,23 @@ def test_where_the_first_query_gives_away_the_second_goes_on_with_nothing_betwee
 
 def test_the_first_query_keeps_all_while_attempts_begin_and_are_given_up(spark: SparkSession, passed: Baton) -> None:
     has_ended = threading.Event()
+    rounds = itertools.count()
 
     def begin_and_give_up() -> None:
         while not has_ended.is_set():
             passed.watch()
             passed.drop()
+            next(rounds)
 
     attempts = threading.Thread(target=begin_and_give_up)
     attempts.start()
     try:
-        counts = [passed.of_first(records(spark, 3, 5_000_000)).count() for _ in range(3)]
+        counts = [passed.of_first(records(spark, 3, 1_000_000)).count() for _ in range(3)]
     finally:
         has_ended.set()
         attempts.join()
-    assert counts == [5_000_000] * 3
+    assert counts == [1_000_000] * 3
+    assert next(rounds) > 100
     assert passed.given() == {}
 
 

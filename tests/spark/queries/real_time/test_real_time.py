@@ -225,7 +225,7 @@ def test_a_changeover_in_a_backlog_leaves_out_what_was_written_ahead(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(real_time, "_VERSIONS_SECONDS", 0.1)
-    count, ahead = 60_000, range(59_000, 59_003)
+    count, ahead = 90_000, range(89_000, 89_003)
     topics.send_many(count)
     takeover = Takeover(spark, settings, topics)
     takeover.route = route(dispatches_enriched, topics.catalog)
@@ -343,8 +343,9 @@ def test_a_changeover_that_fails_before_the_query_was_asked_is_tried_again_while
     dimensions: Dimensions,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(real_time, "_ATTEMPT_SECONDS", 1.0)
-    monkeypatch.setattr(real_time, "_MOST_ATTEMPTS", 100)
+    # Two of these count.
+    monkeypatch.setattr(real_time, "_MOST_ATTEMPTS", 3)
+    monkeypatch.setattr(real_time, "_ATTEMPT_SECONDS", 3.0)
     sent = itertools.count()
 
     def counts() -> list[float]:
