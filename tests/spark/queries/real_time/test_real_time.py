@@ -7,13 +7,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from typing import Any
 
 import pyarrow as pa
 import pytest
 import structlog
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, Message
 from deltalake import write_deltalake
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from contracts.definitions.catalog import Catalog
 from contracts.servers.brokers import watermarks
@@ -23,7 +25,8 @@ from deploy.local.servers.stack import LocalStack
 from spark.derivation.derivation import route
 from spark.queries.real_time import changeover, queries, real_time
 from spark.queries.real_time.baton import Baton
-from spark.queries.real_time.query import CHECKPOINT_ON_DISK, check_slots, configured
+from spark.queries.real_time.changeover import Changeover
+from spark.queries.real_time.query import CHECKPOINT_ON_DISK, check_slots, configured, start
 from spark.runtime.errors import SinkRefused, TooFewSlots
 from spark.runtime.lifecycle import Lifecycle
 from spark.runtime.settings import SparkSettings
@@ -333,6 +336,47 @@ def test_a_changeover_that_fails_for_good_is_a_pause(
     assert troubles == [told]
     assert (gauge("headrace_query_restarts_total", query="dispatches_enriched") or 0) == before + restarts
     assert events(topics)[-1][0]["courier_name"] == "United of Tomorrow"
+
+
+def test_an_intervals_end_commits_nothing_that_the_query_before_owes(
+    spark: SparkSession,
+    settings: SparkSettings,
+    registry: Registry,
+    topics: Topics,
+    dimensions: Dimensions,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Spark counts records as taken by a query that only left them out, for the one before had them."""
+    take = Follower._take
+    intervals = iter([3600.0])
+    never_seen = f"{topics.dispatched.name}/0/1".encode()
+
+    def forgetful(follower: Follower, message: Message) -> None:
+        if message.error() is not None or dict(message.headers() or [])["ce_id"] != never_seen:
+            take(follower, message)
+
+    def short_but_for_the_first(*arguments: Any, **options: Any) -> StreamingQuery:
+        return start(*arguments, **{**options, "interval_seconds": next(intervals, 5.0)})
+
+    monkeypatch.setattr(Follower, "_take", forgetful)
+    monkeypatch.setattr(Changeover, "check_written", lambda self: None)
+    monkeypatch.setattr("spark.queries.real_time.queries.start", short_but_for_the_first)
+    with (
+        structlog.testing.capture_logs() as logs,
+        running(spark, settings, registry, topics, dimensions, commit_seconds=1.0),
+    ):
+        topics.send_dispatches("first", "never seen")
+        wait_for("the records", lambda: len(parcels(topics)) == 2)
+        dimensions.publish("couriers", ("UA", "United of Tomorrow"))
+        until = time.monotonic() + 120
+        while not any(line["event"] == "changed over" for line in logs):
+            topics.send_dispatches("another")
+            assert time.monotonic() < until
+        ended = time.monotonic() + 12
+        while time.monotonic() < ended:
+            assert positions(settings, topics)[0] == 1
+    # At the end the topic itself is read.
+    assert (positions(settings, topics)[0] or 0) > 2
 
 
 def test_a_changeover_that_fails_before_the_query_was_asked_is_tried_again_while_that_goes_on(
