@@ -70,7 +70,7 @@ def test_each_death_in_a_row_is_followed_by_a_longer_pause(tmp_path: Path) -> No
         ("""print('{"level": "error", "event": "query failed", "reason": "no zone"}\\n{"level": "info", "event": "end"}')""", "query failed: no zone"),
         ("""print('{"level": "error", "event": "failed", "exception": "Traceback:\\\\n  line\\\\nOSError: full"}')""", "failed: OSError: full"),
         ("""print('{"level": "error", "event": "set aside"}\\n' + '{"event": "at work", "level": "info"}\\n' * 5)""", '{"event": "at work", "level": "info"}'),
-        ("""print('{"level": "error", "event": "set aside"}'); raise MemoryError("all of it")""", "MemoryError: all of it"),
+        ("""print('{"level": "error", "event": "set aside"}', flush=True); raise MemoryError("all of it")""", "MemoryError: all of it"),
         ("""print('[1]\\n{"level": "error", "event": "at an end"}')""", "at an end"),
     ],
 )  # fmt: skip
