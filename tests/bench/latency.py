@@ -3,9 +3,8 @@
 In each mode of `live`, on a stack of its own, with the alerting service and the ten rules of `bench alerting`. Evenly paced events
 come from another process (`tests.bench.load.pace`), each with the moment of its sending and its number in the trace id, which the
 enriched record and the alert take over. The first 20 s are left out. In real-time mode the worst delay between two moments an
-interval apart is the pause at the interval's end, for there is one end in each. To see the pause at an interval's end, give an
-`--interval` shorter than the load: by default there is none in it. With changes none is looked for: every changeover begins a new
-interval.
+interval apart is the pause at the interval's end. To see it, give an `--interval` shorter than the load: by default no interval ends
+in it. With changes none is looked for: every changeover begins a new interval.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ import itertools
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -110,18 +110,26 @@ class Queries:
         Raises KafkaException, QueryFailed, and what `tend` raises. Then `before` goes on if the baton was not asked; else stop all.
         """
         began = time.monotonic()
-        try:
-            after = self._changed_over(before, baton, dimensions, follower, ends, tend)
-        except Exception as error:
-            self._is_slow = isinstance(error, NotWritten)
-            if not isinstance(error, StopRequested):
-                CHANGEOVERS.labels(self._route.query, "failed").inc()
-            if not baton.is_asked:
-                self._stop([each for each in self._running if each is not before])
-                baton.drop()
-            raise
-        self._is_slow = False
-        CHANGEOVERS.labels(self._route.query, "done").inc()
+        changeover = Changeover(self._spark, baton, before.query, self._taken, follower, tend)
+        with self._attempt(before, baton):
+            changeover.begin()
+            self._drop_spent()
+            positions = {partition: each.position for partition, each in follower.found().items()}
+            again = sum(max(end - positions.get(partition, end), 0) for partition, end in ends.items())
+            if self._is_slow or again > _MOST_READ_AGAIN:
+                # Before anything is planned.
+                changeover.check_written()
+            if again > _MOST_READ_AGAIN:
+                raise QueryFailed(
+                    f"the query is behind: the next one would read {again:,} records once more, and {_MOST_READ_AGAIN:,} at most may wait for that"
+                )
+            quiet_compilers(self._spark)
+            to_next = Baton(self._spark, positions)
+            try:
+                after = quietly(self._spark, lambda: self._begin(positions, dimensions, to_next, baton), tend)
+            except (Py4JError, PySparkException, OSError) as error:
+                raise QueryFailed(f"the next query can't be planned: {error}") from error
+            after.owed = changeover.pass_partitions_to(after.query)
         self._stop([before])
         _log.info("changed over", query=self._route.query, seconds=round(time.monotonic() - began, 1))
         return after
@@ -138,35 +146,21 @@ class Queries:
             "dimensions": {name: dimensions[name].version for name in self._held},
         }
 
-    def _changed_over(
-        self,
-        before: Running,
-        baton: Baton,
-        dimensions: Mapping[str, Dimension],
-        follower: Follower,
-        ends: Mapping[int, int],
-        tend: Callable[[], object],
-    ) -> Running:
-        changeover = Changeover(self._spark, baton, before.query, self._taken, follower, tend)
-        changeover.begin()
-        self._drop_spent()
-        positions = {partition: each.position for partition, each in follower.found().items()}
-        again = sum(max(end - positions.get(partition, end), 0) for partition, end in ends.items())
-        if self._is_slow or again > _MOST_READ_AGAIN:
-            # Before anything is planned.
-            changeover.check_written()
-        if again > _MOST_READ_AGAIN:
-            raise QueryFailed(
-                f"the query is behind: the next one would read {again:,} records once more, and {_MOST_READ_AGAIN:,} at most may wait for that"
-            )
-        quiet_compilers(self._spark)
-        to_next = Baton(self._spark, positions)
+    @contextmanager
+    def _attempt(self, before: Running, baton: Baton) -> Iterator[None]:
+        """Of a changeover. If it fails before the baton is asked, nothing is left but `before`."""
         try:
-            after = quietly(self._spark, lambda: self._begin(positions, dimensions, to_next, baton), tend)
-        except (Py4JError, PySparkException, OSError) as error:
-            raise QueryFailed(f"the next query can't be planned: {error}") from error
-        after.owed = changeover.pass_partitions_to(after.query)
-        return after
+            yield
+        except Exception as error:
+            self._is_slow = isinstance(error, NotWritten)
+            if not isinstance(error, StopRequested):
+                CHANGEOVERS.labels(self._route.query, "failed").inc()
+            if not baton.is_asked:
+                self._stop([each for each in self._running if each is not before])
+                baton.drop()
+            raise
+        self._is_slow = False
+        CHANGEOVERS.labels(self._route.query, "done").inc()
 
     def _begin(
         self,

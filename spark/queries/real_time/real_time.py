@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from contracts.definitions.catalog import Catalog
 from contracts.servers.registry import Registry
 from spark.derivation.derivation import Derivation, route, target_schemas
-from spark.lookups.dimensions import Dimensions
+from spark.lookups.dimensions import Dimension, Dimensions
 from spark.pipeline import Pipeline
 from spark.queries.real_time.failures import Failures, stuck
 from spark.queries.real_time.meter import Meter
@@ -219,9 +219,9 @@ class RealTime:
                 if added := self._positions.added():
                     _log.info("renewing the query", query=self._route.query, added_partitions=added)
                     return None
-                if not self._is_outdated(running):
+                newest = self._newer(running)
+                if newest is None:
                     continue
-                newest = self._dimensions.newest()
             except _OUTAGES as error:
                 # The query itself waits for brokers, and needs the store only when it starts.
                 _log.warning("no look at topics and versions", query=self._route.query, error=str(error))
@@ -286,15 +286,16 @@ class RealTime:
 
         return tend
 
-    def _is_outdated(self, running: Running) -> bool:
-        """Whether there are newer dimensions or schemas."""
+    def _newer(self, running: Running) -> Mapping[str, Dimension] | None:
+        """The newest dimensions, if these or the schemas are newer than the query's."""
         if not self._one_of_each and running.interval < 0 and self._schemas.current.foreign is not None:
             # Renewed before its first interval has ended, again and again, it would never get a position.
-            return False
+            return None
         self._schemas.renew()
         newest = self._dimensions.newest()
         # A table that was made anew may have the version that it had.
-        return newest != running.dimensions or self._queries.versions(newest) != running.versions
+        is_same = newest == running.dimensions and self._queries.versions(newest) == running.versions
+        return None if is_same else newest
 
     def _next_rehearsal(self) -> float:
         """When; often at first, while there is much to compile, then seldom, for records wait for the processor meanwhile."""
