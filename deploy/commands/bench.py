@@ -12,7 +12,7 @@ import typer
 
 from spark.runtime.mode import Mode
 
-_SHORTEST_WITH_CHANGES = 70.0
+_SHORTEST_WITH_CHANGES = 120.0
 """Seconds: three tenths of it are more than the 20 that are left out."""
 
 _Beside = Annotated[
@@ -275,11 +275,11 @@ def bench_alerting(
 
 
 def _need_time_for(changes: bool, seconds: float) -> None:
-    """Raise BadParameter where a load with changes is so short that one falls into what is left out of the figures."""
+    """Raise BadParameter where a load with changes is so short that the last one comes too late for it."""
     if changes and 0 < seconds < _SHORTEST_WITH_CHANGES:
         raise typer.BadParameter(
-            f"with --changes it must be {_SHORTEST_WITH_CHANGES:.0f} or more: the first change comes after three tenths of the load, "
-            "and 20 s are left out",
+            f"with --changes it must be {_SHORTEST_WITH_CHANGES:.0f} or more: a schema is registered after seven tenths of the load, "
+            "and records have it half a minute later",
             param_hint="--seconds",
         )
 

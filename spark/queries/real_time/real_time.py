@@ -52,8 +52,10 @@ from spark.sources.source_topic import SourceTopic
 
 _WATCH_SECONDS = 0.1
 _LOOK_SECONDS = 1.0
-_VERSIONS_SECONDS = 5.0
-"""Between two looks at what changes seldom: the subject's versions, the dimensions'. A record of a new version doesn't wait for it."""
+_SCHEMAS_SECONDS = 1.0
+"""A record of a new version that comes before a query knows it is a pause."""
+_DIMENSIONS_SECONDS = 5.0
+"""Between two looks at the dimensions' versions, and at the topics."""
 _OWED_SECONDS = DELIVERY_SECONDS + 60.0
 _MOST_ATTEMPTS, _ATTEMPT_SECONDS = 3, 10.0
 """So often, and with so much between, another query is to take over; then the one that runs is ended for it."""
@@ -182,7 +184,8 @@ class RealTime:
     def _watch(self, running: Running, meter: Meter, follower: Follower | None) -> str | None:
         earlier_ends = meter.ends
         tend = self._tending(meter, follower)
-        look, versions = _Every(_LOOK_SECONDS, at_once=True), _Every(_VERSIONS_SECONDS, at_once=True)
+        look = _Every(_LOOK_SECONDS, at_once=True)
+        schemas, dimensions = _Every(_SCHEMAS_SECONDS, at_once=True), _Every(_DIMENSIONS_SECONDS, at_once=True)
         rehearse_at = self._next_rehearsal()
         clock = _clock()
         attempts = 0
@@ -211,15 +214,17 @@ class RealTime:
                         # The next one begins by the clock as it is now.
                         clock = _clock()
                     earlier_ends = ends
-                if not versions.is_due():
-                    continue
-                for each in self._own:
-                    each.check()
-                self._source.check()
-                if added := self._positions.added():
-                    _log.info("renewing the query", query=self._route.query, added_partitions=added)
-                    return None
-                newest = self._newer(running)
+                newest = None
+                if dimensions.is_due():
+                    for each in self._own:
+                        each.check()
+                    self._source.check()
+                    if added := self._positions.added():
+                        _log.info("renewing the query", query=self._route.query, added_partitions=added)
+                        return None
+                    newest = self._newer(running, self._dimensions.newest())
+                elif schemas.is_due():
+                    newest = self._newer(running, running.dimensions)
                 if newest is None:
                     continue
             except _OUTAGES as error:
@@ -246,7 +251,8 @@ class RealTime:
                     reason=_in_a_line(reason),
                 )
                 if goes_on:
-                    versions.put_off(_ATTEMPT_SECONDS)
+                    schemas.put_off(_ATTEMPT_SECONDS)
+                    dimensions.put_off(_ATTEMPT_SECONDS)
                     continue
                 # Else the next start counts as no restart.
                 return reason if has_failed else None
@@ -286,13 +292,12 @@ class RealTime:
 
         return tend
 
-    def _newer(self, running: Running) -> Mapping[str, Dimension] | None:
-        """The newest dimensions, if these or the schemas are newer than the query's."""
+    def _newer(self, running: Running, newest: Mapping[str, Dimension]) -> Mapping[str, Dimension] | None:
+        """The `newest` dimensions, if these or the schemas of now are newer than the query's."""
         if not self._one_of_each and running.interval < 0 and self._schemas.current.foreign is not None:
             # Renewed before its first interval has ended, again and again, it would never get a position.
             return None
         self._schemas.renew()
-        newest = self._dimensions.newest()
         # A table that was made anew may have the version that it had.
         is_same = newest == running.dimensions and self._queries.versions(newest) == running.versions
         return None if is_same else newest

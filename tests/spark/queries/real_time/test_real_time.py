@@ -227,7 +227,7 @@ def test_a_changeover_in_a_backlog_leaves_out_what_was_written_ahead(
     dimensions: Dimensions,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(real_time, "_VERSIONS_SECONDS", 0.1)
+    monkeypatch.setattr(real_time, "_DIMENSIONS_SECONDS", 0.1)
     count, ahead = 90_000, range(89_000, 89_003)
     topics.send_many(count)
     takeover = Takeover(spark, settings, topics)
