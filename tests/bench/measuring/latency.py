@@ -19,7 +19,7 @@ from deploy.local.servers.stack import LocalStack
 from tests.bench.load import changes, pace
 from tests.bench.load.records import RAW
 from tests.bench.measuring.delays import COLUMNS, Delays, as_text, undisturbed
-from tests.bench.measuring.meter import SELDOM_SECONDS, Meter, Usage
+from tests.bench.measuring.meter import SELDOM_SECONDS, Machine, Meter, Usage
 from tests.bench.measuring.plot import delays_svg
 from tests.bench.measuring.results import save_samples, save_text
 
@@ -46,6 +46,7 @@ class Latency:
     changing: bool
     sent: int
     usage: dict[str, Usage]
+    machine: Machine
     enriched: Delays
     alerts: Delays
 
@@ -127,7 +128,7 @@ def measure(
             heard_at = time.monotonic()
     if not enriched.samples:
         raise ProcessFailed(f"no record came out; see {processes[0].log}")
-    return Latency(name, rate, seconds, interval_seconds, changing, sent, meter.usage, enriched, alerts)
+    return Latency(name, rate, seconds, interval_seconds, changing, sent, meter.usage, meter.machine, enriched, alerts)
 
 
 def report_one(each: Latency, say: Callable[[str], None]) -> dict[str, Any]:
@@ -140,12 +141,21 @@ def report_one(each: Latency, say: Callable[[str], None]) -> dict[str, Any]:
     say(f"{of}, raw → enriched in ms: {as_text(kept['figures'])}; lost {each.lost}, repeated {each.repeated}")
     if alerts:
         say(f"{of}, raw → alert in ms: {as_text(alerts)} ({each.alerts.different:,} alerts)")
-    say(f"  cores busy: {cpu}; peak RSS in MiB: {rss}")
+    machine = each.machine
+    say(
+        f"  cores busy: {cpu}; of {machine.cores} idle: {machine.idle:.2f}, stolen: {machine.stolen:.2f}; peak RSS in MiB: {rss}"
+    )
     for what, delays in (("", each.enriched), ("-alerts", each.alerts)):
         if delays.samples:
             save_samples(f"latency{what}-{each.name}-{each.rate}", COLUMNS, delays.samples, say)
     usage = {name: asdict(used) for name, used in each.usage.items()}
-    return kept | {"alerts": alerts, "lost": each.lost, "repeated": each.repeated, "usage": usage}
+    return kept | {
+        "alerts": alerts,
+        "lost": each.lost,
+        "repeated": each.repeated,
+        "usage": usage,
+        "machine": asdict(machine),
+    }
 
 
 def save_plots(latencies: Sequence[Latency], name: str, say: Callable[[str], None]) -> None:

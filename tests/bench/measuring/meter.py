@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,8 +26,17 @@ class Usage:
     peak_rss_mib: float
 
 
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Its processors on average, in cores: what nothing used, and what another machine on the same hardware took (`stolen`)."""
+
+    cores: int
+    idle: float
+    stolen: float
+
+
 class Meter:
-    """Watches named process trees from `__enter__` to `__exit__`, those that were started; `usage` is filled at the end.
+    """Watches named process trees from `__enter__` to `__exit__`, those that were started; `usage` and `machine` are filled at the end.
 
     A child that starts and ends between two samples is missed, unless its parent waits for it.
     """
@@ -39,8 +50,10 @@ class Meter:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="meter", daemon=True)
         self.usage: dict[str, Usage] = {}
+        self.machine = Machine(os.cpu_count() or 1, 0.0, 0.0)
 
     def __enter__(self) -> Self:
+        self._began_at, self._processors = time.monotonic(), psutil.cpu_times()
         self._sample()
         self._before = {name: sum(cpu.values()) for name, cpu in self._cpu.items()}
         self._thread.start()
@@ -55,6 +68,14 @@ class Meter:
         for name in self._roots:
             cpu = sum(self._cpu[name].values()) - self._before[name]
             self.usage[name] = Usage(cpu, self._peak[name] / 2**20)
+        seconds = time.monotonic() - self._began_at
+        now, before = psutil.cpu_times(), self._processors
+
+        def cores(*kinds: str) -> float:
+            # Not every system tells all of them.
+            return sum(getattr(now, kind, 0.0) - getattr(before, kind, 0.0) for kind in kinds) / seconds
+
+        self.machine = Machine(self.machine.cores, cores("idle", "iowait"), cores("steal"))
 
     def cpu_seconds(self) -> float:
         """What all trees together have used since `__enter__`, as of the last sample."""

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 from tests.bench.measuring.delays import Delays
 from tests.bench.measuring.latency import Latency
+from tests.bench.measuring.meter import Machine
 
 # A record each second, and a pause of 400 ms every ten from the 25th on.
 _DELAYS = Delays([(number, number * 10**9, (400 if number % 10 == 5 else 1) * 10**6) for number in range(60)])
-_LATENCY = Latency("any", 1, 60.0, None, False, 61, {}, _DELAYS, Delays())
+_LATENCY = Latency("any", 1, 60.0, None, False, 61, {}, Machine(2, 0.5, 0.0), _DELAYS, Delays())
 
 
 def test_the_pause_at_an_intervals_end_is_told_only_where_ends_are_looked_for() -> None:
