@@ -28,7 +28,7 @@ _WAITING_SECONDS = 1.0
 """How long to wait for a record of each partition."""
 _FOLLOWED_SECONDS = _WRITTEN_SECONDS = 10.0
 _GIVEN_SECONDS = 20.0
-"""All of these together are shorter than a record waits."""
+"""All of these together are shorter than a record waits, even if brokers answer late once."""
 _TASKS_END_SECONDS = 5.0
 
 _log = structlog.get_logger(__name__)
@@ -69,6 +69,9 @@ class Changeover:
         def is_everywhere() -> bool:
             return len(self._baton.second_at()) == count
 
+        def is_given() -> bool:
+            return len(self._baton.given()) == count
+
         if not self._until(lambda: is_everywhere() or has_begun(self._spark, after, count), _STARTED_SECONDS):
             slots = self._spark.sparkContext.defaultParallelism
             raise QueryFailed(
@@ -83,11 +86,12 @@ class Changeover:
         _log.info("asking the query for its partitions", query=self._before.name)
         self._baton.ask()
         end = time.monotonic() + _GIVEN_SECONDS
-        while not self._until(lambda: len(self._baton.given()) == count, _SELDOM_SECONDS, _OFTEN_SECONDS):
+        while not self._until(is_given, _SELDOM_SECONDS, _OFTEN_SECONDS):
+            is_late = time.monotonic() > end
             # Brokers that are away are asked again.
             with suppress(KafkaException):
                 self._baton.give(self._follower.written_to_the_end(self._partitions - self._baton.given().keys()))
-            if time.monotonic() > end:
+            if is_late and not is_given():
                 raise QueryFailed(f"{self._before.name} has not given its partitions away in {_GIVEN_SECONDS:.0f} s")
         return self._baton.given()
 
@@ -106,22 +110,26 @@ class Changeover:
 
         end = time.monotonic() + _WRITTEN_SECONDS
         while not self._until(is_written, _SELDOM_SECONDS):
+            is_late = time.monotonic() > end
             # Behind the last record there may be markers. Brokers that are away are asked again.
             with suppress(KafkaException):
                 at_the_end |= self._follower.written_to_the_end(others()).keys()
-            if time.monotonic() > end:
+            if is_late and not is_written():
                 raise NotWritten(
-                    f"what {self._before.name} took is not written in {_WRITTEN_SECONDS:.0f} s: a target partition is slow or away"
+                    f"what {self._before.name} took is not written in {_WRITTEN_SECONDS:.0f} s: a target partition is slow, away, or refuses a record"
                 )
 
     def _until(self, done: Callable[[], bool], seconds: float, look_seconds: float = _LOOK_SECONDS) -> bool:
+        """Whether it is `done` in time, or when it is asked once more afterwards: `tend` may wait for brokers longer than that."""
         end = time.monotonic() + seconds
-        while not done():
+        while True:
+            is_late = time.monotonic() > end
+            if done():
+                return True
             for query in self._queries:
                 if not query.isActive:
                     raise QueryFailed(f"{query.name} has ended: {failure_of(query)}")
-            self._tend()
-            if time.monotonic() > end:
+            if is_late:
                 return False
+            self._tend()
             time.sleep(look_seconds)
-        return True

@@ -7,12 +7,13 @@ says how far the query is and how long it took.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from itertools import zip_longest
 from types import TracebackType
 from typing import Self
 
-from confluent_kafka import Message, TopicPartition
+from confluent_kafka import KafkaException, Message, TopicPartition
 
 from contracts.servers.brokers import watermarks
 from contracts.settings import KafkaSettings
@@ -25,13 +26,14 @@ from spark.sinks.kafka.transaction import DEAD_LETTERS_ALLOWED
 
 _WINDOW_SECONDS = 5.0
 """Over how long the share of dead letters counts."""
-_TIMEOUT_SECONDS = 10.0
+_TIMEOUT_SECONDS = 5.0
+"""Whoever waits for a look looks after other things, too."""
 _SAMPLE_SECONDS = 0.3
 
 
 class Meter:
     """Looks when it is told to; each look costs the brokers a few records. `ends` are the target topics' at the last one, and `source_ends`
-    the source partitions'. It counts the dead letters, too.
+    those of the source partitions that answered. It counts the dead letters, too.
     """
 
     def __init__(
@@ -52,6 +54,8 @@ class Meter:
         self._window_ends_at = 0.0
         self._bad = self._good_before = 0
         self._bad_up_to: dict[int, int] = {}
+        self._doubted: dict[int, int] | None = None
+        self._written = 0
         self._begin_window()
 
     def __enter__(self) -> Self:
@@ -67,32 +71,45 @@ class Meter:
         self._letters.close()
 
     def look(self) -> Mark:
-        """Set the gauges; the target topics' ends of now. Raises SinkRefused as `check_dead_letters` does."""
+        """Set the gauges; the target topics' ends of now. Raises KafkaException; what the source partitions before answered is kept."""
+        self.source_ends = {}
+        for partition in self._positions:
+            self._look_at_end(partition)
         self._sample()
-        ends = self.ends
-        self._read_added(len(ends.ends[self._route.dead_letters]))
-        self.check_dead_letters()
-        if time.monotonic() > self._window_ends_at:
-            self._begin_window()
-        return ends
+        self._read_added(len(self.ends.ends[self._route.dead_letters]))
+        return self.ends
 
     def move_to(self, positions: Mapping[int, int]) -> None:
         """Take in how far the query has come by what others know. The newest records alone may not tell: those of a source partition may all lie behind another's."""
         for partition, position in positions.items():
             self._positions[partition] = max(position, self._positions.get(partition, 0))
 
-    def check_dead_letters(self) -> None:
-        """Raise SinkRefused if of the records of the last seconds more than the share that is let through are dead letters."""
+    def hides_records(self) -> bool:
+        """Whether an open transaction of somebody else hides what was written. Raises KafkaException."""
+        all_ends, ends = (mark(each, self._route, _TIMEOUT_SECONDS) for each in (self._letters, self._sampler))
+        return any(ends.end(topic, p) < end for topic, found in all_ends.ends.items() for p, end in enumerate(found))
+
+    def check_dead_letters(self, is_written: Callable[[Mapping[int, int]], bool] | None = None) -> None:
+        """Raise SinkRefused if of the records of the last seconds more than the share that is let through are dead letters. `is_written`, if there is one, tells
+        whether all records below such positions are: while a target topic takes nothing, good ones wait. Raises KafkaException.
+        """
         self._count_letters()
-        if self._bad <= DEAD_LETTERS_ALLOWED:
-            return
-        seen = self._seen()
-        if self._bad > self._limit * seen:
+        seen = self._seen() if self._bad > DEAD_LETTERS_ALLOWED else 0
+        is_refused = seen > 0 and self._bad > self._limit * seen
+        if is_refused and self._doubted is None:
+            # Anybody may write an id that looks like a coordinate.
+            known = self._positions.keys() & self._bad_up_to.keys()
+            self._doubted = {p: min(self._bad_up_to[p], self._look_at_end(p)) for p in known}
+        if is_refused and (is_written is None or is_written(self._doubted or {})):
             raise SinkRefused(
                 f"{self._bad} of the last {seen} records of {self._route.source} are bad, more than the share of {self._limit:g} that is "
                 "let through: mend their producer or schema, or raise HEADRACE_LIVE__DEAD_LETTER_LIMIT to send all such records "
                 f"to {self._route.dead_letters}"
             )
+        if not is_refused:
+            self._doubted = None
+            if time.monotonic() > self._window_ends_at:
+                self._begin_window()
 
     def _read_added(self, count: int) -> None:
         """Of the dead letters' partitions, which are so many now, those that were added."""
@@ -117,7 +134,7 @@ class Meter:
 
     def _sample(self) -> None:
         """Set the gauges by the newest records, and the target topics' ends."""
-        ends = mark(self._sampler, self._route)
+        ends = mark(self._sampler, self._route, _TIMEOUT_SECONDS)
         newest = self._sampled(self._moved(ends))
         self.ends = ends
         self._measure(newest)
@@ -128,9 +145,8 @@ class Meter:
             return self._bad + self._good() - self._good_before
         # A filter takes good ones away: what counts is how far the query has come, at least up to the last bad one.
         for partition in self._positions.keys() & self._bad_up_to.keys():
-            _, end = watermarks(self._sampler, self._route.source, partition, _TIMEOUT_SECONDS)
             # Anybody may write an id that looks like a coordinate.
-            if self._bad_up_to[partition] <= end:
+            if self._bad_up_to[partition] <= self._look_at_end(partition):
                 self.move_to({partition: self._bad_up_to[partition]})
         return max(self._bad, self._good() - self._good_before)
 
@@ -138,8 +154,11 @@ class Meter:
         """How many there have been; behind a filter the sum of the positions, bad ones included."""
         if self._route.filters:
             return sum(self._positions.values())
-        ends = mark(self._letters, self._route).ends
-        return sum(sum(ends[target]) for target in self._route.targets)
+        # Of a partition without an answer it is not known; then the share may seem too large, as while good ones wait.
+        with suppress(KafkaException):
+            ends = mark(self._letters, self._route, _TIMEOUT_SECONDS).ends
+            self._written = sum(sum(ends[target]) for target in self._route.targets)
+        return self._written
 
     def _moved(self, ends: Mark) -> list[TopicPartition]:
         return [
@@ -171,12 +190,18 @@ class Meter:
             LATENCY.labels(query, "max").set(max(delays))
             LATENCY.labels(query, "mean").set(sum(delays) / len(delays))
         for partition, position in self._positions.items():
-            _, end = watermarks(self._sampler, source, partition, _TIMEOUT_SECONDS)
-            self.source_ends[partition] = end
+            end = self.source_ends[partition]
+            if partition in newest and newest[partition][0] >= end:
+                end = self._look_at_end(partition)
             # Anybody may write an id that looks like a coordinate.
             if partition in newest and newest[partition][0] < end:
                 position = self._positions[partition] = max(position, newest[partition][0] + 1)
             LAG.labels(query, source, str(partition)).set(max(0, end - position))
+
+    def _look_at_end(self, partition: int) -> int:
+        """Of the source partition."""
+        _, self.source_ends[partition] = watermarks(self._sampler, self._route.source, partition, _TIMEOUT_SECONDS)
+        return self.source_ends[partition]
 
     def _at(self, places: Iterable[TopicPartition]) -> list[Message]:
         """The records at these places; not those that are gone, or no records."""

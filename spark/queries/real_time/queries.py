@@ -26,6 +26,7 @@ from spark.queries.real_time.changeover import Changeover
 from spark.queries.real_time.query import has_slots_for_two, read, start
 from spark.records.topic_schemas import TopicSchemas
 from spark.runtime.errors import NotWritten, QueryFailed, StopRequested
+from spark.runtime.internals.broadcasts import release
 from spark.runtime.metrics import CHANGEOVERS
 from spark.runtime.quiet import quiet_compilers, quietly
 from spark.runtime.session import temporary_folder
@@ -56,7 +57,6 @@ class Running:
     interval: int = -1
     owed: Mapping[int, int] = field(default_factory=dict)
     """Up to these offsets the query before took records; what it took may not be written yet."""
-    began_at: float = field(default_factory=time.monotonic)
 
 
 class Queries:
@@ -79,13 +79,13 @@ class Queries:
         self._numbers = itertools.count()
         self._taken: Mapping[int, Taken] = {}
         self._running: list[Running] = []
-        self._spent: list[Baton] = []
+        self._stopped: list[Running] = []
         # What is taken was not written soon, at the last attempt of a changeover.
         self._is_slow = False
 
     def begin(self, taken: Mapping[int, Taken], dimensions: Mapping[str, Dimension], *, hands_over: bool) -> Running:
         """The first query. `hands_over`: another one may follow without a pause."""
-        self._drop_spent()
+        self._drop_stopped()
         self._taken = taken
         positions = {partition: each.position for partition, each in taken.items()}
         if not (hands_over and has_slots_for_two(self._spark, len(positions))):
@@ -113,7 +113,7 @@ class Queries:
         changeover = Changeover(self._spark, baton, before.query, self._taken, follower, tend)
         with self._attempt(before, baton):
             changeover.begin()
-            self._drop_spent()
+            self._drop_stopped()
             positions = {partition: each.position for partition, each in follower.found().items()}
             again = sum(max(end - positions.get(partition, end), 0) for partition, end in ends.items())
             if self._is_slow or again > _MOST_READ_AGAIN:
@@ -199,14 +199,16 @@ class Queries:
             for each in those:
                 all_of_them.callback(shutil.rmtree, each.checkpoint, ignore_errors=True)
                 all_of_them.callback(each.query.stop)
+            self._stopped += those
             self._running = [each for each in self._running if each not in those]
-            self._spent += _batons(those) - _batons(self._running)
 
-    def _drop_spent(self) -> None:
-        """When no task of a query that was stopped runs: it would take records again."""
-        for each in self._spent:
-            each.drop()
-        self._spent.clear()
+    def _drop_stopped(self) -> None:
+        """When no task of a query that was stopped runs: without its batons it would take records again, without its tables it would fail."""
+        for baton in _batons(self._stopped) - _batons(self._running):
+            baton.drop()
+        for each in self._stopped:
+            release(each.query)
+        self._stopped.clear()
 
 
 def _batons(running: Iterable[Running]) -> set[Baton]:

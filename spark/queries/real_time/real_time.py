@@ -23,7 +23,7 @@ from contracts.servers.registry import Registry
 from spark.derivation.derivation import Derivation, route, target_schemas
 from spark.lookups.dimensions import Dimension, Dimensions
 from spark.pipeline import Pipeline
-from spark.queries.real_time.failures import Failures, stuck
+from spark.queries.real_time.failures import Failures, Standstill, stuck
 from spark.queries.real_time.meter import Meter
 from spark.queries.real_time.positions import RealTimePositions
 from spark.queries.real_time.queries import Queries, Running
@@ -56,7 +56,8 @@ _SCHEMAS_SECONDS = 1.0
 """A record of a new version that comes before a query knows it is a pause."""
 _DIMENSIONS_SECONDS = 5.0
 """Between two looks at the dimensions' versions, and at the topics."""
-_OWED_SECONDS = DELIVERY_SECONDS + 60.0
+_STUCK_SECONDS = DELIVERY_SECONDS + 60.0
+"""So long a partition may stand still before a record: the task learns only at its next one that the producer gave that up."""
 _MOST_ATTEMPTS, _ATTEMPT_SECONDS = 3, 10.0
 """So often, and with so much between, another query is to take over; then the one that runs is ended for it."""
 _REHEARSE_SECONDS = (1.0, 600.0)
@@ -113,6 +114,7 @@ class RealTime:
         self._failures = Failures(self._route.query)
         self._told: dict[int, int] = {}  # the positions up to which records are counted
         self._due: dict[int, int] = {}  # the source topic's ends then
+        self._standstill = Standstill()
 
     def run(self) -> None:
         """Return when asked to stop.
@@ -167,7 +169,7 @@ class RealTime:
         if self._one_of_each and self._told:
             # What was written between the last commit of the query before and its end.
             self._count(positions)
-        self._told = positions
+        self._told, self._standstill = positions, Standstill()
         check_slots(self._spark, self._settings.spark.master, self._route.source, len(positions))
         with ExitStack() as ending:
             kafka = self._settings.kafka
@@ -203,11 +205,13 @@ class RealTime:
                 # Each task ends its interval by the clock: one that ended before the others reads nothing until they have.
                 _log.warning("renewing the query: the machine's clock was set", query=self._route.query)
                 return None
-            if follower is not None and (late := _late(running, follower)) is not None:
-                return late
+            if follower is not None and follower.has_reached(running.owed):
+                running.owed = {}
             self._lifecycle.progress.look(running.query, self._route.query, counts=not self._one_of_each)
             ends = meter.ends
             try:
+                if follower is not None and (given_up := self._given_up(meter, follower)):
+                    return f"nothing came of the next records of {self._route.source}, partitions {given_up}, in {_STUCK_SECONDS:.0f} s"
                 # Spark counts what the query before took, and has not written yet, as taken by this one.
                 if not running.owed:
                     if self._commit_interval(running, meter, follower, earlier_ends):
@@ -264,7 +268,13 @@ class RealTime:
         """
         watch, look = _Every(_WATCH_SECONDS, at_once=True), _Every(_LOOK_SECONDS, at_once=True)
         commit = _Every(self._settings.live.commit_seconds)
+        is_written = None if follower is None else follower.has_reached
         has_looked = True
+
+        def look_at_topics() -> None:
+            ends = meter.look()
+            if follower is not None:
+                BEHIND.labels(self._route.query).set(follower.behind(ends))
 
         def tend() -> bool:
             nonlocal has_looked
@@ -272,25 +282,38 @@ class RealTime:
                 raise StopRequested("asked to stop")
             if not watch.is_due():
                 return has_looked
-            meter.check_dead_letters()
             if follower is not None:
                 follower.read()
-            if not look.is_due():
-                return has_looked
-            self._lifecycle.check_lease()
-            try:
-                ends = meter.look()
-                if follower is not None:
-                    BEHIND.labels(self._route.query).set(follower.behind(ends))
-                    if commit.is_due():
-                        self._commit(follower, meter)
-                has_looked = True
-            except _OUTAGES as error:
-                _log.warning("no look at topics", query=self._route.query, error=str(error))
-                has_looked = False
+            is_look = look.is_due()
+            if is_look:
+                self._lifecycle.check_lease()
+                has_looked = self._has_answer(look_at_topics)
+                # Though the look had no answer: one target partition that is away holds back no other one's positions.
+                if follower is not None and commit.is_due():
+                    has_looked &= self._has_answer(functools.partial(self._commit, follower, meter))
+            has_looked &= self._has_answer(lambda: meter.check_dead_letters(is_written), tells=is_look)
             return has_looked
 
         return tend
+
+    def _has_answer(self, ask: Callable[[], object], *, tells: bool = True) -> bool:
+        """Whether brokers answered; else the log tells it, and the query itself waits for them."""
+        try:
+            ask()
+        except _OUTAGES as error:
+            if tells:
+                _log.warning("brokers do not answer", query=self._route.query, error=str(error))
+            return False
+        return True
+
+    def _given_up(self, meter: Meter, follower: Follower) -> list[int]:
+        """The partitions that have stood before a record for too long, though all that is written can be read. Raises KafkaException."""
+        those = self._standstill.longer_than(_STUCK_SECONDS)
+        found = [] if not those or meter.hides_records() else sorted(follower.before_records(those))
+        if those and not found:
+            # It is something else: not asked again for so long.
+            self._standstill.look(())
+        return found
 
     def _newer(self, running: Running, newest: Mapping[str, Dimension]) -> Mapping[str, Dimension] | None:
         """The `newest` dimensions, if these or the schemas of now are newer than the query's."""
@@ -331,13 +354,16 @@ class RealTime:
 
     def _commit(self, follower: Follower, meter: Meter) -> None:
         found = follower.found()
-        self._positions.commit(found)
         positions = {partition: each.position for partition, each in found.items()}
+        # Of many partitions, one has always just got a record.
+        stuck_ones = stuck(positions, self._told, self._due)
+        self._standstill.look(stuck_ones)
+        self._positions.commit(found)
         meter.move_to(positions)
         self._failures.move_to(positions, self._due)
         self._count(positions)
-        # Of many partitions, one has always just got a record.
-        if not stuck(positions, self._told, self._due):
+        # Of one whose end is not told nobody knows.
+        if not stuck_ones and positions.keys() <= meter.source_ends.keys():
             self._lifecycle.progress.hear(self._route.query)
         self._told, self._due = positions, dict(meter.source_ends)
 
@@ -357,15 +383,6 @@ class RealTime:
         pause = self._failures.pause_seconds(reason)
         _log.error("query failed, and is started again", query=self._route.query, reason=reason, pause_seconds=pause)
         self._lifecycle.stopping.wait(pause)
-
-
-def _late(running: Running, follower: Follower) -> str | None:
-    """What is wrong if records that the query before took were never written: its tasks can't learn of a failed send any more."""
-    if follower.has_reached(running.owed):
-        running.owed = {}
-    elif time.monotonic() > running.began_at + _OWED_SECONDS:
-        return f"what the query before {running.query.name} took is not written in {_OWED_SECONDS:.0f} s"
-    return None
 
 
 class _Every:

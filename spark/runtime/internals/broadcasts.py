@@ -1,15 +1,18 @@
-"""Broadcast tables that outlast a query: `kept`."""
+"""Broadcast tables that outlast a query: `kept`, until `release`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
 
 from spark.runtime.internals.java import java_class
-from spark.runtime.internals.plans import frame_of, items
+from spark.runtime.internals.plans import frame_of, items, kind_of, tree
 
 _ADAPTIVE = "org.apache.spark.sql.execution.adaptive"
 _BROADCAST = "org.apache.spark.sql.execution.exchange.BroadcastExchangeExec"
@@ -32,6 +35,20 @@ def kept(side: DataFrame, keys: Sequence[str]) -> DataFrame:
     return frame_of(
         spark, java_class(jvm, f"{_ADAPTIVE}.LogicalQueryStage")(side._jdf.queryExecution().optimizedPlan(), stage)
     )
+
+
+def release(query: StreamingQuery) -> None:
+    """Free the memory of the tables that a query joins, as far as they can be had: else they are there until Java's heap is full. It was stopped, and no task of it runs."""
+    execution = query._jsq.streamingQuery().lastExecution()
+    # What failed, or was cancelled, has nothing to free.
+    with suppress(Py4JError):
+        for step in () if execution is None else tree(execution.executedPlan()):
+            exchange = step.broadcast() if kind_of(step) == "BroadcastQueryStageExec" else step
+            # To ask a table that was never made for itself would make it.
+            if kind_of(exchange) == "BroadcastExchangeExec" and exchange.metrics().apply("dataSize").value() > 0:
+                broadcast = exchange.executeBroadcast()
+                if broadcast.isValid():
+                    broadcast.destroy()
 
 
 def _find(plan: Any) -> Any:

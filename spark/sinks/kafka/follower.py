@@ -143,6 +143,14 @@ class Follower:
         # An answer may be older than what is known.
         return {p: positions[p] for p, end in ends.items() if p in positions and positions[p] >= end}
 
+    def before_records(self, partitions: Iterable[int]) -> set[int]:
+        """Of these source partitions those that stand before a record, as far as that is told within seconds. Raises KafkaException."""
+        stood = {p: self._sources[p].position for p in partitions}
+        untold = pass_gaps(self._raw, self._route.source, {p: self._sources[p] for p in stood}, _TIMEOUT_SECONDS)
+        stood = {p: at for p, at in stood.items() if p not in untold and self._sources[p].position == at}
+        there = {p: watermarks(self._raw, self._route.source, p, _TIMEOUT_SECONDS) for p in stood}
+        return {p for p, at in stood.items() if there[p][0] <= at < there[p][1]}
+
     def has_reached(self, positions: Mapping[int, int]) -> bool:
         """Whether all records below these positions are written, by what was read so far; markers before them count as missing until `settle` is called."""
         return all(p in self._sources and self._sources[p].position >= at for p, at in positions.items())

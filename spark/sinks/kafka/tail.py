@@ -139,9 +139,10 @@ def waiting(consumer: Consumer) -> Iterator[Message]:
         yield from messages
 
 
-def mark(consumer: Consumer, route: Route) -> Mark:
-    """The ends of now."""
-    return Mark({topic: tuple(_ends(consumer, topic)) for topic in (*route.targets, route.dead_letters)})
+def mark(consumer: Consumer, route: Route, timeout_seconds: float = _TIMEOUT_SECONDS) -> Mark:
+    """The ends of now; of each answer it waits so long. Raises KafkaException."""
+    topics = (*route.targets, route.dead_letters)
+    return Mark({topic: tuple(_ends(consumer, topic, timeout_seconds)) for topic in topics})
 
 
 def read_known(
@@ -382,6 +383,6 @@ def _runs(offsets: Iterable[int]) -> Iterator[range]:
     return (range(offset, offset + 1) for offset in sorted(offsets))
 
 
-def _ends(consumer: Consumer, topic: str) -> list[int]:
-    partitions = partitions_of(consumer, topic, _TIMEOUT_SECONDS)
-    return [watermarks(consumer, topic, partition, _TIMEOUT_SECONDS)[1] for partition in partitions]
+def _ends(consumer: Consumer, topic: str, timeout_seconds: float) -> list[int]:
+    partitions = partitions_of(consumer, topic, timeout_seconds)
+    return [watermarks(consumer, topic, partition, timeout_seconds)[1] for partition in partitions]

@@ -36,6 +36,7 @@ from spark.runtime.settings import SparkSettings
 from spark.sinks.kafka import exactly_once, tail
 from spark.sinks.kafka.at_least_once import AtLeastOnceSink
 from spark.sinks.kafka.exactly_once import ExactlyOnceSink
+from spark.sinks.kafka.follower import Follower
 from spark.sinks.kafka.offset_note import Mark, OffsetNote
 from spark.sinks.kafka.resume import resume
 from spark.sinks.kafka.sink import Route, outgoing
@@ -642,6 +643,7 @@ def test_dead_letters_in_a_partition_that_their_topic_gets_are_counted(
 
         def are_counted() -> bool:
             meter.look()
+            meter.check_dead_letters()
             return counted() == 3
 
         wait_for("the dead letters", are_counted, seconds=30)
@@ -733,6 +735,38 @@ def test_an_open_transaction_of_another_neither_hides_dead_letters_nor_makes_goo
 
         wait_for("the dead letters", are_counted)
     another.abort_transaction(30)
+
+
+@pytest.mark.parametrize("others", ["good", "bad"])
+def test_the_share_of_dead_letters_waits_for_the_records_before_them(
+    takeover: Takeover, topics: Topics, settings: SparkSettings, others: str
+) -> None:
+    """While a target partition takes nothing, good records wait."""
+    topics.send_many(1_000)
+    bad = [*range(7, 1_000, 8)]
+    with (
+        Meter(settings.kafka, takeover.route, {0: 0}, 0.2) as meter,
+        Follower(settings.kafka, takeover.route, {0: Taken(0)}, meter.ends) as follower,
+    ):
+
+        def look_for(seconds: float) -> None:
+            end = time.monotonic() + seconds
+            while time.monotonic() < end:
+                follower.read()
+                meter.check_dead_letters(follower.has_reached)
+
+        takeover.write(*bad, topic=takeover.route.dead_letters)
+        # Longer than they count.
+        look_for(6.0)
+        rest = [offset for offset in range(1_000) if offset not in bad]
+        if others == "good":
+            takeover.write(*rest)
+            wait_for("the rest", lambda: look_for(0.1) or follower.has_reached({0: 1_000}))
+            look_for(1.0)
+        else:
+            takeover.write(*rest, topic=takeover.route.dead_letters)
+            with pytest.raises(SinkRefused, match=r"(\d+) of the last \1 records .* are bad, more than the share"):
+                look_for(30.0)
 
 
 def test_at_an_intervals_end_a_position_goes_past_a_marker_with_no_record_behind_it(
