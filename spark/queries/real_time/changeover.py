@@ -120,7 +120,7 @@ class Changeover:
                 )
 
     def _until(self, done: Callable[[], bool], seconds: float, look_seconds: float = _LOOK_SECONDS) -> bool:
-        """Whether it is `done` in time, or when it is asked once more afterwards: `tend` may wait for brokers longer than that."""
+        """Whether it is `done` in time. It is asked once more after the deadline, for `tend` may wait for brokers beyond it."""
         end = time.monotonic() + seconds
         while True:
             is_late = time.monotonic() > end

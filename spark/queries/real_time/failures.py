@@ -22,8 +22,8 @@ class Standstill:
     def __init__(self) -> None:
         self._since: dict[int, float] = {}
 
-    def look(self, those: Collection[int]) -> None:
-        """These are stuck now, and no others."""
+    def note(self, those: Collection[int]) -> None:
+        """Note which are stuck now; the others are not."""
         now = time.monotonic()
         self._since = {partition: self._since.get(partition, now) for partition in those}
 

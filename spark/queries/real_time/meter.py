@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from itertools import zip_longest
 from types import TracebackType
 from typing import Self
 
-from confluent_kafka import KafkaException, Message, TopicPartition
+from confluent_kafka import Message, TopicPartition
 
 from contracts.servers.brokers import watermarks
 from contracts.settings import KafkaSettings
@@ -27,7 +26,7 @@ from spark.sinks.kafka.transaction import DEAD_LETTERS_ALLOWED
 _WINDOW_SECONDS = 5.0
 """Over how long the share of dead letters counts."""
 _TIMEOUT_SECONDS = 5.0
-"""Whoever waits for a look looks after other things, too."""
+"""Short: whoever waits for a look also has to check the lease, and to hear a stop."""
 _SAMPLE_SECONDS = 0.3
 
 
@@ -54,8 +53,8 @@ class Meter:
         self._window_ends_at = 0.0
         self._bad = self._good_before = 0
         self._bad_up_to: dict[int, int] = {}
-        self._doubted: dict[int, int] | None = None
-        self._written = 0
+        # How many dead letters were too many, and up to where all must be written before that is the verdict.
+        self._doubted: tuple[int, dict[int, int]] | None = None
         self._begin_window()
 
     def __enter__(self) -> Self:
@@ -71,7 +70,7 @@ class Meter:
         self._letters.close()
 
     def look(self) -> Mark:
-        """Set the gauges; the target topics' ends of now. Raises KafkaException; what the source partitions before answered is kept."""
+        """Set the gauges, and return the target topics' ends of now. Raises KafkaException; `source_ends` then has those that had been answered."""
         self.source_ends = {}
         for partition in self._positions:
             self._look_at_end(partition)
@@ -84,32 +83,36 @@ class Meter:
         for partition, position in positions.items():
             self._positions[partition] = max(position, self._positions.get(partition, 0))
 
-    def hides_records(self) -> bool:
-        """Whether an open transaction of somebody else hides what was written. Raises KafkaException."""
-        all_ends, ends = (mark(each, self._route, _TIMEOUT_SECONDS) for each in (self._letters, self._sampler))
-        return any(ends.end(topic, p) < end for topic, found in all_ends.ends.items() for p, end in enumerate(found))
+    def log_ends(self) -> Mark:
+        """The target topics' ends of now, with what an open transaction of somebody else hides. Raises KafkaException."""
+        return mark(self._letters, self._route, _TIMEOUT_SECONDS)
 
     def check_dead_letters(self, is_written: Callable[[Mapping[int, int]], bool] | None = None) -> None:
-        """Raise SinkRefused if of the records of the last seconds more than the share that is let through are dead letters. `is_written`, if there is one, tells
-        whether all records below such positions are: while a target topic takes nothing, good ones wait. Raises KafkaException.
+        """Raise SinkRefused if of the records of the last seconds more than the share that is let through are dead letters. `is_written` tells whether all records
+        below given positions are written. There is no verdict before that: while a target topic takes nothing, good records are missing from the count. Without it
+        the verdict comes at once. Raises KafkaException.
         """
         self._count_letters()
-        seen = self._seen() if self._bad > DEAD_LETTERS_ALLOWED else 0
-        is_refused = seen > 0 and self._bad > self._limit * seen
-        if is_refused and self._doubted is None:
-            # Anybody may write an id that looks like a coordinate.
-            known = self._positions.keys() & self._bad_up_to.keys()
-            self._doubted = {p: min(self._bad_up_to[p], self._look_at_end(p)) for p in known}
-        if is_refused and (is_written is None or is_written(self._doubted or {})):
-            raise SinkRefused(
-                f"{self._bad} of the last {seen} records of {self._route.source} are bad, more than the share of {self._limit:g} that is "
-                "let through: mend their producer or schema, or raise HEADRACE_LIVE__DEAD_LETTER_LIMIT to send all such records "
-                f"to {self._route.dead_letters}"
-            )
-        if not is_refused:
+        seen = self._seen() if self._bad > DEAD_LETTERS_ALLOWED else self._bad
+        if self._bad <= max(DEAD_LETTERS_ALLOWED, self._limit * seen):
             self._doubted = None
             if time.monotonic() > self._window_ends_at:
                 self._begin_window()
+            return
+        if self._doubted is None:
+            self._doubted = self._bad, self._known_bad()
+        bad, positions = self._doubted
+        if is_written is not None and not is_written(positions):
+            return
+        seen -= self._bad - bad
+        if bad > self._limit * seen:
+            raise SinkRefused(
+                f"{bad} of the last {seen} records of {self._route.source} are bad, more than the share of {self._limit:g} that is "
+                "let through: mend their producer or schema, or raise HEADRACE_LIVE__DEAD_LETTER_LIMIT to send all such records "
+                f"to {self._route.dead_letters}"
+            )
+        # Good ones were written meanwhile: it is judged anew by what is counted now.
+        self._doubted = None
 
     def _read_added(self, count: int) -> None:
         """Of the dead letters' partitions, which are so many now, those that were added."""
@@ -144,21 +147,20 @@ class Meter:
         if not self._route.filters:
             return self._bad + self._good() - self._good_before
         # A filter takes good ones away: what counts is how far the query has come, at least up to the last bad one.
-        for partition in self._positions.keys() & self._bad_up_to.keys():
-            # Anybody may write an id that looks like a coordinate.
-            if self._bad_up_to[partition] <= self._look_at_end(partition):
-                self.move_to({partition: self._bad_up_to[partition]})
+        self.move_to(self._known_bad())
         return max(self._bad, self._good() - self._good_before)
 
     def _good(self) -> int:
         """How many there have been; behind a filter the sum of the positions, bad ones included."""
         if self._route.filters:
             return sum(self._positions.values())
-        # Of a partition without an answer it is not known; then the share may seem too large, as while good ones wait.
-        with suppress(KafkaException):
-            ends = mark(self._letters, self._route, _TIMEOUT_SECONDS).ends
-            self._written = sum(sum(ends[target]) for target in self._route.targets)
-        return self._written
+        ends = self.log_ends().ends
+        return sum(sum(ends[target]) for target in self._route.targets)
+
+    def _known_bad(self) -> dict[int, int]:
+        """By source partition, the offset after the last bad record. Anybody may write an id that looks like a coordinate."""
+        found = {p: at for p, at in self._bad_up_to.items() if p in self._positions}
+        return {p: at for p, at in found.items() if at <= self._look_at_end(p)}
 
     def _moved(self, ends: Mark) -> list[TopicPartition]:
         return [

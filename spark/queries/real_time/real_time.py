@@ -57,7 +57,7 @@ _SCHEMAS_SECONDS = 1.0
 _DIMENSIONS_SECONDS = 5.0
 """Between two looks at the dimensions' versions, and at the topics."""
 _STUCK_SECONDS = DELIVERY_SECONDS + 60.0
-"""So long a partition may stand still before a record: the task learns only at its next one that the producer gave that up."""
+"""For so long a partition may have records and not move. If the producer gave one up, its task learns of it only at the next record."""
 _MOST_ATTEMPTS, _ATTEMPT_SECONDS = 3, 10.0
 """So often, and with so much between, another query is to take over; then the one that runs is ended for it."""
 _REHEARSE_SECONDS = (1.0, 600.0)
@@ -115,6 +115,8 @@ class RealTime:
         self._told: dict[int, int] = {}  # the positions up to which records are counted
         self._due: dict[int, int] = {}  # the source topic's ends then
         self._standstill = Standstill()
+        self._written_then: Mark | None = None
+        """The target topics' ends when a partition had stood still for too long."""
 
     def run(self) -> None:
         """Return when asked to stop.
@@ -169,7 +171,7 @@ class RealTime:
         if self._one_of_each and self._told:
             # What was written between the last commit of the query before and its end.
             self._count(positions)
-        self._told, self._standstill = positions, Standstill()
+        self._told, self._standstill, self._written_then = positions, Standstill(), None
         check_slots(self._spark, self._settings.spark.master, self._route.source, len(positions))
         with ExitStack() as ending:
             kafka = self._settings.kafka
@@ -307,12 +309,20 @@ class RealTime:
         return True
 
     def _given_up(self, meter: Meter, follower: Follower) -> list[int]:
-        """The partitions that have stood before a record for too long, though all that is written can be read. Raises KafkaException."""
+        """The partitions that have stood before a record for too long, though all that was written by then was read. Raises KafkaException."""
         those = self._standstill.longer_than(_STUCK_SECONDS)
-        found = [] if not those or meter.hides_records() else sorted(follower.before_records(those))
-        if those and not found:
-            # It is something else: not asked again for so long.
-            self._standstill.look(())
+        if not those:
+            self._written_then = None
+            return []
+        if self._written_then is None:
+            self._written_then = meter.log_ends()
+        if follower.behind(self._written_then):
+            # It is on its way, or an open transaction of somebody else hides it.
+            return []
+        found = sorted(follower.before_records(those))
+        if not found:
+            # No record is missing: begin to count anew.
+            self._standstill.note(())
         return found
 
     def _newer(self, running: Running, newest: Mapping[str, Dimension]) -> Mapping[str, Dimension] | None:
@@ -357,7 +367,7 @@ class RealTime:
         positions = {partition: each.position for partition, each in found.items()}
         # Of many partitions, one has always just got a record.
         stuck_ones = stuck(positions, self._told, self._due)
-        self._standstill.look(stuck_ones)
+        self._standstill.note(stuck_ones)
         self._positions.commit(found)
         meter.move_to(positions)
         self._failures.move_to(positions, self._due)
@@ -365,7 +375,8 @@ class RealTime:
         # Of one whose end is not told nobody knows.
         if not stuck_ones and positions.keys() <= meter.source_ends.keys():
             self._lifecycle.progress.hear(self._route.query)
-        self._told, self._due = positions, dict(meter.source_ends)
+        # An older end still tells that there is something to take.
+        self._told, self._due = positions, self._due | meter.source_ends
 
     def _count(self, positions: Mapping[int, int]) -> None:
         rows = sum(max(position - self._told.get(partition, 0), 0) for partition, position in positions.items())

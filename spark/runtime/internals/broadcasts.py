@@ -38,7 +38,7 @@ def kept(side: DataFrame, keys: Sequence[str]) -> DataFrame:
 
 
 def release(query: StreamingQuery) -> None:
-    """Free the memory of the tables that a query joins, as far as they can be had: else they are there until Java's heap is full. It was stopped, and no task of it runs."""
+    """Free the memory of the tables that a query joins; otherwise Java does so only when its heap is full. The query was stopped, and none of its tasks runs."""
     execution = query._jsq.streamingQuery().lastExecution()
     # What failed, or was cancelled, has nothing to free.
     with suppress(Py4JError):

@@ -144,7 +144,7 @@ class Follower:
         return {p: positions[p] for p, end in ends.items() if p in positions and positions[p] >= end}
 
     def before_records(self, partitions: Iterable[int]) -> set[int]:
-        """Of these source partitions those that stand before a record, as far as that is told within seconds. Raises KafkaException."""
+        """Those of these source partitions that stand before a record that is there. One of which nothing is read in ten seconds is left out. Raises KafkaException."""
         stood = {p: self._sources[p].position for p in partitions}
         untold = pass_gaps(self._raw, self._route.source, {p: self._sources[p] for p in stood}, _TIMEOUT_SECONDS)
         stood = {p: at for p, at in stood.items() if p not in untold and self._sources[p].position == at}

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import structlog
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 from prometheus_client import REGISTRY
@@ -26,6 +26,7 @@ from pyspark.sql import functions as F
 from contracts.errors import ConsumeError
 from contracts.servers.brokers import watermarks
 from contracts.servers.ranges import OffsetRange
+from spark.queries.real_time import meter as meter_module
 from spark.queries.real_time import positions as real_time_positions
 from spark.queries.real_time.meter import Meter
 from spark.queries.real_time.positions import RealTimePositions
@@ -761,12 +762,39 @@ def test_the_share_of_dead_letters_waits_for_the_records_before_them(
         rest = [offset for offset in range(1_000) if offset not in bad]
         if others == "good":
             takeover.write(*rest)
-            wait_for("the rest", lambda: look_for(0.1) or follower.has_reached({0: 1_000}))
-            look_for(1.0)
+            # Until they are seen, and longer than they count.
+            look_for(10.0)
+            assert follower.has_reached({0: 1_000})
         else:
             takeover.write(*rest, topic=takeover.route.dead_letters)
             with pytest.raises(SinkRefused, match=r"(\d+) of the last \1 records .* are bad, more than the share"):
                 look_for(30.0)
+
+
+def test_before_records_is_who_stands_before_one_and_not_before_a_marker_or_the_end(
+    takeover: Takeover, settings: SparkSettings
+) -> None:
+    takeover.send_in_transactions(1)
+    for position, expected in ((0, {0}), (1, set()), (2, set())):
+        taken = {0: Taken(position), 1: Taken(0)}
+        with Follower(settings.kafka, takeover.route, taken, takeover.ends()) as follower:
+            assert follower.before_records([0, 1]) == expected
+
+
+def test_a_look_without_all_answers_keeps_those_of_the_source_partitions(
+    takeover: Takeover, topics: Topics, settings: SparkSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def is_away(*_: object) -> Mark:
+        raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+    topics.send_dispatches(*"abc")
+    with Meter(settings.kafka, takeover.route, {0: 0, 1: 0}, 0.2) as meter:
+        meter.look()
+        topics.send_dispatches("d")
+        monkeypatch.setattr(meter_module, "mark", is_away)
+        with pytest.raises(KafkaException):
+            meter.look()
+        assert meter.source_ends == {0: 4, 1: 0}
 
 
 def test_at_an_intervals_end_a_position_goes_past_a_marker_with_no_record_behind_it(
