@@ -121,11 +121,8 @@ class Changeover:
 
     def _until(self, done: Callable[[], bool], seconds: float, look_seconds: float = _LOOK_SECONDS) -> bool:
         """Whether it is `done` in time. It is asked once more after the deadline, for `tend` may wait for brokers beyond it."""
-        end = time.monotonic() + seconds
-        while True:
-            is_late = time.monotonic() > end
-            if done():
-                return True
+        end, is_late = time.monotonic() + seconds, False
+        while not done():
             for query in self._queries:
                 if not query.isActive:
                     raise QueryFailed(f"{query.name} has ended: {failure_of(query)}")
@@ -133,3 +130,5 @@ class Changeover:
                 return False
             self._tend()
             time.sleep(look_seconds)
+            is_late = time.monotonic() > end
+        return True

@@ -1,9 +1,8 @@
-"""Whether a query in real-time mode gets on: `stuck`, and since when: `Standstill`; and how often in a row it has failed without coming further: `Failures`."""
+"""Whether a query in real-time mode gets on: `stuck`; and how often in a row it has failed without coming further: `Failures`."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 from spark.runtime.errors import QueryFailed
 
@@ -14,23 +13,6 @@ _PAUSES_SECONDS = (0.0, 1.0, 2.0, 5.0, 10.0)
 def stuck(positions: Mapping[int, int], since: Mapping[int, int], ends: Mapping[int, int]) -> set[int]:
     """The partitions that had something to take, and have not moved; `since` is where they were, and `ends` are the topic's of then."""
     return {p for p, position in positions.items() if position <= since.get(p, 0) and position < ends.get(p, 0)}
-
-
-class Standstill:
-    """Since when partitions are stuck, look after look."""
-
-    def __init__(self) -> None:
-        self._since: dict[int, float] = {}
-
-    def note(self, those: Collection[int]) -> None:
-        """Note which are stuck now; the others are not."""
-        now = time.monotonic()
-        self._since = {partition: self._since.get(partition, now) for partition in those}
-
-    def longer_than(self, seconds: float) -> list[int]:
-        """Which of them for longer than that."""
-        until = time.monotonic() - seconds
-        return sorted(partition for partition, since in self._since.items() if since < until)
 
 
 class Failures:

@@ -104,6 +104,8 @@ class Meter:
         bad, positions = self._doubted
         if is_written is not None and not is_written(positions):
             return
+        # If it is not the verdict, it is judged anew by what is counted then.
+        self._doubted = None
         seen -= self._bad - bad
         if bad > self._limit * seen:
             raise SinkRefused(
@@ -111,8 +113,6 @@ class Meter:
                 "let through: mend their producer or schema, or raise HEADRACE_LIVE__DEAD_LETTER_LIMIT to send all such records "
                 f"to {self._route.dead_letters}"
             )
-        # Good ones were written meanwhile: it is judged anew by what is counted now.
-        self._doubted = None
 
     def _read_added(self, count: int) -> None:
         """Of the dead letters' partitions, which are so many now, those that were added."""
@@ -134,6 +134,7 @@ class Meter:
     def _begin_window(self) -> None:
         self._window_ends_at = time.monotonic() + _WINDOW_SECONDS
         self._bad, self._good_before = 0, self._good()
+        self._bad_up_to.clear()
 
     def _sample(self) -> None:
         """Set the gauges by the newest records, and the target topics' ends."""

@@ -23,7 +23,7 @@ from contracts.servers.registry import Registry
 from spark.derivation.derivation import Derivation, route, target_schemas
 from spark.lookups.dimensions import Dimension, Dimensions
 from spark.pipeline import Pipeline
-from spark.queries.real_time.failures import Failures, Standstill, stuck
+from spark.queries.real_time.failures import Failures, stuck
 from spark.queries.real_time.meter import Meter
 from spark.queries.real_time.positions import RealTimePositions
 from spark.queries.real_time.queries import Queries, Running
@@ -58,6 +58,8 @@ _DIMENSIONS_SECONDS = 5.0
 """Between two looks at the dimensions' versions, and at the topics."""
 _STUCK_SECONDS = DELIVERY_SECONDS + 60.0
 """For so long a partition may have records and not move. If the producer gave one up, its task learns of it only at the next record."""
+_CLOSE_LOOK_SECONDS = 60.0
+"""Between two looks at what such a partition stands before; one may take ten seconds."""
 _MOST_ATTEMPTS, _ATTEMPT_SECONDS = 3, 10.0
 """So often, and with so much between, another query is to take over; then the one that runs is ended for it."""
 _REHEARSE_SECONDS = (1.0, 600.0)
@@ -114,9 +116,10 @@ class RealTime:
         self._failures = Failures(self._route.query)
         self._told: dict[int, int] = {}  # the positions up to which records are counted
         self._due: dict[int, int] = {}  # the source topic's ends then
-        self._standstill = Standstill()
+        self._stuck_since: dict[int, float] = {}
         self._written_then: Mark | None = None
-        """The target topics' ends when a partition had stood still for too long."""
+        """The target topics' ends when a partition had been stuck for too long."""
+        self._look_closely = _Every(_CLOSE_LOOK_SECONDS, at_once=True)
 
     def run(self) -> None:
         """Return when asked to stop.
@@ -171,7 +174,7 @@ class RealTime:
         if self._one_of_each and self._told:
             # What was written between the last commit of the query before and its end.
             self._count(positions)
-        self._told, self._standstill, self._written_then = positions, Standstill(), None
+        self._told, self._stuck_since, self._written_then = positions, {}, None
         check_slots(self._spark, self._settings.spark.master, self._route.source, len(positions))
         with ExitStack() as ending:
             kafka = self._settings.kafka
@@ -310,20 +313,17 @@ class RealTime:
 
     def _given_up(self, meter: Meter, follower: Follower) -> list[int]:
         """The partitions that have stood before a record for too long, though all that was written by then was read. Raises KafkaException."""
-        those = self._standstill.longer_than(_STUCK_SECONDS)
+        until = time.monotonic() - _STUCK_SECONDS
+        those = {p: self._told[p] for p, since in self._stuck_since.items() if since < until}
         if not those:
             self._written_then = None
             return []
         if self._written_then is None:
             self._written_then = meter.log_ends()
-        if follower.behind(self._written_then):
-            # It is on its way, or an open transaction of somebody else hides it.
+        # What is not read yet is on its way, or an open transaction of somebody else hides it.
+        if follower.behind(self._written_then) or not self._look_closely.is_due():
             return []
-        found = sorted(follower.before_records(those))
-        if not found:
-            # No record is missing: begin to count anew.
-            self._standstill.note(())
-        return found
+        return sorted(follower.before_records(those))
 
     def _newer(self, running: Running, newest: Mapping[str, Dimension]) -> Mapping[str, Dimension] | None:
         """The `newest` dimensions, if these or the schemas of now are newer than the query's."""
@@ -367,7 +367,8 @@ class RealTime:
         positions = {partition: each.position for partition, each in found.items()}
         # Of many partitions, one has always just got a record.
         stuck_ones = stuck(positions, self._told, self._due)
-        self._standstill.note(stuck_ones)
+        now = time.monotonic()
+        self._stuck_since = {partition: self._stuck_since.get(partition, now) for partition in stuck_ones}
         self._positions.commit(found)
         meter.move_to(positions)
         self._failures.move_to(positions, self._due)

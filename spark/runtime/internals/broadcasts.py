@@ -40,15 +40,17 @@ def kept(side: DataFrame, keys: Sequence[str]) -> DataFrame:
 def release(query: StreamingQuery) -> None:
     """Free the memory of the tables that a query joins; otherwise Java does so only when its heap is full. The query was stopped, and none of its tasks runs."""
     execution = query._jsq.streamingQuery().lastExecution()
-    # What failed, or was cancelled, has nothing to free.
+    # What could not be planned has no tables.
     with suppress(Py4JError):
         for step in () if execution is None else tree(execution.executedPlan()):
             exchange = step.broadcast() if kind_of(step) == "BroadcastQueryStageExec" else step
             # To ask a table that was never made for itself would make it.
             if kind_of(exchange) == "BroadcastExchangeExec" and exchange.metrics().apply("dataSize").value() > 0:
-                broadcast = exchange.executeBroadcast()
-                if broadcast.isValid():
-                    broadcast.destroy()
+                # What failed, or was cancelled, has nothing to free.
+                with suppress(Py4JError):
+                    broadcast = exchange.executeBroadcast()
+                    if broadcast.isValid():
+                        broadcast.destroy()
 
 
 def _find(plan: Any) -> Any:

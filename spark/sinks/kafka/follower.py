@@ -143,13 +143,15 @@ class Follower:
         # An answer may be older than what is known.
         return {p: positions[p] for p, end in ends.items() if p in positions and positions[p] >= end}
 
-    def before_records(self, partitions: Iterable[int]) -> set[int]:
-        """Those of these source partitions that stand before a record that is there. One of which nothing is read in ten seconds is left out. Raises KafkaException."""
-        stood = {p: self._sources[p].position for p in partitions}
-        untold = pass_gaps(self._raw, self._route.source, {p: self._sources[p] for p in stood}, _TIMEOUT_SECONDS)
-        stood = {p: at for p, at in stood.items() if p not in untold and self._sources[p].position == at}
-        there = {p: watermarks(self._raw, self._route.source, p, _TIMEOUT_SECONDS) for p in stood}
-        return {p for p, at in stood.items() if there[p][0] <= at < there[p][1]}
+    def before_records(self, positions: Mapping[int, int]) -> set[int]:
+        """The source partitions that still stand at these positions, each before a record that is there. One of which nothing is read in ten seconds is left out.
+        Raises KafkaException.
+        """
+        stood = {p: self._sources[p] for p, at in positions.items() if self._sources[p].position == at}
+        told = stood.keys() - pass_gaps(self._raw, self._route.source, stood, _TIMEOUT_SECONDS)
+        left = [p for p in told if stood[p].position == positions[p]]
+        there = {p: watermarks(self._raw, self._route.source, p, _TIMEOUT_SECONDS) for p in left}
+        return {p for p, (low, high) in there.items() if low <= positions[p] < high}
 
     def has_reached(self, positions: Mapping[int, int]) -> bool:
         """Whether all records below these positions are written, by what was read so far; markers before them count as missing until `settle` is called."""

@@ -778,7 +778,8 @@ def test_before_records_is_who_stands_before_one_and_not_before_a_marker_or_the_
     for position, expected in ((0, {0}), (1, set()), (2, set())):
         taken = {0: Taken(position), 1: Taken(0)}
         with Follower(settings.kafka, takeover.route, taken, takeover.ends()) as follower:
-            assert follower.before_records([0, 1]) == expected
+            assert follower.before_records({0: position, 1: 0}) == expected
+            assert not follower.before_records({0: position - 1})
 
 
 def test_a_look_without_all_answers_keeps_those_of_the_source_partitions(
