@@ -76,7 +76,12 @@ class Scratch:
 
     def hold(self, locks: Sequence[Any]) -> None:
         """Keep the Java process's locks: they last as long as these are known to somebody."""
-        self._java_locks = [*self._java_locks, *locks]
+        self._java_locks = [*locks]
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the Java process has them."""
+        return bool(self._java_locks)
 
     @contextmanager
     def environment(self) -> Iterator[None]:

@@ -182,7 +182,9 @@ def start_session(settings: SparkSettings, name: str, *, delta: bool = False, li
             del conf[own]
     with _scratch.environment():
         spark: SparkSession = SparkSession.builder.master(master).appName(name).config(map=conf).getOrCreate()
-    _scratch.hold(locked(spark.sparkContext, _scratch.locks))
+    if not _scratch.is_held:
+        # Not twice: Java closes a file that nobody knows, and whoever closes a file loses each lock on it.
+        _scratch.hold(locked(spark.sparkContext, _scratch.locks))
     if not is_local(master) and not _is_encrypted(spark):
         spark.stop()
         raise ClusterUnfit(

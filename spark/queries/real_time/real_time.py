@@ -52,10 +52,9 @@ from spark.sources.source_topic import SourceTopic
 
 _WATCH_SECONDS = 0.1
 _LOOK_SECONDS = 1.0
-_SCHEMAS_SECONDS = 1.0
-"""A record of a new version that comes before a query knows it is a pause."""
+"""Between two looks at the topics' ends, and at the schemas: a record of a new version that comes before a query knows it is a pause."""
 _DIMENSIONS_SECONDS = 5.0
-"""Between two looks at the dimensions' versions, and at the topics."""
+"""Between two looks at the dimensions' versions, and at the topics' own."""
 _STUCK_SECONDS = DELIVERY_SECONDS + 60.0
 """For so long a partition may have records and not move. If the producer gave one up, its task learns of it only at the next record."""
 _CLOSE_LOOK_SECONDS = 60.0
@@ -191,8 +190,8 @@ class RealTime:
     def _watch(self, running: Running, meter: Meter, follower: Follower | None) -> str | None:
         earlier_ends = meter.ends
         tend = self._tending(meter, follower)
-        look = _Every(_LOOK_SECONDS, at_once=True)
-        schemas, dimensions = _Every(_SCHEMAS_SECONDS, at_once=True), _Every(_DIMENSIONS_SECONDS, at_once=True)
+        look, dimensions = _Every(_LOOK_SECONDS, at_once=True), _Every(_DIMENSIONS_SECONDS, at_once=True)
+        attempt_at = 0.0
         rehearse_at = self._next_rehearsal()
         clock = _clock()
         attempts = 0
@@ -232,7 +231,7 @@ class RealTime:
                         _log.info("renewing the query", query=self._route.query, added_partitions=added)
                         return None
                     newest = self._newer(running, self._dimensions.newest())
-                elif schemas.is_due():
+                elif time.monotonic() >= attempt_at:
                     newest = self._newer(running, running.dimensions)
                 if newest is None:
                     continue
@@ -260,7 +259,7 @@ class RealTime:
                     reason=_in_a_line(reason),
                 )
                 if goes_on:
-                    schemas.put_off(_ATTEMPT_SECONDS)
+                    attempt_at = time.monotonic() + _ATTEMPT_SECONDS
                     dimensions.put_off(_ATTEMPT_SECONDS)
                     continue
                 # Else the next start counts as no restart.

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import gc
 import os
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from pyspark.sql import SparkSession
 from spark.runtime import session
 from spark.runtime.errors import ScratchUnusable
 from spark.runtime.scratch import Scratch
+from spark.runtime.settings import Cluster, SparkSettings
 
 _HOLDS = """
 import sys, time
@@ -96,7 +99,14 @@ def test_what_a_java_process_uses_still_stays(base: Path) -> None:
     assert list(base.iterdir()) == []
 
 
-def test_a_session_s_java_process_has_the_lock(spark: SparkSession) -> None:
+def test_a_session_s_java_process_has_the_lock_however_often_it_is_asked_for(spark: SparkSession) -> None:
+    session.start_session(SparkSettings(spark=Cluster(master="local[4]")), "the same")
+    assert spark._jvm is not None
+    for _ in range(3):
+        gc.collect()
+        spark._jvm.java.lang.System.gc()
+        # What it closes, it closes in a thread of its own.
+        time.sleep(0.5)
     held = session._scratch
     assert held is not None
     for name in held.locks:
