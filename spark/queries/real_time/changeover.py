@@ -85,14 +85,12 @@ class Changeover:
             raise QueryFailed("tasks of a query that was stopped still run")
         _log.info("asking the query for its partitions", query=self._before.name)
         self._baton.ask()
-        end = time.monotonic() + _GIVEN_SECONDS
-        while not self._until(is_given, _SELDOM_SECONDS, _OFTEN_SECONDS):
-            is_late = time.monotonic() > end
-            # Brokers that are away are asked again.
-            with suppress(KafkaException):
-                self._baton.give(self._follower.written_to_the_end(self._partitions - self._baton.given().keys()))
-            if is_late and not is_given():
-                raise QueryFailed(f"{self._before.name} has not given its partitions away in {_GIVEN_SECONDS:.0f} s")
+
+        def give() -> None:
+            self._baton.give(self._follower.written_to_the_end(self._partitions - self._baton.given().keys()))
+
+        if not self._until_asked(is_given, give, _GIVEN_SECONDS, _OFTEN_SECONDS):
+            raise QueryFailed(f"{self._before.name} has not given its partitions away in {_GIVEN_SECONDS:.0f} s")
         return self._baton.given()
 
     def check_written(self) -> None:
@@ -108,16 +106,27 @@ class Changeover:
         def is_written() -> bool:
             return not others() and self._follower.has_reached(noted)
 
-        end = time.monotonic() + _WRITTEN_SECONDS
-        while not self._until(is_written, _SELDOM_SECONDS):
+        def ask() -> None:
+            # Behind the last record there may be markers.
+            at_the_end.update(self._follower.written_to_the_end(others()))
+
+        if not self._until_asked(is_written, ask, _WRITTEN_SECONDS):
+            raise NotWritten(
+                f"what {self._before.name} took is not written in {_WRITTEN_SECONDS:.0f} s: a target partition is slow, away, or refuses a record"
+            )
+
+    def _until_asked(
+        self, done: Callable[[], bool], ask: Callable[[], object], seconds: float, look_seconds: float = _LOOK_SECONDS
+    ) -> bool:
+        """As `_until`; now and then it asks brokers what is still missing, those that are away again and again."""
+        end = time.monotonic() + seconds
+        while not self._until(done, _SELDOM_SECONDS, look_seconds):
             is_late = time.monotonic() > end
-            # Behind the last record there may be markers. Brokers that are away are asked again.
             with suppress(KafkaException):
-                at_the_end |= self._follower.written_to_the_end(others()).keys()
-            if is_late and not is_written():
-                raise NotWritten(
-                    f"what {self._before.name} took is not written in {_WRITTEN_SECONDS:.0f} s: a target partition is slow, away, or refuses a record"
-                )
+                ask()
+            if is_late:
+                return done()
+        return True
 
     def _until(self, done: Callable[[], bool], seconds: float, look_seconds: float = _LOOK_SECONDS) -> bool:
         """Whether it is `done` in time. It is asked once more after the deadline, for `tend` may wait for brokers beyond it."""

@@ -222,7 +222,9 @@ class RealTime:
                         # The next one begins by the clock as it is now.
                         clock = _clock()
                     earlier_ends = ends
-                newest = None
+                if time.monotonic() < attempt_at:
+                    continue
+                there = running.dimensions
                 if dimensions.is_due():
                     for each in self._own:
                         each.check()
@@ -230,9 +232,8 @@ class RealTime:
                     if added := self._positions.added():
                         _log.info("renewing the query", query=self._route.query, added_partitions=added)
                         return None
-                    newest = self._newer(running, self._dimensions.newest())
-                elif time.monotonic() >= attempt_at:
-                    newest = self._newer(running, running.dimensions)
+                    there = self._dimensions.newest()
+                newest = self._newer(running, there)
                 if newest is None:
                     continue
             except _OUTAGES as error:
@@ -260,7 +261,6 @@ class RealTime:
                 )
                 if goes_on:
                     attempt_at = time.monotonic() + _ATTEMPT_SECONDS
-                    dimensions.put_off(_ATTEMPT_SECONDS)
                     continue
                 # Else the next start counts as no restart.
                 return reason if has_failed else None
@@ -409,10 +409,6 @@ class _Every:
             return False
         self._at = time.monotonic() + self._seconds
         return True
-
-    def put_off(self, seconds: float) -> None:
-        """It is not time before so many seconds from now."""
-        self._at = time.monotonic() + seconds
 
 
 def _in_a_line(reason: str) -> str:

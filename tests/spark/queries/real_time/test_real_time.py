@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -97,7 +98,7 @@ def test_a_schema_version_that_is_registered_ahead_is_taken_in_without_a_pause(
     newer = schema_with({"name": "gate", "type": "string", "default": "?"})
     with structlog.testing.capture_logs() as logs:
         schema_id = registry.register(topics.dispatched.subject, newer)
-        wait_for("the changeover", lambda: any(line["event"] == "changed over" for line in logs))
+        wait_for("the changeover", lambda: has_changed_over(logs))
         topics.send(framed(schema_id, body(a_dispatch(parcel_id="new", gate="C70"), newer)))
         wait_for("the record of the new schema", lambda: parcels(topics) == ["old", "new"])
     assert [line["event"] for line in logs].count("started") == 1
@@ -142,7 +143,7 @@ def test_a_new_dimension_version_is_taken_in_without_a_pause(
         table = f"s3://{settings.s3.bucket}/{dimensions.contracts['couriers'].location}"
         rows = pa.table({"courier": ["UA"], "name": ["United of Tomorrow"]})
         write_deltalake(table, rows, mode="overwrite", storage_options=settings.s3.delta_options())
-        wait_for("the changeover", lambda: any(line["event"] == "changed over" for line in logs))
+        wait_for("the changeover", lambda: has_changed_over(logs))
     topics.send_dispatches("after")
     wait_for("the second record", lambda: parcels(topics) == ["before", "after"])
     assert [event["courier_name"] for event, _, _ in events(topics)][1] == "United of Tomorrow"
@@ -163,7 +164,7 @@ def test_a_dimension_that_is_made_anew_at_its_version_is_taken_in_without_a_paus
         with structlog.testing.capture_logs() as logs:
             dimensions.remove("couriers")
             dimensions.publish("couriers", ("UA", "United Anew"))
-            wait_for("the changeover", lambda: any(line["event"] == "changed over" for line in logs))
+            wait_for("the changeover", lambda: has_changed_over(logs))
         topics.send_dispatches("after")
         wait_for("the second record", lambda: parcels(topics) == ["before", "after"])
     found = [(event["courier_name"], event["dimension_versions"]["couriers"]) for event, _, _ in events(topics)]
@@ -242,7 +243,7 @@ def test_a_changeover_in_a_backlog_leaves_out_what_was_written_ahead(
     ):
         wait_for("the query", lambda: any(line["event"] == "started" for line in logs), every=0.01)
         dimensions.publish("couriers", ("UA", "United of Tomorrow"))
-        wait_for("the changeover", lambda: any(line["event"] == "changed over" for line in logs))
+        wait_for("the changeover", lambda: has_changed_over(logs))
         wait_for("the positions", lambda: positions(settings, topics) == {0: count, 1: 0})
     second = [line["positions"] for line in logs if line["event"] == "started"][1]
     assert second[0] < ahead.start, "the second query began too late to show anything"
@@ -261,10 +262,22 @@ def test_a_query_that_takes_over_runs_code_that_is_compiled_already(
     before = compiled()
     with structlog.testing.capture_logs() as logs:
         dimensions.publish("couriers", ("UA", "United of Tomorrow"))
-        wait_for("the changeover", lambda: any(line["event"] == "changed over" for line in logs))
+        wait_for("the changeover", lambda: has_changed_over(logs))
     topics.send_dispatches("after")
     wait_for("the second record", lambda: parcels(topics) == ["before", "after"])
     assert compiled() == before
+
+
+def has_changed_over(logs: Iterable[Mapping[str, Any]]) -> bool:
+    return any(line["event"] == "changed over" for line in logs)
+
+
+def send_until(done: Callable[[], bool], send: Callable[[], object]) -> None:
+    """A partition without records has nothing to be given away with."""
+    until = time.monotonic() + 120
+    while not done():
+        send()
+        assert time.monotonic() < until
 
 
 def forget(patch: pytest.MonkeyPatch, place: str) -> None:
@@ -341,11 +354,11 @@ def test_a_changeover_that_fails_for_good_is_a_pause(
         fails(monkeypatch)
         dimensions.publish("couriers", ("UA", "United of Tomorrow"))
 
-        until = time.monotonic() + 120
         # The first one, the one that was to take over, if it came so far, and the one that came instead.
-        while sum(line["event"] == "started" for line in logs) < starts:
-            topics.send_dispatches(str(next(sent)))
-            assert time.monotonic() < until
+        send_until(
+            lambda: sum(line["event"] == "started" for line in logs) >= starts,
+            lambda: topics.send_dispatches(str(next(sent))),
+        )
         troubles = [line["event"] for line in logs if line["log_level"] in ("warning", "error")]
         topics.send_dispatches(last := str(next(sent)))
         wait_for("the last record", lambda: last in parcels(topics))
@@ -377,11 +390,12 @@ def test_a_partition_whose_newest_record_was_never_written_starts_the_query_agai
         wait_for("the records", lambda: parcels(topics) == sent)
         if changes_over:
             dimensions.publish("couriers", ("UA", "United of Tomorrow"))
-            until = time.monotonic() + 120
-            while not any(line["event"] == "changed over" for line in logs):
+
+            def send() -> None:
                 sent.append(f"{len(sent)}")
                 topics.send_dispatches(sent[-1])
-                assert time.monotonic() < until
+
+            send_until(lambda: has_changed_over(logs), send)
         monkeypatch.setattr(real_time, "_STUCK_SECONDS", 3.0)
         wait_for("the position", lambda: positions(settings, topics)[0] == len(sent))
         monkeypatch.setattr(real_time, "_STUCK_SECONDS", 600.0)
@@ -431,7 +445,7 @@ def test_a_changeover_waits_for_brokers_that_answer_late(
     wait_for("the first record", lambda: parcels(topics) == ["before"])
     with structlog.testing.capture_logs() as logs:
         dimensions.publish("couriers", ("UA", "United of Tomorrow"))
-        wait_for("the changeover", lambda: any(line["event"] == "changed over" for line in logs))
+        wait_for("the changeover", lambda: has_changed_over(logs))
     assert not [line for line in logs if line["log_level"] in ("warning", "error")]
 
 
@@ -455,7 +469,7 @@ def test_the_tables_of_a_query_that_was_replaced_leave_the_memory(
     for number in range(3):
         with structlog.testing.capture_logs() as logs:
             dimensions.publish("couriers", ("UA", f"United {number}"))
-            wait_for("the changeover", lambda: any(line["event"] == "changed over" for line in logs))
+            wait_for("the changeover", lambda: has_changed_over(logs))
     topics.send_dispatches("after")
     wait_for("the last record", lambda: parcels(topics) == ["before", "after"])
     # The one before the last may have had tasks until now.
@@ -488,10 +502,7 @@ def test_an_intervals_end_commits_nothing_that_the_query_before_owes(
         topics.send_dispatches("first", "never seen")
         wait_for("the records", lambda: len(parcels(topics)) == 2)
         dimensions.publish("couriers", ("UA", "United of Tomorrow"))
-        until = time.monotonic() + 120
-        while not any(line["event"] == "changed over" for line in logs):
-            topics.send_dispatches("another")
-            assert time.monotonic() < until
+        send_until(lambda: has_changed_over(logs), lambda: topics.send_dispatches("another"))
         ended = time.monotonic() + 12
         while time.monotonic() < ended:
             assert positions(settings, topics)[0] == 1
@@ -516,6 +527,12 @@ def test_a_changeover_that_fails_before_the_query_was_asked_is_tried_again_while
         labels = [{"query": "dispatches_enriched", "outcome": each} for each in ("failed", "done")]
         return [gauge("headrace_changeovers_total", **each) or 0 for each in labels]
 
+    def have_failed(times: float) -> bool:
+        return counts()[0] >= times
+
+    def send() -> None:
+        topics.send_dispatches(str(next(sent)))
+
     with (
         structlog.testing.capture_logs() as logs,
         running(spark, settings, registry, topics, dimensions, interval_seconds=3600.0, commit_seconds=1.0),
@@ -528,14 +545,8 @@ def test_a_changeover_that_fails_before_the_query_was_asked_is_tried_again_while
             with monkeypatch.context() as patch:
                 fails(patch)
                 dimensions.publish("couriers", ("UA", f"United {number}"))
-                until, failed = time.monotonic() + 120, counts()[0]
-                while counts()[0] == failed:
-                    topics.send_dispatches(str(next(sent)))
-                    assert time.monotonic() < until
-        until = time.monotonic() + 120
-        while counts()[1] == before[1]:
-            topics.send_dispatches(str(next(sent)))
-            assert time.monotonic() < until
+                send_until(partial(have_failed, counts()[0] + 1), send)
+        send_until(lambda: counts()[1] > before[1], send)
         topics.send_dispatches(last := str(next(sent)))
         wait_for("the last record", lambda: last in parcels(topics))
     assert parcels(topics) == [str(number) for number in range(next(sent))]
@@ -590,7 +601,7 @@ def test_without_slots_for_two_a_query_is_ended_and_the_next_one_waits_for_what_
         topics.send_dispatches("after")
         wait_for("the last record", lambda: "after" in parcels(topics))
     assert sorted(parcels(topics)) == sorted(["before", *many, "after"])
-    assert not any(line["event"] == "changed over" for line in logs)
+    assert not has_changed_over(logs)
 
 
 def test_positions_are_committed_and_exactly_once_goes_on_from_them(
