@@ -43,18 +43,18 @@ def some_readings(stack: LocalStack, station: str, count: int = 300) -> dict[str
     )
 
 
-def ends(placed: Mapping[str, DepotObserved]) -> dict[int, int]:
-    """By partition, the offset after the last of the records."""
-    found: dict[int, int] = {}
+def offsets(placed: Mapping[str, DepotObserved]) -> dict[int, list[int]]:
+    """Those of the records, by partition."""
+    found: dict[int, list[int]] = {}
     for coordinate in placed:
         _, partition, offset = coordinate.rsplit("/", 2)
-        found[int(partition)] = max(found.get(int(partition), 0), int(offset) + 1)
+        found.setdefault(int(partition), []).append(int(offset))
     return found
 
 
 def wait_until_handled(stack: LocalStack, placed: Mapping[str, DepotObserved], what: str) -> None:
-    wanted = ends(placed)
-    wait_for(lambda: all(committed(stack, READINGS, each) >= end for each, end in wanted.items()), what)
+    last = {partition: max(of) for partition, of in offsets(placed).items()}
+    wait_for(lambda: all(committed(stack, READINGS, each) > offset for each, offset in last.items()), what)
 
 
 def raised(stack: LocalStack, placed: Mapping[str, DepotObserved]) -> dict[UUID, str]:
@@ -103,11 +103,14 @@ def test_workers_killed_frozen_and_rebalanced_raise_what_the_oracle_says_and_eac
             placed |= some_readings(stack, station)
             wait_until_handled(stack, placed, "the last one left")
             events = activations(stack)
-            generations = [each.generation for each in events if (each.topic, each.partition) == (READINGS, 0)]
-            assert len(set(generations[-4:])) > 1, (
-                "each worker tells of the group's generation that it got the partition in"
-            )
-            assert None not in generations
+            for partition, of in offsets(placed).items():
+                generations = {
+                    each.generation
+                    for each in events
+                    if (each.topic, each.partition) == (READINGS, partition) and each.from_offset >= min(of)
+                }
+                assert len(generations) > 1, "each worker tells of the group's generation that it got the partition in"
+                assert None not in generations
             expected = alerts_by_activations(events, placed)
             alerts = raised(stack, placed)
             assert alerts.keys() == expected.keys()
