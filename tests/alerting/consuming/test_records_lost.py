@@ -16,7 +16,7 @@ from contracts.records.codec import Codec
 from contracts.servers.registry import Registry
 from contracts.subscriber import Record, Subscriber
 from deploy.local.servers.stack import LocalStack
-from tests.alerting.consuming.test_without_loss import offsets, wait_until_handled
+from tests.alerting.consuming.test_without_loss import offsets_by_partition, wait_until_handled
 from tests.alerting.endpoint import Endpoint
 from tests.alerting.examples import AT
 from tests.alerting.test_from_alert_to_webhook import receivers_file, told
@@ -68,9 +68,8 @@ def storms(stack: LocalStack, station: str, count: int = 1) -> dict[str, DepotOb
 
 def place(placed: Mapping[str, DepotObserved]) -> tuple[int, int]:
     """The partition of the readings and the offset behind the last of them."""
-    [(partition, of)] = offsets(placed).items()
-    end = max(of) + 1
-    return partition, end
+    [(partition, of)] = offsets_by_partition(placed).items()
+    return partition, max(of) + 1
 
 
 def offsets(placed: Mapping[str, DepotObserved]) -> list[int]:

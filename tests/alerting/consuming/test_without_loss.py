@@ -43,7 +43,7 @@ def some_readings(stack: LocalStack, station: str, count: int = 300) -> dict[str
     )
 
 
-def offsets(placed: Mapping[str, DepotObserved]) -> dict[int, list[int]]:
+def offsets_by_partition(placed: Mapping[str, DepotObserved]) -> dict[int, list[int]]:
     """Those of the records, by partition."""
     found: dict[int, list[int]] = {}
     for coordinate in placed:
@@ -53,7 +53,7 @@ def offsets(placed: Mapping[str, DepotObserved]) -> dict[int, list[int]]:
 
 
 def wait_until_handled(stack: LocalStack, placed: Mapping[str, DepotObserved], what: str) -> None:
-    last = {partition: max(of) for partition, of in offsets(placed).items()}
+    last = {partition: max(of) for partition, of in offsets_by_partition(placed).items()}
     wait_for(lambda: all(committed(stack, READINGS, each) > offset for each, offset in last.items()), what)
 
 
@@ -103,7 +103,7 @@ def test_workers_killed_frozen_and_rebalanced_raise_what_the_oracle_says_and_eac
             placed |= some_readings(stack, station)
             wait_until_handled(stack, placed, "the last one left")
             events = activations(stack)
-            for partition, of in offsets(placed).items():
+            for partition, of in offsets_by_partition(placed).items():
                 generations = {
                     each.generation
                     for each in events
