@@ -37,6 +37,14 @@ def receivers_file(tmp_path: Path, urls: dict[str, str]) -> Path:
     return path
 
 
+def tell_from_now_on(stack: LocalStack, *receivers: str) -> None:
+    """The receivers have been told of all alerts that other tests have raised."""
+    for name in receivers:
+        group = f"alerting-notify-{name}"
+        with Subscriber(topics.ALERTS_RAISED, group, settings_of(stack), start="latest", idle_seconds=0.1) as alerts:
+            assert not list(alerts)
+
+
 def nobody_listens() -> str:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -61,6 +69,7 @@ def test_each_receiver_is_told_whatever_the_others_do(stack: LocalStack, tmp_pat
         Endpoint(307, location=elsewhere.url) as moved,
     ):
         urls = {"dead": nobody_listens(), "shaky": shaky.url, "picky": picky.url, "moved": moved.url}
+        tell_from_now_on(stack, "shaky", "picky")
         with Worker(stack, HEADRACE_RECEIVERS_FILE=receivers_file(tmp_path, urls)) as worker:
             publish_readings(stack, [a_reading(first), a_reading(second)])
             wait_for(lambda: told(shaky, first) and told(shaky, second), "the receiver that is up again")
@@ -79,11 +88,7 @@ def test_a_refused_alert_that_is_redriven_is_posted_again(stack: LocalStack, tmp
         dead_letters = DeadLetterTopic(settings.kafka, sample.catalog(), registry, ALERTS)
         name = f"picky-{station.lower()}"
         file = receivers_file(tmp_path, {name: endpoint.url})
-        # It has been told of all alerts that other tests have raised.
-        with Subscriber(
-            topics.ALERTS_RAISED, f"alerting-notify-{name}", settings, start="latest", idle_seconds=0.1
-        ) as group:
-            assert not list(group)
+        tell_from_now_on(stack, name)
 
         def refused() -> list[str]:
             return [each.coordinate for each in dead_letters.letters() if station.encode() in (each.value or b"")]
@@ -102,6 +107,7 @@ def test_alerts_in_cooldown_are_told_as_a_number(stack: LocalStack, tmp_path: Pa
     text = sample.RULES.read_text(encoding="utf-8")
     rules.write_text(text.replace("cooldown: 3h", "cooldown: 10m"), encoding="utf-8")
     station = a_station()
+    tell_from_now_on(stack, "cooldown")
     with Endpoint() as endpoint:
         file = receivers_file(tmp_path, {"cooldown": endpoint.url})
         with Worker(stack, HEADRACE_RECEIVERS_FILE=file, HEADRACE_RULES_FILE=rules):
@@ -116,6 +122,7 @@ def test_an_alert_that_was_not_told_when_the_service_stopped_is_told_by_the_next
     stack: LocalStack, tmp_path: Path
 ) -> None:
     station = a_station()
+    tell_from_now_on(stack, "patient")
     with Endpoint(503) as endpoint:
         file = receivers_file(tmp_path, {"patient": endpoint.url})
         with Worker(stack, HEADRACE_RECEIVERS_FILE=file):

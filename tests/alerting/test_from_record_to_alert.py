@@ -149,9 +149,12 @@ def test_a_registry_that_refuses_makes_it_unhealthy_and_no_record_is_given_up(st
         gateway.fail(403)
         placed = publish_readings(stack, [a_reading(a_station())])
         wait_for(lambda: worker.health() == 503, "the worker to be unhealthy")
-        assert any(
-            "403: the credentials" in str(line["error"]) for line in worker.logged("waiting for the schema registry")
-        )
+
+        def is_told() -> bool:
+            lines = worker.logged("waiting for the schema registry")
+            return any("403: the credentials" in str(line["error"]) for line in lines)
+
+        wait_for(is_told, "the reason")
         gateway.heal()
         alerts_of(stack, placed)
         assert worker.health() == 200
@@ -253,6 +256,13 @@ def _offset(coordinate: str) -> int:
     return int(coordinate.rpartition("/")[2])
 
 
+def put(path: Path, text: str) -> None:
+    """At once: the worker may look at any moment."""
+    beside = path.with_suffix(".new")
+    beside.write_text(text, encoding="utf-8")
+    beside.replace(path)
+
+
 def test_changed_rules_are_in_force_without_a_restart_and_invalid_ones_are_refused(
     stack: LocalStack, tmp_path: Path
 ) -> None:
@@ -264,12 +274,12 @@ def test_changed_rules_are_in_force_without_a_restart_and_invalid_ones_are_refus
         above = publish_readings(stack, [a_reading(station, wind_peak_mph=61.0)])
         alerts_of(stack, above)
 
-        path.write_text(VALID, encoding="utf-8")
+        put(path, VALID)
         wait_for(lambda: len(worker.logged("rules in force")) == 2, "the new rules")
         after = publish_readings(stack, [a_reading(station)])
         alerts_of(stack, after)
 
-        path.write_text(VALID.replace("critical", "urgent"), encoding="utf-8")
+        put(path, VALID.replace("critical", "urgent"))
         refused = "rules file refused, the rules before it stay in force: mend it"
         wait_for(lambda: worker.logged(refused), "the refusal")
         still = publish_readings(stack, [a_reading(station)])

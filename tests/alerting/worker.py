@@ -24,12 +24,12 @@ from contracts.delivery import Delivered
 from contracts.handle import E, Topic
 from contracts.publisher import Publisher
 from contracts.records.limits import DEAD_LETTER_BYTES, batch_limit
-from contracts.servers.provision import set_config
 from contracts.servers.registry import Registry
 from contracts.settings import Settings
 from contracts.subscriber import Record, Subscriber
 from deploy.local.servers.stack import LocalStack
 from tests import sample
+from tests.administered import limit_batches
 from tests.producers import ordered
 from tests.sample import topics
 from tests.sample.events import AlertRaised, DepotObserved
@@ -231,7 +231,7 @@ class tiny:
         self._set(batch_limit(DEAD_LETTER_BYTES))
 
     def _set(self, size: int) -> None:
-        set_config(self._admin, {self._topic: {"max.message.bytes": str(size)}})
+        limit_batches(self._admin, self._topic, size)
 
 
 def committed(stack: LocalStack, topic: str, partition: int) -> int:

@@ -30,13 +30,13 @@ from contracts.publisher import Outlet, Publisher
 from contracts.records.codec import Codec
 from contracts.records.headers import headers_of
 from contracts.records.limits import KEPT_BYTES, record_size
-from contracts.servers.provision import set_config
 from contracts.servers.registry import Registry
 from contracts.settings import Settings
 from deploy.errors import DeployError
 from deploy.local.servers.stack import LocalStack
 from deploy.records import send as send_module
 from deploy.records.send import send
+from tests.administered import limit_batches
 from tests.alerting.worker import wait_for
 from tests.contracts.gateway import a_gateway
 from tests.contracts.project import a_project, applied, settings_of
@@ -83,7 +83,7 @@ def room(stack: LocalStack, tmp_path: Path) -> Iterator[Room]:
 
 
 def limit_record_size(topic: str, settings: Settings, size: int) -> None:
-    set_config(AdminClient({**settings.kafka.client_config()}), {topic: {"max.message.bytes": str(size)}})
+    limit_batches(AdminClient({**settings.kafka.client_config()}), topic, size)
 
 
 def test_a_record_carries_body_key_and_cloudevents_headers(room: Room) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import os
 import re
@@ -22,7 +23,7 @@ from typing import Any
 import pydantic
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupState, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient
 
 from contracts import subscriber
 from contracts.definitions.catalog import Catalog
@@ -37,6 +38,7 @@ from contracts.servers.registry import Registry
 from contracts.settings import Settings
 from contracts.subscriber import Record, Subscriber, Undecodable
 from deploy.local.servers.stack import LocalStack
+from tests.administered import add_partitions
 from tests.alerting.worker import wait_for
 from tests.contracts.gateway import a_gateway
 from tests.contracts.project import a_project, applied, dispatched_schema, settings_of
@@ -369,9 +371,9 @@ def test_an_outage_longer_than_the_idle_time_is_waited_out_too(room: Room, stack
 def test_the_time_that_handling_takes_is_not_idle(room: Room) -> None:
     room.publish(*"abc")
     handled = []
-    with room.subscriber(idle_seconds=1) as subscriber:
+    with room.subscriber(idle_seconds=3) as subscriber:
         for record in subscriber:
-            threading.Event().wait(1.5)  # the handling
+            threading.Event().wait(4)  # the handling
             handled.append(record.event_id)
     assert handled == ["a", "b", "c"]
 
@@ -439,12 +441,18 @@ def test_a_group_that_could_not_begin_at_once_begins_later_and_calls_nothing_los
         return brokers.partitions_of(*asked)
 
     monkeypatch.setattr(subscriber, "partitions_of", partitions_of)
-    destinations = []
-    with room.subscriber(start=start, idle_seconds=5) as given:
-        for_later = threading.Timer(2.5, room.publish, ["c"])
-        for_later.start()
+
+    def publish_when_begun(reader: Subscriber[Any]) -> None:
+        until = time.monotonic() + 60
+        while not reader._is_begun and time.monotonic() < until:
+            time.sleep(0.05)
+        room.publish("c")
+
+    with room.subscriber(start=start, idle_seconds=10) as given:
+        later = threading.Thread(target=publish_when_begun, args=(given,))
+        later.start()
         destinations = [record.event.destination for record in given if isinstance(record, Record)]
-        for_later.join()
+        later.join()
     assert (failures, sorted(destinations), given.lost) == ([], expected, 0)
 
 
@@ -452,8 +460,7 @@ def test_a_partition_that_is_added_is_read_from_its_first_record(room: Room) -> 
     assert room.destinations(start="latest") == []
     admin = AdminClient({**room.settings.kafka.client_config()})
     partitions = len(admin.list_topics(room.topic.name).topics[room.topic.name].partitions)
-    for future in admin.create_partitions([NewPartitions(room.topic.name, partitions + 1)]).values():
-        future.result()
+    add_partitions(admin, room.topic.name, partitions + 1)
     room.send(b"junk", partition=partitions)
     with room.subscriber(start="latest") as subscriber:
         assert [record.partition for record in subscriber] == [partitions]
@@ -776,14 +783,15 @@ def test_a_rebalance_is_no_idle_time(room: Room) -> None:
                     time.sleep(6)
                     goes_on.set()
 
-    def publishing() -> None:
-        number = 0
-        while not ends.wait(0.1):
-            room.publish_keyed(range(number, number + 10))
-            number += 10
+    def numbers() -> Iterator[int]:
+        for number in itertools.count():
+            if ends.is_set():
+                return
+            yield number
+            time.sleep(0.02)
 
     with ThreadPoolExecutor(4) as at_once:
-        at_once.submit(publishing)
+        at_once.submit(room.publish_keyed, numbers())
         try:
             found, held = at_once.submit(reading), at_once.submit(holding)
             assert holds.wait(60)

@@ -20,8 +20,8 @@ from contracts.errors import ConsumeError, SettlementError
 from contracts.events import Settlement
 from contracts.records.codec import Codec
 from contracts.records.dead_letter_headers import REDRIVEN_FROM
-from contracts.servers.provision import set_config
 from tests import sample
+from tests.administered import limit_batches
 from tests.dead_letters.place import DISPATCHED, Place
 from tests.producers import ordered
 
@@ -142,7 +142,7 @@ def test_entries_behind_somebody_elses_open_transaction_are_waited_for(
 
 def test_what_a_topic_does_not_take_is_named_and_nothing_of_its_transaction_is_sent(place: Place) -> None:
     admin = AdminClient({**place.settings.kafka.client_config()})
-    set_config(admin, {place.topic: {"max.message.bytes": "500"}})
+    limit_batches(admin, place.topic, 500)
     place.send_letters(b"a", secrets.token_bytes(2_000))
     with pytest.raises(SettlementError, match=rf"{place.dead_letter_topic}/0/1 to {place.topic}: .*too large"):
         place.redrive()

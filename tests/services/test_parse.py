@@ -175,9 +175,9 @@ def test_a_double_is_a_finite_decimal_number(value: str) -> None:
 
 
 def test_what_is_nearly_a_number_is_refused_at_once() -> None:
-    begun = time.monotonic()
+    begun = time.process_time()
     parse(CATALOG.dimension("depots"), f"code,name,lat,lon,alt,tzone\nNTH,North Yard,{'1' * 8_000}x,1,1,NA\n".encode())
-    assert time.monotonic() - begun < 0.5
+    assert time.process_time() - begun < 0.5
 
 
 def test_rows_are_held_as_python_s_values_only_for_a_while() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient
 
 from contracts.dead_letters.purge import plan_purge, purge
 from contracts.records.dead_letter_headers import dead_letter_headers
@@ -16,6 +16,7 @@ from services.replay.progress import read_progress
 from services.replay.tails import Tails
 from services.replay.timeline import Entry
 from services.replay.unfit import Unfit
+from tests.administered import add_partitions
 from tests.dead_letters.place import Place
 from tests.producers import ordered
 from tests.sample import topics
@@ -43,8 +44,7 @@ def test_a_letter_that_never_arrived_is_sent_and_one_that_was_purged_is_not(stac
 
 def add_a_partition(place: Place) -> None:
     """Of dead letters."""
-    admin = AdminClient({**place.settings.kafka.client_config()})
-    admin.create_partitions([NewPartitions(place.dead_letter_topic, 2)])[place.dead_letter_topic].result()
+    add_partitions(AdminClient({**place.settings.kafka.client_config()}), place.dead_letter_topic, 2)
 
 
 def unfit(place: Place, row: int) -> Entry:

@@ -19,7 +19,7 @@ from typing import Any, cast
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient
 
 from contracts import topics
 from contracts.dead_letters.purge import plan_purge, purge
@@ -38,6 +38,7 @@ from services.replay.clock import ReplayClock
 from services.replay.timeline import Timeline
 from services.weather.event import event_id as weather_id
 from services.weather.event import event_of as weather_of
+from tests.administered import add_partitions
 from tests.producers import ordered
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
@@ -254,8 +255,7 @@ def test_a_topic_that_got_more_partitions_meanwhile_is_resumed_as_exactly(airpor
     until = datetime(2013, 1, 3, tzinfo=UTC)
     airport.set_clock(until=until.isoformat())
     airport.run("departures", HEADRACE_LIMIT="700")
-    for future in airport.admin.create_partitions([NewPartitions(topics.FLIGHTS_DEPARTED.name, 5)]).values():
-        future.result()
+    add_partitions(airport.admin, topics.FLIGHTS_DEPARTED.name, 5)
 
     airport.run("departures", HEADRACE_LIMIT="7")
     airport.run("departures")

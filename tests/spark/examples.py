@@ -13,7 +13,7 @@ from typing import Any, Self
 import fastavro
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewPartitions, NewTopic
+from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import DataFrame, SparkSession
 
 from contracts.definitions.catalog import Catalog
@@ -23,6 +23,7 @@ from contracts.servers.brokers import retried
 from contracts.servers.registry import Registry
 from spark.runtime.settings import SparkSettings
 from tests import sample
+from tests.administered import add_partitions
 from tests.producers import ordered
 from tests.sample import topics
 
@@ -137,7 +138,10 @@ class Topics:
         limits |= {topic.dead_letter_topic: DEAD_LETTER_BYTES for topic in own.values()}
         limits |= {topic.late_topic: DEAD_LETTER_BYTES for topic in own.values() if topic.late_topic is not None}
         self.names = list(limits)
-        self._config = {name: {"max.message.bytes": str(batch_limit(limit))} for name, limit in limits.items()}
+        # Records of tests may be as old as they like.
+        self._config = {
+            name: {"max.message.bytes": str(batch_limit(limit)), "retention.ms": "-1"} for name, limit in limits.items()
+        }
 
     @property
     def dispatched(self) -> TopicContract:
@@ -167,9 +171,7 @@ class Topics:
 
     def add_partitions(self, count: int, topic: str = DISPATCHED) -> None:
         """Give a topic, named as in the contracts, this many."""
-        name = self.catalog.topic(topic).name
-        for future in self._admin.create_partitions([NewPartitions(name, count)]).values():
-            future.result()
+        add_partitions(self._admin, self.catalog.topic(topic).name, count)
 
     def make_anew(self, name: str) -> None:
         """Delete a topic and create it again, with the same partitions."""
@@ -196,7 +198,8 @@ class Topics:
         sent_ms: int = 0,
     ) -> None:
         """Append records to a topic, named as in the contracts; sent now, or at this time."""
-        producer = ordered({**self._kafka.client_config(), "linger.ms": 0})
+        # In one request, so that a batch has all of them or none; `flush` waits for no linger.
+        producer = ordered({**self._kafka.client_config(), "linger.ms": 1_000})
         for value in values:
             name = self.catalog.topic(topic).name
             producer.produce(name, key=key, value=value, partition=partition, headers=list(headers), timestamp=sent_ms)

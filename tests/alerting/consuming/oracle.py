@@ -18,7 +18,7 @@ from tests.sample.events import AlertRaised, DepotObserved, RulesActivated
 
 def activations(stack: LocalStack) -> list[RulesActivated]:
     """Every event on the topic, in its order."""
-    with Subscriber(topics.RULES_ACTIVATED, f"test-{uuid4()}", settings_of(stack), idle_seconds=1) as events:
+    with Subscriber(topics.RULES_ACTIVATED, f"test-{uuid4()}", settings_of(stack), idle_seconds=5) as events:
         return [record.event for record in events if isinstance(record, Received)]
 
 

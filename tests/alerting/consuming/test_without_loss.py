@@ -25,7 +25,7 @@ from services.alerting.settings import AlertingSettings
 from tests import sample
 from tests.alerting.consuming.oracle import activations, alerts_by_activations
 from tests.alerting.endpoint import Endpoint
-from tests.alerting.test_from_alert_to_webhook import receivers_file
+from tests.alerting.test_from_alert_to_webhook import receivers_file, tell_from_now_on
 from tests.alerting.test_from_record_to_alert import a_reading, a_station
 from tests.alerting.worker import Worker, committed, producer, publish_readings, settings_of, wait_for
 from tests.sample import topics
@@ -59,7 +59,7 @@ def wait_until_handled(stack: LocalStack, placed: Mapping[str, DepotObserved], w
 
 def raised(stack: LocalStack, placed: Mapping[str, DepotObserved]) -> dict[UUID, str]:
     """The rule of each alert on the topic that goes back to the records, by id."""
-    with Subscriber(topics.ALERTS_RAISED, f"test-{uuid4()}", settings_of(stack), idle_seconds=1) as alerts:
+    with Subscriber(topics.ALERTS_RAISED, f"test-{uuid4()}", settings_of(stack), idle_seconds=5) as alerts:
         events = [record.event for record in alerts if isinstance(record, Received)]
     return {event.alert_id: event.rule for event in events if event.coordinate in placed}
 
@@ -75,6 +75,7 @@ def test_workers_killed_frozen_and_rebalanced_raise_what_the_oracle_says_and_eac
     rules, station = tmp_path / "rules.yaml", a_station()
     shipped = re.sub(r"cooldown: \w+", "cooldown: 0s", sample.RULES.read_text(encoding="utf-8"))
     rules.write_text(shipped, encoding="utf-8")
+    tell_from_now_on(stack, "without-loss")
     with Endpoint(503, "drop", 503, 503, 200) as endpoint:
         settings: dict[str, Any] = {
             "HEADRACE_RULES_FILE": rules,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import secrets
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,12 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # t
 
 from contracts.errors import SchemaIncompatible, TopicUnfit
 from contracts.records.limits import DEAD_LETTER_BYTES, RAW_BYTES, batch_limit
-from contracts.servers.provision import check_limits, create_topics, register_contracts, set_config
+from contracts.servers.provision import check_limits, create_topics, register_contracts
 from contracts.servers.registry import Registry
 from contracts.settings import KafkaSettings
 from deploy.local.servers.stack import LocalStack
 from tests import sample
+from tests.administered import limit_batches
 from tests.contracts.project import a_project, applied, dispatched_schema, settings_of
 from tests.raw_records import RawRecord, send_raw
 
@@ -125,11 +125,7 @@ def test_a_start_is_refused_while_a_topic_takes_less_than_the_rule_says(stack: L
     with pytest.raises(TopicUnfit, match=r"there is no topic other\.v1: run `headrace topics create`"):
         check_limits(settings.kafka, catalog, ["other.v1"])
     admin = AdminClient({"bootstrap.servers": stack.kafka.bootstrap_servers})
-    set_config(admin, {f"{name}.dlq": {"max.message.bytes": "1048588"}})
-    # The controller has it at once, the broker a moment later.
-    until = time.monotonic() + 30
-    while config_on(stack, f"{name}.dlq")["max.message.bytes"] != "1048588":
-        assert time.monotonic() < until
+    limit_batches(admin, f"{name}.dlq", 1_048_588)
     least = batch_limit(DEAD_LETTER_BYTES)
     with pytest.raises(
         TopicUnfit, match=rf"{name}\.dlq takes batches of 1048588 bytes, and needs {least}.*`headrace topics create`"

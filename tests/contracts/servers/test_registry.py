@@ -141,7 +141,7 @@ def test_an_outage_that_ends_is_ridden_out(stack: LocalStack) -> None:
     ],
 )
 def test_an_answer_that_makes_no_sense_is_an_outage_and_never_unknown(answer: tuple[int, str]) -> None:
-    with a_gateway(None, answers=[answer]) as gateway, a_registry(gateway.url, retry_seconds=0.3) as registry:
+    with a_gateway(None, answers=[answer]) as gateway, a_registry(gateway.url, retry_seconds=1.0) as registry:
         with pytest.raises(RegistryUnavailable):
             registry.by_id(1)
         assert len(gateway.seen) > 1

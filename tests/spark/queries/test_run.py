@@ -17,6 +17,9 @@ from tests.spark.examples import DISPATCHED, ENRICHED, Topics, a_dispatch, body,
 from tests.spark.live_query import Dimensions, events, wait_for
 from tests.spark.queries.test_processes import Place
 
+# They start processes one after the other.
+pytestmark = pytest.mark.timeout(900)
+
 HEAVY = "parcels.dispatched.heavy.v1"
 BOTH = "dispatches_enriched,heavy_parcels"
 
@@ -51,7 +54,7 @@ def test_two_pipelines_take_the_same_records_in_one_process_and_end_together(pla
     _send(both, *first)
     wait_for("both to take them in", lambda: (len(_parcels(both, ENRICHED)), len(_parcels(both, HEAVY))) == (20, 10))
     process.process.send_signal(signal.SIGTERM)
-    assert process.process.wait(60) == 0, process.last_words()
+    assert process.process.wait(240) == 0, process.last_words()
     _send(both, *second)
     process = place.start(BOTH)
     wait_for("both to go on", lambda: (len(_parcels(both, ENRICHED)), len(_parcels(both, HEAVY))) == (30, 20))

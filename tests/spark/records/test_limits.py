@@ -18,12 +18,12 @@ from contracts.records.limits import (
     batch_limit,
     record_size,
 )
-from contracts.servers.provision import set_config
 from deploy.local.processes.deployable import deployables
 from deploy.local.servers.stack import LocalStack
 from spark.derivation.derivation import route
 from spark.pipelines import load
 from spark.records.wire import encoding
+from tests.administered import limit_batches
 
 ENRICHING = deployables().pipelines
 _ANY_FIELD_BYTES = DIMENSION_TEXT_BYTES + 4
@@ -59,14 +59,14 @@ def test_a_start_is_refused_where_dead_letters_do_not_fit(stack: LocalStack, com
     admin = AdminClient({"bootstrap.servers": stack.kafka.bootstrap_servers})
     topic = "alerts.raised.v1.dlq" if command == ["services.alerting"] else f"{load(ENRICHING[0]).source}.dlq"
     needs = batch_limit(DEAD_LETTER_BYTES)
-    set_config(admin, {topic: {"max.message.bytes": "1048588"}})
+    limit_batches(admin, topic, 1_048_588)
     try:
         env = os.environ | stack.settings_env()
         ended = subprocess.run(
             [sys.executable, "-m", *command], env=env, capture_output=True, text=True, timeout=120, check=False
         )
     finally:
-        set_config(admin, {topic: {"max.message.bytes": str(needs)}})
+        limit_batches(admin, topic, needs)
     assert ended.returncode == 1
     told = f"{topic} takes batches of 1048588 bytes, and needs {needs} by its contract: run `headrace topics create`"
     assert told in ended.stderr

@@ -39,7 +39,7 @@ def test_a_failing_registry_makes_no_dead_letters_and_says_so_once(
     with (
         a_gateway(stack.registry.url) as gateway,
         Registry(
-            RegistrySettings.model_validate({"url": gateway.url}), retry_seconds=0.1, timeout_seconds=0.5
+            RegistrySettings.model_validate({"url": gateway.url}), retry_seconds=0.1, timeout_seconds=2.0
         ) as theirs,
         running(spark, settings, theirs, topics.catalog, published) as query,
         structlog.testing.capture_logs() as logs,
