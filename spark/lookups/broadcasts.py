@@ -1,4 +1,4 @@
-"""Broadcast tables that outlast a query: `Broadcasts`."""
+"""Broadcast tables that outlast a batch: `Broadcasts`."""
 
 from __future__ import annotations
 

@@ -21,6 +21,7 @@ from tests import sample
 from tests.jvm import SHORT_LIVED
 from tests.spark.examples import Topics
 from tests.spark.live_query import Dimensions
+from tests.spark.takeover import Takeover
 
 
 @pytest.fixture(scope="session")
@@ -73,6 +74,11 @@ def dimensions(settings: SparkSettings, catalog: Catalog) -> Dimensions:
 def published(settings: SparkSettings, catalog: Catalog) -> Dimensions:
     """Dimensions for tests that don't change them."""
     return Dimensions(settings, catalog)
+
+
+@pytest.fixture
+def takeover(spark: SparkSession, settings: SparkSettings, topics: Topics) -> Takeover:
+    return Takeover(spark, settings, topics)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -30,7 +30,7 @@ class Baton:
 
     def __init__(self, spark: SparkSession, partitions: Collection[int]) -> None:
         self._spark = spark
-        self._partitions = partitions
+        self.partitions = frozenset(partitions)
         self._name = f"headrace.baton.{uuid.uuid4().hex}"
         self.is_asked = False
         """Whether the first query was asked for its partitions."""
@@ -38,7 +38,7 @@ class Baton:
     def of_first(self, records: DataFrame) -> DataFrame:
         """The raw records, which have `partition` and `offset`, that the first query takes."""
         state, given = _property(F.lit(self._name)), _of_partition(self._given)
-        # Both are for what they set: what a property was before is never the empty text, so the first is always true, the second never.
+        # Both are there for what they set. `setProperty` returns what was there before, never the empty text: so the first is always true, the second never.
         notes_and_keeps = _set(_of_partition(self._first), F.col("offset") + 1) != ""
         gives_away = _set(given, F.col("offset")) == ""
         asked = F.when(_property(given) != "", F.lit(False)).otherwise(gives_away)
@@ -77,7 +77,7 @@ class Baton:
 
     def watch(self) -> None:
         """Have the first query note how far it is."""
-        # Of an attempt that failed.
+        # A task may have noted something after an attempt that failed was dropped.
         self.drop()
         set_java_property(self._spark, self._name, _WATCHED)
 
@@ -104,19 +104,19 @@ class Baton:
         return all(p in second and at - second[p] <= _AT_THE_HEELS for p, at in self.first_at().items())
 
     def give(self, places: Mapping[int, int]) -> None:
-        """Give partitions away at these offsets in place of the first query, which was asked, and has written all before them."""
+        """Give partitions away at these offsets, in place of a first query that has written all before them, or that there never was."""
         for partition, offset in places.items():
             set_java_property(self._spark, self._given(partition), str(offset))
 
     def drop(self) -> None:
         """Leave nothing behind, and have the first query take each record. If that was asked, it may not run any more."""
         clear_java_property(self._spark, self._name)
-        for partition in self._partitions:
+        for partition in self.partitions:
             for name in (self._given, self._first, self._second):
                 clear_java_property(self._spark, name(partition))
 
     def _offsets(self, name: Callable[[object], str]) -> dict[int, int]:
-        found = {partition: java_property(self._spark, name(partition)) for partition in self._partitions}
+        found = {partition: java_property(self._spark, name(partition)) for partition in self.partitions}
         return {partition: int(offset) for partition, offset in found.items() if offset is not None}
 
     def _given(self, partition: object) -> str:

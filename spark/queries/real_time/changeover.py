@@ -8,7 +8,7 @@ away here.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 
 import structlog
@@ -17,12 +17,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark.queries.real_time.baton import Baton
+from spark.queries.real_time.every import Every
 from spark.queries.real_time.query import failure_of
 from spark.runtime.errors import NotWritten, QueryFailed
 from spark.runtime.internals.real_time import has_begun, running_tasks
 from spark.sinks.kafka.follower import Follower
 
-_LOOK_SECONDS, _OFTEN_SECONDS, _SELDOM_SECONDS = 0.05, 0.01, 0.2
+_LOOK_SECONDS, _OFTEN_SECONDS, _ASK_SECONDS = 0.05, 0.01, 0.2
 _STARTED_SECONDS = 30.0
 _WAITING_SECONDS = 1.0
 """How long to wait for a record of each partition."""
@@ -42,13 +43,12 @@ class Changeover:
         spark: SparkSession,
         baton: Baton,
         before: StreamingQuery,
-        partitions: Iterable[int],
         follower: Follower,
         tend: Callable[[], object],
     ) -> None:
         """`tend` is called all the while; what it raises is raised."""
         self._spark, self._baton, self._before, self._follower, self._tend = spark, baton, before, follower, tend
-        self._partitions = frozenset(partitions)
+        self._partitions = baton.partitions
         self._queries = [before]
 
     def begin(self) -> None:
@@ -89,7 +89,7 @@ class Changeover:
         def give() -> None:
             self._baton.give(self._follower.written_to_the_end(self._partitions - self._baton.given().keys()))
 
-        if not self._until_asked(is_given, give, _GIVEN_SECONDS, _OFTEN_SECONDS):
+        if not self._until(is_given, _GIVEN_SECONDS, ask=give, look_seconds=_OFTEN_SECONDS):
             raise QueryFailed(f"{self._before.name} has not given its partitions away in {_GIVEN_SECONDS:.0f} s")
         return self._baton.given()
 
@@ -110,27 +110,22 @@ class Changeover:
             # Behind the last record there may be markers.
             at_the_end.update(self._follower.written_to_the_end(others()))
 
-        if not self._until_asked(is_written, ask, _WRITTEN_SECONDS):
+        if not self._until(is_written, _WRITTEN_SECONDS, ask=ask):
             raise NotWritten(
                 f"what {self._before.name} took is not written in {_WRITTEN_SECONDS:.0f} s: a target partition is slow, away, or refuses a record"
             )
 
-    def _until_asked(
-        self, done: Callable[[], bool], ask: Callable[[], object], seconds: float, look_seconds: float = _LOOK_SECONDS
+    def _until(
+        self,
+        done: Callable[[], bool],
+        seconds: float,
+        *,
+        ask: Callable[[], object] = lambda: None,
+        look_seconds: float = _LOOK_SECONDS,
     ) -> bool:
-        """As `_until`; now and then it asks brokers what is still missing, those that are away again and again."""
-        end = time.monotonic() + seconds
-        while not self._until(done, _SELDOM_SECONDS, look_seconds):
-            is_late = time.monotonic() > end
-            with suppress(KafkaException):
-                ask()
-            if is_late:
-                return done()
-        return True
-
-    def _until(self, done: Callable[[], bool], seconds: float, look_seconds: float = _LOOK_SECONDS) -> bool:
-        """Whether it is `done` in time. It is asked once more after the deadline, for `tend` may wait for brokers beyond it."""
-        end, is_late = time.monotonic() + seconds, False
+        """Whether it is `done` in time. Brokers are asked now and then for what is missing. Once more after the deadline, too: `tend`, and brokers, may take until then."""
+        deadline, asking = time.monotonic() + seconds, Every(_ASK_SECONDS, waits=True)
+        is_late = False
         while not done():
             for query in self._queries:
                 if not query.isActive:
@@ -139,5 +134,8 @@ class Changeover:
                 return False
             self._tend()
             time.sleep(look_seconds)
-            is_late = time.monotonic() > end
+            is_late = time.monotonic() > deadline
+            if is_late or asking.is_due():
+                with suppress(KafkaException):
+                    ask()
         return True

@@ -46,7 +46,7 @@ class RealTimePositions:
         self._reader = position_reader(settings.kafka.client_config(), route)
         self._raw = raw_reader(settings.kafka, route)
         self._checkpoint = checkpoint
-        self._alone = False
+        self._has_taken_over = False
         self.topic_id: str | None = None
         """The source's, when it was found out where to go on."""
         self._taken: dict[int, Taken] = {}
@@ -58,7 +58,7 @@ class RealTimePositions:
         self._raw.close()
 
     def find(self, stopping: threading.Event) -> dict[int, Taken]:
-        """Every partition's, and commit them. Fences whoever writes exactly once. Nobody may write in real-time mode.
+        """Where each partition goes on, committed. The first time it fences whoever writes exactly once. No query of this process may run.
 
         Raises PositionsDisagree if the checkpoint is ahead, or records that nobody has taken in are gone from the topic, TakenOver if
         another process has taken over, and StopRequested.
@@ -67,7 +67,7 @@ class RealTimePositions:
         partitions = partitions_of(self._reader, topic, _TIMEOUT_SECONDS)
         checkpoint: dict[int, int] = {}
         other: str | None = None
-        if self._alone:
+        if self._has_taken_over:
             self._check_epoch(partitions)
         else:
             checkpoint, other = self._take_over(partitions, stopping)
@@ -83,16 +83,16 @@ class RealTimePositions:
         self.commit({partition: replace(each, mark=each.mark or before) for partition, each in result.items()})
         self._taken = result
         self._committed = positions
-        if not self._alone:
+        if not self._has_taken_over:
             self._checkpoint.remove()
-            self._alone = True
+            self._has_taken_over = True
         return result
 
     def leave(self, seconds: float) -> None:
         """Commit how far it came, for those who watch the group; nothing if it never found out where to begin. Raises as `find`, StopRequested after
         so many seconds.
         """
-        if not self._alone:
+        if not self._has_taken_over:
             return
         late = threading.Event()
         timer = threading.Timer(seconds, late.set)
@@ -125,8 +125,8 @@ class RealTimePositions:
         Raises TakenOver if another process has taken over: its offsets are not ours to move; PositionsTooLong.
         """
         self._check_epoch(list(taken))
-        positions = {partition: each.position for partition, each in taken.items()}
-        self._commit(positions, self._notes({partition: each.mark for partition, each in taken.items()}))
+        notes = {p: OffsetNote(self._epoch, each.mark, self.topic_id) for p, each in taken.items()}
+        self._commit({partition: each.position for partition, each in taken.items()}, notes)
 
     def _check_epoch(self, partitions: Sequence[int]) -> None:
         check_epoch(committed_positions(self._reader, self._route.source, partitions), self._route, self._epoch)
@@ -145,9 +145,6 @@ class RealTimePositions:
             notes = {partition: note_of(at) for partition, at in committed.items()}
             own = {p: replace(note, epoch=self._epoch, mark=note.mark or before) for p, note in notes.items()}
             self._commit({partition: at.offset for partition, at in committed.items()}, own)
-
-    def _notes(self, marks: Mapping[int, Mark | None]) -> dict[int, OffsetNote]:
-        return {partition: OffsetNote(self._epoch, each, self.topic_id) for partition, each in marks.items()}
 
     def _commit(self, positions: Mapping[int, int], notes: Mapping[int, OffsetNote]) -> None:
         offsets = [

@@ -44,8 +44,8 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(slots=True, eq=False)
 class Running:
-    """A query and what it is made of; `interval` is the last one that has ended. It can pass its partitions `to_next`, unless that is None, and has got
-    those that it got `from_last`, if there was one.
+    """A query and what it is made of; `interval` is the last one that has ended. Its partitions come by one baton, `from_last`, and go by another, `to_next`. The first
+    query's were given to it at once. Both are None where none can follow without a pause.
     """
 
     query: StreamingQuery
@@ -90,7 +90,7 @@ class Queries:
         positions = {partition: each.position for partition, each in taken.items()}
         if not (hands_over and has_slots_for_two(self._spark, len(positions))):
             return self._begin(positions, dimensions, None, None)
-        # It has all from the beginning. With both filters it runs the code that Spark generates for each query after it, so that is compiled by then.
+        # All is given, so it holds nothing back. It is there for its filter: the first query then has the later ones' code, compiled before the first changeover.
         given = Baton(self._spark, positions)
         given.give(positions)
         return self._begin(positions, dimensions, Baton(self._spark, positions), given)
@@ -110,11 +110,13 @@ class Queries:
         Raises KafkaException, QueryFailed, and what `tend` raises. Then `before` goes on if the baton was not asked; else stop all.
         """
         began = time.monotonic()
-        changeover = Changeover(self._spark, baton, before.query, self._taken, follower, tend)
+        changeover = Changeover(self._spark, baton, before.query, follower, tend)
         with self._attempt(before, baton):
             changeover.begin()
             self._drop_stopped()
             positions = {partition: each.position for partition, each in follower.found().items()}
+            if added := sorted(positions.keys() - baton.partitions):
+                raise QueryFailed(f"{self._route.source} has got partitions, {added}: the query begins anew with them")
             again = sum(max(end - positions.get(partition, end), 0) for partition, end in ends.items())
             if self._is_slow or again > _MOST_READ_AGAIN:
                 # Before anything is planned.

@@ -1,4 +1,4 @@
-"""Broadcast tables that outlast a query: `kept`, until `release`."""
+"""Broadcast tables that outlast a batch: `kept`, until `release`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def release(query: StreamingQuery) -> None:
     with suppress(Py4JError):
         for step in () if execution is None else tree(execution.executedPlan()):
             exchange = step.broadcast() if kind_of(step) == "BroadcastQueryStageExec" else step
-            # To ask a table that was never made for itself would make it.
+            # `executeBroadcast` would make a table that is not there.
             if kind_of(exchange) == "BroadcastExchangeExec" and exchange.metrics().apply("dataSize").value() > 0:
                 # What failed, or was cancelled, has nothing to free.
                 with suppress(Py4JError):

@@ -57,6 +57,12 @@ PRIVATE: Mapping[str, Sequence[tuple[str, str, int]]] = {
         ("sql.streaming.Trigger", "RealTime", 1),
         ("sql.kafka010.producer.InternalKafkaProducerPool$", "reset", 0),
         ("scheduler.TaskSchedulerImpl", "runningTasksByExecutors", 0),
+        ("sql.catalyst.rules.RuleExecutor", "execute", 1),
+        ("sql.catalyst.rules.RuleExecutor", "batches", 0),
+        ("sql.catalyst.optimizer.Optimizer", "nonExcludableRules", 0),
+        ("sql.execution.QueryExecution", "explainString", 1),
+        ("sql.execution.WholeStageCodegenExec", "doCodeGen", 0),
+        ("sql.execution.SparkPlan", "executeBroadcast", 0),
     ],
 }
 """What this package uses of Spark's private classes: class, member and its number of parameters; without a member a constructor. By the

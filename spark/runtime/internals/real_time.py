@@ -53,7 +53,7 @@ def close_producers(spark: SparkSession) -> None:
 def rehearse(query: StreamingQuery) -> None:
     """Plan and generate once more what runs, for nothing but practice: while an interval's end does it, no record is read.
 
-    There is one end in minutes, so left alone the planner would meet the first ones uncompiled.
+    Ends are far apart, so left alone the planner would meet each one uncompiled.
     """
     execution = query._jsq.streamingQuery().lastExecution()
     if execution is None:

@@ -2,55 +2,27 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing
-from functools import partial
-from typing import Any
 
-import pyarrow as pa
 import pytest
 import structlog
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message
-from deltalake import write_deltalake
+from confluent_kafka import KafkaError, KafkaException
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
 from contracts.definitions.catalog import Catalog
-from contracts.servers.brokers import watermarks
 from contracts.servers.registry import Registry
 from contracts.settings import RegistrySettings
 from deploy.local.servers.stack import LocalStack
-from spark.derivation.derivation import route
-from spark.queries.real_time import changeover, queries, real_time
-from spark.queries.real_time.baton import Baton
-from spark.queries.real_time.changeover import Changeover
+from spark.queries.real_time import real_time
 from spark.queries.real_time.meter import Meter
-from spark.queries.real_time.queries import Queries
-from spark.queries.real_time.query import CHECKPOINT_ON_DISK, check_slots, configured, start
 from spark.runtime.errors import SinkRefused, TooFewSlots
 from spark.runtime.lifecycle import Lifecycle
 from spark.runtime.settings import SparkSettings
-from spark.sinks.kafka.follower import Follower
 from tests.contracts.gateway import HANG_UP, a_gateway
-from tests.producers import ordered
-from tests.sample.pipelines.dispatches_enriched import dispatches_enriched
-from tests.spark.examples import DISPATCHED, Topics, a_dispatch, body, framed, schema_with
+from tests.spark.examples import Topics, a_dispatch, body, framed, schema_with
 from tests.spark.live_query import Dimensions, events, parcels, wait_for
 from tests.spark.live_query import running as running_exactly_once
-from tests.spark.quota import throttled
 from tests.spark.real_time_query import counted, gauge, positions, running
-from tests.spark.sinks.kafka.test_tail import Takeover
-
-
-@pytest.fixture
-def live(
-    spark: SparkSession, settings: SparkSettings, registry: Registry, topics: Topics, dimensions: Dimensions
-) -> Iterator[threading.Thread]:
-    with running(spark, settings, registry, topics, dimensions) as thread:
-        yield thread
 
 
 def test_records_come_out_while_their_interval_lasts_and_bad_ones_as_dead_letters(
@@ -89,22 +61,6 @@ def test_a_new_schema_version_is_taken_in_and_an_id_of_nobody_becomes_a_dead_let
     assert dict(letter.headers() or [])["__connect.errors.exception.class.name"] == b"UnknownSchemaId"
 
 
-def test_a_schema_version_that_is_registered_ahead_is_taken_in_without_a_pause(
-    live: threading.Thread, topics: Topics, registry: Registry
-) -> None:
-    topics.send_dispatches("old")
-    wait_for("the first record", lambda: parcels(topics) == ["old"])
-    restarts = gauge("headrace_query_restarts_total", query="dispatches_enriched")
-    newer = schema_with({"name": "gate", "type": "string", "default": "?"})
-    with structlog.testing.capture_logs() as logs:
-        schema_id = registry.register(topics.dispatched.subject, newer)
-        wait_for("the changeover", lambda: has_changed_over(logs))
-        topics.send(framed(schema_id, body(a_dispatch(parcel_id="new", gate="C70"), newer)))
-        wait_for("the record of the new schema", lambda: parcels(topics) == ["old", "new"])
-    assert [line["event"] for line in logs].count("started") == 1
-    assert gauge("headrace_query_restarts_total", query="dispatches_enriched") == restarts
-
-
 def test_an_unknown_id_waits_while_the_registry_is_down(
     spark: SparkSession,
     settings: SparkSettings,
@@ -133,279 +89,6 @@ def test_an_unknown_id_waits_while_the_registry_is_down(
         assert topics.read(topics.dispatched.dead_letter_topic) == []
 
 
-def test_a_new_dimension_version_is_taken_in_without_a_pause(
-    live: threading.Thread, topics: Topics, settings: SparkSettings, dimensions: Dimensions
-) -> None:
-    topics.send_dispatches("before")
-    wait_for("the first record", lambda: parcels(topics) == ["before"])
-    with structlog.testing.capture_logs() as logs:
-        # Not by Spark: the query has all of its slots.
-        table = f"s3://{settings.s3.bucket}/{dimensions.contracts['couriers'].location}"
-        rows = pa.table({"courier": ["UA"], "name": ["United of Tomorrow"]})
-        write_deltalake(table, rows, mode="overwrite", storage_options=settings.s3.delta_options())
-        wait_for("the changeover", lambda: has_changed_over(logs))
-    topics.send_dispatches("after")
-    wait_for("the second record", lambda: parcels(topics) == ["before", "after"])
-    assert [event["courier_name"] for event, _, _ in events(topics)][1] == "United of Tomorrow"
-
-
-def test_a_dimension_that_is_made_anew_at_its_version_is_taken_in_without_a_pause(
-    spark: SparkSession,
-    settings: SparkSettings,
-    registry: Registry,
-    topics: Topics,
-    dimensions: Dimensions,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("spark.lookups.dimensions._CHECK_SECONDS", 1.0)
-    with running(spark, settings, registry, topics, dimensions):
-        topics.send_dispatches("before")
-        wait_for("the first record", lambda: parcels(topics) == ["before"])
-        with structlog.testing.capture_logs() as logs:
-            dimensions.remove("couriers")
-            dimensions.publish("couriers", ("UA", "United Anew"))
-            wait_for("the changeover", lambda: has_changed_over(logs))
-        topics.send_dispatches("after")
-        wait_for("the second record", lambda: parcels(topics) == ["before", "after"])
-    found = [(event["courier_name"], event["dimension_versions"]["couriers"]) for event, _, _ in events(topics)]
-    assert found == [("Umber Couriers Ltd.", 0), ("United Anew", 0)]
-
-
-@pytest.mark.parametrize("in_transactions", [False, True])
-def test_a_changeover_loses_doubles_and_reorders_nothing_while_records_come(
-    in_transactions: bool,
-    spark: SparkSession,
-    settings: SparkSettings,
-    registry: Registry,
-    topics: Topics,
-    dimensions: Dimensions,
-) -> None:
-    numbers = itertools.count()
-    sent: dict[int, list[str]] = {0: [], 1: []}
-    transactions = Transactions(settings, topics) if in_transactions else None
-
-    def send(partition: int) -> None:
-        sent[partition].append(f"{partition}-{next(numbers)}")
-        if transactions is None:
-            topics.send_dispatches(sent[partition][-1], partition=partition)
-        else:
-            transactions.send("given up", partition, commit=False)
-            transactions.send(sent[partition][-1], partition, commit=True)
-
-    with (
-        running(spark, settings, registry, topics, dimensions, interval_seconds=3600.0, commit_seconds=1.0),
-        structlog.testing.capture_logs() as logs,
-    ):
-        send(0)
-        wait_for("the first record", lambda: len(parcels(topics)) == 1)
-        for version in range(1, 4):
-            dimensions.publish("couriers", ("UA", f"United {version}"))
-            until = time.monotonic() + 120
-            while sum(line["event"] == "changed over" for line in logs) < version:
-                assert time.monotonic() < until
-                send(0)
-                # One that is idle meanwhile, and one with a record now and then.
-                if version == 2 and len(sent[0]) % 50 == 0:
-                    send(1)
-            for partition in (0, 1):
-                send(partition)
-        wait_for("all records", lambda: len(parcels(topics)) >= len(sent[0]) + len(sent[1]))
-        assert [line for line in logs if line["log_level"] in ("warning", "error")] == []
-        wait_for("the positions", lambda: positions(settings, topics) == ends(settings, topics))
-    found = events(topics)
-    for partition, ids in sent.items():
-        of_partition = [event for event, _, _ in found if event["parcel_id"].startswith(f"{partition}-")]
-        assert [event["parcel_id"] for event in of_partition] == ids
-        versions = [event["dimension_versions"]["couriers"] for event in of_partition]
-        assert versions == sorted(versions)
-        assert {*versions} == ({0, 1, 2, 3} if partition == 0 else {1, 2, 3})
-    assert len(found) == len(sent[0]) + len(sent[1])
-
-
-def test_a_changeover_in_a_backlog_leaves_out_what_was_written_ahead(
-    spark: SparkSession,
-    settings: SparkSettings,
-    registry: Registry,
-    topics: Topics,
-    dimensions: Dimensions,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(real_time, "_DIMENSIONS_SECONDS", 0.1)
-    count, ahead = 90_000, range(89_000, 89_003)
-    topics.send_many(count)
-    takeover = Takeover(spark, settings, topics)
-    takeover.route = route(dispatches_enriched, topics.catalog)
-    takeover.commit(0)
-    takeover.write(*ahead)
-    with (
-        structlog.testing.capture_logs() as logs,
-        running(spark, settings, registry, topics, dimensions, interval_seconds=3600.0, commit_seconds=1.0),
-    ):
-        wait_for("the query", lambda: any(line["event"] == "started" for line in logs), every=0.01)
-        dimensions.publish("couriers", ("UA", "United of Tomorrow"))
-        wait_for("the changeover", lambda: has_changed_over(logs))
-        wait_for("the positions", lambda: positions(settings, topics) == {0: count, 1: 0})
-    second = [line["positions"] for line in logs if line["event"] == "started"][1]
-    assert second[0] < ahead.start, "the second query began too late to show anything"
-    assert takeover.written() == [*range(count)]
-
-
-def test_a_query_that_takes_over_runs_code_that_is_compiled_already(
-    live: threading.Thread, spark: SparkSession, topics: Topics, dimensions: Dimensions
-) -> None:
-    def compiled() -> int:
-        assert spark._jvm is not None
-        return int(spark._jvm.org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME().getCount())
-
-    topics.send_dispatches("before")
-    wait_for("the first record", lambda: parcels(topics) == ["before"])
-    before = compiled()
-    with structlog.testing.capture_logs() as logs:
-        dimensions.publish("couriers", ("UA", "United of Tomorrow"))
-        wait_for("the changeover", lambda: has_changed_over(logs))
-    topics.send_dispatches("after")
-    wait_for("the second record", lambda: parcels(topics) == ["before", "after"])
-    assert compiled() == before
-
-
-def has_changed_over(logs: Iterable[Mapping[str, Any]]) -> bool:
-    return any(line["event"] == "changed over" for line in logs)
-
-
-def send_until(done: Callable[[], bool], send: Callable[[], object]) -> None:
-    """A partition without records has nothing to be given away with."""
-    until = time.monotonic() + 120
-    while not done():
-        send()
-        assert time.monotonic() < until
-
-
-def forget(patch: pytest.MonkeyPatch, place: str) -> None:
-    """Whoever follows what is written doesn't see what came of this record first."""
-    take = Follower._take
-    forgets = iter([True])
-
-    def forgetful(follower: Follower, message: Message) -> None:
-        is_it = message.error() is None and dict(message.headers() or [])["ce_id"] == place.encode()
-        if not (is_it and next(forgets, False)):
-            take(follower, message)
-
-    patch.setattr(Follower, "_take", forgetful)
-
-
-def tables(query: StreamingQuery) -> list[Any]:
-    """What its joins were sent, by Java's names for it."""
-    plans: Any = query._jsq.streamingQuery().lastExecution().executedPlan()
-    found, left = [], [plans]
-    while left:
-        step = left.pop()
-        left += [step.children().apply(i) for i in range(step.children().size())]
-        if step.nodeName() == "BroadcastQueryStage":
-            found.append(step.broadcast().relationFuture().get())
-    return found
-
-
-def is_behind(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(queries, "_MOST_READ_AGAIN", -1)
-
-
-def never_starts(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(changeover, "_STARTED_SECONDS", 0.0)
-    patch.setattr(changeover, "has_begun", lambda *_: False)
-    patch.setattr(Baton, "second_at", lambda self: {})
-
-
-def writes_nothing(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(changeover, "_WRITTEN_SECONDS", 0.5)
-    patch.setattr(Follower, "has_reached", lambda self, positions: False)
-
-
-def writes_nothing_of_an_idle_partition(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(changeover, "_WRITTEN_SECONDS", 0.5)
-    patch.setattr(Follower, "written_to_the_end", lambda self, partitions: {})
-
-
-@pytest.mark.parametrize(
-    ("fails", "starts"),
-    [
-        (is_behind, 2),
-        (never_starts, 3),
-    ],
-)
-def test_a_changeover_that_fails_for_good_is_a_pause(
-    spark: SparkSession,
-    settings: SparkSettings,
-    registry: Registry,
-    topics: Topics,
-    dimensions: Dimensions,
-    monkeypatch: pytest.MonkeyPatch,
-    fails: Callable[[pytest.MonkeyPatch], object],
-    starts: int,
-) -> None:
-    sent = itertools.count()
-    with (
-        running(spark, settings, registry, topics, dimensions, interval_seconds=3600.0, commit_seconds=1.0),
-        structlog.testing.capture_logs() as logs,
-    ):
-        topics.send_dispatches(str(next(sent)))
-        wait_for("the first record", lambda: len(parcels(topics)) == 1)
-        before = gauge("headrace_query_restarts_total", query="dispatches_enriched") or 0
-        monkeypatch.setattr(real_time, "_MOST_ATTEMPTS", 1)
-        fails(monkeypatch)
-        dimensions.publish("couriers", ("UA", "United of Tomorrow"))
-
-        # The first one, the one that was to take over, if it came so far, and the one that came instead.
-        send_until(
-            lambda: sum(line["event"] == "started" for line in logs) >= starts,
-            lambda: topics.send_dispatches(str(next(sent))),
-        )
-        troubles = [line["event"] for line in logs if line["log_level"] in ("warning", "error")]
-        topics.send_dispatches(last := str(next(sent)))
-        wait_for("the last record", lambda: last in parcels(topics))
-    assert parcels(topics) == [str(number) for number in range(next(sent))]
-    assert troubles == ["the next query could not take over: a pause"]
-    assert (gauge("headrace_query_restarts_total", query="dispatches_enriched") or 0) == before
-    assert events(topics)[-1][0]["courier_name"] == "United of Tomorrow"
-
-
-@pytest.mark.parametrize("changes_over", [False, True])
-def test_a_partition_whose_newest_record_was_never_written_starts_the_query_again(
-    spark: SparkSession,
-    settings: SparkSettings,
-    registry: Registry,
-    topics: Topics,
-    dimensions: Dimensions,
-    monkeypatch: pytest.MonkeyPatch,
-    changes_over: bool,
-) -> None:
-    """Its task would learn of a failed send at its next record, or at the interval's end. One of the query before would never."""
-    forget(monkeypatch, f"{topics.dispatched.name}/0/1")
-    monkeypatch.setattr(Changeover, "check_written", lambda self: None)
-    with (
-        structlog.testing.capture_logs() as logs,
-        running(spark, settings, registry, topics, dimensions, interval_seconds=3600.0, commit_seconds=1.0),
-    ):
-        sent = ["first", "never seen"]
-        topics.send_dispatches(*sent)
-        wait_for("the records", lambda: parcels(topics) == sent)
-        if changes_over:
-            dimensions.publish("couriers", ("UA", "United of Tomorrow"))
-
-            def send() -> None:
-                sent.append(f"{len(sent)}")
-                topics.send_dispatches(sent[-1])
-
-            send_until(lambda: has_changed_over(logs), send)
-        monkeypatch.setattr(real_time, "_STUCK_SECONDS", 3.0)
-        wait_for("the position", lambda: positions(settings, topics)[0] == len(sent))
-        monkeypatch.setattr(real_time, "_STUCK_SECONDS", 600.0)
-        topics.send_dispatches("after")
-        # It may be written again: whoever never saw it committed a mark behind it.
-        wait_for("the record after it", lambda: [*dict.fromkeys(parcels(topics))] == [*sent, "after"])
-    (failure,) = (line for line in logs if line["event"] == "query failed, and is started again")
-    assert "partitions [0]" in failure["reason"]
-
-
 def test_brokers_that_do_not_answer_for_a_while_end_no_query_and_hold_up_no_positions_of_others(
     live: threading.Thread, settings: SparkSettings, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -426,137 +109,6 @@ def test_brokers_that_do_not_answer_for_a_while_end_no_query_and_hold_up_no_posi
     assert {line["event"] for line in logs} == {"brokers do not answer"}
 
 
-def test_a_changeover_waits_for_brokers_that_answer_late(
-    live: threading.Thread, topics: Topics, dimensions: Dimensions, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    written_to_the_end = Follower.written_to_the_end
-    waits = iter([True])
-
-    def late(follower: Follower, partitions: Iterable[int]) -> dict[int, int]:
-        if next(waits, False):
-            time.sleep(3.0)
-            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
-        return written_to_the_end(follower, partitions)
-
-    monkeypatch.setattr(Changeover, "check_written", lambda self: None)
-    monkeypatch.setattr(changeover, "_GIVEN_SECONDS", 2.0)
-    monkeypatch.setattr(Follower, "written_to_the_end", late)
-    topics.send_dispatches("before")
-    wait_for("the first record", lambda: parcels(topics) == ["before"])
-    with structlog.testing.capture_logs() as logs:
-        dimensions.publish("couriers", ("UA", "United of Tomorrow"))
-        wait_for("the changeover", lambda: has_changed_over(logs))
-    assert not [line for line in logs if line["log_level"] in ("warning", "error")]
-
-
-def test_the_tables_of_a_query_that_was_replaced_leave_the_memory(
-    live: threading.Thread, spark: SparkSession, topics: Topics, dimensions: Dimensions, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    planned: list[StreamingQuery] = []
-    begin = Queries._begin
-
-    def noted(*arguments: Any) -> Any:
-        found = begin(*arguments)
-        planned.append(found.query)
-        return found
-
-    def are_there(query: StreamingQuery) -> list[bool]:
-        return [each.isValid() for each in tables(query)]
-
-    monkeypatch.setattr(Queries, "_begin", noted)
-    topics.send_dispatches("before")
-    wait_for("the first record", lambda: parcels(topics) == ["before"])
-    for number in range(3):
-        with structlog.testing.capture_logs() as logs:
-            dimensions.publish("couriers", ("UA", f"United {number}"))
-            wait_for("the changeover", lambda: has_changed_over(logs))
-    topics.send_dispatches("after")
-    wait_for("the last record", lambda: parcels(topics) == ["before", "after"])
-    # The one before the last may have had tasks until now.
-    first, *_, last = map(are_there, planned)
-    assert first and not any(first)
-    assert last and all(last)
-
-
-def test_an_intervals_end_commits_nothing_that_the_query_before_owes(
-    spark: SparkSession,
-    settings: SparkSettings,
-    registry: Registry,
-    topics: Topics,
-    dimensions: Dimensions,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Spark counts records as taken by a query that only left them out, for the one before had them."""
-    intervals = iter([3600.0])
-
-    def short_but_for_the_first(*arguments: Any, **options: Any) -> StreamingQuery:
-        return start(*arguments, **{**options, "interval_seconds": next(intervals, 5.0)})
-
-    forget(monkeypatch, f"{topics.dispatched.name}/0/1")
-    monkeypatch.setattr(Changeover, "check_written", lambda self: None)
-    monkeypatch.setattr("spark.queries.real_time.queries.start", short_but_for_the_first)
-    with (
-        structlog.testing.capture_logs() as logs,
-        running(spark, settings, registry, topics, dimensions, commit_seconds=1.0),
-    ):
-        topics.send_dispatches("first", "never seen")
-        wait_for("the records", lambda: len(parcels(topics)) == 2)
-        dimensions.publish("couriers", ("UA", "United of Tomorrow"))
-        send_until(lambda: has_changed_over(logs), lambda: topics.send_dispatches("another"))
-        ended = time.monotonic() + 12
-        while time.monotonic() < ended:
-            assert positions(settings, topics)[0] == 1
-    # At the end the topic itself is read.
-    assert (positions(settings, topics)[0] or 0) > 2
-
-
-def test_a_changeover_that_fails_before_the_query_was_asked_is_tried_again_while_that_goes_on(
-    spark: SparkSession,
-    settings: SparkSettings,
-    registry: Registry,
-    topics: Topics,
-    dimensions: Dimensions,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    # Two of these count.
-    monkeypatch.setattr(real_time, "_MOST_ATTEMPTS", 3)
-    monkeypatch.setattr(real_time, "_ATTEMPT_SECONDS", 3.0)
-    sent = itertools.count()
-
-    def counts() -> list[float]:
-        labels = [{"query": "dispatches_enriched", "outcome": each} for each in ("failed", "done")]
-        return [gauge("headrace_changeovers_total", **each) or 0 for each in labels]
-
-    def have_failed(times: float) -> bool:
-        return counts()[0] >= times
-
-    def send() -> None:
-        topics.send_dispatches(str(next(sent)))
-
-    with (
-        structlog.testing.capture_logs() as logs,
-        running(spark, settings, registry, topics, dimensions, interval_seconds=3600.0, commit_seconds=1.0),
-    ):
-        topics.send_dispatches(str(next(sent)))
-        wait_for("the first record", lambda: len(parcels(topics)) == 1)
-        before = counts()
-        every_one = [is_behind, writes_nothing, writes_nothing_of_an_idle_partition, never_starts]
-        for number, fails in enumerate(every_one):
-            with monkeypatch.context() as patch:
-                fails(patch)
-                dimensions.publish("couriers", ("UA", f"United {number}"))
-                send_until(partial(have_failed, counts()[0] + 1), send)
-        send_until(lambda: counts()[1] > before[1], send)
-        topics.send_dispatches(last := str(next(sent)))
-        wait_for("the last record", lambda: last in parcels(topics))
-    assert parcels(topics) == [str(number) for number in range(next(sent))]
-    assert events(topics)[-1][0]["courier_name"] == "United 3"
-    assert counts()[1] == before[1] + 1
-    told = [line["event"] for line in logs if line["log_level"] in ("warning", "error")]
-    assert {*told} == {"the next query could not take over: it is tried again"}
-    assert len(told) == counts()[0] - before[0] >= 4
-
-
 def test_a_clock_that_is_set_renews_the_query(
     live: threading.Thread, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -572,36 +124,6 @@ def test_a_clock_that_is_set_renews_the_query(
     assert [line["event"] for line in logs if "clock" in line["event"]] == [
         "renewing the query: the machine's clock was set"
     ]
-
-
-@pytest.mark.long
-def test_without_slots_for_two_a_query_is_ended_and_the_next_one_waits_for_what_it_handed_to_its_producers(
-    spark: SparkSession,
-    settings: SparkSettings,
-    registry: Registry,
-    topics: Topics,
-    dimensions: Dimensions,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(queries, "has_slots_for_two", lambda *_: False)
-    many = [f"f{i}" for i in range(1500)]
-    with (
-        structlog.testing.capture_logs() as logs,
-        running(spark, settings, registry, topics, dimensions),
-    ):
-        topics.send_dispatches("before")
-        wait_for("the first record", lambda: parcels(topics) == ["before"])
-        with throttled(settings.kafka.bootstrap_servers, bytes_per_second=3_000):
-            topics.send_dispatches(*many)
-            wait_for("the first of many", lambda: len(parcels(topics)) > 1)
-            dimensions.publish("couriers", ("UA", "United of Tomorrow"))
-            wait_for("the renewal", lambda: any(line["event"] == "renewing the query" for line in logs))
-            assert len(parcels(topics)) < len(many), "the producer was not slow enough to show anything"
-        wait_for("all records", lambda: {*parcels(topics)} == {"before", *many})
-        topics.send_dispatches("after")
-        wait_for("the last record", lambda: "after" in parcels(topics))
-    assert sorted(parcels(topics)) == sorted(["before", *many, "after"])
-    assert not has_changed_over(logs)
 
 
 def test_positions_are_committed_and_exactly_once_goes_on_from_them(
@@ -670,47 +192,3 @@ def test_too_many_dead_letters_stop_it(
         topics.send(*[b"\x01junk"] * 150)
         thread.join(60)
         assert not thread.is_alive()
-
-
-def test_a_slot_for_each_partition_is_asked_for(spark: SparkSession) -> None:
-    with pytest.raises(TooFewSlots, match=r"t has 3 partitions.*local\[2\] has 2.*HEADRACE_SPARK__MASTER=local\[3\]"):
-        check_slots(spark, "local[2]", "t", 3)
-    # Its session has four.
-    check_slots(spark, "local[*]", "t", 4)
-    with pytest.raises(TooFewSlots):
-        check_slots(spark, "local[*]", "t", 5)
-
-
-def test_what_is_configured_for_a_while_is_as_before_afterwards(spark: SparkSession) -> None:
-    before = {name: spark.conf.get(name, None) for name in CHECKPOINT_ON_DISK}
-    assert before != CHECKPOINT_ON_DISK
-    with pytest.raises(TooFewSlots), configured(spark, CHECKPOINT_ON_DISK):
-        assert {name: spark.conf.get(name, None) for name in CHECKPOINT_ON_DISK} == CHECKPOINT_ON_DISK
-        raise TooFewSlots
-    assert {name: spark.conf.get(name, None) for name in CHECKPOINT_ON_DISK} == before
-
-
-def ends(settings: SparkSettings, topics: Topics) -> dict[int, int | None]:
-    """Of the source topic: the offset after the last record, or marker, of each partition."""
-    with closing(Consumer({**settings.kafka.client_config(), "group.id": "tests"})) as consumer:
-        return {p: watermarks(consumer, topics.dispatched.name, p, 30)[1] for p in (0, 1)}
-
-
-class Transactions:
-    """Sends each dispatch in a transaction of its own, whose marker has an offset, too."""
-
-    def __init__(self, settings: SparkSettings, topics: Topics) -> None:
-        self._topics = topics
-        self._producer = ordered({**settings.kafka.client_config(), "transactional.id": topics.tag, "linger.ms": 0})
-        self._producer.init_transactions(30)
-
-    def send(self, parcel_id: str, partition: int, *, commit: bool) -> None:
-        value = framed(self._topics.schema_ids[DISPATCHED], body(a_dispatch(parcel_id=parcel_id)))
-        self._producer.begin_transaction()
-        self._producer.produce(self._topics.dispatched.name, key=b"key", value=value, partition=partition)
-        if commit:
-            self._producer.commit_transaction(30)
-        else:
-            # Else it is never sent.
-            self._producer.flush(30)
-            self._producer.abort_transaction(30)

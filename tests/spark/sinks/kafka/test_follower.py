@@ -12,7 +12,6 @@ import structlog
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 from prometheus_client import REGISTRY
-from pyspark.sql import SparkSession
 
 from contracts.settings import KafkaSettings
 from spark.runtime.settings import SparkSettings
@@ -24,7 +23,8 @@ from spark.sinks.kafka.transaction import position_reader
 from tests.producers import ordered
 from tests.spark.examples import Topics
 from tests.spark.live_query import wait_for
-from tests.spark.sinks.kafka.test_tail import Takeover, delete
+from tests.spark.sinks.kafka.test_tail import delete
+from tests.spark.takeover import Takeover
 
 _RECORDS = 60
 _PARTITIONS = (0, 1)
@@ -51,11 +51,6 @@ class Writing:
         """Of each partition the first record that is missing, and those beyond it."""
         first = {p: next(at for at in range(_RECORDS + 1) if at not in there) for p, there in self.written.items()}
         return {p: (first[p], {at for at in there if at > first[p]}) for p, there in self.written.items()}
-
-
-@pytest.fixture
-def takeover(spark: SparkSession, settings: SparkSettings, topics: Topics) -> Takeover:
-    return Takeover(spark, settings, topics)
 
 
 @pytest.fixture
@@ -280,3 +275,14 @@ def test_errors_are_counted_and_each_kind_is_told_once() -> None:
 
         wait_for("two errors", lambda: errors() >= 2)
     assert len([line for line in logs if "_TRANSPORT" in line["error"]]) == 1
+
+
+def test_before_records_is_who_stands_before_one_and_not_before_a_marker_or_the_end(
+    takeover: Takeover, settings: SparkSettings
+) -> None:
+    takeover.send_in_transactions(1)
+    for position, expected in ((0, {0}), (1, set()), (2, set())):
+        taken = {0: Taken(position), 1: Taken(0)}
+        with Follower(settings.kafka, takeover.route, taken, takeover.ends()) as follower:
+            assert follower.before_records({0: position, 1: 0}) == expected
+            assert not follower.before_records({0: position - 1})

@@ -6,198 +6,37 @@ import json
 import re
 import threading
 import time
-import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import pytest
 import structlog
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewPartitions, NewTopic
+from confluent_kafka.cimpl import NewTopic
 from prometheus_client import REGISTRY
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from contracts.errors import ConsumeError
-from contracts.servers.brokers import watermarks
-from contracts.servers.ranges import OffsetRange
-from spark.queries.real_time import meter as meter_module
 from spark.queries.real_time import positions as real_time_positions
-from spark.queries.real_time.meter import Meter
 from spark.queries.real_time.positions import RealTimePositions
-from spark.records.decode import events
-from spark.records.schemas import WriterSchemas
 from spark.runtime.errors import PositionsDisagree, PositionsTooLong, SinkRefused, StopRequested, TakenOver
 from spark.runtime.settings import SparkSettings
 from spark.sinks.kafka import exactly_once, tail
 from spark.sinks.kafka.at_least_once import AtLeastOnceSink
 from spark.sinks.kafka.exactly_once import ExactlyOnceSink
-from spark.sinks.kafka.follower import Follower
-from spark.sinks.kafka.offset_note import Mark, OffsetNote
+from spark.sinks.kafka.offset_note import Mark
 from spark.sinks.kafka.resume import resume
-from spark.sinks.kafka.sink import Route, outgoing
-from spark.sinks.kafka.tail import Known, Taken, mark, not_taken, read_known
-from spark.sinks.kafka.transaction import committed_positions, position_reader
-from spark.sources.checkpoint_offsets import CheckpointOffsets
-from spark.sources.kafka import kafka_options
+from spark.sinks.kafka.tail import Known, Taken, not_taken, read_known
+from spark.sinks.kafka.transaction import position_reader
 from spark.sources.source_topic import SourceTopic, topic_id
-from tests.producers import ordered
-from tests.spark.examples import DISPATCHED, SCHEMA, Topics
+from tests.spark.examples import Topics
 from tests.spark.live_query import wait_for
-
-
-class Takeover:
-    """A group whose positions lag behind the records that were written: raw partition 0 of this test's topics."""
-
-    def __init__(self, spark: SparkSession, settings: SparkSettings, topics: Topics) -> None:
-        dispatched = topics.dispatched
-        self.route = Route(
-            f"q-{uuid.uuid4().hex[:8]}", dispatched.name, topics.enriched.name, dispatched.dead_letter_topic
-        )
-        self._spark = spark
-        self._settings = settings
-        self._topics = topics
-
-    def commit(self, position: int) -> None:
-        """As real-time mode does at an interval's end, with the target topics' ends of now."""
-        reader = position_reader(self._settings.kafka.client_config(), self.route)
-        found = mark(reader, self.route)
-        reader.commit(
-            offsets=[TopicPartition(self.route.source, 0, position, OffsetNote(0, found).as_metadata())],
-            asynchronous=False,
-        )
-        reader.close()
-
-    def write(
-        self,
-        *offsets: int,
-        topic: str | None = None,
-        writer: str | None = None,
-        partition: int = 0,
-        into: int | None = None,
-    ) -> None:
-        """As a real-time query does: a record for each of these raw ones, in no transaction; `into` a partition of the target's."""
-        producer = ordered(self._settings.kafka.client_config())
-        is_dead = topic == self.route.dead_letters
-        by = writer or self.route.query
-        name = ("__connect.errors.connector.name", by) if is_dead else ("ce_source", f"/spark/{by}")
-        for offset in offsets:
-            headers: list[tuple[str, str | bytes | None]] = [
-                ("ce_id", f"{self.route.source}/{partition}/{offset}"),
-                name,
-            ]
-            producer.produce(
-                topic or self.route.target, b"written", partition=offset % 2 if into is None else into, headers=headers
-            )
-        assert producer.flush(30) == 0
-
-    def taken(self) -> Taken:
-        reader = position_reader(self._settings.kafka.client_config(), self.route)
-        try:
-            return self.known(reader, [0], threading.Event()).taken[0]
-        finally:
-            reader.close()
-
-    def known(self, reader: Consumer, partitions: Sequence[int], stopping: threading.Event) -> Known:
-        return read_known(
-            self._settings.kafka, self.route, reader, partitions, self._settings.live.on_data_loss, stopping
-        )
-
-    def ends(self) -> Mark:
-        """Of now."""
-        with closing(position_reader(self._settings.kafka.client_config(), self.route)) as reader:
-            return mark(reader, self.route)
-
-    def send_in_transactions(self, count: int, partition: int = 0, size: int = 1) -> None:
-        """Raw records, `size` in each transaction, whose marker is an offset, too."""
-        producer = ordered(self._settings.kafka.client_config() | {"transactional.id": f"t-{uuid.uuid4()}"})
-        producer.init_transactions(30)
-        for _ in range(count):
-            producer.begin_transaction()
-            for _ in range(size):
-                producer.produce(self.route.source, b"in a transaction", partition=partition)
-            producer.commit_transaction(30)
-        producer.close()
-
-    def write_id(self, event_id: str, *headers: tuple[str, bytes]) -> None:
-        """A record of the target topic with this id."""
-        producer = ordered(self._settings.kafka.client_config())
-        own = [("ce_id", event_id.encode()), ("ce_source", self.route.ce_source.encode())]
-        producer.produce(self.route.target, b"written", headers=[*own, *headers])
-        assert producer.flush(30) == 0
-
-    def take_over(self, end: int, epoch: int = 0) -> ExactlyOnceSink:
-        """Write exactly once, from where its sink says to `end`."""
-        sink = self.sink(epoch)
-        self.batch(sink, self.position(), end)
-        return sink
-
-    def checkpoint(self) -> CheckpointOffsets:
-        return CheckpointOffsets(self._settings.s3, f"checkpoints/{self.route.query}")
-
-    def real_time(self, epoch: int = 1, **live: object) -> RealTimePositions:
-        """Of a process in real-time mode."""
-        settings = self._settings.model_copy(update={"live": self._settings.live.model_copy(update=live)})
-        return RealTimePositions(settings, self.route, self.checkpoint(), epoch)
-
-    def sink(self, epoch: int = 0) -> ExactlyOnceSink:
-        """One that has begun."""
-        sink = ExactlyOnceSink(self._settings.kafka, self.route, self._settings.live, epoch)
-        sink.starting_offsets(self.checkpoint(), threading.Event())
-        return sink
-
-    def batch(self, sink: ExactlyOnceSink, start: int, end: int) -> None:
-        raw = self._spark.read.format("kafka").options(
-            **kafka_options(self._settings.kafka),
-            assign=f'{{"{self.route.source}": [0]}}',
-            startingOffsets=f'{{"{self.route.source}": {{"0": {start}}}}}',
-            endingOffsets=f'{{"{self.route.source}": {{"0": {end}}}}}',
-            includeHeaders="true",
-        )
-        topics = self._topics
-        schemas = WriterSchemas(topics.dispatched.subject, SCHEMA, {topics.schema_ids[DISPATCHED]: SCHEMA})
-
-        def to_rows(batch: DataFrame) -> DataFrame:
-            return outgoing(events(batch, schemas), F.col("__record.value"), F.lit(""))
-
-        sink.write(raw.load(), to_rows, [OffsetRange(self.route.source, 0, start, end)])
-
-    def position(self) -> int:
-        reader = position_reader(self._settings.kafka.client_config(), self.route)
-        try:
-            return committed_positions(reader, self.route.source, [0])[0].offset
-        finally:
-            reader.close()
-
-    def committed(self) -> dict[int, tuple[int, str]]:
-        """The group's offsets, and what stands beside them."""
-        with closing(position_reader(self._settings.kafka.client_config(), self.route)) as reader:
-            found = committed_positions(reader, self.route.source, [0, 1])
-        return {partition: (at.offset, at.metadata or "") for partition, at in found.items()}
-
-    def end_behind_the_log(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The target's ends are told as one more than there is, so that a tail never ends."""
-
-        def one_more(consumer: Consumer, topic: str, partition: int, seconds: float) -> tuple[int, int]:
-            low, high = watermarks(consumer, topic, partition, seconds)
-            return low, high + (topic == self.route.target)
-
-        monkeypatch.setattr(tail, "watermarks", one_more)
-
-    def written(self) -> list[int]:
-        """The raw offsets in the target topic, lowest first."""
-        ids = [dict(m.headers() or [])["ce_id"] for m in self._topics.read(self.route.target)]
-        return sorted(int(str(found).strip("b'").rpartition("/")[2]) for found in ids)
-
-
-@pytest.fixture
-def takeover(spark: SparkSession, settings: SparkSettings, topics: Topics) -> Takeover:
-    return Takeover(spark, settings, topics)
+from tests.spark.takeover import Takeover
 
 
 @pytest.mark.parametrize("held", [250_000, 2])
@@ -615,41 +454,6 @@ def test_one_that_leaves_waits_for_no_tail(takeover: Takeover, topics: Topics, m
     assert time.monotonic() - begun < 10
 
 
-def test_a_flood_of_dead_letters_holds_up_no_look(
-    takeover: Takeover, topics: Topics, settings: SparkSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tail, "_MOST_BATCHES", 1)
-    counted = partial(REGISTRY.get_sample_value, "headrace_dead_letters_total", {"query": takeover.route.query})
-    with Meter(settings.kafka, takeover.route, {0: 0}, 1.0) as meter:
-        takeover.write(*range(3_000), topic=takeover.route.dead_letters)
-        seen = [0.0]
-        while seen[-1] < 3_000:
-            meter.check_dead_letters()
-            seen.append(counted() or 0.0)
-    assert all(after - before <= 1_000 for before, after in pairwise(seen))
-
-
-def test_dead_letters_in_a_partition_that_their_topic_gets_are_counted(
-    takeover: Takeover, settings: SparkSettings
-) -> None:
-    letters = takeover.route.dead_letters
-    counted = partial(REGISTRY.get_sample_value, "headrace_dead_letters_total", {"query": takeover.route.query})
-    with Meter(settings.kafka, takeover.route, {0: 0}, 1.0) as meter:
-        takeover.write(0, topic=letters)
-        admin = AdminClient({**settings.kafka.client_config()})
-        for future in admin.create_partitions([NewPartitions(letters, 3)]).values():
-            future.result()
-        wait_for("the partition", lambda: len(takeover.ends().ends[letters]) == 3)
-        takeover.write(1, 2, topic=letters, into=2)
-
-        def are_counted() -> bool:
-            meter.look()
-            meter.check_dead_letters()
-            return counted() == 3
-
-        wait_for("the dead letters", are_counted, seconds=30)
-
-
 def made_anew(topics: Topics, settings: SparkSettings, name: str) -> None:
     admin = AdminClient({**settings.kafka.client_config(), "log_level": 0})
     before = topic_id(settings.kafka, name)
@@ -697,105 +501,6 @@ def test_a_topic_that_was_made_anew_is_not_taken_for_the_old_one(
     assert go_on.find(threading.Event())[0] == Taken(0)
     # And from here on it is the topic.
     assert takeover.real_time(epoch=3).find(threading.Event())[0] == Taken(0)
-
-
-@pytest.mark.parametrize("place", ["0/9999999999999", "77/0"])
-def test_an_id_of_no_record_there_is_hides_no_lag(
-    takeover: Takeover, topics: Topics, settings: SparkSettings, place: str
-) -> None:
-    topics.send_dispatches(*"abc")
-    with Meter(settings.kafka, takeover.route, {0: 0}, 1.0) as meter:
-        takeover.write_id(f"{takeover.route.source}/{place}")
-        meter.look()
-    labels = {"query": takeover.route.query, "topic": takeover.route.source, "partition": "0"}
-    assert REGISTRY.get_sample_value("headrace_lag_records", labels) == 3
-
-
-@pytest.mark.parametrize("filters", [False, True])
-def test_an_open_transaction_of_another_neither_hides_dead_letters_nor_makes_good_records_seem_missing(
-    takeover: Takeover, topics: Topics, settings: SparkSettings, filters: bool
-) -> None:
-    topics.send_many(1_150)
-    own = replace(takeover.route, filters=filters)
-    another = ordered(settings.kafka.client_config() | {"transactional.id": f"t-{uuid.uuid4()}"})
-    another.init_transactions(30)
-    another.begin_transaction()
-    for topic in (own.target, own.dead_letters):
-        for partition in (0, 1):
-            another.produce(topic, b"of another", partition=partition)
-    assert another.flush(30) == 0
-    labels = {"query": own.query}
-    before = REGISTRY.get_sample_value("headrace_dead_letters_total", labels) or 0
-    with Meter(settings.kafka, own, {0: 0}, 0.2) as meter:
-        takeover.write(*range(1_000))
-        takeover.write(*range(1_000, 1_150), topic=own.dead_letters)
-
-        def are_counted() -> bool:
-            meter.check_dead_letters()
-            return REGISTRY.get_sample_value("headrace_dead_letters_total", labels) == before + 150
-
-        wait_for("the dead letters", are_counted)
-    another.abort_transaction(30)
-
-
-@pytest.mark.parametrize("others", ["good", "bad"])
-def test_the_share_of_dead_letters_waits_for_the_records_before_them(
-    takeover: Takeover, topics: Topics, settings: SparkSettings, others: str
-) -> None:
-    """While a target partition takes nothing, good records wait."""
-    topics.send_many(1_000)
-    bad = [*range(7, 1_000, 8)]
-    with (
-        Meter(settings.kafka, takeover.route, {0: 0}, 0.2) as meter,
-        Follower(settings.kafka, takeover.route, {0: Taken(0)}, meter.ends) as follower,
-    ):
-
-        def look_for(seconds: float) -> None:
-            end = time.monotonic() + seconds
-            while time.monotonic() < end:
-                follower.read()
-                meter.check_dead_letters(follower.has_reached)
-
-        takeover.write(*bad, topic=takeover.route.dead_letters)
-        # Longer than they count.
-        look_for(6.0)
-        rest = [offset for offset in range(1_000) if offset not in bad]
-        if others == "good":
-            takeover.write(*rest)
-            # Until they are seen, and longer than they count.
-            look_for(10.0)
-            assert follower.has_reached({0: 1_000})
-        else:
-            takeover.write(*rest, topic=takeover.route.dead_letters)
-            with pytest.raises(SinkRefused, match=r"(\d+) of the last \1 records .* are bad, more than the share"):
-                look_for(30.0)
-
-
-def test_before_records_is_who_stands_before_one_and_not_before_a_marker_or_the_end(
-    takeover: Takeover, settings: SparkSettings
-) -> None:
-    takeover.send_in_transactions(1)
-    for position, expected in ((0, {0}), (1, set()), (2, set())):
-        taken = {0: Taken(position), 1: Taken(0)}
-        with Follower(settings.kafka, takeover.route, taken, takeover.ends()) as follower:
-            assert follower.before_records({0: position, 1: 0}) == expected
-            assert not follower.before_records({0: position - 1})
-
-
-def test_a_look_without_all_answers_keeps_those_of_the_source_partitions(
-    takeover: Takeover, topics: Topics, settings: SparkSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def is_away(*_: object) -> Mark:
-        raise KafkaException(KafkaError(KafkaError._TRANSPORT))
-
-    topics.send_dispatches(*"abc")
-    with Meter(settings.kafka, takeover.route, {0: 0, 1: 0}, 0.2) as meter:
-        meter.look()
-        topics.send_dispatches("d")
-        monkeypatch.setattr(meter_module, "mark", is_away)
-        with pytest.raises(KafkaException):
-            meter.look()
-        assert meter.source_ends == {0: 4, 1: 0}
 
 
 def test_at_an_intervals_end_a_position_goes_past_a_marker_with_no_record_behind_it(
