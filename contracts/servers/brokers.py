@@ -1,7 +1,8 @@
-"""Calls to brokers: `retried` for those whose refusal may pass, `partitions_of`, `topic_ids`, `watermarks`, `list_offsets`."""
+"""Calls to brokers: `retried` for those whose refusal may pass, `partitions_of`, `topic_ids`, `watermarks`, `ends_of`, `list_offsets`."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
@@ -24,6 +25,7 @@ _PASSING = {
 """Answers while a leader or coordinator moves, or a topic is new."""
 
 _PAUSE_SECONDS = 0.1
+_LEAST_SECONDS = 0.5
 
 T = TypeVar("T")
 
@@ -65,6 +67,21 @@ def watermarks(consumer: Consumer, topic: str, partition: int, seconds: float) -
     """The offset of the partition's first record, and the one after its last. Raises KafkaException."""
     at = TopicPartition(topic, partition)
     return retried(lambda: consumer.get_watermark_offsets(at, timeout=seconds), seconds)
+
+
+def ends_of(
+    consumer: Consumer, topic: str, partitions: Iterable[int], seconds: float
+) -> tuple[dict[int, int], dict[int, KafkaException]]:
+    """By partition the offset after its last record, and of the others why nobody told. However many are away, it takes little longer than `seconds`."""
+    ends: dict[int, int] = {}
+    untold: dict[int, KafkaException] = {}
+    until = time.monotonic() + seconds
+    for partition in partitions:
+        try:
+            _, ends[partition] = watermarks(consumer, topic, partition, max(until - time.monotonic(), _LEAST_SECONDS))
+        except KafkaException as error:
+            untold[partition] = error
+    return ends, untold
 
 
 def list_offsets(

@@ -73,7 +73,7 @@ class Progress:
     """
 
     def __init__(self) -> None:
-        self._seen: dict[str, str] = {}  # by query, the timestamp of the newest progress
+        self._seen: dict[str, tuple[str, str]] = {}  # by query, its run, and the timestamp of the newest progress
         self._heard_at: dict[str, float] = {}
         self.has_rows = False
         """Whether any query has taken any in."""
@@ -83,14 +83,16 @@ class Progress:
         and whether it gets on.
         """
         name, newest = name or query.name or str(query.id), query.lastProgress
-        seen = self._seen.get(name, "")
+        # Another run's may be later, where the clock was set back.
+        run, seen = self._seen.get(name, ("", ""))
+        seen = seen if run == str(query.runId) else ""
         moved = newest is not None and newest.timestamp > seen
         if counts and (moved or not query.status["isTriggerActive"]):
             self.hear(name)
         self._heard_at.setdefault(name, time.monotonic())
         if newest is None or not moved:
             return
-        self._seen[name] = newest.timestamp
+        self._seen[name] = str(query.runId), newest.timestamp
         if counts:
             self.take_in(name, sum(each.numInputRows for each in query.recentProgress if each.timestamp > seen))
         INPUT_RATE.labels(name).set(_number(newest.inputRowsPerSecond))

@@ -6,13 +6,14 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, wait
+from concurrent.futures import wait
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
+from spark.runtime.aside import aside
 from spark.runtime.internals.java import activate, java_process, name_java_thread
 
 _NICE, _COMPILERS_NICE = 10, 5
@@ -28,18 +29,14 @@ def quietly(spark: SparkSession, work: Callable[[], T], meanwhile: Callable[[], 
     that it starts there, for as long as they live. On another system than Linux it runs as ever. `meanwhile` is called all the while; what it raises is raised
     when `work` is done.
     """
-    done: Future[T] = Future()
 
-    def run() -> None:
-        try:
-            _lower(spark)
-            # Otherwise plans are optimised by Spark's settings, not by those of the session.
-            activate(spark)
-            done.set_result(work())
-        except BaseException as error:  # noqa: BLE001  for whoever waits
-            done.set_exception(error)
+    def lowered() -> T:
+        _lower(spark)
+        # Otherwise plans are optimised by Spark's settings, not by those of the session.
+        activate(spark)
+        return work()
 
-    threading.Thread(target=run, name="quiet", daemon=True).start()
+    done = aside("quiet", lowered)
     while not wait([done], _LOOK_SECONDS).done:
         try:
             meanwhile()

@@ -17,29 +17,30 @@ class Headway:
         self._query = query
         self._failed = 0
         self._started_at: Mapping[int, int] = {}
-        self._positions: Mapping[int, int] = {}
+        self.positions: Mapping[int, int] = {}
+        """Of the last `move_to`; where that left a partition out, of the one before."""
         # The newest that were told with positions before these. They outlast a query: one that has just started has a partition that is stuck, too.
         self._ends: dict[int, int] = {}
         self._still_since: dict[int, float] = {}
 
     def start(self, positions: Mapping[int, int]) -> int:
         """A query starts at these positions. Return how many records the one before had taken that `move_to` was not told of."""
-        taken = self._taken(positions) if self._positions else 0
-        self._started_at = self._positions = positions
+        taken = self._taken(positions) if self.positions else 0
+        self._started_at = self.positions = positions
         self._still_since = {}
         return taken
 
     def move_to(self, positions: Mapping[int, int], ends: Mapping[int, int], now: float) -> int:
-        """Take in how far the query has come, and those of the topic's ends that are known now. Return how many records it has taken since the last time.
+        """Take in how far the query has come, and the topic's ends, each where it is known now. Return how many records it has taken since the last time.
 
         It gets on, and what failed before counts no more, if it has come further since it started, and no partition is where it was then though it had records.
         """
         taken = self._taken(positions)
-        still = self._still(positions, self._positions)
-        self._still_since = {partition: self._still_since.get(partition, now) for partition in still}
-        if self._has_moved(positions) and not self._still(positions, self._started_at):
+        before, self.positions = self.positions, {**self.positions, **positions}
+        self._still_since = {p: self._still_since.get(p, now) for p in self._still(before)}
+        if self._has_moved() and not self._still(self._started_at):
             self.forget_failures()
-        self._positions, self._ends = positions, self._ends | dict(ends)
+        self._ends.update(ends)
         return taken
 
     @property
@@ -49,7 +50,7 @@ class Headway:
 
     def still_since(self, moment: float) -> dict[int, int]:
         """The partitions that have stood still since then or longer, with their positions."""
-        return {p: self._positions[p] for p, since in self._still_since.items() if since <= moment}
+        return {p: self.positions[p] for p, since in self._still_since.items() if since <= moment}
 
     def forget_failures(self) -> None:
         """Begin to count anew: the query gets on, or an interval has ended."""
@@ -65,13 +66,12 @@ class Headway:
         return _PAUSES_SECONDS[self._failed - 1]
 
     def _taken(self, positions: Mapping[int, int]) -> int:
-        return sum(max(position - self._positions.get(p, 0), 0) for p, position in positions.items())
+        return sum(max(position - self.positions.get(p, 0), 0) for p, position in positions.items())
 
-    def _has_moved(self, positions: Mapping[int, int]) -> bool:
-        return any(position > self._started_at.get(p, 0) for p, position in positions.items())
+    def _has_moved(self) -> bool:
+        return any(position > self._started_at.get(p, 0) for p, position in self.positions.items())
 
-    def _still(self, positions: Mapping[int, int], since: Mapping[int, int]) -> set[int]:
+    def _still(self, since: Mapping[int, int]) -> set[int]:
         """The partitions that had something to take where they were `since`, and have not moved."""
-        return {
-            p for p, position in positions.items() if position <= since.get(p, 0) and position < self._ends.get(p, 0)
-        }
+        ends = self._ends
+        return {p for p, at in self.positions.items() if at <= since.get(p, 0) and at < ends.get(p, 0)}

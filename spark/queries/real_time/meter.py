@@ -14,7 +14,7 @@ from typing import Self
 
 from confluent_kafka import Message, TopicPartition
 
-from contracts.servers.brokers import watermarks
+from contracts.servers.brokers import ends_of, watermarks
 from contracts.settings import KafkaSettings
 from spark.runtime.errors import SinkRefused
 from spark.runtime.metrics import DEAD_LETTERS, LAG, LATENCY
@@ -69,14 +69,14 @@ class Meter:
         self._sampler.close()
         self._letters.close()
 
-    def look(self) -> Mark:
-        """Set the gauges, and return the target topics' ends of now. Raises KafkaException; `source_ends` then has those that had been answered."""
-        self.source_ends = {}
-        for partition in self._positions:
-            self._look_at_end(partition)
+    def look(self) -> None:
+        """Set the gauges, and `ends`. Raises KafkaException when all has been asked; what was answered by then counts."""
+        self.source_ends, untold = ends_of(self._sampler, self._route.source, self._positions, _TIMEOUT_SECONDS)
+        self._tell_lag()
         self._sample()
         self._read_added(len(self.ends.ends[self._route.dead_letters]))
-        return self.ends
+        for error in untold.values():
+            raise error
 
     def move_to(self, positions: Mapping[int, int]) -> None:
         """Take in how far the query has come by what others know. The newest records alone may not tell: those of a source partition may all lie behind another's."""
@@ -192,14 +192,17 @@ class Meter:
         if delays:
             LATENCY.labels(query, "max").set(max(delays))
             LATENCY.labels(query, "mean").set(sum(delays) / len(delays))
-        for partition, position in self._positions.items():
-            end = self.source_ends[partition]
-            if partition in newest and newest[partition][0] >= end:
-                end = self._look_at_end(partition)
+        for partition in newest.keys() & self.source_ends.keys():
+            offset, _ = newest[partition]
             # Anybody may write an id that looks like a coordinate.
-            if partition in newest and newest[partition][0] < end:
-                position = self._positions[partition] = max(position, newest[partition][0] + 1)
-            LAG.labels(query, source, str(partition)).set(max(0, end - position))
+            if offset < self.source_ends[partition] or offset < self._look_at_end(partition):
+                self.move_to({partition: offset + 1})
+        self._tell_lag()
+
+    def _tell_lag(self) -> None:
+        for partition, end in self.source_ends.items():
+            lag = max(0, end - self._positions[partition])
+            LAG.labels(self._route.query, self._route.source, str(partition)).set(lag)
 
     def _look_at_end(self, partition: int) -> int:
         """Of the source partition."""

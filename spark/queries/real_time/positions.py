@@ -22,6 +22,8 @@ from spark.sources.checkpoint_offsets import CheckpointOffsets
 from spark.sources.source_topic import topic_id
 
 _TIMEOUT_SECONDS = 30.0
+_RUNNING_SECONDS = 5.0
+"""Shorter while a query runs: whoever commits has others to look at."""
 _GAP_SECONDS = 0.5
 
 
@@ -68,7 +70,7 @@ class RealTimePositions:
         checkpoint: dict[int, int] = {}
         other: str | None = None
         if self._has_taken_over:
-            self._check_epoch(partitions)
+            self._check_epoch(partitions, _TIMEOUT_SECONDS)
         else:
             checkpoint, other = self._take_over(partitions, stopping)
         # Before reading the tail: what a query that has just ended still sends lies behind this mark.
@@ -116,7 +118,7 @@ class RealTimePositions:
 
     def added(self) -> list[int]:
         """The source topic's partitions that it did not have at the last `find`."""
-        there = partitions_of(self._reader, self._route.source, _TIMEOUT_SECONDS)
+        there = partitions_of(self._reader, self._route.source, _RUNNING_SECONDS)
         return [partition for partition in there if partition not in self._taken]
 
     def commit(self, taken: Mapping[int, Taken]) -> None:
@@ -124,12 +126,13 @@ class RealTimePositions:
 
         Raises TakenOver if another process has taken over: its offsets are not ours to move; PositionsTooLong.
         """
-        self._check_epoch(list(taken))
+        self._check_epoch(list(taken), _RUNNING_SECONDS)
         notes = {p: OffsetNote(self._epoch, each.mark, self.topic_id) for p, each in taken.items()}
         self._commit({partition: each.position for partition, each in taken.items()}, notes)
 
-    def _check_epoch(self, partitions: Sequence[int]) -> None:
-        check_epoch(committed_positions(self._reader, self._route.source, partitions), self._route, self._epoch)
+    def _check_epoch(self, partitions: Sequence[int], seconds: float) -> None:
+        committed = committed_positions(self._reader, self._route.source, partitions, seconds)
+        check_epoch(committed, self._route, self._epoch)
 
     def _take_over(self, partitions: Sequence[int], stopping: threading.Event) -> tuple[dict[int, int], str | None]:
         """Leave the epoch with every position, so that nobody who slept through this begins to write exactly once."""

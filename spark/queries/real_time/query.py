@@ -6,11 +6,12 @@ told of others while it runs.
 
 from __future__ import annotations
 
+import functools
 import json
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, wait
+from concurrent.futures import wait
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from contracts.settings import KafkaSettings
+from spark.runtime.aside import aside
 from spark.runtime.errors import QueryFailed, StopRequested, TooFewSlots
 from spark.runtime.internals.real_time import (
     close_producers,
@@ -132,9 +134,7 @@ def drain(spark: SparkSession, stopping: threading.Event) -> None:
         if time.monotonic() > until:
             raise QueryFailed(f"{running} tasks of a query that was stopped still run after {_TASKS_END_SECONDS:.0f} s")
         time.sleep(_LOOK_SECONDS)
-    sent: Future[None] = Future()
-    # A call into the JVM can't be given up, but its thread can.
-    threading.Thread(target=_send_all, args=(spark, sent), name="drain", daemon=True).start()
+    sent = aside("drain", functools.partial(close_producers, spark))
     until = time.monotonic() + _SENT_SECONDS
     while not wait([sent], _LOOK_SECONDS).done:
         if stopping.is_set():
@@ -145,12 +145,3 @@ def drain(spark: SparkSession, stopping: threading.Event) -> None:
                 "leader, or its topic is gone"
             )
     sent.result()
-
-
-def _send_all(spark: SparkSession, sent: Future[None]) -> None:
-    try:
-        close_producers(spark)
-    except Exception as error:  # noqa: BLE001  for whoever waits
-        sent.set_exception(error)
-    else:
-        sent.set_result(None)

@@ -19,6 +19,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from contracts.definitions.catalog import Catalog
+from contracts.errors import ConsumeError
 from contracts.servers.registry import Registry
 from spark.derivation.derivation import Derivation, route, target_schemas
 from spark.lookups.dimensions import Dimension, Dimensions
@@ -38,6 +39,7 @@ from spark.queries.real_time.query import (
 from spark.queries.real_time.tending import OUTAGES, Tending
 from spark.records.decode import unknown_id
 from spark.records.topic_schemas import TopicSchemas
+from spark.runtime.aside import aside
 from spark.runtime.errors import NotWritten, QueryFailed, StopRequested
 from spark.runtime.internals.real_time import rehearse
 from spark.runtime.lifecycle import Lifecycle
@@ -121,23 +123,27 @@ class RealTime:
                 query=self._route.query,
                 seconds=self._interval_seconds,
             )
-        try:
-            if self._dimensions.wait(self._lifecycle.stopping):
-                with configured(self._spark, CHECKPOINT_ON_DISK):
-                    self._run_queries()
-                self._leave()
-        except StopRequested:
-            pass  # while it was found out where to go on, so there is nothing new to commit
-        finally:
-            self._positions.close()
+        with ExitStack() as ending:
+            ending.callback(self._positions.close)
+            # While it is found out where to go on, there is nothing new to commit.
+            with suppress(StopRequested):
+                if self._dimensions.wait(self._lifecycle.stopping):
+                    with configured(self._spark, CHECKPOINT_ON_DISK):
+                        self._run_queries()
+                    if not self._leave():
+                        # Its connections are in use.
+                        ending.pop_all()
 
-    def _leave(self) -> None:
+    def _leave(self) -> bool:
+        """Commit how far it came; whether that has an end, done or not: whoever stops the process gives it some seconds."""
+        leaving = aside("leave", functools.partial(self._positions.leave, _LEAVE_SECONDS))
         try:
-            # Whoever stops it gives it some seconds.
-            self._positions.leave(_LEAVE_SECONDS)
-        except (KafkaException, StopRequested) as error:
+            leaving.result(2 * _LEAVE_SECONDS)
+        except (KafkaException, ConsumeError, StopRequested, TimeoutError) as error:
             # The next start finds it in the topics as well.
-            _log.warning("positions not committed", query=self._route.query, error=str(error))
+            reason = str(error) or "brokers do not answer"
+            _log.warning("positions not committed", query=self._route.query, error=reason)
+        return leaving.done()
 
     def _run_queries(self) -> None:
         while not self._lifecycle.stopping.is_set():
@@ -185,9 +191,11 @@ class RealTime:
             tending()
             if self._rehearsals.is_due():
                 self._rehearse(running, tending)
-            if not (tending.has_answers and look.is_due()):
+            if not look.is_due():
                 continue
-            if abs(_clock() - clock) > _MOST_STEP_SECONDS:
+            # A query that began anew would wait for all brokers; this one goes on with those that are there.
+            may_pause = tending.has_answers
+            if may_pause and abs(_clock() - clock) > _MOST_STEP_SECONDS:
                 # Each task ends its interval by the clock: one that ended before the others reads nothing until they have.
                 _log.warning("renewing the query: the machine's clock was set", query=self._route.query)
                 return None
@@ -195,7 +203,7 @@ class RealTime:
                 running.owed = {}
             self._lifecycle.progress.look(running.query, self._route.query, counts=not self._one_of_each)
             try:
-                if (given_up := tending.given_up()) is not None:
+                if may_pause and (given_up := tending.given_up()) is not None:
                     return given_up
                 # Spark counts what the query before took, and has not written yet, as taken by this one.
                 if not running.owed:
@@ -207,7 +215,9 @@ class RealTime:
                     continue
                 newest = running.dimensions
                 if dimensions.is_due():
-                    if not self._are_topics_the_same():
+                    self._check_topics()
+                    if may_pause and (added := self._positions.added()):
+                        _log.info("renewing the query", query=self._route.query, added_partitions=added)
                         return None
                     newest = self._dimensions.newest()
                 if not self._is_outdated(running, newest):
@@ -216,8 +226,10 @@ class RealTime:
                 # The query itself waits for brokers, and needs the store only when it starts.
                 _log.warning("no look at topics and versions", query=self._route.query, error=str(error))
                 continue
-            _log.info("renewing the query", query=self._route.query, **self._queries.versions(newest))
             baton, follower = running.to_next, tending.follower
+            if (baton is None or follower is None) and not may_pause:
+                continue
+            _log.info("renewing the query", query=self._route.query, **self._queries.versions(newest))
             if baton is None or follower is None:
                 return None
             # A step of the clock while the next one begins counts.
@@ -228,7 +240,7 @@ class RealTime:
             except (QueryFailed, *OUTAGES) as error:
                 reason = str(error)
                 has_ended = baton.is_asked or not running.query.isActive or unknown_id(reason) is not None
-                goes_on = attempts.go_on_after(error) and not has_ended
+                goes_on = (attempts.go_on_after(error) or not tending.has_answers) and not has_ended
                 _log.warning(
                     "the next query could not take over: " + ("it is tried again" if goes_on else "a pause"),
                     query=self._route.query,
@@ -246,14 +258,11 @@ class RealTime:
         except Py4JError as error:
             _log.warning("no rehearsal: the interval's end will take longer", query=self._route.query, error=str(error))
 
-    def _are_topics_the_same(self) -> bool:
-        """Whether the source has the partitions that it had. Raises if one of the pipeline's topics was made anew, or its own schemas changed."""
+    def _check_topics(self) -> None:
+        """Raise if the source was made anew, or the registry has lost the pipeline's own schemas."""
         for each in self._own:
             each.check()
         self._source.check()
-        if added := self._positions.added():
-            _log.info("renewing the query", query=self._route.query, added_partitions=added)
-        return not added
 
     def _is_outdated(self, running: Running, newest: Mapping[str, Dimension]) -> bool:
         """Whether these dimensions, or the schemas of now, are newer than the query's."""

@@ -9,6 +9,7 @@ import structlog
 from botocore.exceptions import BotoCoreError, ClientError
 from confluent_kafka import KafkaException
 
+from contracts.errors import ConsumeError
 from spark.queries.real_time.every import Every
 from spark.queries.real_time.headway import Headway
 from spark.queries.real_time.meter import Meter
@@ -21,7 +22,7 @@ from spark.sinks.kafka.follower import Follower
 from spark.sinks.kafka.offset_note import Mark
 from spark.sinks.kafka.sink import Route
 
-OUTAGES = (KafkaException, BotoCoreError, ClientError)
+OUTAGES = (KafkaException, ConsumeError, BotoCoreError, ClientError)
 """Of the brokers, or of the object store."""
 
 _WATCH_SECONDS = 0.1
@@ -131,10 +132,10 @@ class Tending:
         ends, progress = self._meter.source_ends, self._lifecycle.progress
         progress.take_in(self._route.query, self._headway.move_to(positions, ends, time.monotonic()))
         self._meter.move_to(positions)
-        self._positions.commit(found)
         # Of one whose end is not told nobody knows.
-        if not self._headway.stands_still and positions.keys() <= ends.keys():
+        if not self._headway.stands_still and self._headway.positions.keys() <= ends.keys():
             progress.hear(self._route.query)
+        self._positions.commit(found)
 
     def _ask(self, question: Callable[..., object], *arguments: object, tells: bool = True) -> None:
         """Of brokers. Where they don't answer, the log tells it; the query itself waits for them."""

@@ -14,9 +14,9 @@ from types import TracebackType
 from typing import Self
 
 import structlog
-from confluent_kafka import KafkaError, Message, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
-from contracts.servers.brokers import partitions_of, watermarks
+from contracts.servers.brokers import ends_of, partitions_of, watermarks
 from contracts.settings import KafkaSettings
 from spark.runtime.metrics import FOLLOWER_ERRORS
 from spark.sinks.kafka.offset_note import Mark
@@ -24,8 +24,10 @@ from spark.sinks.kafka.sink import Route
 from spark.sinks.kafka.source_partition import SourcePartition, pass_gaps
 from spark.sinks.kafka.tail import Taken, raw_reader, reader, source_of, tell_of_gone, waiting
 
-_TIMEOUT_SECONDS = 10.0
-_GAP_SECONDS = 0.5
+_TIMEOUT_SECONDS = 5.0
+_CLOSE_LOOK_SECONDS = 10.0
+_GAP_SECONDS, _MOST_GAP_SECONDS = 0.5, 2.0
+"""How long markers are waited for at each look; twice as long while some don't come in time."""
 _FETCH = {
     # What is written must not wait for the brokers' answers to this reader, one for each record otherwise.
     "fetch.min.bytes": 1 << 20,
@@ -63,6 +65,9 @@ class Follower:
         # As far at least each source partition reaches.
         self._ends = {p: each.position for p, each in taken.items()}
         self._stood_at = dict(self._ends)
+        self._gap_seconds = _GAP_SECONDS
+        # Source partitions whose end no broker told when it was needed, and why.
+        self._untold: dict[int, KafkaException] = {}
         self._next = {(topic, p): end for topic, found in ends.ends.items() for p, end in enumerate(found)}
         self._assign()
         # Of the target topics, where the next record is gone.
@@ -101,30 +106,34 @@ class Follower:
 
     def settle(self) -> None:
         """Of what seems to be missing: an id that was made up is dropped, offsets that are no records are passed over, and added partitions
-        are read. Raises KafkaException.
+        are read. A source partition that is away holds up no other one. Raises KafkaException.
         """
         for partition in partitions_of(self._raw, self._route.source, _TIMEOUT_SECONDS):
             self._ends.setdefault(partition, 0)
         # Anybody may write an id that looks like a coordinate.
         self._sources = {p: source for p, source in self._sources.items() if p in self._ends}
-        for partition, source in self._sources.items():
-            if source.end > self._ends[partition]:
-                _, end = watermarks(self._raw, self._route.source, partition, _TIMEOUT_SECONDS)
-                self._ends[partition] = max(end, self._ends[partition])
-                source.cut(self._ends[partition])
+        further = [p for p, source in self._sources.items() if source.end > self._ends[p]]
+        told, self._untold = ends_of(self._raw, self._route.source, further, _TIMEOUT_SECONDS)
+        for partition, end in told.items():
+            self._ends[partition] = max(end, self._ends[partition])
+            self._sources[partition].cut(self._ends[partition])
         # One that stands still may stand before a marker with no record behind it.
         asked = {p: each for p, each in self._sources.items() if each.has_gap or each.position == self._stood_at.get(p)}
         if asked:
-            pass_gaps(self._raw, self._route.source, asked, _GAP_SECONDS)
+            is_late = bool(pass_gaps(self._raw, self._route.source, asked, self._gap_seconds) - self._untold.keys())
+            self._gap_seconds = min(2 * self._gap_seconds, _MOST_GAP_SECONDS) if is_late else _GAP_SECONDS
         self._stood_at = {p: each.position for p, each in self._sources.items()}
         self._follow_added()
         self._leave_gone()
 
     def found(self) -> dict[int, Taken]:
-        """What can be committed now: each source partition's position and its mark. Raises KafkaException."""
+        """What can be committed now: each source partition's position and its mark; not of one that is away, unless all are. Raises KafkaException."""
         self.settle()
         self._moments.append(self._moment())
-        fitting = {partition: self._fitting(partition, source) for partition, source in self._sources.items()}
+        sure = {partition: source for partition, source in self._sources.items() if partition not in self._untold}
+        if self._untold and not sure:
+            raise next(iter(self._untold.values()))
+        fitting = {partition: self._fitting(partition, source) for partition, source in sure.items()}
         found = {
             partition: Taken(
                 self._sources[partition].position,
@@ -132,26 +141,27 @@ class Follower:
             )
             for partition, at in fitting.items()
         }
-        del self._moments[: min((at or 0 for at in fitting.values()), default=0)]
+        if not self._untold:
+            del self._moments[: min((at or 0 for at in fitting.values()), default=0)]
         return found
 
     def written_to_the_end(self, partitions: Iterable[int]) -> dict[int, int]:
-        """Of these source partitions those of which all is written that they have now, with their positions. Raises KafkaException."""
-        ends = {p: watermarks(self._raw, self._route.source, p, _TIMEOUT_SECONDS)[1] for p in partitions}
+        """Of these source partitions those of which all is written that they have now, with their positions; none that is away. Raises KafkaException."""
+        ends, _ = ends_of(self._raw, self._route.source, partitions, _TIMEOUT_SECONDS)
         self.settle()
-        positions = {p: each.position for p, each in self._sources.items()}
+        positions = {p: each.position for p, each in self._sources.items() if p not in self._untold}
         # An answer may be older than what is known.
         return {p: positions[p] for p, end in ends.items() if p in positions and positions[p] >= end}
 
     def before_records(self, positions: Mapping[int, int]) -> set[int]:
-        """The source partitions that still stand at these positions, each before a record that is there. One of which nothing is read in ten seconds is left out.
-        Raises KafkaException.
+        """The source partitions that still stand at these positions, each before a record, or before what the topic does not have any more. One of which nothing is
+        read in ten seconds is left out. Raises KafkaException.
         """
         stood = {p: self._sources[p] for p, at in positions.items() if self._sources[p].position == at}
-        told = stood.keys() - pass_gaps(self._raw, self._route.source, stood, _TIMEOUT_SECONDS)
+        told = stood.keys() - pass_gaps(self._raw, self._route.source, stood, _CLOSE_LOOK_SECONDS)
         left = [p for p in told if stood[p].position == positions[p]]
-        there = {p: watermarks(self._raw, self._route.source, p, _TIMEOUT_SECONDS) for p in left}
-        return {p for p, (low, high) in there.items() if low <= positions[p] < high}
+        ends, _ = ends_of(self._raw, self._route.source, left, _TIMEOUT_SECONDS)
+        return {p for p, end in ends.items() if positions[p] < end}
 
     def has_reached(self, positions: Mapping[int, int]) -> bool:
         """Whether all records below these positions are written, by what was read so far; markers before them count as missing until `settle` is called."""

@@ -256,10 +256,12 @@ def committed_offsets(consumer: Consumer, topic: str, partitions: Sequence[int])
     return {partition: found[partition].offset if partition in found else None for partition in partitions}
 
 
-def committed_positions(consumer: Consumer, topic: str, partitions: Sequence[int]) -> dict[int, TopicPartition]:
-    """The group's offsets with their metadata, of the partitions that it has one for; waits as `committed_offsets` does."""
+def committed_positions(
+    consumer: Consumer, topic: str, partitions: Sequence[int], seconds: float = _TRANSACTION_SECONDS
+) -> dict[int, TopicPartition]:
+    """The group's offsets with their metadata, of the partitions that it has one for; waits as `committed_offsets` does, for so long at most."""
     asked = [TopicPartition(topic, partition) for partition in partitions]
-    found = retried(lambda: consumer.committed(asked, timeout=_TIMEOUT_SECONDS), _TRANSACTION_SECONDS)
+    found = retried(lambda: consumer.committed(asked, timeout=min(seconds, _TIMEOUT_SECONDS)), seconds)
     return {at.partition: at for at in found if at.offset >= 0}
 
 

@@ -22,7 +22,7 @@ from contracts.definitions.catalog import Catalog
 from contracts.servers.brokers import watermarks
 from contracts.servers.registry import Registry
 from spark.derivation.derivation import route
-from spark.queries.real_time import changeover, queries, real_time, tending
+from spark.queries.real_time import changeover, meter, queries, real_time, tending
 from spark.queries.real_time.baton import Baton
 from spark.queries.real_time.changeover import Changeover
 from spark.queries.real_time.positions import RealTimePositions
@@ -30,6 +30,7 @@ from spark.queries.real_time.queries import Queries
 from spark.queries.real_time.query import start
 from spark.runtime.settings import SparkSettings
 from spark.sinks.kafka.follower import Follower
+from spark.sinks.kafka.offset_note import Mark
 from tests.producers import ordered
 from tests.sample.pipelines.dispatches_enriched import dispatches_enriched
 from tests.spark.examples import DISPATCHED, Topics, a_dispatch, body, framed, schema_with
@@ -355,6 +356,25 @@ def test_a_partition_whose_newest_record_was_never_written_starts_the_query_agai
     assert "partitions [0]" in failure["reason"]
 
 
+def test_a_changeover_needs_no_brokers_of_partitions_that_it_has_nothing_to_ask(
+    live: threading.Thread, topics: Topics, dimensions: Dimensions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of dead letters, while there are none."""
+
+    def is_away(*_: object) -> Mark:
+        raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+    topics.send_dispatches("before")
+    wait_for("the first record", lambda: parcels(topics) == ["before"])
+    with structlog.testing.capture_logs() as logs:
+        monkeypatch.setattr(meter, "mark", is_away)
+        dimensions.publish("couriers", ("UA", "United of Tomorrow"))
+        wait_for("the changeover", lambda: has_changed_over(logs))
+        topics.send_dispatches("after")
+        wait_for("the second record", lambda: parcels(topics) == ["before", "after"])
+    assert any(line["event"] == "brokers do not answer" for line in logs)
+
+
 def test_a_changeover_leaves_partitions_that_the_source_has_got_to_a_query_that_begins_anew(
     spark: SparkSession,
     settings: SparkSettings,
@@ -368,7 +388,7 @@ def test_a_changeover_leaves_partitions_that_the_source_has_got_to_a_query_that_
         # The tests' session has a slot for one more.
         Topics(settings, catalog, registry, partitions=1) as topics,
         structlog.testing.capture_logs() as logs,
-        running(spark, settings, registry, topics, dimensions, interval_seconds=3600.0, commit_seconds=1.0),
+        running(spark, settings, registry, topics, dimensions, interval_seconds=5.0, commit_seconds=1.0),
     ):
         topics.send_dispatches("before")
         wait_for("the first record", lambda: parcels(topics) == ["before"])

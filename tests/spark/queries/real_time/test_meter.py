@@ -157,3 +157,20 @@ def test_a_look_without_all_answers_keeps_those_of_the_source_partitions(
         with pytest.raises(KafkaException):
             meter.look()
         assert meter.source_ends == {0: 4, 1: 0}
+        labels = {"query": takeover.route.query, "topic": takeover.route.source, "partition": "0"}
+        assert REGISTRY.get_sample_value("headrace_lag_records", labels) == 4
+
+
+def test_a_look_without_a_source_partition_tells_of_the_others(
+    takeover: Takeover, topics: Topics, settings: SparkSettings
+) -> None:
+    topics.send_dispatches(*"abc", partition=1)
+    # There is no partition 7.
+    with Meter(settings.kafka, takeover.route, {7: 0, 1: 0}, 0.2) as meter:
+        takeover.write(0, partition=1)
+        with pytest.raises(KafkaException):
+            meter.look()
+        assert meter.source_ends == {1: 3}
+        assert sum(meter.ends.ends[takeover.route.target]) == 1
+    labels = {"query": takeover.route.query, "topic": takeover.route.source, "partition": "1"}
+    assert REGISTRY.get_sample_value("headrace_lag_records", labels) == 2

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 import structlog
 from confluent_kafka import KafkaError, KafkaException
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from contracts.definitions.catalog import Catalog
@@ -15,9 +17,11 @@ from contracts.settings import RegistrySettings
 from deploy.local.servers.stack import LocalStack
 from spark.queries.real_time import real_time
 from spark.queries.real_time.meter import Meter
-from spark.runtime.errors import SinkRefused, TooFewSlots
+from spark.queries.real_time.positions import RealTimePositions
+from spark.runtime.errors import PositionsDisagree, SinkRefused, TooFewSlots
 from spark.runtime.lifecycle import Lifecycle
 from spark.runtime.settings import SparkSettings
+from spark.sources import source_topic
 from tests.contracts.gateway import HANG_UP, a_gateway
 from tests.spark.examples import Topics, a_dispatch, body, framed, schema_with
 from tests.spark.live_query import Dimensions, events, parcels, wait_for
@@ -92,9 +96,6 @@ def test_an_unknown_id_waits_while_the_registry_is_down(
 def test_brokers_that_do_not_answer_for_a_while_end_no_query_and_hold_up_no_positions_of_others(
     live: threading.Thread, settings: SparkSettings, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def is_away(*_: object) -> None:
-        raise KafkaException(KafkaError(KafkaError._TRANSPORT))
-
     topics.send_dispatches("before")
     wait_for("the first record", lambda: parcels(topics) == ["before"])
     with structlog.testing.capture_logs() as logs:
@@ -107,6 +108,85 @@ def test_brokers_that_do_not_answer_for_a_while_end_no_query_and_hold_up_no_posi
         topics.send_dispatches("after")
         wait_for("the last record", lambda: parcels(topics) == ["before", "meanwhile", "after"])
     assert {line["event"] for line in logs} == {"brokers do not answer"}
+
+
+def is_away(*_: object) -> None:
+    raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+
+def test_a_source_that_is_made_anew_is_noticed_though_not_all_brokers_answer(
+    spark: SparkSession,
+    settings: SparkSettings,
+    registry: Registry,
+    topics: Topics,
+    published: Dimensions,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with (
+        pytest.raises(PositionsDisagree, match="was made anew while it was read"),
+        running(spark, settings, registry, topics, published) as thread,
+    ):
+        topics.send_dispatches("before")
+        wait_for("the first record", lambda: parcels(topics) == ["before"])
+        monkeypatch.setattr(Meter, "look", is_away)
+        monkeypatch.setattr(source_topic, "_id_of", lambda *_: "another")
+        thread.join(240)
+        assert not thread.is_alive()
+
+
+def test_a_query_that_gets_on_is_heard_of_though_its_positions_are_not_taken(
+    spark: SparkSession,
+    settings: SparkSettings,
+    registry: Registry,
+    topics: Topics,
+    published: Dimensions,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lifecycle = Lifecycle()
+    with running(spark, settings, registry, topics, published, lifecycle=lifecycle, commit_seconds=1.0):
+        topics.send_dispatches("before")
+        wait_for("the position", lambda: positions(settings, topics)[0] == 1)
+        monkeypatch.setattr(RealTimePositions, "commit", is_away)
+        time.sleep(2.0)
+        begun = time.monotonic()
+        wait_for("a sign of life", lambda: lifecycle.progress.silent_seconds() < time.monotonic() - begun)
+        monkeypatch.undo()
+    assert positions(settings, topics)[0] == 1
+
+
+def test_whoever_stops_waits_no_longer_for_the_last_positions_than_is_said(
+    spark: SparkSession,
+    settings: SparkSettings,
+    registry: Registry,
+    topics: Topics,
+    published: Dimensions,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answer = threading.Event()
+    monkeypatch.setattr(real_time, "_LEAVE_SECONDS", 0.5)
+    monkeypatch.setattr(RealTimePositions, "leave", lambda *_: answer.wait())
+    with structlog.testing.capture_logs() as logs:
+        with running(spark, settings, registry, topics, published):
+            topics.send_dispatches("before")
+            wait_for("the first record", lambda: parcels(topics) == ["before"])
+        answer.set()
+    assert [(line["event"], line["error"]) for line in logs if line["log_level"] == "warning"] == [
+        ("positions not committed", "brokers do not answer")
+    ]
+
+
+def test_a_rehearsal_that_fails_ends_nothing(
+    live: threading.Thread, topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_: object) -> None:
+        raise Py4JError("no such method")
+
+    with structlog.testing.capture_logs() as logs:
+        monkeypatch.setattr(real_time, "rehearse", fails)
+        wait_for("a rehearsal", lambda: any("no rehearsal" in line["event"] for line in logs))
+        topics.send_dispatches("after")
+        wait_for("the record", lambda: parcels(topics) == ["after"])
+    assert not any(line["event"] == "query failed, and is started again" for line in logs)
 
 
 def test_a_clock_that_is_set_renews_the_query(
@@ -178,7 +258,7 @@ def test_a_partition_that_the_source_gets_is_not_left_until_the_intervals_end(
         topics.send_dispatches("first")
         wait_for("the first record", lambda: parcels(topics) == ["first"])
         topics.add_partitions(3)
-        thread.join(60)
+        thread.join(240)
         assert not thread.is_alive()
 
 
@@ -190,5 +270,5 @@ def test_too_many_dead_letters_stop_it(
         running(spark, settings, registry, topics, published) as thread,
     ):
         topics.send(*[b"\x01junk"] * 150)
-        thread.join(60)
+        thread.join(240)
         assert not thread.is_alive()

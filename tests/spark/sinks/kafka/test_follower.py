@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
+from typing import Any
 
 import pytest
 import structlog
+from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 from prometheus_client import REGISTRY
 
+from contracts.servers.brokers import ends_of
 from contracts.settings import KafkaSettings
 from spark.runtime.settings import SparkSettings
+from spark.sinks.kafka import follower as follower_module
 from spark.sinks.kafka.follower import Follower
 from spark.sinks.kafka.offset_note import Mark
 from spark.sinks.kafka.sink import Route
@@ -286,3 +290,47 @@ def test_before_records_is_who_stands_before_one_and_not_before_a_marker_or_the_
         with Follower(settings.kafka, takeover.route, taken, takeover.ends()) as follower:
             assert follower.before_records({0: position, 1: 0}) == expected
             assert not follower.before_records({0: position - 1})
+
+
+def test_before_records_is_who_stands_before_what_is_gone(
+    takeover: Takeover, topics: Topics, settings: SparkSettings
+) -> None:
+    topics.send_dispatches(*"abc")
+    delete(settings, takeover.route.source, before=2)
+    with Follower(settings.kafka, takeover.route, {0: Taken(0), 1: Taken(0)}, takeover.ends()) as follower:
+        assert follower.before_records({0: 0, 1: 0}) == {0}
+
+
+def test_a_source_partition_that_is_away_holds_up_no_other_ones_position(
+    takeover: Takeover, topics: Topics, settings: SparkSettings, follower: Follower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without(away: set[int]) -> Callable[..., tuple[dict[int, int], dict[int, KafkaException]]]:
+        def some(consumer: Consumer, topic: str, partitions: Iterable[int], seconds: float) -> Any:
+            ends, untold = ends_of(consumer, topic, [p for p in partitions if p not in away], seconds)
+            error = KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
+            return ends, untold | {p: error for p in partitions if p in away}
+
+        return some
+
+    for partition in _PARTITIONS:
+        topics.send_dispatches(*"abc", partition=partition)
+    begun = takeover.ends()
+    with monkeypatch.context() as patch:
+        patch.setattr(follower_module, "ends_of", without({1}))
+        for partition in _PARTITIONS:
+            takeover.write(0, 2, partition=partition)
+        _read_all(takeover, follower)
+        assert follower.found().keys() == {0}
+        takeover.write(1)
+        wait_for("the others", lambda: _positions(follower) == {0: 3})
+        assert follower.written_to_the_end(_PARTITIONS) == {0: 3}
+        patch.setattr(follower_module, "ends_of", without({0, 1}))
+        takeover.write(3)
+        topics.send_dispatches("d")
+        _read_all(takeover, follower)
+        with pytest.raises(KafkaException):
+            follower.found()
+    wait_for("both", lambda: _positions(follower) == {0: 4, 1: 1})
+    # What lies beyond the position is to be found again.
+    found = follower.found()[1].mark
+    assert found is not None and sum(found.ends[takeover.route.target]) <= sum(begun.ends[takeover.route.target])
