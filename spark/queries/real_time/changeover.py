@@ -29,7 +29,7 @@ _WAITING_SECONDS = 1.0
 """How long to wait for a record of each partition."""
 _FOLLOWED_SECONDS = _WRITTEN_SECONDS = 10.0
 _GIVEN_SECONDS = 20.0
-"""All of these together are shorter than a record waits, even if brokers answer late once."""
+"""All of these together are shorter than a record waits, even if brokers are late a few times."""
 _TASKS_END_SECONDS = 5.0
 
 _log = structlog.get_logger(__name__)

@@ -91,8 +91,8 @@ class RealTimePositions:
         return result
 
     def leave(self, seconds: float) -> None:
-        """Commit how far it came, for those who watch the group; nothing if it never found out where to begin. Raises as `find`, StopRequested after
-        so many seconds.
+        """Commit how far it came, for those who watch the group; nothing if it never found out where to begin. Raises as `find`; after so many seconds it
+        begins nothing more, and raises StopRequested, but a broker may keep it for longer.
         """
         if not self._has_taken_over:
             return

@@ -114,8 +114,8 @@ class RealTime:
     def run(self) -> None:
         """Return when asked to stop.
 
-        Raises TooFewSlots, PositionsDisagree if it can't be told where to go on, SinkRefused when too many records are bad,
-        and QueryFailed when query after query fails.
+        Raises TooFewSlots, PositionsDisagree if it can't be told where to go on, PositionsTooLong, TakenOver, RegistryMadeAnew, SinkRefused when too many
+        records are bad, and QueryFailed when query after query fails.
         """
         if self._interval_seconds < self._settings.live.interval_seconds:
             _log.warning(
@@ -125,7 +125,7 @@ class RealTime:
             )
         with ExitStack() as ending:
             ending.callback(self._positions.close)
-            # While it is found out where to go on, there is nothing new to commit.
+            # Raised while it is found out where to go on, which the next start does, too.
             with suppress(StopRequested):
                 if self._dimensions.wait(self._lifecycle.stopping):
                     with configured(self._spark, CHECKPOINT_ON_DISK):
