@@ -80,8 +80,9 @@ class Meter:
 
     def move_to(self, positions: Mapping[int, int]) -> None:
         """Take in how far the query has come by what others know. The newest records alone may not tell: those of a source partition may all lie behind another's."""
-        for partition, position in positions.items():
-            self._positions[partition] = max(position, self._positions.get(partition, 0))
+        # A partition that the topic has got since: this client may not know of it for minutes.
+        for partition in positions.keys() & self._positions.keys():
+            self._positions[partition] = max(positions[partition], self._positions[partition])
 
     def log_ends(self) -> Mark:
         """The target topics' ends of now, with what an open transaction of somebody else hides. Raises KafkaException."""
