@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
+from confluent_kafka import Consumer, KafkaError, KafkaException
 from prometheus_client import REGISTRY
 from pyspark.sql import SparkSession
 
 from contracts.errors import HeadraceError
+from contracts.servers.brokers import ends_of
 from contracts.servers.registry import Registry
 from spark.derivation.derivation import route
 from spark.pipeline import Pipeline
@@ -78,3 +81,15 @@ def counted(what: str) -> float:
 def gauge(name: str, **labels: str) -> float | None:
     """A metric's value of now."""
     return REGISTRY.get_sample_value(name, labels)
+
+
+def ends_without(*away: int) -> Callable[..., tuple[dict[int, int], dict[int, KafkaException]]]:
+    """`ends_of`, but these partitions have no leader."""
+
+    def some(consumer: Consumer, topic: str, partitions: Iterable[int], seconds: float) -> Any:
+        asked = [*partitions]
+        ends, untold = ends_of(consumer, topic, [p for p in asked if p not in away], seconds)
+        error = KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
+        return ends, untold | {p: error for p in asked if p in away}
+
+    return some

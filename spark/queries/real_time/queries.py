@@ -115,6 +115,10 @@ class Queries:
             changeover.begin()
             self._drop_stopped()
             positions = {partition: each.position for partition, each in follower.found().items()}
+            if away := sorted(baton.partitions - positions.keys()):
+                raise NotWritten(
+                    f"nobody knows how far {self._route.source}, partitions {away}, is taken: brokers do not answer"
+                )
             if added := sorted(positions.keys() - baton.partitions):
                 raise QueryFailed(f"{self._route.source} has got partitions, {added}: the query begins anew with them")
             again = sum(max(end - positions.get(partition, end), 0) for partition, end in ends.items())

@@ -29,6 +29,7 @@ from spark.queries.real_time.positions import RealTimePositions
 from spark.queries.real_time.queries import Queries
 from spark.queries.real_time.query import start
 from spark.runtime.settings import SparkSettings
+from spark.sinks.kafka import follower
 from spark.sinks.kafka.follower import Follower
 from spark.sinks.kafka.offset_note import Mark
 from tests.producers import ordered
@@ -36,7 +37,7 @@ from tests.sample.pipelines.dispatches_enriched import dispatches_enriched
 from tests.spark.examples import DISPATCHED, Topics, a_dispatch, body, framed, schema_with
 from tests.spark.live_query import Dimensions, events, parcels, wait_for
 from tests.spark.quota import throttled
-from tests.spark.real_time_query import gauge, positions, running
+from tests.spark.real_time_query import ends_without, gauge, positions, running
 from tests.spark.takeover import Takeover
 
 
@@ -373,6 +374,28 @@ def test_a_changeover_needs_no_brokers_of_partitions_that_it_has_nothing_to_ask(
         topics.send_dispatches("after")
         wait_for("the second record", lambda: parcels(topics) == ["before", "after"])
     assert any(line["event"] == "brokers do not answer" for line in logs)
+
+
+def test_a_changeover_waits_for_a_source_partition_that_is_away(
+    live: threading.Thread, topics: Topics, dimensions: Dimensions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(real_time, "_ATTEMPT_SECONDS", 3.0)
+    topics.send_dispatches("first")
+    topics.send_dispatches("second", partition=1)
+    wait_for("the first records", lambda: sorted(parcels(topics)) == ["first", "second"])
+    with structlog.testing.capture_logs() as logs:
+        with monkeypatch.context() as patch:
+            patch.setattr(follower, "ends_of", ends_without(1))
+            topics.send_dispatches("third", partition=1)
+            wait_for("the third record", lambda: len(parcels(topics)) == 3)
+            dimensions.publish("couriers", ("UA", "United of Tomorrow"))
+            wait_for("an attempt", lambda: any("could not take over" in line["event"] for line in logs))
+        wait_for("the changeover", lambda: has_changed_over(logs))
+    reasons = [
+        line["reason"] for line in logs if line["event"] == "the next query could not take over: it is tried again"
+    ]
+    assert reasons and "partitions [1], is taken: brokers do not answer" in reasons[0]
+    assert [line["event"] for line in logs].count("started") == 1
 
 
 def test_a_changeover_leaves_partitions_that_the_source_has_got_to_a_query_that_begins_anew(

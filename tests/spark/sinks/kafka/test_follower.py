@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
-from typing import Any
 
 import pytest
 import structlog
-from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 from prometheus_client import REGISTRY
 
-from contracts.servers.brokers import ends_of
 from contracts.settings import KafkaSettings
 from spark.runtime.settings import SparkSettings
 from spark.sinks.kafka import follower as follower_module
@@ -27,6 +25,7 @@ from spark.sinks.kafka.transaction import position_reader
 from tests.producers import ordered
 from tests.spark.examples import Topics
 from tests.spark.live_query import wait_for
+from tests.spark.real_time_query import ends_without
 from tests.spark.sinks.kafka.test_tail import delete
 from tests.spark.takeover import Takeover
 
@@ -304,19 +303,11 @@ def test_before_records_is_who_stands_before_what_is_gone(
 def test_a_source_partition_that_is_away_holds_up_no_other_ones_position(
     takeover: Takeover, topics: Topics, settings: SparkSettings, follower: Follower, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def without(away: set[int]) -> Callable[..., tuple[dict[int, int], dict[int, KafkaException]]]:
-        def some(consumer: Consumer, topic: str, partitions: Iterable[int], seconds: float) -> Any:
-            ends, untold = ends_of(consumer, topic, [p for p in partitions if p not in away], seconds)
-            error = KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
-            return ends, untold | {p: error for p in partitions if p in away}
-
-        return some
-
     for partition in _PARTITIONS:
         topics.send_dispatches(*"abc", partition=partition)
     begun = takeover.ends()
     with monkeypatch.context() as patch:
-        patch.setattr(follower_module, "ends_of", without({1}))
+        patch.setattr(follower_module, "ends_of", ends_without(1))
         for partition in _PARTITIONS:
             takeover.write(0, 2, partition=partition)
         _read_all(takeover, follower)
@@ -324,7 +315,7 @@ def test_a_source_partition_that_is_away_holds_up_no_other_ones_position(
         takeover.write(1)
         wait_for("the others", lambda: _positions(follower) == {0: 3})
         assert follower.written_to_the_end(_PARTITIONS) == {0: 3}
-        patch.setattr(follower_module, "ends_of", without({0, 1}))
+        patch.setattr(follower_module, "ends_of", ends_without(0, 1))
         takeover.write(3)
         topics.send_dispatches("d")
         _read_all(takeover, follower)
