@@ -161,9 +161,9 @@ def start_session(settings: SparkSettings, name: str, *, delta: bool = False, li
             "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
         ),
         # How long a query without records waits before it looks again; by default 10 ms, a third of a core for nothing.
+        "spark.sql.streaming.pollingDelay": "50ms",
         # Longer than a record may wait for its partition (`spark.queries.real_time.query`): else a producer that still has some makes way for another one.
         "spark.kafka.producer.cache.timeout": "1h",
-        "spark.sql.streaming.pollingDelay": "50ms",
         "spark.sql.streaming.minBatchesToRetain": "20",
         # More than a query has between two looks at them.
         "spark.sql.streaming.numRecentProgressUpdates": "20",

@@ -16,6 +16,7 @@ from contextlib import ExitStack, suppress
 import structlog
 from confluent_kafka import KafkaException
 from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from contracts.definitions.catalog import Catalog
@@ -185,6 +186,7 @@ class RealTime:
     def _watch(self, running: Running, tending: Tending) -> str | None:
         look, dimensions, attempts = Every(_LOOK_SECONDS), Every(_DIMENSIONS_SECONDS), _Attempts()
         ends, clock = tending.ends, _clock()
+        self._rehearsals.put_off()
         while not self._lifecycle.stopping.wait(_WATCH_SECONDS):
             if not running.query.isActive:
                 return failure_of(running.query)
@@ -255,8 +257,10 @@ class RealTime:
         try:
             # With full priority it would take the processor from records.
             quietly(self._spark, functools.partial(rehearse, running.query), meanwhile)
-        except Py4JError as error:
+        except (Py4JError, PySparkException) as error:
             _log.warning("no rehearsal: the interval's end will take longer", query=self._route.query, error=str(error))
+        finally:
+            self._rehearsals.put_off()
 
     def _check_topics(self) -> None:
         """Raise if the source was made anew, or the registry has lost the pipeline's own schemas."""
@@ -313,8 +317,10 @@ class _Attempts:
 
     def go_on_after(self, error: Exception) -> bool:
         """Whether there is to be another one after one that failed. That brokers are away or slow doesn't count: a query that began anew would wait for them, too."""
-        self._failed += not isinstance(error, (NotWritten, *OUTAGES))
         self._next_at = time.monotonic() + _ATTEMPT_SECONDS
+        if isinstance(error, (NotWritten, *OUTAGES)):
+            return True
+        self._failed += 1
         return self._failed < _MOST_ATTEMPTS
 
 
@@ -323,19 +329,17 @@ class _Rehearsals:
 
     def __init__(self) -> None:
         self._began = time.monotonic()
-        self._at = self._next()
+        self.put_off()
 
     def is_due(self) -> bool:
         """Whether it is time for one."""
-        if time.monotonic() < self._at:
-            return False
-        self._at = self._next()
-        return True
+        return time.monotonic() >= self._at
 
-    def _next(self) -> float:
+    def put_off(self) -> None:
+        """One has been made, or a query has just begun."""
         now = time.monotonic()
         least, most = _REHEARSE_SECONDS
-        return now + min(max((now - self._began) / 6, least), most)
+        self._at = now + min(max((now - self._began) / 6, least), most)
 
 
 def _in_a_line(reason: str) -> str:

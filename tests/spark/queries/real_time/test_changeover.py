@@ -45,6 +45,12 @@ def has_changed_over(logs: Iterable[Mapping[str, Any]], times: int = 1) -> bool:
     return len([line for line in logs if line["event"] == "changed over"]) >= times
 
 
+def has_failed(logs: Iterable[Mapping[str, Any]], reason: str, of: str = "") -> bool:
+    """Whether an attempt of a changeover has, for this reason."""
+    failures = [line for line in logs if "could not take over" in line["event"]]
+    return any(reason in line["reason"] and of in line["event"] for line in failures)
+
+
 def send_until(done: Callable[[], bool], send: Callable[[], object]) -> None:
     """A partition without records has nothing to be given away with."""
     until = time.monotonic() + 240
@@ -389,13 +395,10 @@ def test_a_changeover_waits_for_a_source_partition_that_is_away(
             topics.send_dispatches("third", partition=1)
             wait_for("the third record", lambda: len(parcels(topics)) == 3)
             dimensions.publish("couriers", ("UA", "United of Tomorrow"))
-            wait_for("an attempt", lambda: any("could not take over" in line["event"] for line in logs))
+            # It may have begun before that was known.
+            wait_for("an attempt", lambda: has_failed(logs, "partitions [1], is taken: brokers do not answer"))
         wait_for("the changeover", lambda: has_changed_over(logs))
-    reasons = [
-        line["reason"] for line in logs if line["event"] == "the next query could not take over: it is tried again"
-    ]
-    assert reasons and "partitions [1], is taken: brokers do not answer" in reasons[0]
-    assert [line["event"] for line in logs].count("started") == 1
+    assert not has_failed(logs, "", of="a pause")
 
 
 def test_a_changeover_leaves_partitions_that_the_source_has_got_to_a_query_that_begins_anew(
@@ -420,12 +423,10 @@ def test_a_changeover_leaves_partitions_that_the_source_has_got_to_a_query_that_
             topics.add_partitions(2)
             wait_for("the new partition's position", lambda: positions(settings, topics)[1] == 0)
             dimensions.publish("couriers", ("UA", "United of Tomorrow"))
-            wait_for("the changeover to fail", lambda: any("could not take over" in line["event"] for line in logs))
+            reason = f"{topics.dispatched.name} has got partitions, [1]: the query begins anew with them"
+            wait_for("the changeover to fail", lambda: has_failed(logs, reason))
         topics.send_dispatches("after", partition=1)
         wait_for("the record of the new partition", lambda: parcels(topics) == ["before", "after"])
-    assert [line["reason"] for line in logs if "could not take over" in line["event"]] == [
-        f"{topics.dispatched.name} has got partitions, [1]: the query begins anew with them"
-    ]
     assert not has_changed_over(logs)
 
 
