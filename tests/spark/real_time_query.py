@@ -24,7 +24,7 @@ from spark.runtime.settings import SparkSettings
 from spark.sinks.kafka.transaction import committed_offsets, position_reader
 from tests.sample.pipelines.dispatches_enriched import dispatches_enriched
 from tests.spark.examples import Topics
-from tests.spark.live_query import Dimensions
+from tests.spark.live_query import Dimensions, parcels, wait_for
 
 
 @contextmanager
@@ -59,6 +59,12 @@ def running(
         thread.join()
     if errors:
         raise errors[0]
+
+
+def send_before(topics: Topics) -> None:
+    """The first record, "before", which has come out when this returns."""
+    topics.send_dispatches("before")
+    wait_for("the first record", lambda: parcels(topics) == ["before"])
 
 
 def positions(

@@ -72,11 +72,13 @@ class Meter:
     def look(self) -> None:
         """Set the gauges, and `ends`. Raises KafkaException when all has been asked; what was answered by then counts."""
         self.source_ends, untold = ends_of(self._sampler, self._route.source, self._positions, _TIMEOUT_SECONDS)
-        self._tell_lag()
-        self._sample()
+        try:
+            self._sample()
+        finally:
+            self._tell_lag()
         self._read_added(len(self.ends.ends[self._route.dead_letters]))
-        for error in untold.values():
-            raise error
+        if untold:
+            raise next(iter(untold.values()))
 
     def move_to(self, positions: Mapping[int, int]) -> None:
         """Take in how far the query has come by what others know. The newest records alone may not tell: those of a source partition may all lie behind another's."""
@@ -198,7 +200,6 @@ class Meter:
             # Anybody may write an id that looks like a coordinate.
             if offset < self.source_ends[partition] or offset < self._look_at_end(partition):
                 self.move_to({partition: offset + 1})
-        self._tell_lag()
 
     def _tell_lag(self) -> None:
         for partition, end in self.source_ends.items():

@@ -37,7 +37,7 @@ from tests.sample.pipelines.dispatches_enriched import dispatches_enriched
 from tests.spark.examples import DISPATCHED, Topics, a_dispatch, body, framed, schema_with
 from tests.spark.live_query import Dimensions, events, parcels, wait_for
 from tests.spark.quota import throttled
-from tests.spark.real_time_query import ends_without, gauge, positions, running
+from tests.spark.real_time_query import ends_without, gauge, positions, running, send_before
 from tests.spark.takeover import Takeover
 
 
@@ -149,8 +149,7 @@ def test_a_schema_version_that_is_registered_ahead_is_taken_in_without_a_pause(
 def test_a_new_dimension_version_is_taken_in_without_a_pause(
     live: threading.Thread, topics: Topics, settings: SparkSettings, dimensions: Dimensions
 ) -> None:
-    topics.send_dispatches("before")
-    wait_for("the first record", lambda: parcels(topics) == ["before"])
+    send_before(topics)
     with structlog.testing.capture_logs() as logs:
         # Not by Spark: the query has all of its slots.
         table = f"s3://{settings.s3.bucket}/{dimensions.contracts['couriers'].location}"
@@ -172,8 +171,7 @@ def test_a_dimension_that_is_made_anew_at_its_version_is_taken_in_without_a_paus
 ) -> None:
     monkeypatch.setattr("spark.lookups.dimensions._CHECK_SECONDS", 1.0)
     with running(spark, settings, registry, topics, dimensions):
-        topics.send_dispatches("before")
-        wait_for("the first record", lambda: parcels(topics) == ["before"])
+        send_before(topics)
         with structlog.testing.capture_logs() as logs:
             dimensions.remove("couriers")
             dimensions.publish("couriers", ("UA", "United Anew"))
@@ -271,8 +269,7 @@ def test_a_query_that_takes_over_runs_code_that_is_compiled_already(
         assert spark._jvm is not None
         return int(spark._jvm.org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME().getCount())
 
-    topics.send_dispatches("before")
-    wait_for("the first record", lambda: parcels(topics) == ["before"])
+    send_before(topics)
     before = compiled()
     with structlog.testing.capture_logs() as logs:
         dimensions.publish("couriers", ("UA", "United of Tomorrow"))
@@ -371,8 +368,7 @@ def test_a_changeover_needs_no_brokers_of_partitions_that_it_has_nothing_to_ask(
     def is_away(*_: object) -> Mark:
         raise KafkaException(KafkaError(KafkaError._TRANSPORT))
 
-    topics.send_dispatches("before")
-    wait_for("the first record", lambda: parcels(topics) == ["before"])
+    send_before(topics)
     with structlog.testing.capture_logs() as logs:
         monkeypatch.setattr(meter, "mark", is_away)
         dimensions.publish("couriers", ("UA", "United of Tomorrow"))
@@ -416,8 +412,7 @@ def test_a_changeover_leaves_partitions_that_the_source_has_got_to_a_query_that_
         structlog.testing.capture_logs() as logs,
         running(spark, settings, registry, topics, dimensions, interval_seconds=5.0, commit_seconds=1.0),
     ):
-        topics.send_dispatches("before")
-        wait_for("the first record", lambda: parcels(topics) == ["before"])
+        send_before(topics)
         with monkeypatch.context() as patch:
             patch.setattr(RealTimePositions, "added", lambda self: [])
             topics.add_partitions(2)
@@ -445,8 +440,7 @@ def test_a_changeover_waits_for_brokers_that_answer_late(
     monkeypatch.setattr(Changeover, "check_written", lambda self: None)
     monkeypatch.setattr(changeover, "_GIVEN_SECONDS", 2.0)
     monkeypatch.setattr(Follower, "written_to_the_end", late)
-    topics.send_dispatches("before")
-    wait_for("the first record", lambda: parcels(topics) == ["before"])
+    send_before(topics)
     with structlog.testing.capture_logs() as logs:
         dimensions.publish("couriers", ("UA", "United of Tomorrow"))
         wait_for("the changeover", lambda: has_changed_over(logs))
@@ -468,8 +462,7 @@ def test_the_tables_of_a_query_that_was_replaced_leave_the_memory(
         return [each.isValid() for each in tables(query)]
 
     monkeypatch.setattr(Queries, "_begin", noted)
-    topics.send_dispatches("before")
-    wait_for("the first record", lambda: parcels(topics) == ["before"])
+    send_before(topics)
     for number in range(3):
         with structlog.testing.capture_logs() as logs:
             dimensions.publish("couriers", ("UA", f"United {number}"))
@@ -582,8 +575,7 @@ def test_without_slots_for_two_a_query_is_ended_and_the_next_one_waits_for_what_
         structlog.testing.capture_logs() as logs,
         running(spark, settings, registry, topics, dimensions),
     ):
-        topics.send_dispatches("before")
-        wait_for("the first record", lambda: parcels(topics) == ["before"])
+        send_before(topics)
         with throttled(settings.kafka.bootstrap_servers, bytes_per_second=3_000):
             topics.send_dispatches(*many)
             wait_for("the first of many", lambda: len(parcels(topics)) > 1)

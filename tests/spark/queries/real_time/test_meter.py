@@ -11,7 +11,6 @@ from itertools import pairwise
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewPartitions
 from prometheus_client import REGISTRY
 
 from spark.queries.real_time import meter as meter_module
@@ -22,6 +21,7 @@ from spark.sinks.kafka import tail
 from spark.sinks.kafka.follower import Follower
 from spark.sinks.kafka.offset_note import Mark
 from spark.sinks.kafka.tail import Taken
+from tests.administered import add_partitions
 from tests.producers import ordered
 from tests.spark.examples import Topics
 from tests.spark.live_query import wait_for
@@ -53,10 +53,7 @@ def test_dead_letters_in_a_partition_that_their_topic_gets_are_counted(
     counted = partial(REGISTRY.get_sample_value, "headrace_dead_letters_total", {"query": takeover.route.query})
     with Meter(settings.kafka, takeover.route, {0: 0}, 1.0) as meter:
         takeover.write(0, topic=letters)
-        admin = AdminClient({**settings.kafka.client_config()})
-        for future in admin.create_partitions([NewPartitions(letters, 3)]).values():
-            future.result()
-        wait_for("the partition", lambda: len(takeover.ends().ends[letters]) == 3)
+        add_partitions(AdminClient({**settings.kafka.client_config()}), letters, 3)
         takeover.write(1, 2, topic=letters, into=2)
 
         def are_counted() -> bool:

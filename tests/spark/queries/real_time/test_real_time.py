@@ -26,7 +26,7 @@ from tests.contracts.gateway import HANG_UP, a_gateway
 from tests.spark.examples import Topics, a_dispatch, body, framed, schema_with
 from tests.spark.live_query import Dimensions, events, parcels, wait_for
 from tests.spark.live_query import running as running_exactly_once
-from tests.spark.real_time_query import counted, gauge, positions, running
+from tests.spark.real_time_query import counted, gauge, positions, running, send_before
 
 
 def test_records_come_out_while_their_interval_lasts_and_bad_ones_as_dead_letters(
@@ -79,8 +79,7 @@ def test_an_unknown_id_waits_while_the_registry_is_down(
         Registry(RegistrySettings.model_validate({"url": gateway.url}), retry_seconds=0.1) as theirs,
         running(spark, settings, theirs, topics, published, lifecycle=lifecycle, commit_seconds=1.0),
     ):
-        topics.send_dispatches("before")
-        wait_for("the first record", lambda: parcels(topics) == ["before"])
+        send_before(topics)
         gateway.fail(*(HANG_UP, ""))
         newer = schema_with({"name": "gate", "type": "string", "default": "?"})
         schema_id = registry.register(topics.dispatched.subject, newer)
@@ -96,8 +95,7 @@ def test_an_unknown_id_waits_while_the_registry_is_down(
 def test_brokers_that_do_not_answer_for_a_while_end_no_query_and_hold_up_no_positions_of_others(
     live: threading.Thread, settings: SparkSettings, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topics.send_dispatches("before")
-    wait_for("the first record", lambda: parcels(topics) == ["before"])
+    send_before(topics)
     with structlog.testing.capture_logs() as logs:
         with monkeypatch.context() as patch:
             patch.setattr(Meter, "check_dead_letters", is_away)
@@ -126,8 +124,7 @@ def test_a_source_that_is_made_anew_is_noticed_though_not_all_brokers_answer(
         pytest.raises(PositionsDisagree, match="was made anew while it was read"),
         running(spark, settings, registry, topics, published) as thread,
     ):
-        topics.send_dispatches("before")
-        wait_for("the first record", lambda: parcels(topics) == ["before"])
+        send_before(topics)
         monkeypatch.setattr(Meter, "look", is_away)
         monkeypatch.setattr(source_topic, "_id_of", lambda *_: "another")
         thread.join(240)
@@ -167,8 +164,7 @@ def test_whoever_stops_waits_no_longer_for_the_last_positions_than_is_said(
     monkeypatch.setattr(RealTimePositions, "leave", lambda *_: answer.wait())
     with structlog.testing.capture_logs() as logs:
         with running(spark, settings, registry, topics, published):
-            topics.send_dispatches("before")
-            wait_for("the first record", lambda: parcels(topics) == ["before"])
+            send_before(topics)
         answer.set()
     assert [(line["event"], line["error"]) for line in logs if line["log_level"] == "warning"] == [
         ("positions not committed", "brokers do not answer")
@@ -193,8 +189,7 @@ def test_a_clock_that_is_set_renews_the_query(
     live: threading.Thread, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tasks end their intervals by the clock."""
-    topics.send_dispatches("before")
-    wait_for("the first record", lambda: parcels(topics) == ["before"])
+    send_before(topics)
     with structlog.testing.capture_logs() as logs:
         there = real_time._clock() + 3600
         monkeypatch.setattr(real_time, "_clock", lambda: there)
@@ -236,8 +231,7 @@ def test_a_partition_that_the_source_gets_is_read_from_its_first_record(
         structlog.testing.capture_logs() as logs,
     ):
         with running(spark, settings, registry, topics, published, interval_seconds=3600.0, commit_seconds=1.0):
-            topics.send_dispatches("before")
-            wait_for("the first record", lambda: parcels(topics) == ["before"])
+            send_before(topics)
             topics.add_partitions(2)
             topics.send_dispatches("a", "b", partition=1)
             wait_for("those of the new partition", lambda: {*parcels(topics)} == {"before", "a", "b"})

@@ -11,7 +11,6 @@ import pytest
 import structlog
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewPartitions
 from prometheus_client import REGISTRY
 
 from contracts.settings import KafkaSettings
@@ -22,6 +21,7 @@ from spark.sinks.kafka.offset_note import Mark
 from spark.sinks.kafka.sink import Route
 from spark.sinks.kafka.tail import Taken
 from spark.sinks.kafka.transaction import position_reader
+from tests.administered import add_partitions
 from tests.producers import ordered
 from tests.spark.examples import Topics
 from tests.spark.live_query import wait_for
@@ -195,10 +195,8 @@ def test_partitions_that_topics_get_are_followed(
     admin = AdminClient({**settings.kafka.client_config()})
     route: Route = takeover.route
     topics.send_dispatches(*"abc")
-    grown = [NewPartitions(route.target, 3), NewPartitions(route.source, 3)]
-    for future in admin.create_partitions(grown).values():
-        future.result(30)
-    wait_for("them to be there", lambda: len(takeover.ends().ends[route.target]) == 3)
+    for topic in (route.target, route.source):
+        add_partitions(admin, topic, 3)
     producer = ordered(settings.kafka.client_config())
     for raw in (0, 2):
         producer.produce(route.source, b"raw", partition=2)
