@@ -14,22 +14,24 @@ from spark.runtime.errors import PositionsDisagree
 
 _CHECK_SECONDS = 5.0
 _TIMEOUT_SECONDS = 10.0
+_RUNNING_SECONDS = 2.0
+"""Shorter while a query runs, twice that at most: whoever checks has others to look at."""
 
 _log = structlog.get_logger(__name__)
 
 
 def topic_id(kafka: KafkaSettings, topic: str) -> str | None:
     """Another one once the topic was deleted and made anew; None without such a topic, or where nobody says: the controller has to be there."""
-    return _id_of(_admin(kafka), topic)
+    return _id_of(_admin(kafka), topic, _TIMEOUT_SECONDS)
 
 
 def _admin(kafka: KafkaSettings) -> AdminClient:
     return AdminClient({**kafka.client_config(), "log_level": 0})
 
 
-def _id_of(admin: AdminClient, topic: str) -> str | None:
+def _id_of(admin: AdminClient, topic: str, seconds: float) -> str | None:
     try:
-        return topic_ids(admin, [topic], _TIMEOUT_SECONDS).get(topic)
+        return topic_ids(admin, [topic], seconds).get(topic)
     except KafkaException as error:
         _log.warning("no look whether the topic is the same", topic=topic, error=str(error))
         return None
@@ -53,7 +55,7 @@ class SourceTopic:
         """
         if time.monotonic() < self._check_at:
             return
-        now = _id_of(self._admin, self._topic)
+        now = _id_of(self._admin, self._topic, _RUNNING_SECONDS)
         if now is not None and self._id is not None and now != self._id:
             raise PositionsDisagree(
                 f"{self._topic} was made anew while it was read: its id was {self._id}, and is {now}. Start again, which says where "

@@ -43,13 +43,10 @@ class Headway:
         self._ends.update(ends)
         return taken
 
-    @property
-    def stands_still(self) -> bool:
-        """Whether a partition had something to take at the last `move_to` but one, and has not moved since. Of many, one has always just got a record."""
-        return bool(self._still_since)
-
     def still_since(self, moment: float) -> dict[int, int]:
-        """The partitions that have stood still since then or longer, with their positions."""
+        """The partitions that have stood still since then or longer, with their positions: they had something to take, and have not moved. That is seen at the second
+        `move_to`, for of many partitions one has always just got a record.
+        """
         return {p: self.positions[p] for p, since in self._still_since.items() if since <= moment}
 
     def forget_failures(self) -> None:

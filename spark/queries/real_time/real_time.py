@@ -195,9 +195,7 @@ class RealTime:
                 self._rehearse(running, tending)
             if not look.is_due():
                 continue
-            # A query that began anew would wait for all brokers; this one goes on with those that are there.
-            may_pause = tending.has_answers
-            if may_pause and abs(_clock() - clock) > _MOST_STEP_SECONDS:
+            if tending.has_answers and abs(_clock() - clock) > _MOST_STEP_SECONDS:
                 # Each task ends its interval by the clock: one that ended before the others reads nothing until they have.
                 _log.warning("renewing the query: the machine's clock was set", query=self._route.query)
                 return None
@@ -205,7 +203,7 @@ class RealTime:
                 running.owed = {}
             self._lifecycle.progress.look(running.query, self._route.query, counts=not self._one_of_each)
             try:
-                if may_pause and (given_up := tending.given_up()) is not None:
+                if tending.has_answers and (given_up := tending.given_up()) is not None:
                     return given_up
                 # Spark counts what the query before took, and has not written yet, as taken by this one.
                 if not running.owed:
@@ -218,7 +216,7 @@ class RealTime:
                 newest = running.dimensions
                 if dimensions.is_due():
                     self._check_topics()
-                    if may_pause and (added := self._positions.added()):
+                    if tending.has_answers and (added := self._positions.added()):
                         _log.info("renewing the query", query=self._route.query, added_partitions=added)
                         return None
                     newest = self._dimensions.newest()
@@ -229,7 +227,7 @@ class RealTime:
                 _log.warning("no look at topics and versions", query=self._route.query, error=str(error))
                 continue
             baton, follower = running.to_next, tending.follower
-            if (baton is None or follower is None) and not may_pause:
+            if (baton is None or follower is None) and not tending.has_answers:
                 continue
             _log.info("renewing the query", query=self._route.query, **self._queries.versions(newest))
             if baton is None or follower is None:

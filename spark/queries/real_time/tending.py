@@ -56,9 +56,11 @@ class Tending:
         self._is_written = None if follower is None else follower.has_reached
         self._watch, self._look, self._look_closely = map(Every, (_WATCH_SECONDS, _LOOK_SECONDS, _CLOSE_LOOK_SECONDS))
         self._commit_in_time = Every(commit_seconds, waits=True)
-        self._ends_when_stuck: Mark | None = None
-        self.has_answers = True
-        """Whether brokers have answered each question since the last look began."""
+        # Without a follower, where an interval has ended that is not committed yet, and the target topics' ends before it had.
+        self._ended: tuple[Mapping[int, int], Mark] | None = None
+        # The partitions that were stuck at the last look, where, and the target topics' ends when that was first seen.
+        self._stuck: tuple[Mapping[int, int], Mark] | None = None
+        self._unanswered: set[Callable[..., object]] = set()
 
     def __call__(self) -> None:
         """Raises StopRequested when asked to stop, TakenOver, SinkRefused."""
@@ -71,12 +73,18 @@ class Tending:
         is_look = self._look.is_due()
         if is_look:
             self._lifecycle.check_lease()
-            self.has_answers = True
             self._ask(self._look_at_topics)
             # Though the look had no answer: one target partition that is away holds back no other one's positions.
-            if self.follower is not None and self._commit_in_time.is_due():
-                self._ask(self._commit, self.follower)
+            if self._commit_in_time.is_due():
+                self._ask(self._commit)
         self._ask(self._meter.check_dead_letters, self._is_written, tells=is_look)
+
+    @property
+    def has_answers(self) -> bool:
+        """Whether brokers answered each question the last time, a commit of some seconds ago included. A query that began anew would wait for all of them; the one that
+        runs goes on with those that are there.
+        """
+        return not self._unanswered
 
     @property
     def ends(self) -> Mark:
@@ -89,15 +97,17 @@ class Tending:
         return self._meter.source_ends
 
     def end_interval(self, positions: Mapping[int, int], before: Mark) -> None:
-        """Take in where Spark says that an interval has ended; `before` are the target topics' ends when it hadn't yet. Raises KafkaException, TakenOver."""
+        """Take in, and commit, where Spark says that an interval has ended; `before` are the target topics' ends when it hadn't yet. If brokers don't answer, it is
+        committed later. Raises TakenOver.
+        """
+        self._headway.forget_failures()
         if self.follower is None:
             self._meter.move_to(positions)
-            self._positions.commit_interval(positions, before)
+            self._ended = positions, before
         else:
             # It may know of more than this interval.
             self.follower.move_to(positions, before)
-            self._commit(self.follower)
-        self._headway.forget_failures()
+        self._ask(self._commit)
 
     def has_written(self, positions: Mapping[int, int]) -> bool:
         """Whether all records below these positions are written, by what has been read so far."""
@@ -109,12 +119,12 @@ class Tending:
         """
         stuck = self._headway.still_since(time.monotonic() - _STUCK_SECONDS)
         if self.follower is None or not stuck:
-            self._ends_when_stuck = None
+            self._stuck = None
             return None
-        if self._ends_when_stuck is None:
-            self._ends_when_stuck = self._meter.log_ends()
+        if self._stuck is None or self._stuck[0] != stuck:
+            self._stuck = stuck, self._meter.log_ends()
         # What is not read yet is on its way, or an open transaction of somebody else hides it.
-        if self.follower.behind(self._ends_when_stuck) or not self._look_closely.is_due():
+        if self.follower.behind(self._stuck[1]) or not self._look_closely.is_due():
             return None
         lost = sorted(self.follower.before_records(stuck))
         if not lost:
@@ -122,18 +132,29 @@ class Tending:
         return f"nothing came of the next records of {self._route.source}, partitions {lost}, in {_STUCK_SECONDS:.0f} s"
 
     def _look_at_topics(self) -> None:
-        self._meter.look()
-        if self.follower is not None:
-            BEHIND.labels(self._route.query).set(self.follower.behind(self._meter.ends))
+        before = self._meter.ends
+        try:
+            self._meter.look()
+        finally:
+            # Not by old ends, which it reaches for sure.
+            if self.follower is not None and self._meter.ends is not before:
+                BEHIND.labels(self._route.query).set(self.follower.behind(self._meter.ends))
 
-    def _commit(self, follower: Follower) -> None:
+    def _commit(self) -> None:
+        if self.follower is not None:
+            self._commit_followed(self.follower)
+        elif self._ended is not None:
+            self._positions.commit_interval(*self._ended)
+            self._ended = None
+
+    def _commit_followed(self, follower: Follower) -> None:
         found = follower.found()
         positions = {partition: each.position for partition, each in found.items()}
-        ends, progress = self._meter.source_ends, self._lifecycle.progress
-        progress.take_in(self._route.query, self._headway.move_to(positions, ends, time.monotonic()))
+        ends, progress, now = self._meter.source_ends, self._lifecycle.progress, time.monotonic()
+        progress.take_in(self._route.query, self._headway.move_to(positions, ends, now))
         self._meter.move_to(positions)
-        # Of one whose end is not told nobody knows.
-        if not self._headway.stands_still and self._headway.positions.keys() <= ends.keys():
+        # A partition that is away counts only if all are: whoever started the process again for it would stop the others.
+        if ends and not self._headway.still_since(now).keys() & ends.keys():
             progress.hear(self._route.query)
         self._positions.commit(found)
 
@@ -141,7 +162,8 @@ class Tending:
         """Of brokers. Where they don't answer, the log tells it; the query itself waits for them."""
         try:
             question(*arguments)
+            self._unanswered.discard(question)
         except OUTAGES as error:
-            self.has_answers = False
+            self._unanswered.add(question)
             if tells:
                 _log.warning("brokers do not answer", query=self._route.query, error=str(error))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -24,7 +25,7 @@ from spark.sinks.kafka.sink import Route
 from spark.sinks.kafka.source_partition import SourcePartition, pass_gaps
 from spark.sinks.kafka.tail import Taken, raw_reader, reader, source_of, tell_of_gone, waiting
 
-_TIMEOUT_SECONDS = 5.0
+_TIMEOUT_SECONDS, _LEAST_SECONDS = 5.0, 0.5
 _CLOSE_LOOK_SECONDS = 10.0
 _GAP_SECONDS, _MOST_GAP_SECONDS = 0.5, 2.0
 """How long markers are waited for at each look; twice as long while some don't come in time."""
@@ -211,16 +212,19 @@ class Follower:
         self._leap({place: 0 for place in there if place not in self._next})
 
     def _leave_gone(self) -> None:
-        first = {}
+        first, until = {}, time.monotonic() + _TIMEOUT_SECONDS
         for topic, partition in self._gone:
-            low, high = watermarks(self._raw, topic, partition, _TIMEOUT_SECONDS)
-            at = self._next[topic, partition]
-            if not low <= at <= high:
-                tell_of_gone(self._route, topic, partition, at, low)
-                at = low
-            first[topic, partition] = at
+            seconds = max(until - time.monotonic(), _LEAST_SECONDS)
+            # One that is away is asked the next time, and holds up no commit.
+            with suppress(KafkaException):
+                low, high = watermarks(self._raw, topic, partition, seconds)
+                at = self._next[topic, partition]
+                if not low <= at <= high:
+                    tell_of_gone(self._route, topic, partition, at, low)
+                    at = low
+                first[topic, partition] = at
         self._leap(first)
-        self._gone.clear()
+        self._gone -= first.keys()
 
     def _leap(self, places: Mapping[tuple[str, int], int]) -> None:
         if places:

@@ -28,6 +28,7 @@ from spark.queries.real_time.changeover import Changeover
 from spark.queries.real_time.positions import RealTimePositions
 from spark.queries.real_time.queries import Queries
 from spark.queries.real_time.query import start
+from spark.queries.real_time.tending import Tending
 from spark.runtime.settings import SparkSettings
 from spark.sinks.kafka import follower
 from spark.sinks.kafka.follower import Follower
@@ -376,6 +377,39 @@ def test_a_changeover_needs_no_brokers_of_partitions_that_it_has_nothing_to_ask(
         topics.send_dispatches("after")
         wait_for("the second record", lambda: parcels(topics) == ["before", "after"])
     assert any(line["event"] == "brokers do not answer" for line in logs)
+
+
+def test_positions_that_nobody_takes_at_an_intervals_end_hold_up_no_changeover(
+    spark: SparkSession,
+    settings: SparkSettings,
+    registry: Registry,
+    topics: Topics,
+    dimensions: Dimensions,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ended: list[Mapping[int, int]] = []
+    end_interval = Tending.end_interval
+
+    def is_away(*_: object) -> None:
+        raise KafkaException(KafkaError(KafkaError.COORDINATOR_NOT_AVAILABLE))
+
+    def noted(tending: Tending, positions: Mapping[int, int], before: Mark) -> None:
+        ended.append(positions)
+        end_interval(tending, positions, before)
+
+    with (
+        structlog.testing.capture_logs() as logs,
+        running(spark, settings, registry, topics, dimensions, interval_seconds=5.0, commit_seconds=1.0),
+    ):
+        send_before(topics)
+        with monkeypatch.context() as patch:
+            patch.setattr(RealTimePositions, "commit", is_away)
+            patch.setattr(Tending, "end_interval", noted)
+            wait_for("the interval's end", lambda: bool(ended))
+            dimensions.publish("couriers", ("UA", "United of Tomorrow"))
+            send_until(lambda: has_changed_over(logs), lambda: topics.send_dispatches("meanwhile"))
+        wait_for("the positions", lambda: positions(settings, topics)[0] == len(parcels(topics)))
+    assert "query failed, and is started again" not in {line["event"] for line in logs}
 
 
 def test_a_changeover_waits_for_a_source_partition_that_is_away(

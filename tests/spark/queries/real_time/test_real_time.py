@@ -15,6 +15,7 @@ from contracts.definitions.catalog import Catalog
 from contracts.servers.registry import Registry
 from contracts.settings import RegistrySettings
 from deploy.local.servers.stack import LocalStack
+from spark.queries.real_time import meter as meter_module
 from spark.queries.real_time import real_time
 from spark.queries.real_time.meter import Meter
 from spark.queries.real_time.positions import RealTimePositions
@@ -26,7 +27,7 @@ from tests.contracts.gateway import HANG_UP, a_gateway
 from tests.spark.examples import Topics, a_dispatch, body, framed, schema_with
 from tests.spark.live_query import Dimensions, events, parcels, wait_for
 from tests.spark.live_query import running as running_exactly_once
-from tests.spark.real_time_query import counted, gauge, positions, running, send_before
+from tests.spark.real_time_query import counted, ends_without, gauge, positions, running, send_before
 
 
 def test_records_come_out_while_their_interval_lasts_and_bad_ones_as_dead_letters(
@@ -149,6 +150,29 @@ def test_a_query_that_gets_on_is_heard_of_though_its_positions_are_not_taken(
         wait_for("a sign of life", lambda: lifecycle.progress.silent_seconds() < time.monotonic() - begun)
         monkeypatch.undo()
     assert positions(settings, topics)[0] == 1
+
+
+def test_a_query_is_heard_of_unless_all_source_partitions_are_away(
+    spark: SparkSession,
+    settings: SparkSettings,
+    registry: Registry,
+    topics: Topics,
+    published: Dimensions,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lifecycle = Lifecycle()
+    progress = lifecycle.progress
+    with running(spark, settings, registry, topics, published, lifecycle=lifecycle, commit_seconds=1.0):
+        topics.send_dispatches("before", partition=1)
+        wait_for("the position", lambda: positions(settings, topics)[1] == 1)
+        monkeypatch.setattr(meter_module, "ends_of", ends_without(0))
+        time.sleep(2.0)
+        begun = time.monotonic()
+        wait_for("a sign of life", lambda: progress.silent_seconds() < time.monotonic() - begun)
+        monkeypatch.setattr(meter_module, "ends_of", ends_without(0, 1))
+        wait_for("it to count as silent", lambda: progress.silent_seconds() > 5)
+        monkeypatch.undo()
+        wait_for("another sign of life", lambda: progress.silent_seconds() < 2)
 
 
 def test_whoever_stops_waits_no_longer_for_the_last_positions_than_is_said(

@@ -9,7 +9,7 @@ from contextlib import closing
 
 import pytest
 import structlog
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from prometheus_client import REGISTRY
 
@@ -287,6 +287,30 @@ def test_before_records_is_who_stands_before_one_and_not_before_a_marker_or_the_
         with Follower(settings.kafka, takeover.route, taken, takeover.ends()) as follower:
             assert follower.before_records({0: position, 1: 0}) == expected
             assert not follower.before_records({0: position - 1})
+
+
+def test_a_target_partition_that_is_away_before_it_is_known_what_is_gone_holds_up_no_position(
+    takeover: Takeover, topics: Topics, settings: SparkSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+
+    def is_away(*place: object) -> None:
+        asked.append(place)
+        raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
+
+    topics.send_dispatches(*"abcd")
+    begun = takeover.ends()
+    takeover.write(1, 2, into=0)
+    delete(settings, takeover.route.target, before=1)
+    with Follower(settings.kafka, takeover.route, {p: Taken(0) for p in _PARTITIONS}, begun) as follower:
+        with monkeypatch.context() as patch:
+            patch.setattr(follower_module, "watermarks", is_away)
+            wait_for("the gap", lambda: bool(_positions(follower)) and bool(asked))
+            takeover.write(0, topic=takeover.route.dead_letters)
+            wait_for("the position", lambda: _positions(follower)[0] == 1)
+        wait_for("what is left", lambda: _positions(follower)[0] == 1 and follower.behind(takeover.ends()) == 0)
+        takeover.write(1)
+        wait_for("the others", lambda: _positions(follower)[0] == 3)
 
 
 def test_before_records_is_who_stands_before_what_is_gone(
