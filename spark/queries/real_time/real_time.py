@@ -61,8 +61,8 @@ _DIMENSIONS_SECONDS = 5.0
 """Between two looks at the dimensions' versions, and at the topics' own."""
 _MOST_ATTEMPTS, _ATTEMPT_SECONDS = 3, 10.0
 """After so many attempts to change over, so far apart, the query is ended for the next one."""
-_REHEARSE_SECONDS = (1.0, 600.0)
-"""From one rehearsal to the next, at least and at most; in between, a sixth of the process's age."""
+_REHEARSE_SECONDS = (30.0, 600.0)
+"""From one rehearsal to the next, at least and at most; in between, half of the process's age."""
 _LEAVE_SECONDS = 10.0
 _MOST_STEP_SECONDS = 1.0
 """By which the clock may differ from one that nobody sets, before the query is renewed."""
@@ -337,7 +337,7 @@ class _Rehearsals:
         """One has been made, or a query has just begun."""
         now = time.monotonic()
         least, most = _REHEARSE_SECONDS
-        self._at = now + min(max((now - self._began) / 6, least), most)
+        self._at = now + min(max((now - self._began) / 2, least), most)
 
 
 def _in_a_line(reason: str) -> str:

@@ -196,13 +196,19 @@ def test_whoever_stops_waits_no_longer_for_the_last_positions_than_is_said(
 
 
 def test_a_rehearsal_that_fails_ends_nothing(
-    live: threading.Thread, topics: Topics, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession,
+    settings: SparkSettings,
+    registry: Registry,
+    topics: Topics,
+    published: Dimensions,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def fails(_: object) -> None:
         raise Py4JError("no such method")
 
-    with structlog.testing.capture_logs() as logs:
-        monkeypatch.setattr(real_time, "rehearse", fails)
+    monkeypatch.setattr(real_time, "_REHEARSE_SECONDS", (1.0, 600.0))
+    monkeypatch.setattr(real_time, "rehearse", fails)
+    with structlog.testing.capture_logs() as logs, running(spark, settings, registry, topics, published):
         wait_for("a rehearsal", lambda: any("no rehearsal" in line["event"] for line in logs))
         topics.send_dispatches("after")
         wait_for("the record", lambda: parcels(topics) == ["after"])
