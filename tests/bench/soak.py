@@ -7,7 +7,7 @@ falls again in between. Files of the lake are those of its newest version, which
 compacted stays for as long as a table's history. At the end the lake must have a row for each event, counted.
 
 With `--version-every` a dimension gets new versions meanwhile. Each look notes the newest, and how often `live` has changed over to a query
-with newer ones, as it does in real-time mode (`HEADRACE_LIVE__MODE=real-time`); else it takes them over from batch to batch, and this is 0.
+with newer ones, and once for practice, as it does in real-time mode (`HEADRACE_LIVE__MODE=real-time`); else it takes them over from batch to batch, and this is 0.
 """
 
 from __future__ import annotations

@@ -43,6 +43,11 @@ class Headway:
         self._ends.update(ends)
         return taken
 
+    def keeps_up(self, records: int) -> bool:
+        """Whether the query has taken so many records since it started, and fewer are left."""
+        taken = sum(max(at - self._started_at.get(p, 0), 0) for p, at in self.positions.items())
+        return taken >= records > sum(max(end - self.positions.get(p, end), 0) for p, end in self._ends.items())
+
     def still_since(self, moment: float) -> dict[int, int]:
         """The partitions that have stood still since then or longer, with their positions: they had something to take, and have not moved. That is seen at the second
         `move_to`, for of many partitions one has always just got a record.

@@ -27,6 +27,7 @@ from spark.queries.real_time.query import has_slots_for_two, read, start
 from spark.records.topic_schemas import TopicSchemas
 from spark.runtime.errors import NotWritten, QueryFailed, StopRequested
 from spark.runtime.internals.broadcasts import release
+from spark.runtime.internals.real_time import running_tasks
 from spark.runtime.metrics import CHANGEOVERS
 from spark.runtime.quiet import quiet_compilers, quietly
 from spark.runtime.session import temporary_folder
@@ -38,6 +39,9 @@ from spark.sinks.kafka.tail import Taken, not_taken
 
 _MOST_READ_AGAIN = 100_000
 """So many records a query that takes over may read a second time, while its partitions wait."""
+
+_RELEASE_SECONDS = 30.0
+"""After a query was stopped, until what it held is released."""
 
 _log = structlog.get_logger(__name__)
 
@@ -80,6 +84,7 @@ class Queries:
         self._taken: Mapping[int, Taken] = {}
         self._running: list[Running] = []
         self._stopped: list[Running] = []
+        self._stopped_at = 0.0
         # What is taken was not written soon, at the last attempt of a changeover.
         self._is_slow = False
 
@@ -144,6 +149,13 @@ class Queries:
         """Stop what runs. Its tasks may outlive it for a moment, and still ask for their batons."""
         self._stop(self._running)
 
+    def release_stopped(self) -> None:
+        """Of queries that were replaced some time ago, release the dimensions' tables, unless a task of theirs still runs."""
+        count = sum(len(each.to_next.partitions) for each in self._running if each.to_next is not None)
+        is_time = self._stopped and time.monotonic() > self._stopped_at + _RELEASE_SECONDS
+        if is_time and running_tasks(self._spark) <= count:
+            self._drop_stopped()
+
     def versions(self, dimensions: Mapping[str, Dimension]) -> dict[str, object]:
         """Of everything that a query can't be told while it runs."""
         return {
@@ -206,6 +218,7 @@ class Queries:
                 all_of_them.callback(shutil.rmtree, each.checkpoint, ignore_errors=True)
                 all_of_them.callback(each.query.stop)
             self._stopped += those
+            self._stopped_at = time.monotonic()
             self._running = [each for each in self._running if each not in those]
 
     def _drop_stopped(self) -> None:

@@ -63,6 +63,8 @@ _MOST_ATTEMPTS, _ATTEMPT_SECONDS = 3, 10.0
 """After so many attempts to change over, so far apart, the query is ended for the next one."""
 _REHEARSE_SECONDS = (30.0, 600.0)
 """From one rehearsal to the next, at least and at most; in between, half of the process's age."""
+_PRACTICE_RECORDS = 2_000
+"""After so many a process changes over for the first time, to a query like the one that runs."""
 _LEAVE_SECONDS = 10.0
 _MOST_STEP_SECONDS = 1.0
 """By which the clock may differ from one that nobody sets, before the query is renewed."""
@@ -111,6 +113,7 @@ class RealTime:
         )
         self._headway = Headway(self._route.query)
         self._rehearsals = _Rehearsals()
+        self._has_changed_over = False
 
     def run(self) -> None:
         """Return when asked to stop.
@@ -215,12 +218,14 @@ class RealTime:
                     continue
                 newest = running.dimensions
                 if dimensions.is_due():
+                    self._queries.release_stopped()
                     self._check_topics()
                     if tending.has_answers and (added := self._positions.added()):
                         _log.info("renewing the query", query=self._route.query, added_partitions=added)
                         return None
                     newest = self._dimensions.newest()
-                if not self._is_outdated(running, newest):
+                is_practice = not self._is_outdated(running, newest)
+                if is_practice and not self._may_practise(running, tending):
                     continue
             except OUTAGES as error:
                 # The query itself waits for brokers, and needs the store only when it starts.
@@ -229,9 +234,11 @@ class RealTime:
             baton, follower = running.to_next, tending.follower
             if (baton is None or follower is None) and not tending.has_answers:
                 continue
-            _log.info("renewing the query", query=self._route.query, **self._queries.versions(newest))
+            what = "practising a changeover" if is_practice else "renewing the query"
+            _log.info(what, query=self._route.query, **self._queries.versions(newest))
             if baton is None or follower is None:
                 return None
+            self._has_changed_over = True
             # A step of the clock while the next one begins counts.
             began = _clock()
             try:
@@ -240,9 +247,10 @@ class RealTime:
             except (QueryFailed, *OUTAGES) as error:
                 reason = str(error)
                 has_ended = baton.is_asked or not running.query.isActive or unknown_id(reason) is not None
-                goes_on = (attempts.go_on_after(error) or not tending.has_answers) and not has_ended
+                goes_on = (is_practice or attempts.go_on_after(error) or not tending.has_answers) and not has_ended
+                then = "a pause" if not goes_on else "it was practice" if is_practice else "it is tried again"
                 _log.warning(
-                    "the next query could not take over: " + ("it is tried again" if goes_on else "a pause"),
+                    f"the next query could not take over: {then}",
                     query=self._route.query,
                     reason=_in_a_line(reason),
                 )
@@ -259,6 +267,14 @@ class RealTime:
             _log.warning("no rehearsal: the interval's end will take longer", query=self._route.query, error=str(error))
         finally:
             self._rehearsals.put_off()
+
+    def _may_practise(self, running: Running, tending: Tending) -> bool:
+        """Whether to change over to a query like this one. A branch that was never taken is not in what the JVM compiles: at the first changeover it drops the code of both
+        queries. Done while little is compiled, that delays fewer records.
+        """
+        if self._has_changed_over or running.to_next is None or not tending.has_answers:
+            return False
+        return self._headway.keeps_up(_PRACTICE_RECORDS)
 
     def _check_topics(self) -> None:
         """Raise if the source was made anew, or the registry has lost the pipeline's own schemas."""

@@ -191,7 +191,9 @@ def test_a_changeover_loses_doubles_and_reorders_nothing_while_records_come(
     registry: Registry,
     topics: Topics,
     dimensions: Dimensions,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(real_time, "_PRACTICE_RECORDS", 1_000_000)
     numbers = itertools.count()
     sent: dict[int, list[str]] = {0: [], 1: []}
     transactions = Transactions(settings, topics) if in_transactions else None
@@ -233,6 +235,37 @@ def test_a_changeover_loses_doubles_and_reorders_nothing_while_records_come(
         assert versions == sorted(versions)
         assert {*versions} == ({0, 1, 2, 3} if partition == 0 else {1, 2, 3})
     assert len(found) == len(sent[0]) + len(sent[1])
+
+
+def test_a_process_practises_one_changeover(
+    spark: SparkSession,
+    settings: SparkSettings,
+    registry: Registry,
+    topics: Topics,
+    dimensions: Dimensions,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(real_time, "_PRACTICE_RECORDS", 50)
+    sent = itertools.count()
+
+    def send() -> None:
+        topics.send_dispatches(str(next(sent)))
+
+    with (
+        structlog.testing.capture_logs() as logs,
+        running(spark, settings, registry, topics, dimensions, commit_seconds=1.0),
+    ):
+        send_until(lambda: has_changed_over(logs), send)
+        until = time.monotonic() + 5
+        send_until(lambda: time.monotonic() > until, send)
+        dimensions.publish("couriers", ("UA", "United of Tomorrow"))
+        send_until(lambda: has_changed_over(logs, 2), send)
+        send()
+        count = next(sent)
+        wait_for("all records", lambda: len(parcels(topics)) >= count)
+    assert parcels(topics) == [str(number) for number in range(count)]
+    begun = [line["event"] for line in logs if line["event"] in ("practising a changeover", "renewing the query")]
+    assert begun[0] == "practising a changeover" and {*begun[1:]} == {"renewing the query"}
 
 
 def test_a_changeover_in_a_backlog_leaves_out_what_was_written_ahead(
@@ -503,10 +536,12 @@ def test_the_tables_of_a_query_that_was_replaced_leave_the_memory(
             wait_for("the changeover", lambda: has_changed_over(logs))
     topics.send_dispatches("after")
     wait_for("the last record", lambda: parcels(topics) == ["before", "after"])
-    # The one before the last may have had tasks until now.
-    first, *_, last = map(are_there, planned)
+    first, second, last = map(are_there, planned)
     assert first and not any(first)
-    assert last and all(last)
+    assert second and last and all(last)
+    monkeypatch.setattr(queries, "_RELEASE_SECONDS", 1.0)
+    wait_for("the tables of the one before the last to leave", lambda: not any(are_there(planned[1])))
+    assert all(are_there(planned[2]))
 
 
 def test_an_intervals_end_commits_nothing_that_the_query_before_owes(
