@@ -1,4 +1,4 @@
-"""Calls to brokers: `retried` for those whose refusal may pass, `partitions_of`, `topic_ids`, `watermarks`, `ends_of`, `list_offsets`."""
+"""Calls to brokers: `retried` for those whose refusal may pass, `partitions_of`, `topic_ids`, `watermarks`, `watermarks_of`, `ends_of`, `list_offsets`."""
 
 from __future__ import annotations
 
@@ -69,19 +69,27 @@ def watermarks(consumer: Consumer, topic: str, partition: int, seconds: float) -
     return retried(lambda: consumer.get_watermark_offsets(at, timeout=seconds), seconds)
 
 
+def watermarks_of(
+    consumer: Consumer, places: Iterable[tuple[str, int]], seconds: float
+) -> tuple[dict[tuple[str, int], tuple[int, int]], dict[tuple[str, int], KafkaException]]:
+    """By topic and partition what `watermarks` returns, and of the others why nobody told. The first that is away takes so many seconds, each other one half a second."""
+    told: dict[tuple[str, int], tuple[int, int]] = {}
+    untold: dict[tuple[str, int], KafkaException] = {}
+    until = time.monotonic() + seconds
+    for place in places:
+        try:
+            told[place] = watermarks(consumer, *place, max(until - time.monotonic(), _LEAST_SECONDS))
+        except KafkaException as error:
+            untold[place] = error
+    return told, untold
+
+
 def ends_of(
     consumer: Consumer, topic: str, partitions: Iterable[int], seconds: float
 ) -> tuple[dict[int, int], dict[int, KafkaException]]:
-    """By partition the offset after its last record, and of the others why nobody told. The first that is away takes so many seconds, each other one half a second."""
-    ends: dict[int, int] = {}
-    untold: dict[int, KafkaException] = {}
-    until = time.monotonic() + seconds
-    for partition in partitions:
-        try:
-            _, ends[partition] = watermarks(consumer, topic, partition, max(until - time.monotonic(), _LEAST_SECONDS))
-        except KafkaException as error:
-            untold[partition] = error
-    return ends, untold
+    """By partition of one topic the offset after its last record, and of the others why nobody told; it takes as long as `watermarks_of`."""
+    told, untold = watermarks_of(consumer, ((topic, partition) for partition in partitions), seconds)
+    return {p: end for (_, p), (_, end) in told.items()}, {p: error for (_, p), error in untold.items()}
 
 
 def list_offsets(

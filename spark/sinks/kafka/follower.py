@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -17,7 +16,7 @@ from typing import Self
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
-from contracts.servers.brokers import ends_of, partitions_of, watermarks
+from contracts.servers.brokers import ends_of, partitions_of, watermarks_of
 from contracts.settings import KafkaSettings
 from spark.runtime.metrics import FOLLOWER_ERRORS
 from spark.sinks.kafka.offset_note import Mark
@@ -25,7 +24,7 @@ from spark.sinks.kafka.sink import Route
 from spark.sinks.kafka.source_partition import SourcePartition, pass_gaps
 from spark.sinks.kafka.tail import Taken, raw_reader, reader, source_of, tell_of_gone, waiting
 
-_TIMEOUT_SECONDS, _LEAST_SECONDS = 5.0, 0.5
+_TIMEOUT_SECONDS = 5.0
 _CLOSE_LOOK_SECONDS = 10.0
 _GAP_SECONDS, _MOST_GAP_SECONDS = 0.5, 2.0
 """How long markers are waited for at each look; twice as long while some don't come in time."""
@@ -212,17 +211,15 @@ class Follower:
         self._leap({place: 0 for place in there if place not in self._next})
 
     def _leave_gone(self) -> None:
-        first, until = {}, time.monotonic() + _TIMEOUT_SECONDS
-        for topic, partition in self._gone:
-            seconds = max(until - time.monotonic(), _LEAST_SECONDS)
-            # One that is away is asked the next time, and holds up no commit.
-            with suppress(KafkaException):
-                low, high = watermarks(self._raw, topic, partition, seconds)
-                at = self._next[topic, partition]
-                if not low <= at <= high:
-                    tell_of_gone(self._route, topic, partition, at, low)
-                    at = low
-                first[topic, partition] = at
+        first = {}
+        # One that is away is asked the next time, and holds up no commit.
+        told, _ = watermarks_of(self._raw, self._gone, _TIMEOUT_SECONDS)
+        for (topic, partition), (low, high) in told.items():
+            at = self._next[topic, partition]
+            if not low <= at <= high:
+                tell_of_gone(self._route, topic, partition, at, low)
+                at = low
+            first[topic, partition] = at
         self._leap(first)
         self._gone -= first.keys()
 

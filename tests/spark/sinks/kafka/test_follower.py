@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 
 import pytest
 import structlog
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from prometheus_client import REGISTRY
 
@@ -292,11 +292,11 @@ def test_before_records_is_who_stands_before_one_and_not_before_a_marker_or_the_
 def test_a_target_partition_that_is_away_before_it_is_known_what_is_gone_holds_up_no_position(
     takeover: Takeover, topics: Topics, settings: SparkSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[object] = []
+    asked: list[tuple[str, int]] = []
 
-    def is_away(*place: object) -> None:
-        asked.append(place)
-        raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
+    def are_away(_: Consumer, places: Iterable[tuple[str, int]], __: float) -> tuple[object, object]:
+        asked.extend(places)
+        return {}, dict.fromkeys(asked, KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE)))
 
     topics.send_dispatches(*"abcd")
     begun = takeover.ends()
@@ -304,7 +304,7 @@ def test_a_target_partition_that_is_away_before_it_is_known_what_is_gone_holds_u
     delete(settings, takeover.route.target, before=1)
     with Follower(settings.kafka, takeover.route, {p: Taken(0) for p in _PARTITIONS}, begun) as follower:
         with monkeypatch.context() as patch:
-            patch.setattr(follower_module, "watermarks", is_away)
+            patch.setattr(follower_module, "watermarks_of", are_away)
             wait_for("the gap", lambda: bool(_positions(follower)) and bool(asked))
             takeover.write(0, topic=takeover.route.dead_letters)
             wait_for("the position", lambda: _positions(follower)[0] == 1)
