@@ -1,4 +1,4 @@
-"""Work that others must not wait for: `quietly`, `quiet_compilers`."""
+"""Work beside other work, which must not wait for it: `beside`, `quietly`, `quiet_compilers`."""
 
 from __future__ import annotations
 
@@ -24,19 +24,15 @@ _LOOK_SECONDS = 0.1
 T = TypeVar("T")
 
 
-def quietly(spark: SparkSession, work: Callable[[], T], meanwhile: Callable[[], object]) -> T:
-    """What `work` returns, or raises. It runs in a thread of niceness 10, and so does what the Java process does for it: the threads, too,
-    that it starts there, for as long as they live. On another system than Linux it runs as ever. `meanwhile` is called all the while; what it raises is raised
-    when `work` is done.
-    """
+def beside(spark: SparkSession, work: Callable[[], T], meanwhile: Callable[[], object]) -> T:
+    """What `work` returns, or raises. It runs in a thread of its own. `meanwhile` is called all the while; what it raises is raised when `work` is done."""
 
-    def lowered() -> T:
-        _lower(spark)
+    def activated() -> T:
         # Otherwise plans are optimised by Spark's settings, not by those of the session.
         activate(spark)
         return work()
 
-    done = aside("quiet", lowered)
+    done = aside("beside", activated)
     while not wait([done], _LOOK_SECONDS).done:
         try:
             meanwhile()
@@ -44,6 +40,18 @@ def quietly(spark: SparkSession, work: Callable[[], T], meanwhile: Callable[[], 
             wait([done])
             raise
     return done.result()
+
+
+def quietly(spark: SparkSession, work: Callable[[], T], meanwhile: Callable[[], object]) -> T:
+    """`beside`, in a thread of niceness 10, which what the Java process does for it has, too: the threads as well that it starts there, for as long as they live. On
+    another system than Linux it runs as ever.
+    """
+
+    def lowered() -> T:
+        _lower(spark)
+        return work()
+
+    return beside(spark, lowered, meanwhile)
 
 
 def quiet_compilers(spark: SparkSession) -> None:

@@ -43,10 +43,10 @@ class Headway:
         self._ends.update(ends)
         return taken
 
-    def keeps_up(self, records: int) -> bool:
-        """Whether the query has taken so many records since it started, and fewer are left."""
+    def keeps_up(self, least: int, most: int) -> bool:
+        """Whether the query has taken `least` records since it started, and no more than `most` are left."""
         taken = sum(max(at - self._started_at.get(p, 0), 0) for p, at in self.positions.items())
-        return taken >= records > sum(max(end - self.positions.get(p, end), 0) for p, end in self._ends.items())
+        return taken >= least and sum(max(end - self.positions.get(p, end), 0) for p, end in self._ends.items()) <= most
 
     def still_since(self, moment: float) -> dict[int, int]:
         """The partitions that have stood still since then or longer, with their positions: they had something to take, and have not moved. That is seen at the second

@@ -29,7 +29,7 @@ from spark.runtime.errors import NotWritten, QueryFailed, StopRequested
 from spark.runtime.internals.broadcasts import release
 from spark.runtime.internals.real_time import running_tasks
 from spark.runtime.metrics import CHANGEOVERS
-from spark.runtime.quiet import quiet_compilers, quietly
+from spark.runtime.quiet import beside, quiet_compilers, quietly
 from spark.runtime.session import temporary_folder
 from spark.runtime.settings import SparkSettings
 from spark.sinks.kafka.at_least_once import kafka_records, observed
@@ -108,9 +108,11 @@ class Queries:
         follower: Follower,
         ends: Mapping[int, int],
         tend: Callable[[], object],
+        *,
+        quiet: bool,
     ) -> Running:
         """From `before`, which passes its partitions on by the `baton`, to a query with these dimensions, and the schemas of now. `ends` are those of the source
-        topic.
+        topic. If `quiet`, what runs has the processor first.
 
         Raises KafkaException, QueryFailed, and what `tend` raises. Then `before` goes on if the baton was not asked; else stop all.
         """
@@ -134,10 +136,12 @@ class Queries:
                 raise QueryFailed(
                     f"the query is behind: the next one would read {again:,} records once more, and {_MOST_READ_AGAIN:,} at most may wait for that"
                 )
-            quiet_compilers(self._spark)
+            if quiet:
+                quiet_compilers(self._spark)
+            plan = quietly if quiet else beside
             to_next = Baton(self._spark, positions)
             try:
-                after = quietly(self._spark, lambda: self._begin(positions, dimensions, to_next, baton), tend)
+                after = plan(self._spark, lambda: self._begin(positions, dimensions, to_next, baton), tend)
             except (Py4JError, PySparkException, OSError) as error:
                 raise QueryFailed(f"the next query can't be planned: {error}") from error
             after.owed = changeover.pass_partitions_to(after.query)

@@ -63,8 +63,8 @@ _MOST_ATTEMPTS, _ATTEMPT_SECONDS = 3, 10.0
 """After so many attempts to change over, so far apart, the query is ended for the next one."""
 _REHEARSE_SECONDS = (30.0, 600.0)
 """From one rehearsal to the next, at least and at most; in between, half of the process's age."""
-_PRACTICE_RECORDS = 2_000
-"""After so many a process changes over for the first time, to a query like the one that runs."""
+_PRACTICE_RECORDS = (200, 2_000)
+"""After so many at least a process changes over for the first time, to a query like the one that runs; and when so many at most are left to take."""
 _LEAVE_SECONDS = 10.0
 _MOST_STEP_SECONDS = 1.0
 """By which the clock may differ from one that nobody sets, before the query is renewed."""
@@ -242,7 +242,9 @@ class RealTime:
             # A step of the clock while the next one begins counts.
             began = _clock()
             try:
-                running = self._queries.change_over(running, baton, newest, follower, tending.source_ends, tending)
+                running = self._queries.change_over(
+                    running, baton, newest, follower, tending.source_ends, tending, quiet=not is_practice
+                )
                 attempts, clock = _Attempts(), began
             except (QueryFailed, *OUTAGES) as error:
                 reason = str(error)
@@ -270,11 +272,11 @@ class RealTime:
 
     def _may_practise(self, running: Running, tending: Tending) -> bool:
         """Whether to change over to a query like this one. A branch that was never taken is not in what the JVM compiles: at the first changeover it drops the code of both
-        queries. Done while little is compiled, that delays fewer records.
+        queries. Done while little is compiled, that delays fewer records. So it is done at once, and not at a low priority.
         """
         if self._has_changed_over or running.to_next is None or not tending.has_answers:
             return False
-        return self._headway.keeps_up(_PRACTICE_RECORDS)
+        return self._headway.keeps_up(*_PRACTICE_RECORDS)
 
     def _check_topics(self) -> None:
         """Raise if the source was made anew, or the registry has lost the pipeline's own schemas."""

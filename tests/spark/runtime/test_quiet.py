@@ -1,4 +1,4 @@
-"""`quietly` and `quiet_compilers`."""
+"""`beside`, `quietly` and `quiet_compilers`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark.runtime import quiet
-from spark.runtime.quiet import quiet_compilers, quietly
+from spark.runtime.quiet import beside, quiet_compilers, quietly
 
 
 class Enough(Exception):
@@ -23,6 +23,13 @@ def test_it_returns_and_raises_what_the_work_does(spark: SparkSession) -> None:
     assert quietly(spark, lambda: spark.range(3).count(), lambda: None) == 3
     with pytest.raises(Enough):
         quietly(spark, _fail, lambda: None)
+
+
+def test_beside_it_runs_in_a_thread_of_its_own_with_the_priority_of_all(spark: SparkSession) -> None:
+    ours = threading.get_native_id()
+    thread, nice = beside(spark, lambda: (threading.get_native_id(), os.getpriority(os.PRIO_PROCESS, 0)), lambda: None)
+    assert thread != ours
+    assert nice == os.nice(0)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it runs as ever")
