@@ -81,6 +81,9 @@ class Changeover:
         self._until(is_everywhere, _WAITING_SECONDS)
         self._until(self._baton.is_at_the_heels, _FOLLOWED_SECONDS)
         self.check_written()
+        # A partition that went away meanwhile has no record to be given away with, and nobody knows its end.
+        if away := self._follower.away(self._partitions):
+            raise NotWritten(f"partitions {away} of the source topic are away: brokers do not answer")
         if running_tasks(self._spark) > 2 * count:
             raise QueryFailed("tasks of a query that was stopped still run")
         _log.info("asking the query for its partitions", query=self._before.name)

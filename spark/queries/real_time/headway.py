@@ -22,11 +22,13 @@ class Headway:
         # The newest that were told with positions before these. They outlast a query: one that has just started has a partition that is stuck, too.
         self._ends: dict[int, int] = {}
         self._still_since: dict[int, float] = {}
+        self._newly_taken = 0
 
     def start(self, positions: Mapping[int, int]) -> int:
         """A query starts at these positions. Return how many records the one before had taken that `move_to` was not told of."""
         taken = self._taken(positions) if self.positions else 0
         self._started_at = self.positions = positions
+        self._newly_taken = 0
         self._still_since = {}
         return taken
 
@@ -35,7 +37,7 @@ class Headway:
 
         It gets on, and what failed before counts no more, if it has come further since it started, and no partition is where it was then though it had records.
         """
-        taken = self._taken(positions)
+        taken = self._newly_taken = self._taken(positions)
         before, self.positions = self.positions, {**self.positions, **positions}
         self._still_since = {p: self._still_since.get(p, now) for p in self._still(before)}
         if self._has_moved() and not self._still(self._started_at):
@@ -43,10 +45,11 @@ class Headway:
         self._ends.update(ends)
         return taken
 
-    def keeps_up(self, least: int, most: int) -> bool:
-        """Whether the query has taken `least` records since it started, and no more than `most` are left."""
+    def keeps_up(self, records: int) -> bool:
+        """Whether the query has taken so many records since it started, and no more are left than it took from one `move_to` to the next."""
         taken = sum(max(at - self._started_at.get(p, 0), 0) for p, at in self.positions.items())
-        return taken >= least and sum(max(end - self.positions.get(p, end), 0) for p, end in self._ends.items()) <= most
+        left = sum(max(end - self.positions.get(p, end), 0) for p, end in self._ends.items())
+        return taken >= records and left <= self._newly_taken
 
     def still_since(self, moment: float) -> dict[int, int]:
         """The partitions that have stood still since then or longer, with their positions: they had something to take, and have not moved. That is seen at the second

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 
 import structlog
@@ -23,7 +23,7 @@ from contracts.definitions.catalog import Catalog
 from contracts.errors import ConsumeError
 from contracts.servers.registry import Registry
 from spark.derivation.derivation import Derivation, route, target_schemas
-from spark.lookups.dimensions import Dimension, Dimensions
+from spark.lookups.dimensions import Dimensions
 from spark.pipeline import Pipeline
 from spark.queries.real_time.every import Every
 from spark.queries.real_time.headway import Headway
@@ -37,11 +37,12 @@ from spark.queries.real_time.query import (
     drain,
     failure_of,
 )
+from spark.queries.real_time.renewals import Renewals
 from spark.queries.real_time.tending import OUTAGES, Tending
 from spark.records.decode import unknown_id
 from spark.records.topic_schemas import TopicSchemas
 from spark.runtime.aside import aside
-from spark.runtime.errors import NotWritten, QueryFailed, StopRequested
+from spark.runtime.errors import QueryFailed, StopRequested
 from spark.runtime.internals.real_time import rehearse
 from spark.runtime.lifecycle import Lifecycle
 from spark.runtime.metrics import RESTARTS, sources_of
@@ -57,14 +58,8 @@ from spark.sources.source_topic import SourceTopic
 _WATCH_SECONDS = 0.1
 _LOOK_SECONDS = 1.0
 """Between two looks at the schemas: a record whose schema the query doesn't know ends it, which is a pause."""
-_DIMENSIONS_SECONDS = 5.0
-"""Between two looks at the dimensions' versions, and at the topics' own."""
-_MOST_ATTEMPTS, _ATTEMPT_SECONDS = 3, 10.0
-"""After so many attempts to change over, so far apart, the query is ended for the next one."""
 _REHEARSE_SECONDS = (30.0, 600.0)
 """From one rehearsal to the next, at least and at most; in between, half of the process's age."""
-_PRACTICE_RECORDS = (200, 2_000)
-"""After so many at least a process changes over for the first time, to a query like the one that runs; and when so many at most are left to take."""
 _LEAVE_SECONDS = 10.0
 _MOST_STEP_SECONDS = 1.0
 """By which the clock may differ from one that nobody sets, before the query is renewed."""
@@ -94,9 +89,9 @@ class RealTime:
         source = catalog.topic(pipeline.source)
         self._schemas = TopicSchemas(registry, source, catalog.schema(pipeline.source))
         self._dimensions = Dimensions(spark, settings.s3, [catalog.dimension(name) for name in pipeline.dimensions])
-        self._own = target_schemas(pipeline, catalog, registry)
+        own = target_schemas(pipeline, catalog, registry)
         self._source = SourceTopic(settings.kafka, source.name)
-        ids = [each.id for each in self._own]
+        ids = [each.id for each in own]
         derivation = Derivation(spark, pipeline, catalog, *ids, encode_once=settings.live.encode_once)
         self._positions = RealTimePositions(
             settings,
@@ -113,7 +108,17 @@ class RealTime:
         )
         self._headway = Headway(self._route.query)
         self._rehearsals = _Rehearsals()
-        self._has_changed_over = False
+        self._renewals = Renewals(
+            self._route.query,
+            self._source,
+            own,
+            self._schemas,
+            self._dimensions,
+            self._positions,
+            self._queries,
+            self._headway,
+            one_of_each=self._one_of_each,
+        )
 
     def run(self) -> None:
         """Return when asked to stop.
@@ -187,8 +192,8 @@ class RealTime:
             return None
 
     def _watch(self, running: Running, tending: Tending) -> str | None:
-        look, dimensions, attempts = Every(_LOOK_SECONDS), Every(_DIMENSIONS_SECONDS), _Attempts()
-        ends, clock = tending.ends, _clock()
+        look, ends, clock = Every(_LOOK_SECONDS), tending.ends, _clock()
+        self._renewals.start()
         self._rehearsals.put_off()
         while not self._lifecycle.stopping.wait(_WATCH_SECONDS):
             if not running.query.isActive:
@@ -214,43 +219,36 @@ class RealTime:
                         # The next one begins by the clock as it is now.
                         clock = _clock()
                     ends = tending.ends
-                if not attempts.may_begin():
-                    continue
-                newest = running.dimensions
-                if dimensions.is_due():
-                    self._queries.release_stopped()
-                    self._check_topics()
-                    if tending.has_answers and (added := self._positions.added()):
-                        _log.info("renewing the query", query=self._route.query, added_partitions=added)
-                        return None
-                    newest = self._dimensions.newest()
-                is_practice = not self._is_outdated(running, newest)
-                if is_practice and not self._may_practise(running, tending):
-                    continue
+                self._queries.release_stopped()
+                renewal = self._renewals.due(running, tending)
             except OUTAGES as error:
                 # The query itself waits for brokers, and needs the store only when it starts.
                 _log.warning("no look at topics and versions", query=self._route.query, error=str(error))
                 continue
-            baton, follower = running.to_next, tending.follower
-            if (baton is None or follower is None) and not tending.has_answers:
+            if renewal is None:
                 continue
-            what = "practising a changeover" if is_practice else "renewing the query"
-            _log.info(what, query=self._route.query, **self._queries.versions(newest))
-            if baton is None or follower is None:
+            baton, follower = running.to_next, tending.follower
+            if renewal.adds_partitions or baton is None or follower is None:
                 return None
-            self._has_changed_over = True
             # A step of the clock while the next one begins counts.
             began = _clock()
             try:
                 running = self._queries.change_over(
-                    running, baton, newest, follower, tending.source_ends, tending, quiet=not is_practice
+                    running,
+                    baton,
+                    renewal.dimensions,
+                    follower,
+                    tending.source_ends,
+                    tending,
+                    quiet=not renewal.is_practice,
                 )
-                attempts, clock = _Attempts(), began
+                clock = began
+                self._renewals.start()
             except (QueryFailed, *OUTAGES) as error:
                 reason = str(error)
                 has_ended = baton.is_asked or not running.query.isActive or unknown_id(reason) is not None
-                goes_on = (is_practice or attempts.go_on_after(error) or not tending.has_answers) and not has_ended
-                then = "a pause" if not goes_on else "it was practice" if is_practice else "it is tried again"
+                goes_on = not has_ended and self._renewals.goes_on_after(error, renewal, tending)
+                then = "a pause" if not goes_on else "it was practice" if renewal.is_practice else "it is tried again"
                 _log.warning(
                     f"the next query could not take over: {then}",
                     query=self._route.query,
@@ -269,29 +267,6 @@ class RealTime:
             _log.warning("no rehearsal: the interval's end will take longer", query=self._route.query, error=str(error))
         finally:
             self._rehearsals.put_off()
-
-    def _may_practise(self, running: Running, tending: Tending) -> bool:
-        """Whether to change over to a query like this one. A branch that was never taken is not in what the JVM compiles: at the first changeover it drops the code of both
-        queries. Done while little is compiled, that delays fewer records. So it is done at once, and not at a low priority.
-        """
-        if self._has_changed_over or running.to_next is None or not tending.has_answers:
-            return False
-        return self._headway.keeps_up(*_PRACTICE_RECORDS)
-
-    def _check_topics(self) -> None:
-        """Raise if the source was made anew, or the registry has lost the pipeline's own schemas."""
-        for each in self._own:
-            each.check()
-        self._source.check()
-
-    def _is_outdated(self, running: Running, newest: Mapping[str, Dimension]) -> bool:
-        """Whether these dimensions, or the schemas of now, are newer than the query's."""
-        if not self._one_of_each and running.interval < 0 and self._schemas.current.foreign is not None:
-            # Renewed before its first interval has ended, again and again, it would never get a position.
-            return False
-        self._schemas.renew()
-        # A table that was made anew may have the version that it had.
-        return newest != running.dimensions or self._queries.versions(newest) != running.versions
 
     def _end_interval(self, running: Running, tending: Tending, before: Mark) -> bool:
         """Commit the last interval that has ended, and say whether one has; `before` are the target topics' ends of a look when it hadn't."""
@@ -318,26 +293,6 @@ class RealTime:
         pause = self._headway.pause_seconds(reason)
         _log.error("query failed, and is started again", query=self._route.query, reason=reason, pause_seconds=pause)
         self._lifecycle.stopping.wait(pause)
-
-
-class _Attempts:
-    """At a changeover, while one query runs."""
-
-    def __init__(self) -> None:
-        self._failed = 0
-        self._next_at = 0.0
-
-    def may_begin(self) -> bool:
-        """Whether it is time for one."""
-        return time.monotonic() >= self._next_at
-
-    def go_on_after(self, error: Exception) -> bool:
-        """Whether there is to be another one after one that failed. That brokers are away or slow doesn't count: a query that began anew would wait for them, too."""
-        self._next_at = time.monotonic() + _ATTEMPT_SECONDS
-        if isinstance(error, (NotWritten, *OUTAGES)):
-            return True
-        self._failed += 1
-        return self._failed < _MOST_ATTEMPTS
 
 
 class _Rehearsals:

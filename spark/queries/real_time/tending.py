@@ -148,6 +148,8 @@ class Tending:
             self._ended = None
 
     def _commit_followed(self, follower: Follower) -> None:
+        # What was written while brokers were asked; that takes seconds if one is away.
+        follower.read()
         found = follower.found()
         positions = {partition: each.position for partition, each in found.items()}
         ends, progress, now = self._meter.source_ends, self._lifecycle.progress, time.monotonic()

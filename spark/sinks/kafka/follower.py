@@ -153,6 +153,11 @@ class Follower:
         # An answer may be older than what is known.
         return {p: positions[p] for p, end in ends.items() if p in positions and positions[p] >= end}
 
+    def away(self, partitions: Iterable[int]) -> list[int]:
+        """These source partitions of which no broker tells the end now."""
+        _, untold = ends_of(self._raw, self._route.source, partitions, _TIMEOUT_SECONDS)
+        return sorted(untold)
+
     def before_records(self, positions: Mapping[int, int]) -> set[int]:
         """The source partitions that still stand at these positions, each before a record, or before what the topic does not have any more. One of which nothing is
         read in ten seconds is left out. Raises KafkaException.

@@ -19,7 +19,7 @@ from contracts.servers.registry import Registry
 from spark import pipelines
 from spark.derivation.derivation import Derivation
 from spark.pipeline import Pipeline
-from spark.queries.real_time import real_time
+from spark.queries.real_time import renewals
 from spark.records.schemas import WriterSchemas
 from spark.runtime.errors import PipelineUnfit, SinkRefused, TooFewSlots
 from spark.runtime.internals.plans import FILTER, expressions, items
@@ -139,7 +139,7 @@ def test_a_dimension_that_changes_all_the_time_keeps_no_position_back_and_repeat
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Where only an interval's end tells a position, a query that is renewed before it has none to go on from."""
-    monkeypatch.setattr(real_time, "_DIMENSIONS_SECONDS", 1.0)
+    monkeypatch.setattr(renewals, "_DIMENSIONS_SECONDS", 1.0)
     pipeline = Pipeline("heavy_parcels", DISPATCHED, HEAVY, LOOKUPS, large_vans)
     _send(dispatches, 3)
     versions = itertools.count()

@@ -22,7 +22,7 @@ from contracts.definitions.catalog import Catalog
 from contracts.servers.brokers import watermarks
 from contracts.servers.registry import Registry
 from spark.derivation.derivation import route
-from spark.queries.real_time import changeover, meter, queries, real_time, tending
+from spark.queries.real_time import changeover, meter, queries, renewals, tending
 from spark.queries.real_time.baton import Baton
 from spark.queries.real_time.changeover import Changeover
 from spark.queries.real_time.positions import RealTimePositions
@@ -55,7 +55,7 @@ def has_failed(logs: Iterable[Mapping[str, Any]], reason: str, of: str = "") -> 
 @pytest.fixture(autouse=True)
 def no_practice(monkeypatch: pytest.MonkeyPatch) -> None:
     """What changes over here does so for a new version."""
-    monkeypatch.setattr(real_time, "_PRACTICE_RECORDS", (1_000_000, 0))
+    monkeypatch.setattr(renewals, "_PRACTICE_RECORDS", 1_000_000)
 
 
 def send_until(done: Callable[[], bool], send: Callable[[], object]) -> None:
@@ -250,7 +250,7 @@ def test_a_process_practises_one_changeover(
     dimensions: Dimensions,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(real_time, "_PRACTICE_RECORDS", (50, 50))
+    monkeypatch.setattr(renewals, "_PRACTICE_RECORDS", 50)
     sent = itertools.count()
 
     def send() -> None:
@@ -273,6 +273,32 @@ def test_a_process_practises_one_changeover(
     assert begun[0] == "practising a changeover" and {*begun[1:]} == {"renewing the query"}
 
 
+def test_a_practice_that_fails_is_not_tried_again_and_puts_off_no_new_version(
+    spark: SparkSession,
+    settings: SparkSettings,
+    registry: Registry,
+    topics: Topics,
+    dimensions: Dimensions,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(renewals, "_PRACTICE_RECORDS", 1)
+    with (
+        structlog.testing.capture_logs() as logs,
+        running(spark, settings, registry, topics, dimensions, commit_seconds=1.0),
+    ):
+        with monkeypatch.context() as patch:
+            never_starts(patch)
+            topics.send_dispatches("before")
+            wait_for("the practice to fail", lambda: has_failed(logs, "have not started", of="it was practice"))
+        dimensions.publish("couriers", ("UA", "United of Tomorrow"))
+        wait_for("the changeover", lambda: has_changed_over(logs))
+        topics.send_dispatches("after")
+        wait_for("both records", lambda: parcels(topics) == ["before", "after"])
+    assert [event["courier_name"] for event, _, _ in events(topics)][1] == "United of Tomorrow"
+    begun = [line["event"] for line in logs if line["event"] in ("practising a changeover", "renewing the query")]
+    assert begun == ["practising a changeover", "renewing the query"]
+
+
 def test_a_changeover_in_a_backlog_leaves_out_what_was_written_ahead(
     spark: SparkSession,
     settings: SparkSettings,
@@ -281,7 +307,7 @@ def test_a_changeover_in_a_backlog_leaves_out_what_was_written_ahead(
     dimensions: Dimensions,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(real_time, "_DIMENSIONS_SECONDS", 0.1)
+    monkeypatch.setattr(renewals, "_DIMENSIONS_SECONDS", 0.1)
     count, ahead = 90_000, range(89_000, 89_003)
     topics.send_many(count)
     takeover = Takeover(spark, settings, topics)
@@ -343,7 +369,7 @@ def test_a_changeover_that_fails_for_good_is_a_pause(
         topics.send_dispatches(str(next(sent)))
         wait_for("the first record", lambda: len(parcels(topics)) == 1)
         before = gauge("headrace_query_restarts_total", query="dispatches_enriched") or 0
-        monkeypatch.setattr(real_time, "_MOST_ATTEMPTS", 1)
+        monkeypatch.setattr(renewals, "_MOST_ATTEMPTS", 1)
         fails(monkeypatch)
         dimensions.publish("couriers", ("UA", "United of Tomorrow"))
 
@@ -453,7 +479,7 @@ def test_positions_that_nobody_takes_at_an_intervals_end_hold_up_no_changeover(
 def test_a_changeover_waits_for_a_source_partition_that_is_away(
     live: threading.Thread, topics: Topics, dimensions: Dimensions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(real_time, "_ATTEMPT_SECONDS", 3.0)
+    monkeypatch.setattr(renewals, "_ATTEMPT_SECONDS", 3.0)
     topics.send_dispatches("first")
     topics.send_dispatches("second", partition=1)
     wait_for("the first records", lambda: sorted(parcels(topics)) == ["first", "second"])
@@ -465,6 +491,28 @@ def test_a_changeover_waits_for_a_source_partition_that_is_away(
             dimensions.publish("couriers", ("UA", "United of Tomorrow"))
             # It may have begun before that was known.
             wait_for("an attempt", lambda: has_failed(logs, "partitions [1], is taken: brokers do not answer"))
+        wait_for("the changeover", lambda: has_changed_over(logs))
+    assert not has_failed(logs, "", of="a pause")
+
+
+def test_a_changeover_waits_for_a_source_partition_that_goes_away_after_it_has_begun(
+    live: threading.Thread, topics: Topics, dimensions: Dimensions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(renewals, "_ATTEMPT_SECONDS", 3.0)
+    topics.send_dispatches("first")
+    topics.send_dispatches("second", partition=1)
+    wait_for("the first records", lambda: sorted(parcels(topics)) == ["first", "second"])
+    check_written = Changeover.check_written
+    with structlog.testing.capture_logs() as logs:
+        with monkeypatch.context() as patch:
+
+            def then_away(changing: Changeover) -> None:
+                check_written(changing)
+                patch.setattr(follower, "ends_of", ends_without(1))
+
+            patch.setattr(Changeover, "check_written", then_away)
+            dimensions.publish("couriers", ("UA", "United of Tomorrow"))
+            wait_for("an attempt", lambda: has_failed(logs, "partitions [1] of the source topic are away"))
         wait_for("the changeover", lambda: has_changed_over(logs))
     assert not has_failed(logs, "", of="a pause")
 
@@ -598,7 +646,7 @@ def test_a_changeover_that_fails_before_the_query_was_asked_is_tried_again_while
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Two of these count, of three that may.
-    monkeypatch.setattr(real_time, "_ATTEMPT_SECONDS", 3.0)
+    monkeypatch.setattr(renewals, "_ATTEMPT_SECONDS", 3.0)
     sent = itertools.count()
 
     def counts() -> list[float]:

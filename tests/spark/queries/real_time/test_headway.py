@@ -73,13 +73,13 @@ def test_a_partition_stands_still_from_the_moment_at_which_that_was_seen_until_i
 
 def test_a_query_keeps_up_that_has_taken_enough_and_has_little_left(headway: Headway) -> None:
     headway.start({0: 100, 1: 5})
-    assert not headway.keeps_up(10, 20)
+    assert not headway.keeps_up(10)
     headway.move_to({0: 109, 1: 5}, {0: 109, 1: 5}, 0.0)
-    assert not headway.keeps_up(10, 20)
-    headway.move_to({0: 112, 1: 5}, {0: 130, 1: 8}, 1.0)
-    assert not headway.keeps_up(10, 20)
-    headway.move_to({0: 113, 1: 5}, {0: 130, 1: 8}, 2.0)
-    assert headway.keeps_up(10, 20)
+    assert not headway.keeps_up(10)
+    headway.move_to({0: 112, 1: 5}, {0: 114, 1: 7}, 1.0)
+    assert not headway.keeps_up(10)
+    headway.move_to({0: 114, 1: 6}, {0: 115, 1: 8}, 2.0)
+    assert headway.keeps_up(10)
 
 
 def test_each_record_counts_once_over_restarts(headway: Headway) -> None:
