@@ -240,6 +240,7 @@ class RealTime:
                     follower,
                     tending.source_ends,
                     tending,
+                    # Soon after the start records are late anyway: the sooner it is over, the better.
                     quiet=not renewal.is_practice,
                 )
                 clock = began

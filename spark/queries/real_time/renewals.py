@@ -1,4 +1,4 @@
-"""When a query in real-time mode is to be followed by another one: `Renewals`."""
+"""When a query in real-time mode has to be followed by another one, and why: `Renewals`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from spark.runtime.errors import NotWritten
 from spark.sources.source_topic import SourceTopic
 
 _DIMENSIONS_SECONDS = 5.0
-"""Between two looks at the dimensions' versions, and at the topics' own."""
+"""Between two looks at the dimensions, at the source topic, and at the pipeline's own schemas."""
 _MOST_ATTEMPTS, _ATTEMPT_SECONDS = 3, 10.0
 """After so many attempts to change over, so far apart, the query is ended for the next one."""
 _PRACTICE_RECORDS = 200
@@ -31,16 +31,16 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """By a query with these `dimensions`, and the schemas of now."""
+    """A query with these `dimensions`, and the schemas of now, is to follow."""
 
     dimensions: Mapping[str, Dimension]
     is_practice: bool = False
     adds_partitions: bool = False
-    """Then the next query can't take over from the one that runs."""
+    """The source has got some. Then the next query can't take over from the one that runs."""
 
 
 class Renewals:
-    """Of the queries of one pipeline, in one process."""
+    """Tells of each query of one pipeline whether another one has to follow."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Renewals:
         self._schemas, self._dimensions = schemas, dimensions
         self._positions, self._queries, self._headway = positions, queries, headway
         self._one_of_each = one_of_each
-        self._has_changed_over = False
+        self._practice_is_over = False
         self.start()
 
     def start(self) -> None:
@@ -68,7 +68,9 @@ class Renewals:
         self._failed, self._next_at = 0, 0.0
 
     def due(self, running: Running, tending: Tending) -> Renewal | None:
-        """Raises OUTAGES, and what tells that the source was made anew, or that the registry has lost the pipeline's own schemas."""
+        """What is to follow now, if anything. Raises OUTAGES, and what tells that the source was made anew, or that the registry has lost the pipeline's own
+        schemas.
+        """
         if time.monotonic() < self._next_at:
             return None
         newest = running.dimensions
@@ -84,7 +86,7 @@ class Renewals:
         if is_practice and not self._may_practise(running, tending):
             return None
         if running.to_next is not None:
-            self._has_changed_over = True
+            self._practice_is_over = True
         elif not tending.has_answers:
             # A query that began anew would wait for brokers.
             return None
@@ -93,8 +95,8 @@ class Renewals:
         return Renewal(newest, is_practice)
 
     def goes_on_after(self, error: Exception, renewal: Renewal, tending: Tending) -> bool:
-        """Whether the query goes on after a changeover that failed, for another attempt. That brokers are away or slow doesn't count: a query that began anew would wait for
-        them, too.
+        """Note that a changeover has failed. Return whether the query goes on, for another attempt. Brokers that are away or slow don't count: a query that began anew would
+        wait for them, too.
         """
         if renewal.is_practice:
             return True
@@ -106,9 +108,9 @@ class Renewals:
 
     def _may_practise(self, running: Running, tending: Tending) -> bool:
         """Whether to change over to a query like this one. A branch that was never taken is not in what the JVM compiles: at the first changeover it drops the code of both
-        queries. Done while little is compiled, that delays fewer records. So it is done at once, and not at a low priority.
+        queries. Done while little is compiled, that delays fewer records.
         """
-        if self._has_changed_over or running.to_next is None or not tending.has_answers:
+        if self._practice_is_over or running.to_next is None or not tending.has_answers:
             return False
         return self._headway.keeps_up(_PRACTICE_RECORDS)
 
