@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
@@ -25,6 +25,9 @@ from spark.sinks.kafka.transaction import committed_offsets, position_reader
 from tests.sample.pipelines.dispatches_enriched import dispatches_enriched
 from tests.spark.examples import Topics
 from tests.spark.live_query import Dimensions, parcels, wait_for
+
+LiveWith = Callable[..., AbstractContextManager[threading.Thread]]
+"""`running` with what `settings.live` is to hold, all other things chosen."""
 
 
 @contextmanager

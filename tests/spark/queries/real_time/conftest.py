@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Iterator
 
@@ -12,12 +13,17 @@ from contracts.servers.registry import Registry
 from spark.runtime.settings import SparkSettings
 from tests.spark.examples import Topics
 from tests.spark.live_query import Dimensions
-from tests.spark.real_time_query import running
+from tests.spark.real_time_query import LiveWith, running
 
 
 @pytest.fixture
-def live(
-    spark: SparkSession, settings: SparkSettings, registry: Registry, topics: Topics, dimensions: Dimensions
-) -> Iterator[threading.Thread]:
-    with running(spark, settings, registry, topics, dimensions) as thread:
+def live(live_with: LiveWith) -> Iterator[threading.Thread]:
+    with live_with() as thread:
         yield thread
+
+
+@pytest.fixture
+def live_with(
+    spark: SparkSession, settings: SparkSettings, registry: Registry, topics: Topics, dimensions: Dimensions
+) -> LiveWith:
+    return functools.partial(running, spark, settings, registry, topics, dimensions)

@@ -38,7 +38,7 @@ from tests.sample.pipelines.dispatches_enriched import dispatches_enriched
 from tests.spark.examples import DISPATCHED, Topics, a_dispatch, body, framed, schema_with
 from tests.spark.live_query import Dimensions, events, parcels, wait_for
 from tests.spark.quota import throttled
-from tests.spark.real_time_query import ends_without, gauge, positions, running, send_before
+from tests.spark.real_time_query import LiveWith, ends_without, gauge, positions, running, send_before
 from tests.spark.takeover import Takeover
 
 
@@ -169,15 +169,14 @@ def test_a_new_dimension_version_is_taken_in_without_a_pause(
 
 
 def test_a_dimension_that_is_made_anew_at_its_version_is_taken_in_without_a_pause(
+    live_with: LiveWith,
     spark: SparkSession,
-    settings: SparkSettings,
-    registry: Registry,
     topics: Topics,
     dimensions: Dimensions,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("spark.lookups.dimensions._CHECK_SECONDS", 1.0)
-    with running(spark, settings, registry, topics, dimensions):
+    with live_with():
         send_before(topics)
         with structlog.testing.capture_logs() as logs:
             dimensions.remove("couriers")
@@ -191,10 +190,9 @@ def test_a_dimension_that_is_made_anew_at_its_version_is_taken_in_without_a_paus
 
 @pytest.mark.parametrize("in_transactions", [False, True])
 def test_a_changeover_loses_doubles_and_reorders_nothing_while_records_come(
+    live_with: LiveWith,
     in_transactions: bool,
-    spark: SparkSession,
     settings: SparkSettings,
-    registry: Registry,
     topics: Topics,
     dimensions: Dimensions,
     monkeypatch: pytest.MonkeyPatch,
@@ -212,7 +210,7 @@ def test_a_changeover_loses_doubles_and_reorders_nothing_while_records_come(
             transactions.send(sent[partition][-1], partition, commit=True)
 
     with (
-        running(spark, settings, registry, topics, dimensions, interval_seconds=3600.0, commit_seconds=1.0),
+        live_with(interval_seconds=3600.0, commit_seconds=1.0),
         structlog.testing.capture_logs() as logs,
     ):
         send(0)
@@ -243,9 +241,7 @@ def test_a_changeover_loses_doubles_and_reorders_nothing_while_records_come(
 
 
 def test_a_process_practises_one_changeover(
-    spark: SparkSession,
-    settings: SparkSettings,
-    registry: Registry,
+    live_with: LiveWith,
     topics: Topics,
     dimensions: Dimensions,
     monkeypatch: pytest.MonkeyPatch,
@@ -258,7 +254,7 @@ def test_a_process_practises_one_changeover(
 
     with (
         structlog.testing.capture_logs() as logs,
-        running(spark, settings, registry, topics, dimensions, commit_seconds=1.0),
+        live_with(commit_seconds=1.0),
     ):
         send_until(lambda: has_changed_over(logs), send)
         until = time.monotonic() + 5
@@ -274,9 +270,7 @@ def test_a_process_practises_one_changeover(
 
 
 def test_a_practice_that_fails_is_not_tried_again_and_puts_off_no_new_version(
-    spark: SparkSession,
-    settings: SparkSettings,
-    registry: Registry,
+    live_with: LiveWith,
     topics: Topics,
     dimensions: Dimensions,
     monkeypatch: pytest.MonkeyPatch,
@@ -284,7 +278,7 @@ def test_a_practice_that_fails_is_not_tried_again_and_puts_off_no_new_version(
     monkeypatch.setattr(renewals, "_PRACTICE_RECORDS", 1)
     with (
         structlog.testing.capture_logs() as logs,
-        running(spark, settings, registry, topics, dimensions, commit_seconds=1.0),
+        live_with(commit_seconds=1.0),
     ):
         with monkeypatch.context() as patch:
             never_starts(patch)
@@ -300,9 +294,9 @@ def test_a_practice_that_fails_is_not_tried_again_and_puts_off_no_new_version(
 
 
 def test_a_changeover_in_a_backlog_leaves_out_what_was_written_ahead(
+    live_with: LiveWith,
     spark: SparkSession,
     settings: SparkSettings,
-    registry: Registry,
     topics: Topics,
     dimensions: Dimensions,
     monkeypatch: pytest.MonkeyPatch,
@@ -316,7 +310,7 @@ def test_a_changeover_in_a_backlog_leaves_out_what_was_written_ahead(
     takeover.write(*ahead)
     with (
         structlog.testing.capture_logs() as logs,
-        running(spark, settings, registry, topics, dimensions, interval_seconds=3600.0, commit_seconds=1.0),
+        live_with(interval_seconds=3600.0, commit_seconds=1.0),
     ):
         wait_for("the query", lambda: any(line["event"] == "started" for line in logs), every=0.01)
         dimensions.publish("couriers", ("UA", "United of Tomorrow"))
@@ -352,9 +346,7 @@ def test_a_query_that_takes_over_runs_code_that_is_compiled_already(
     ],
 )
 def test_a_changeover_that_fails_for_good_is_a_pause(
-    spark: SparkSession,
-    settings: SparkSettings,
-    registry: Registry,
+    live_with: LiveWith,
     topics: Topics,
     dimensions: Dimensions,
     monkeypatch: pytest.MonkeyPatch,
@@ -363,7 +355,7 @@ def test_a_changeover_that_fails_for_good_is_a_pause(
 ) -> None:
     sent = itertools.count()
     with (
-        running(spark, settings, registry, topics, dimensions, interval_seconds=3600.0, commit_seconds=1.0),
+        live_with(interval_seconds=3600.0, commit_seconds=1.0),
         structlog.testing.capture_logs() as logs,
     ):
         topics.send_dispatches(str(next(sent)))
@@ -389,9 +381,8 @@ def test_a_changeover_that_fails_for_good_is_a_pause(
 
 @pytest.mark.parametrize("changes_over", [False, True])
 def test_a_partition_whose_newest_record_was_never_written_starts_the_query_again(
-    spark: SparkSession,
+    live_with: LiveWith,
     settings: SparkSettings,
-    registry: Registry,
     topics: Topics,
     dimensions: Dimensions,
     monkeypatch: pytest.MonkeyPatch,
@@ -402,7 +393,7 @@ def test_a_partition_whose_newest_record_was_never_written_starts_the_query_agai
     monkeypatch.setattr(Changeover, "check_written", lambda self: None)
     with (
         structlog.testing.capture_logs() as logs,
-        running(spark, settings, registry, topics, dimensions, interval_seconds=3600.0, commit_seconds=1.0),
+        live_with(interval_seconds=3600.0, commit_seconds=1.0),
     ):
         sent = ["first", "never seen"]
         topics.send_dispatches(*sent)
@@ -444,9 +435,8 @@ def test_a_changeover_needs_no_brokers_of_partitions_that_it_has_nothing_to_ask(
 
 
 def test_positions_that_nobody_takes_at_an_intervals_end_hold_up_no_changeover(
-    spark: SparkSession,
+    live_with: LiveWith,
     settings: SparkSettings,
-    registry: Registry,
     topics: Topics,
     dimensions: Dimensions,
     monkeypatch: pytest.MonkeyPatch,
@@ -463,7 +453,7 @@ def test_positions_that_nobody_takes_at_an_intervals_end_hold_up_no_changeover(
 
     with (
         structlog.testing.capture_logs() as logs,
-        running(spark, settings, registry, topics, dimensions, interval_seconds=5.0, commit_seconds=1.0),
+        live_with(interval_seconds=5.0, commit_seconds=1.0),
     ):
         send_before(topics)
         with monkeypatch.context() as patch:
@@ -599,9 +589,9 @@ def test_the_tables_of_a_query_that_was_replaced_leave_the_memory(
 
 
 def test_an_intervals_end_commits_nothing_that_the_query_before_owes(
+    live_with: LiveWith,
     spark: SparkSession,
     settings: SparkSettings,
-    registry: Registry,
     topics: Topics,
     dimensions: Dimensions,
     monkeypatch: pytest.MonkeyPatch,
@@ -623,7 +613,7 @@ def test_an_intervals_end_commits_nothing_that_the_query_before_owes(
     monkeypatch.setattr("spark.queries.real_time.queries.start", short_but_for_the_first)
     with (
         structlog.testing.capture_logs() as logs,
-        running(spark, settings, registry, topics, dimensions, commit_seconds=1.0),
+        live_with(commit_seconds=1.0),
     ):
         topics.send_dispatches("first", "never seen")
         wait_for("the records", lambda: len(parcels(topics)) == 2)
@@ -638,9 +628,7 @@ def test_an_intervals_end_commits_nothing_that_the_query_before_owes(
 
 
 def test_a_changeover_that_fails_before_the_query_was_asked_is_tried_again_while_that_goes_on(
-    spark: SparkSession,
-    settings: SparkSettings,
-    registry: Registry,
+    live_with: LiveWith,
     topics: Topics,
     dimensions: Dimensions,
     monkeypatch: pytest.MonkeyPatch,
@@ -661,7 +649,7 @@ def test_a_changeover_that_fails_before_the_query_was_asked_is_tried_again_while
 
     with (
         structlog.testing.capture_logs() as logs,
-        running(spark, settings, registry, topics, dimensions, interval_seconds=3600.0, commit_seconds=1.0),
+        live_with(interval_seconds=3600.0, commit_seconds=1.0),
     ):
         topics.send_dispatches(str(next(sent)))
         wait_for("the first record", lambda: len(parcels(topics)) == 1)
@@ -685,9 +673,8 @@ def test_a_changeover_that_fails_before_the_query_was_asked_is_tried_again_while
 
 @pytest.mark.long
 def test_without_slots_for_two_a_query_is_ended_and_the_next_one_waits_for_what_it_handed_to_its_producers(
-    spark: SparkSession,
+    live_with: LiveWith,
     settings: SparkSettings,
-    registry: Registry,
     topics: Topics,
     dimensions: Dimensions,
     monkeypatch: pytest.MonkeyPatch,
@@ -696,7 +683,7 @@ def test_without_slots_for_two_a_query_is_ended_and_the_next_one_waits_for_what_
     many = [f"f{i}" for i in range(1500)]
     with (
         structlog.testing.capture_logs() as logs,
-        running(spark, settings, registry, topics, dimensions),
+        live_with(),
     ):
         send_before(topics)
         with throttled(settings.kafka.bootstrap_servers, bytes_per_second=3_000):
