@@ -27,7 +27,7 @@ _LOOK_SECONDS = 0.1
 _PAUSE_SECONDS = 5.0
 """How long a registry that did not answer is left alone while it isn't needed."""
 _ONE_BY_ONE = 100
-"""So many ids that nobody knows cost a query in real-time mode a start each while the grace rests, before all others are foreign."""
+"""So many ids that nobody knows are looked up one by one for a query in real-time mode while the grace rests, before all others are foreign."""
 _FOREIGN_AT_MOST = 1000
 """More of them would be garbage, and each is part of the query's plan."""
 

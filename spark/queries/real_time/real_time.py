@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 
 import structlog
@@ -27,6 +27,7 @@ from spark.lookups.dimensions import Dimensions
 from spark.pipeline import Pipeline
 from spark.queries.real_time.every import Every
 from spark.queries.real_time.headway import Headway
+from spark.queries.real_time.ids_ahead import ids_ahead
 from spark.queries.real_time.meter import Meter
 from spark.queries.real_time.positions import RealTimePositions
 from spark.queries.real_time.queries import Queries, Running
@@ -108,6 +109,7 @@ class RealTime:
         )
         self._headway = Headway(self._route.query)
         self._rehearsals = _Rehearsals()
+        self._has_met_unknown = False
         self._renewals = Renewals(
             self._route.query,
             self._source,
@@ -172,6 +174,9 @@ class RealTime:
         taken = self._positions.find(self._lifecycle.stopping)
         self._source.expect(self._positions.topic_id)
         positions = {partition: each.position for partition, each in taken.items()}
+        if self._has_met_unknown:
+            self._look_ahead(positions)
+            self._has_met_unknown = False
         written_since = self._headway.start(positions)
         if self._one_of_each:
             self._lifecycle.progress.take_in(self._route.query, written_since)
@@ -190,6 +195,13 @@ class RealTime:
             with suppress(StopRequested):
                 return self._watch(running, tending)
             return None
+
+    def _look_ahead(self, positions: Mapping[int, int]) -> None:
+        """Unknown schema ids often come together, and each would end a query."""
+        for schema_id in sorted(ids_ahead(self._settings.kafka, self._route, positions)):
+            current = self._schemas.current
+            if current.foreign is not None and schema_id not in current.foreign.union(current.writers):
+                self._schemas.look_up(schema_id, self._lifecycle.stopping, one_by_one=True)
 
     def _watch(self, running: Running, tending: Tending) -> str | None:
         look, ends, clock = Every(_LOOK_SECONDS), tending.ends, _clock()
@@ -289,6 +301,7 @@ class RealTime:
         if unknown is not None:
             with suppress(StopRequested):
                 self._schemas.look_up(unknown.schema_id, self._lifecycle.stopping, one_by_one=True)
+            self._has_met_unknown = True
             return
         reason = _in_a_line(failure)
         pause = self._headway.pause_seconds(reason)

@@ -1,0 +1,36 @@
+"""The schema ids of records that wait to be taken: `ids_ahead`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import closing
+
+from confluent_kafka import KafkaError, TopicPartition
+
+from contracts.records.wire import FRAME_BYTES, schema_id_of
+from contracts.settings import KafkaSettings
+from spark.sinks.kafka.sink import Route
+from spark.sinks.kafka.tail import raw_reader
+
+_SECONDS, _POLL_SECONDS = 1.0, 0.1
+_BATCH = 1_000
+_NO_MORE = (KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET)
+
+
+def ids_ahead(kafka: KafkaSettings, route: Route, positions: Mapping[int, int]) -> set[int]:
+    """Those that the source's records name from these positions on, as far as they can be read in a second. Raises KafkaException."""
+    found: set[int] = set()
+    left = set(positions)
+    until = time.monotonic() + _SECONDS
+    with closing(raw_reader(kafka, route)) as consumer:
+        consumer.assign([TopicPartition(route.source, partition, at) for partition, at in positions.items()])
+        while left and time.monotonic() < until:
+            for message in consumer.consume(_BATCH, _POLL_SECONDS):
+                error, value = message.error(), message.value() or b""
+                if error is not None and error.code() in _NO_MORE:
+                    left.discard(message.partition() or 0)
+                schema_id = schema_id_of(value) if error is None and len(value) > FRAME_BYTES else None
+                if schema_id is not None:
+                    found.add(schema_id)
+    return found
