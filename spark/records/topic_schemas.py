@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -27,8 +28,8 @@ _LOOK_SECONDS = 0.1
 _PAUSE_SECONDS = 5.0
 """How long a registry that did not answer is left alone while it isn't needed."""
 _ONE_BY_ONE = 100
-"""So many ids that nobody knows are looked up one by one for a query in real-time mode while the grace rests, before all others are foreign."""
-_FOREIGN_AT_MOST = 1000
+"""So many ids that nobody knows cost a query in real-time mode a start each while the grace rests, before all others are foreign."""
+_FOREIGN_AT_MOST, _FOREIGN_TOGETHER = 1000, 300
 """More of them would be garbage, and each is part of the query's plan."""
 
 
@@ -113,20 +114,15 @@ class TopicSchemas:
         """
         _log.info("a record names a schema id not known yet", of=self.subject, id=schema_id)
 
-        def pause(seconds: float) -> None:
-            if stopping.wait(seconds):
-                raise StopRequested("asked to stop while looking up a schema id")
-
         def ask() -> bool | None:
-            while not self.renew(all_versions=True):
-                pause(_LOOK_SECONDS)
+            self._renew_for_sure(stopping)
             return schema_id in self.current.writers or None
 
         self._at_rest = self._at_rest + 1 if self._grace.rests else 0
         waiting = REGISTRY_WAITING.labels(self.subject)
         waiting.set(1)
         try:
-            found = self._grace.found(schema_id, ask, pause)
+            found = self._grace.found(schema_id, ask, functools.partial(_pause, stopping))
             # The look is newer than the record, which was read before.
             is_foreign = found is None and (
                 self._grace.was_in_vain(schema_id) or (one_by_one and self._at_rest <= _ONE_BY_ONE and ask() is None)
@@ -138,6 +134,36 @@ class TopicSchemas:
             self.current = replace(self.current, foreign=self._foreign)
         elif schema_id not in self.current.writers:
             self.current = replace(self.current, foreign=None)
+
+    def look_up_together(self, schema_ids: Iterable[int], stopping: threading.Event) -> None:
+        """Ids of records that a query is to read, which come from anybody. Those that the registry doesn't have though it is asked twice, as far apart as it may lag behind,
+        are foreign from then on, some hundreds at most. Raises StopRequested.
+        """
+
+        def others() -> list[int]:
+            return sorted(set(schema_ids).difference(self.current.writers, self._foreign))
+
+        waiting = REGISTRY_WAITING.labels(self.subject)
+        for seconds in (0.0, self._registry.lag_seconds):
+            # While all others are foreign there is nothing to find out: no record fails the query.
+            if self.current.foreign is None or not others():
+                return
+            waiting.set(1)
+            try:
+                _pause(stopping, seconds)
+                self._renew_for_sure(stopping)
+            finally:
+                waiting.set(0)
+        room = min(_FOREIGN_TOGETHER, _FOREIGN_AT_MOST - len(self._foreign))
+        found = others()[:room]
+        _log.info("records name schema ids that the registry does not know", of=self.subject, ids=len(found))
+        self._foreign |= frozenset(found)
+        self.current = replace(self.current, foreign=self._foreign)
+
+    def _renew_for_sure(self, stopping: threading.Event) -> None:
+        """Raises StopRequested while the registry doesn't answer."""
+        while not self.renew(all_versions=True):
+            _pause(stopping, _LOOK_SECONDS)
 
     def _compare(self, versions: Sequence[RegisteredSchema]) -> None:
         """With those that were known before."""
@@ -171,3 +197,8 @@ class TopicSchemas:
                     raise StopRequested("asked to stop while waiting for the registry")
         finally:
             waiting.set(0)
+
+
+def _pause(stopping: threading.Event, seconds: float) -> None:
+    if stopping.wait(seconds):
+        raise StopRequested("asked to stop while looking up a schema id")

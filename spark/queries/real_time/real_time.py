@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 
 import structlog
@@ -175,7 +175,9 @@ class RealTime:
         self._source.expect(self._positions.topic_id)
         positions = {partition: each.position for partition, each in taken.items()}
         if self._has_met_unknown:
-            self._look_ahead(positions)
+            # Such ids often come together, and each would end a query.
+            ahead = ids_ahead(self._settings.kafka, self._route, positions)
+            self._schemas.look_up_together(ahead, self._lifecycle.stopping)
             self._has_met_unknown = False
         written_since = self._headway.start(positions)
         if self._one_of_each:
@@ -195,13 +197,6 @@ class RealTime:
             with suppress(StopRequested):
                 return self._watch(running, tending)
             return None
-
-    def _look_ahead(self, positions: Mapping[int, int]) -> None:
-        """Unknown schema ids often come together, and each would end a query."""
-        for schema_id in sorted(ids_ahead(self._settings.kafka, self._route, positions)):
-            current = self._schemas.current
-            if current.foreign is not None and schema_id not in current.foreign.union(current.writers):
-                self._schemas.look_up(schema_id, self._lifecycle.stopping, one_by_one=True)
 
     def _watch(self, running: Running, tending: Tending) -> str | None:
         look, ends, clock = Every(_LOOK_SECONDS), tending.ends, _clock()

@@ -189,6 +189,29 @@ def test_garbage_makes_no_version_foreign_that_is_registered_while_it_is_not_wai
         assert schemas.current.foreign is None, "each of them would start the query anew"
 
 
+def test_ids_that_are_looked_up_together_are_foreign_once_the_registry_can_t_lag_behind_any_more(
+    stack: LocalStack, gateway: Gateway, catalog: Catalog, registry: Registry
+) -> None:
+    topic = catalog.topic(DISPATCHED).model_copy(update={"name": f"t{uuid.uuid4().hex[:8]}.{DISPATCHED}"})
+    registry.register(topic.subject, catalog.schema(DISPATCHED))
+    clock = Clock()
+    with Registry(RegistrySettings.model_validate({"url": gateway.url, "lag_seconds": 1})) as client:
+        schemas = TopicSchemas(client, topic, catalog.schema(DISPATCHED), clock)
+        schemas.renew()
+        newer = registry.register(topic.subject, NEWER)
+        # As many answers as the first of two questions takes.
+        gateway.lag(1)
+        schemas.look_up_together([newer, *range(999_001, 999_500)], clock)
+        assert newer in schemas.current.writers
+        assert clock.seconds == 1
+        assert schemas.current.foreign == frozenset(range(999_001, 999_301))
+        schemas.look_up_together([newer, 999_001], clock)
+        assert clock.seconds == 1, "nothing is asked for that is known"
+        clock.set()
+        with pytest.raises(StopRequested):
+            schemas.look_up_together([999_400], clock)
+
+
 def test_while_every_other_id_is_foreign_a_batch_waits_for_a_registry_that_does_not_answer(
     gateway: Gateway, catalog: Catalog, registry: Registry
 ) -> None:

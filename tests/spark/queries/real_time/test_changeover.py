@@ -276,6 +276,7 @@ def test_a_practice_that_fails_is_not_tried_again_and_puts_off_no_new_version(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(renewals, "_PRACTICE_RECORDS", 1)
+    monkeypatch.setattr(renewals, "_ATTEMPT_SECONDS", 1_000.0)
     with (
         structlog.testing.capture_logs() as logs,
         live_with(commit_seconds=1.0),

@@ -66,16 +66,23 @@ def test_a_new_schema_version_is_taken_in_and_an_id_of_nobody_becomes_a_dead_let
     assert dict(letter.headers() or [])["__connect.errors.exception.class.name"] == b"UnknownSchemaId"
 
 
-def test_unknown_ids_that_come_together_end_one_query(live: threading.Thread, topics: Topics) -> None:
+def test_unknown_ids_that_come_together_end_one_query_and_make_no_new_version_foreign(
+    live: threading.Thread, topics: Topics, registry: Registry
+) -> None:
+    count = 150
     send_before(topics)
     with structlog.testing.capture_logs() as logs:
-        for number in range(20):
+        for number in range(count):
             topics.send(framed(900_000 + number, b"whatever"))
         topics.send_dispatches("after")
         wait_for("the record after them", lambda: parcels(topics) == ["before", "after"])
-    assert len(topics.read(topics.dispatched.dead_letter_topic)) == 20
-    # The first ones may have ended another one before the rest was sent.
-    assert [line["event"] for line in logs].count("started") <= 2
+        # The first ones may have ended another one before the rest was sent.
+        assert [line["event"] for line in logs].count("started") <= 2
+        newer = schema_with({"name": "gate", "type": "string", "default": "?"})
+        schema_id = registry.register(topics.dispatched.subject, newer)
+        topics.send(framed(schema_id, body(a_dispatch(parcel_id="new", gate="C70"), newer)))
+        wait_for("the record of a schema that is new", lambda: parcels(topics) == ["before", "after", "new"])
+    assert len(topics.read(topics.dispatched.dead_letter_topic)) == count
 
 
 def test_an_unknown_id_waits_while_the_registry_is_down(
