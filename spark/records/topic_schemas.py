@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeVar
 
@@ -30,7 +31,7 @@ _PAUSE_SECONDS = 5.0
 _ONE_BY_ONE = 100
 """So many ids that nobody knows cost a query in real-time mode a start each while the grace rests, before all others are foreign."""
 _FOREIGN_AT_MOST, _FOREIGN_TOGETHER = 1000, 300
-"""More of them would be garbage, and each is part of the query's plan."""
+"""In all, and at once. More of them would be garbage, and each is part of the query's plan."""
 
 
 class TopicSchemas:
@@ -119,16 +120,12 @@ class TopicSchemas:
             return schema_id in self.current.writers or None
 
         self._at_rest = self._at_rest + 1 if self._grace.rests else 0
-        waiting = REGISTRY_WAITING.labels(self.subject)
-        waiting.set(1)
-        try:
+        with self._waits():
             found = self._grace.found(schema_id, ask, functools.partial(_pause, stopping))
             # The look is newer than the record, which was read before.
             is_foreign = found is None and (
                 self._grace.was_in_vain(schema_id) or (one_by_one and self._at_rest <= _ONE_BY_ONE and ask() is None)
             )
-        finally:
-            waiting.set(0)
         if is_foreign:
             self._foreign = frozenset({schema_id, *(self._foreign if len(self._foreign) < _FOREIGN_AT_MOST else ())})
             self.current = replace(self.current, foreign=self._foreign)
@@ -143,22 +140,28 @@ class TopicSchemas:
         def others() -> list[int]:
             return sorted(set(schema_ids).difference(self.current.writers, self._foreign))
 
-        waiting = REGISTRY_WAITING.labels(self.subject)
         for seconds in (0.0, self._registry.lag_seconds):
             # While all others are foreign there is nothing to find out: no record fails the query.
             if self.current.foreign is None or not others():
                 return
-            waiting.set(1)
-            try:
+            with self._waits():
                 _pause(stopping, seconds)
                 self._renew_for_sure(stopping)
-            finally:
-                waiting.set(0)
         room = min(_FOREIGN_TOGETHER, _FOREIGN_AT_MOST - len(self._foreign))
         found = others()[:room]
         _log.info("records name schema ids that the registry does not know", of=self.subject, ids=len(found))
         self._foreign |= frozenset(found)
         self.current = replace(self.current, foreign=self._foreign)
+
+    @contextmanager
+    def _waits(self) -> Iterator[None]:
+        """Tell by the gauge that the registry is waited for."""
+        waiting = REGISTRY_WAITING.labels(self.subject)
+        waiting.set(1)
+        try:
+            yield
+        finally:
+            waiting.set(0)
 
     def _renew_for_sure(self, stopping: threading.Event) -> None:
         """Raises StopRequested while the registry doesn't answer."""

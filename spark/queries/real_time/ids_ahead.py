@@ -29,7 +29,7 @@ def ids_ahead(kafka: KafkaSettings, route: Route, positions: Mapping[int, int]) 
             for message in consumer.consume(_BATCH, _POLL_SECONDS):
                 error, value = message.error(), message.value() or b""
                 if error is not None and error.code() in _NO_MORE:
-                    left.discard(message.partition() or 0)
+                    left -= {message.partition()}
                 schema_id = schema_id_of(value) if error is None and len(value) > FRAME_BYTES else None
                 if schema_id is not None:
                     found.add(schema_id)

@@ -66,6 +66,13 @@ def send_until(done: Callable[[], bool], send: Callable[[], object]) -> None:
         assert time.monotonic() < until, f"sent for 240 s, and {done} does not hold"
 
 
+def send_to_both(topics: Topics) -> None:
+    """A record to each partition, which have come out when this returns."""
+    topics.send_dispatches("first")
+    topics.send_dispatches("second", partition=1)
+    wait_for("the first records", lambda: sorted(parcels(topics)) == ["first", "second"])
+
+
 def forget(patch: pytest.MonkeyPatch, place: str) -> None:
     """Whoever follows what is written doesn't see what came of this record first."""
     take = Follower._take
@@ -471,9 +478,7 @@ def test_a_changeover_waits_for_a_source_partition_that_is_away(
     live: threading.Thread, topics: Topics, dimensions: Dimensions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(renewals, "_ATTEMPT_SECONDS", 3.0)
-    topics.send_dispatches("first")
-    topics.send_dispatches("second", partition=1)
-    wait_for("the first records", lambda: sorted(parcels(topics)) == ["first", "second"])
+    send_to_both(topics)
     with structlog.testing.capture_logs() as logs:
         with monkeypatch.context() as patch:
             patch.setattr(follower, "ends_of", ends_without(1))
@@ -490,9 +495,7 @@ def test_a_changeover_waits_for_a_source_partition_that_goes_away_after_it_has_b
     live: threading.Thread, topics: Topics, dimensions: Dimensions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(renewals, "_ATTEMPT_SECONDS", 3.0)
-    topics.send_dispatches("first")
-    topics.send_dispatches("second", partition=1)
-    wait_for("the first records", lambda: sorted(parcels(topics)) == ["first", "second"])
+    send_to_both(topics)
     check_written = Changeover.check_written
     with structlog.testing.capture_logs() as logs:
         with monkeypatch.context() as patch:
