@@ -133,24 +133,31 @@ class TopicSchemas:
             self.current = replace(self.current, foreign=None)
 
     def look_up_together(self, schema_ids: Iterable[int], stopping: threading.Event) -> None:
-        """Ids of records that a query is to read, which come from anybody. Those that the registry doesn't have though it is asked twice, as far apart as it may lag behind,
-        are foreign from then on, some hundreds at most. Raises StopRequested.
+        """Ids of records that a query is to read, which come from anybody, in the records' order. Those that the registry doesn't have though it is asked twice, as far apart
+        as it may lag behind, are foreign from then on: of many the first ones. Raises StopRequested.
         """
 
         def others() -> list[int]:
-            return sorted(set(schema_ids).difference(self.current.writers, self._foreign))
+            known = self._foreign.union(self.current.writers)
+            return [each for each in dict.fromkeys(schema_ids) if each not in known]
 
+        room = min(_FOREIGN_TOGETHER, _FOREIGN_AT_MOST - len(self._foreign))
         for seconds in (0.0, self._registry.lag_seconds):
             # While all others are foreign there is nothing to find out: no record fails the query.
-            if self.current.foreign is None or not others():
+            if not room or self.current.foreign is None or not others():
                 return
             with self._waits():
                 _pause(stopping, seconds)
                 self._renew_for_sure(stopping)
-        room = min(_FOREIGN_TOGETHER, _FOREIGN_AT_MOST - len(self._foreign))
-        found = others()[:room]
-        _log.info("records name schema ids that the registry does not know", of=self.subject, ids=len(found))
-        self._foreign |= frozenset(found)
+        if not (found := others()):
+            return
+        _log.info(
+            "records name schema ids that the registry does not know",
+            of=self.subject,
+            foreign=min(len(found), room),
+            others=max(len(found) - room, 0),
+        )
+        self._foreign = self._foreign.union(found[:room])
         self.current = replace(self.current, foreign=self._foreign)
 
     @contextmanager

@@ -6,9 +6,10 @@ import time
 from collections.abc import Mapping
 from contextlib import closing
 
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from contracts.records.wire import FRAME_BYTES, schema_id_of
+from contracts.servers.brokers import passes
 from contracts.settings import KafkaSettings
 from spark.sinks.kafka.sink import Route
 from spark.sinks.kafka.tail import raw_reader
@@ -18,9 +19,9 @@ _BATCH = 1_000
 _NO_MORE = (KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET)
 
 
-def ids_ahead(kafka: KafkaSettings, route: Route, positions: Mapping[int, int]) -> set[int]:
-    """Those that the source's records name from these positions on, as far as they can be read in a second. Raises KafkaException."""
-    found: set[int] = set()
+def ids_ahead(kafka: KafkaSettings, route: Route, positions: Mapping[int, int]) -> list[int]:
+    """Those that the source's records name from these positions on, in their order, as far as they can be read in a second. Raises KafkaException."""
+    found: dict[int, None] = {}
     left = set(positions)
     until = time.monotonic() + _SECONDS
     with closing(raw_reader(kafka, route)) as consumer:
@@ -28,9 +29,11 @@ def ids_ahead(kafka: KafkaSettings, route: Route, positions: Mapping[int, int]) 
         while left and time.monotonic() < until:
             for message in consumer.consume(_BATCH, _POLL_SECONDS):
                 error, value = message.error(), message.value() or b""
-                if error is not None and error.code() in _NO_MORE:
+                if error is None:
+                    if len(value) > FRAME_BYTES and (schema_id := schema_id_of(value)) is not None:
+                        found[schema_id] = None
+                elif error.code() in _NO_MORE:
                     left -= {message.partition()}
-                schema_id = schema_id_of(value) if error is None and len(value) > FRAME_BYTES else None
-                if schema_id is not None:
-                    found.add(schema_id)
-    return found
+                elif not passes(error):
+                    raise KafkaException(error)
+    return [*found]
