@@ -92,7 +92,7 @@ class Changeover:
         def give() -> None:
             self._baton.give(self._follower.written_to_the_end(self._partitions - self._baton.given().keys()))
 
-        if not self._until(is_given, _GIVEN_SECONDS, ask=give, look_seconds=_OFTEN_SECONDS):
+        if not self._until(is_given, _GIVEN_SECONDS, find_out=give, look_seconds=_OFTEN_SECONDS):
             raise QueryFailed(f"{self._before.name} has not given its partitions away in {_GIVEN_SECONDS:.0f} s")
         return self._baton.given()
 
@@ -107,13 +107,13 @@ class Changeover:
             return self._partitions - noted.keys() - at_the_end
 
         def is_written() -> bool:
-            return not others() and self._follower.has_reached(noted)
+            return not others() and self._follower.has_written(noted)
 
-        def ask() -> None:
+        def find_out() -> None:
             # Behind the last record there may be markers.
             at_the_end.update(self._follower.written_to_the_end(others()))
 
-        if not self._until(is_written, _WRITTEN_SECONDS, ask=ask):
+        if not self._until(is_written, _WRITTEN_SECONDS, find_out=find_out):
             raise NotWritten(
                 f"what {self._before.name} took is not written in {_WRITTEN_SECONDS:.0f} s: a target partition is slow, away, or refuses a record"
             )
@@ -123,10 +123,12 @@ class Changeover:
         done: Callable[[], bool],
         seconds: float,
         *,
-        ask: Callable[[], object] = lambda: None,
+        find_out: Callable[[], object] = lambda: None,
         look_seconds: float = _LOOK_SECONDS,
     ) -> bool:
-        """Whether it is `done` in time. Brokers are asked now and then for what is missing. Once more after the deadline, too: `tend`, and brokers, may take until then."""
+        """Whether `done` holds within `seconds`. Meanwhile `tend` is called all the time, and `find_out`, which asks brokers, every 0.2 s; that once more after the
+        deadline, for the others may have taken until then. Raises QueryFailed if a query ends.
+        """
         deadline, asking = time.monotonic() + seconds, Every(_ASK_SECONDS, waits=True)
         is_late = False
         while not done():
@@ -140,5 +142,5 @@ class Changeover:
             is_late = time.monotonic() > deadline
             if is_late or asking.is_due():
                 with suppress(KafkaException):
-                    ask()
+                    find_out()
         return True

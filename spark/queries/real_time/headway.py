@@ -17,8 +17,8 @@ class Headway:
         self._query = query
         self._failed = 0
         self._started_at: Mapping[int, int] = {}
-        self.positions: Mapping[int, int] = {}
-        """Of the last `move_to`; where that left a partition out, of the one before."""
+        # Of the last `move_to`; where that left a partition out, of the one before.
+        self._positions: Mapping[int, int] = {}
         # The newest that were told with positions before these. They outlast a query: one that has just started has a partition that is stuck, too.
         self._ends: dict[int, int] = {}
         self._still_since: dict[int, float] = {}
@@ -26,8 +26,8 @@ class Headway:
 
     def start(self, positions: Mapping[int, int]) -> int:
         """A query starts at these positions. Return how many records the one before had taken that `move_to` was not told of."""
-        taken = self._taken(positions) if self.positions else 0
-        self._started_at = self.positions = positions
+        taken = self._taken(positions) if self._positions else 0
+        self._started_at = self._positions = positions
         self._newly_taken = 0
         self._still_since = {}
         return taken
@@ -38,7 +38,7 @@ class Headway:
         It gets on, and what failed before counts no more, if it has come further since it started, and no partition is where it was then though it had records.
         """
         taken = self._newly_taken = self._taken(positions)
-        before, self.positions = self.positions, {**self.positions, **positions}
+        before, self._positions = self._positions, {**self._positions, **positions}
         self._still_since = {p: self._still_since.get(p, now) for p in self._still(before)}
         if self._has_moved() and not self._still(self._started_at):
             self.forget_failures()
@@ -47,15 +47,15 @@ class Headway:
 
     def keeps_up(self, records: int) -> bool:
         """Whether the query has taken so many records since it started, and no more are left than it took from one `move_to` to the next."""
-        taken = sum(max(at - self._started_at.get(p, 0), 0) for p, at in self.positions.items())
-        left = sum(max(end - self.positions.get(p, end), 0) for p, end in self._ends.items())
+        taken = sum(max(at - self._started_at.get(p, 0), 0) for p, at in self._positions.items())
+        left = sum(max(end - self._positions.get(p, end), 0) for p, end in self._ends.items())
         return taken >= records and left <= self._newly_taken
 
     def still_since(self, moment: float) -> dict[int, int]:
         """The partitions that have stood still since then or longer, with their positions: they had something to take, and have not moved. That is seen at the second
         `move_to`, for of many partitions one has always just got a record.
         """
-        return {p: self.positions[p] for p, since in self._still_since.items() if since <= moment}
+        return {p: self._positions[p] for p, since in self._still_since.items() if since <= moment}
 
     def forget_failures(self) -> None:
         """Begin to count anew: the query gets on, or an interval has ended."""
@@ -71,12 +71,12 @@ class Headway:
         return _PAUSES_SECONDS[self._failed - 1]
 
     def _taken(self, positions: Mapping[int, int]) -> int:
-        return sum(max(position - self.positions.get(p, 0), 0) for p, position in positions.items())
+        return sum(max(position - self._positions.get(p, 0), 0) for p, position in positions.items())
 
     def _has_moved(self) -> bool:
-        return any(position > self._started_at.get(p, 0) for p, position in self.positions.items())
+        return any(position > self._started_at.get(p, 0) for p, position in self._positions.items())
 
     def _still(self, since: Mapping[int, int]) -> set[int]:
         """The partitions that had something to take where they were `since`, and have not moved."""
         ends = self._ends
-        return {p for p, at in self.positions.items() if at <= since.get(p, 0) and at < ends.get(p, 0)}
+        return {p for p, at in self._positions.items() if at <= since.get(p, 0) and at < ends.get(p, 0)}

@@ -51,7 +51,7 @@ class Meter:
         self._letters.assign([TopicPartition(route.dead_letters, p, end) for p, end in enumerate(ends)])
         self._letter_partitions = len(ends)
         self._window_ends_at = 0.0
-        self._bad = self._good_before = 0
+        self._bad = self._taken_before = 0
         self._bad_up_to: dict[int, int] = {}
         # How many dead letters were too many, and up to where all must be written before that is the verdict.
         self._doubted: tuple[int, dict[int, int]] | None = None
@@ -90,8 +90,8 @@ class Meter:
         """The target topics' ends of now, with what an open transaction of somebody else hides. Raises KafkaException."""
         return mark(self._letters, self._route, _TIMEOUT_SECONDS)
 
-    def check_dead_letters(self, is_written: Callable[[Mapping[int, int]], bool] | None = None) -> None:
-        """Raise SinkRefused if of the records of the last seconds more than the share that is let through are dead letters. `is_written` tells whether all records
+    def check_dead_letters(self, has_written: Callable[[Mapping[int, int]], bool] | None = None) -> None:
+        """Raise SinkRefused if of the records of the last seconds more than the share that is let through are dead letters. `has_written` tells whether all records
         below given positions are written. There is no verdict before that: while a target topic takes nothing, good records are missing from the count. Without it
         the verdict comes at once. Raises KafkaException.
         """
@@ -105,7 +105,7 @@ class Meter:
         if self._doubted is None:
             self._doubted = self._bad, self._known_bad()
         bad, positions = self._doubted
-        if is_written is not None and not is_written(positions):
+        if has_written is not None and not has_written(positions):
             return
         # If it is not the verdict, it is judged anew by what is counted then.
         self._doubted = None
@@ -136,7 +136,7 @@ class Meter:
 
     def _begin_window(self) -> None:
         self._window_ends_at = time.monotonic() + _WINDOW_SECONDS
-        self._bad, self._good_before = 0, self._good()
+        self._bad, self._taken_before = 0, self._taken()
         self._bad_up_to.clear()
 
     def _sample(self) -> None:
@@ -149,13 +149,13 @@ class Meter:
     def _seen(self) -> int:
         """Records of the window, bad ones included."""
         if not self._route.filters:
-            return self._bad + self._good() - self._good_before
+            return self._bad + self._taken() - self._taken_before
         # A filter takes good ones away: what counts is how far the query has come, at least up to the last bad one.
         self.move_to(self._known_bad())
-        return max(self._bad, self._good() - self._good_before)
+        return max(self._bad, self._taken() - self._taken_before)
 
-    def _good(self) -> int:
-        """How many there have been; behind a filter the sum of the positions, bad ones included."""
+    def _taken(self) -> int:
+        """How many good records there have been; behind a filter the sum of the positions, bad ones included."""
         if self._route.filters:
             return sum(self._positions.values())
         ends = self.log_ends().ends
@@ -164,7 +164,7 @@ class Meter:
     def _known_bad(self) -> dict[int, int]:
         """By source partition, the offset after the last bad record. Anybody may write an id that looks like a coordinate."""
         found = {p: at for p, at in self._bad_up_to.items() if p in self._positions}
-        return {p: at for p, at in found.items() if at <= self._look_at_end(p)}
+        return {p: at for p, at in found.items() if at <= self._end_now(p)}
 
     def _moved(self, ends: Mark) -> list[TopicPartition]:
         return [
@@ -198,7 +198,7 @@ class Meter:
         for partition in newest.keys() & self.source_ends.keys():
             offset, _ = newest[partition]
             # Anybody may write an id that looks like a coordinate.
-            if offset < self.source_ends[partition] or offset < self._look_at_end(partition):
+            if offset < self.source_ends[partition] or offset < self._end_now(partition):
                 self.move_to({partition: offset + 1})
 
     def _tell_lag(self) -> None:
@@ -206,10 +206,9 @@ class Meter:
             lag = max(0, end - self._positions[partition])
             LAG.labels(self._route.query, self._route.source, str(partition)).set(lag)
 
-    def _look_at_end(self, partition: int) -> int:
-        """Of the source partition."""
-        _, self.source_ends[partition] = watermarks(self._sampler, self._route.source, partition, _TIMEOUT_SECONDS)
-        return self.source_ends[partition]
+    def _end_now(self, partition: int) -> int:
+        """The source partition's end, asked for now. Raises KafkaException."""
+        return watermarks(self._sampler, self._route.source, partition, _TIMEOUT_SECONDS)[1]
 
     def _at(self, places: Iterable[TopicPartition]) -> list[Message]:
         """The records at these places; not those that are gone, or no records."""

@@ -16,7 +16,7 @@ from spark.sinks.kafka.resume import resume
 from spark.sinks.kafka.sink import Route
 from spark.sinks.kafka.source_partition import SourcePartition, pass_gaps
 from spark.sinks.kafka.succession import check_epoch, wait_for_predecessor
-from spark.sinks.kafka.tail import Taken, mark, raw_reader, read_known
+from spark.sinks.kafka.tail import Taken, mark, positions_of, raw_reader, read_known
 from spark.sinks.kafka.transaction import committed_positions, fence, note_of, position_reader
 from spark.sources.checkpoint_offsets import CheckpointOffsets
 from spark.sources.source_topic import topic_id
@@ -59,8 +59,9 @@ class RealTimePositions:
         self._reader.close()
         self._raw.close()
 
-    def find(self, stopping: threading.Event) -> dict[int, Taken]:
-        """Where each partition goes on, committed. The first time it fences whoever writes exactly once. No query of this process may run.
+    def take_up(self, stopping: threading.Event) -> dict[int, Taken]:
+        """Find out where each partition goes on, and commit that. The first time it fences whoever writes exactly once, and removes the checkpoint. No query of this
+        process may run.
 
         Raises PositionsDisagree if the checkpoint is ahead, or records that nobody has taken in are gone from the topic, TakenOver if
         another process has taken over, and StopRequested.
@@ -91,7 +92,7 @@ class RealTimePositions:
         return result
 
     def leave(self, seconds: float) -> None:
-        """Commit how far it came, for those who watch the group; nothing if it never found out where to begin. Raises as `find`; after so many seconds it
+        """Commit how far it came, for those who watch the group; nothing if it never found out where to begin. Raises as `take_up`; after so many seconds it
         begins nothing more, and raises StopRequested, but a broker may keep it for longer.
         """
         if not self._has_taken_over:
@@ -100,7 +101,7 @@ class RealTimePositions:
         timer = threading.Timer(seconds, late.set)
         timer.start()
         try:
-            self.find(late)
+            self.take_up(late)
         finally:
             timer.cancel()
 
@@ -117,7 +118,7 @@ class RealTimePositions:
         self.commit({partition: Taken(at, mark=found[partition] or before) for partition, at in positions.items()})
 
     def added(self) -> list[int]:
-        """The source topic's partitions that it did not have at the last `find`."""
+        """The source topic's partitions that it did not have at the last `take_up`."""
         there = partitions_of(self._reader, self._route.source, _RUNNING_SECONDS)
         return [partition for partition in there if partition not in self._taken]
 
@@ -128,7 +129,7 @@ class RealTimePositions:
         """
         self._check_epoch(list(taken), _RUNNING_SECONDS)
         notes = {p: OffsetNote(self._epoch, each.mark, self.topic_id) for p, each in taken.items()}
-        self._commit({partition: each.position for partition, each in taken.items()}, notes)
+        self._commit(positions_of(taken), notes)
 
     def _check_epoch(self, partitions: Sequence[int], seconds: float) -> None:
         committed = committed_positions(self._reader, self._route.source, partitions, seconds)

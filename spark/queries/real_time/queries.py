@@ -35,7 +35,7 @@ from spark.runtime.settings import SparkSettings
 from spark.sinks.kafka.at_least_once import kafka_records, observed
 from spark.sinks.kafka.follower import Follower
 from spark.sinks.kafka.sink import Route
-from spark.sinks.kafka.tail import Taken, not_taken
+from spark.sinks.kafka.tail import Taken, not_taken, positions_of
 
 _MOST_READ_AGAIN = 100_000
 """So many records a query that takes over may read a second time, while its partitions wait."""
@@ -92,7 +92,7 @@ class Queries:
         """The first query. `hands_over`: another one may follow without a pause."""
         self._drop_stopped()
         self._taken = taken
-        positions = {partition: each.position for partition, each in taken.items()}
+        positions = positions_of(taken)
         if not (hands_over and has_slots_for_two(self._spark, len(positions))):
             return self._begin(positions, dimensions, None, None)
         # All is given, so it holds nothing back. It is there for its filter: the first query then has the later ones' code, compiled before the first changeover.
@@ -121,7 +121,7 @@ class Queries:
         with self._attempt(before, baton):
             changeover.begin()
             self._drop_stopped()
-            positions = {partition: each.position for partition, each in follower.found().items()}
+            positions = positions_of(follower.to_commit())
             if away := sorted(baton.partitions - (positions.keys() & ends.keys())):
                 raise NotWritten(
                     f"nobody knows how far {self._route.source}, partitions {away}, is taken: brokers do not answer"
@@ -154,7 +154,7 @@ class Queries:
         self._stop(self._running)
 
     def release_stopped(self) -> None:
-        """Of queries that were replaced some time ago, release the dimensions' tables, unless a task of theirs still runs."""
+        """Of queries that were replaced some time ago, drop the batons and release the dimensions' tables, unless a task of theirs still runs."""
         count = sum(len(each.to_next.partitions) for each in self._running if each.to_next is not None)
         is_time = self._stopped and time.monotonic() > self._stopped_at + _RELEASE_SECONDS
         if is_time and running_tasks(self._spark) <= count:

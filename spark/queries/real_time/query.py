@@ -1,4 +1,4 @@
-"""The plan of `live` in Spark's Real-Time Mode, and its start.
+"""One query in Spark's Real-Time Mode: what it needs of the session, its start, and its end.
 
 One query for a fixed set of schemas and dimension versions: Spark plans anew at each interval's end what it runs, but it can't be
 told of others while it runs.

@@ -12,6 +12,7 @@ import functools
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 
 import structlog
 from confluent_kafka import KafkaException
@@ -25,6 +26,7 @@ from contracts.servers.registry import Registry
 from spark.derivation.derivation import Derivation, route, target_schemas
 from spark.lookups.dimensions import Dimensions
 from spark.pipeline import Pipeline
+from spark.queries.real_time.baton import Baton
 from spark.queries.real_time.every import Every
 from spark.queries.real_time.headway import Headway
 from spark.queries.real_time.ids_ahead import ids_ahead
@@ -38,7 +40,7 @@ from spark.queries.real_time.query import (
     drain,
     failure_of,
 )
-from spark.queries.real_time.renewals import Renewals
+from spark.queries.real_time.renewals import Renewal, Renewals
 from spark.queries.real_time.tending import OUTAGES, Tending
 from spark.records.decode import unknown_id
 from spark.records.topic_schemas import TopicSchemas
@@ -53,6 +55,7 @@ from spark.sinks.kafka.at_least_once import written
 from spark.sinks.kafka.counts import count_unmatched
 from spark.sinks.kafka.follower import Follower
 from spark.sinks.kafka.offset_note import Mark
+from spark.sinks.kafka.tail import positions_of
 from spark.sources.checkpoint_offsets import CheckpointOffsets, checkpoint_folder
 from spark.sources.source_topic import SourceTopic
 
@@ -102,7 +105,7 @@ class RealTime:
             lifecycle.notice_seconds,
         )
         # A record that a filter leaves out would be a gap for good, and parts tell only together: there only the ends of intervals tell positions.
-        self._one_of_each = not (self._route.filters or self._route.parts)
+        self._one_of_each = not self._route.filters
         self._interval_seconds = settings.live.interval(one_of_each=self._one_of_each)
         self._queries = Queries(
             spark, settings, pipeline, self._route, derivation, self._schemas, self._interval_seconds
@@ -142,11 +145,10 @@ class RealTime:
                     with configured(self._spark, CHECKPOINT_ON_DISK):
                         self._run_queries()
                     if not self._leave():
-                        # Its connections are in use.
                         ending.pop_all()
 
     def _leave(self) -> bool:
-        """Commit how far it came; whether that has an end, done or not: whoever stops the process gives it some seconds."""
+        """Commit how far it came: whoever stops the process gives it some seconds. Return False if that still goes on then, and has its connections in use."""
         leaving = aside("leave", functools.partial(self._positions.leave, _LEAVE_SECONDS))
         try:
             leaving.result(2 * _LEAVE_SECONDS)
@@ -168,17 +170,18 @@ class RealTime:
     def _run_query(self) -> str | None:
         """Run a query, and those that take over from it, until a pause is needed or a stop is asked for. Return why the last one failed, None if it did not."""
         self._schemas.renew()
-        dimensions = self._dimensions.newest()
         drain(self._spark, self._lifecycle.stopping)
         self._lifecycle.check_lease()
-        taken = self._positions.find(self._lifecycle.stopping)
+        taken = self._positions.take_up(self._lifecycle.stopping)
         self._source.expect(self._positions.topic_id)
-        positions = {partition: each.position for partition, each in taken.items()}
+        positions = positions_of(taken)
         if self._has_met_unknown:
             # Such ids often come together, and each would end a query.
             ahead = ids_ahead(self._settings.kafka, self._route, positions)
             self._schemas.look_up_together(ahead, self._lifecycle.stopping)
             self._has_met_unknown = False
+        # After all that may wait for long.
+        dimensions = self._dimensions.newest()
         written_since = self._headway.start(positions)
         if self._one_of_each:
             self._lifecycle.progress.take_in(self._route.query, written_since)
@@ -239,33 +242,41 @@ class RealTime:
                 return None
             # A step of the clock while the next one begins counts.
             began = _clock()
-            try:
-                running = self._queries.change_over(
-                    running,
-                    baton,
-                    renewal.dimensions,
-                    follower,
-                    tending.source_ends,
-                    tending,
-                    # Soon after the start records are late anyway: the sooner it is over, the better.
-                    quiet=not renewal.is_practice,
-                )
-                clock = began
-                self._renewals.start()
-            except (QueryFailed, *OUTAGES) as error:
-                reason = str(error)
-                has_ended = baton.is_asked or not running.query.isActive or unknown_id(reason) is not None
-                goes_on = not has_ended and self._renewals.goes_on_after(error, renewal, tending)
-                then = "a pause" if not goes_on else "it was practice" if renewal.is_practice else "it is tried again"
-                _log.warning(
-                    f"the next query could not take over: {then}",
-                    query=self._route.query,
-                    reason=_in_a_line(reason),
-                )
-                if not goes_on:
-                    # That the running one is ended for the next one is no failure.
-                    return reason if has_ended else None
+            after = self._change_over(running, baton, follower, tending, renewal)
+            if isinstance(after, _Ended):
+                return after.failure
+            if after is not running:
+                running, clock = after, began
         return None
+
+    def _change_over(
+        self, running: Running, baton: Baton, follower: Follower, tending: Tending, renewal: Renewal
+    ) -> Running | _Ended:
+        """Return the query that has taken over; if none could, the one that runs, or why that one can't go on either."""
+        try:
+            after = self._queries.change_over(
+                running,
+                baton,
+                renewal.dimensions,
+                follower,
+                tending.source_ends,
+                tending,
+                # Soon after the start records are late anyway: the sooner it is over, the better.
+                quiet=not renewal.is_practice,
+            )
+        except (QueryFailed, *OUTAGES) as error:
+            reason = str(error)
+            has_failed = baton.is_asked or not running.query.isActive or unknown_id(reason) is not None
+            goes_on = not has_failed and self._renewals.goes_on_after(error, renewal, tending)
+            then = "a pause" if not goes_on else "it was practice" if renewal.is_practice else "it is tried again"
+            _log.warning(
+                f"the next query could not take over: {then}", query=self._route.query, reason=_in_a_line(reason)
+            )
+            if goes_on:
+                return running
+            return _Ended(reason if has_failed else None)
+        self._renewals.start()
+        return after
 
     def _rehearse(self, running: Running, meanwhile: Callable[[], object]) -> None:
         try:
@@ -296,12 +307,19 @@ class RealTime:
         if unknown is not None:
             with suppress(StopRequested):
                 self._schemas.look_up(unknown.schema_id, self._lifecycle.stopping, one_by_one=True)
-            self._has_met_unknown = True
+            self._has_met_unknown = unknown.schema_id not in self._schemas.current.writers
             return
         reason = _in_a_line(failure)
         pause = self._headway.pause_seconds(reason)
         _log.error("query failed, and is started again", query=self._route.query, reason=reason, pause_seconds=pause)
         self._lifecycle.stopping.wait(pause)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """A query has to be, for the next one to begin; `failure` is why, if it did not end for that alone."""
+
+    failure: str | None
 
 
 class _Rehearsals:

@@ -19,7 +19,7 @@ from spark.records.topic_schemas import TopicSchemas
 from spark.runtime.errors import NotWritten
 from spark.sources.source_topic import SourceTopic
 
-_DIMENSIONS_SECONDS = 5.0
+_LOOK_SECONDS = 5.0
 """Between two looks at the dimensions, at the source topic, and at the pipeline's own schemas."""
 _MOST_ATTEMPTS, _ATTEMPT_SECONDS = 3, 10.0
 """After so many attempts to change over, so far apart, the query is ended for the next one."""
@@ -64,7 +64,7 @@ class Renewals:
 
     def start(self) -> None:
         """A query has started, or taken over."""
-        self._look = Every(_DIMENSIONS_SECONDS)
+        self._look = Every(_LOOK_SECONDS)
         self._failed, self._next_at = 0, 0.0
 
     def due(self, running: Running, tending: Tending) -> Renewal | None:

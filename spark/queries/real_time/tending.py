@@ -21,6 +21,7 @@ from spark.runtime.metrics import BEHIND
 from spark.sinks.kafka.follower import Follower
 from spark.sinks.kafka.offset_note import Mark
 from spark.sinks.kafka.sink import Route
+from spark.sinks.kafka.tail import positions_of
 
 OUTAGES = (KafkaException, ConsumeError, BotoCoreError, ClientError)
 """Of the brokers, or of the object store."""
@@ -53,7 +54,7 @@ class Tending:
         """Without a `follower` positions are told by the ends of intervals alone."""
         self._route, self._lifecycle, self._positions, self._headway = route, lifecycle, positions, headway
         self._meter, self.follower = meter, follower
-        self._is_written = None if follower is None else follower.has_reached
+        self._has_written = None if follower is None else follower.has_written
         self._watch, self._look, self._look_closely = map(Every, (_WATCH_SECONDS, _LOOK_SECONDS, _CLOSE_LOOK_SECONDS))
         self._commit_in_time = Every(commit_seconds, waits=True)
         # Without a follower, where an interval has ended that is not committed yet, and the target topics' ends before it had.
@@ -77,7 +78,7 @@ class Tending:
             # Though the look had no answer: one target partition that is away holds back no other one's positions.
             if self._commit_in_time.is_due():
                 self._ask(self._commit)
-        self._ask(self._meter.check_dead_letters, self._is_written, tells=is_look)
+        self._ask(self._meter.check_dead_letters, self._has_written, tells=is_look)
 
     @property
     def has_answers(self) -> bool:
@@ -111,7 +112,7 @@ class Tending:
 
     def has_written(self, positions: Mapping[int, int]) -> bool:
         """Whether all records below these positions are written, by what has been read so far."""
-        return self._is_written is None or self._is_written(positions)
+        return self._has_written is None or self._has_written(positions)
 
     def given_up(self) -> str | None:
         """What is wrong if a partition has stood before a record for too long, though all that was written by then has been read: the producer has given it up. Raises
@@ -150,15 +151,15 @@ class Tending:
     def _commit_followed(self, follower: Follower) -> None:
         # What was written while brokers were asked; that takes seconds if one is away.
         follower.read()
-        found = follower.found()
-        positions = {partition: each.position for partition, each in found.items()}
+        taken = follower.to_commit()
+        positions = positions_of(taken)
         ends, progress, now = self._meter.source_ends, self._lifecycle.progress, time.monotonic()
         progress.take_in(self._route.query, self._headway.move_to(positions, ends, now))
         self._meter.move_to(positions)
         # A partition that is away counts only if all are: whoever started the process again for it would stop the others.
         if ends and not self._headway.still_since(now).keys() & ends.keys():
             progress.hear(self._route.query)
-        self._positions.commit(found)
+        self._positions.commit(taken)
 
     def _ask(self, question: Callable[..., object], *arguments: object, tells: bool = True) -> None:
         """Of brokers. Where they don't answer, the log tells it; the query itself waits for them."""

@@ -22,7 +22,7 @@ from spark.runtime.metrics import FOLLOWER_ERRORS
 from spark.sinks.kafka.offset_note import Mark
 from spark.sinks.kafka.sink import Route
 from spark.sinks.kafka.source_partition import SourcePartition, pass_gaps
-from spark.sinks.kafka.tail import Taken, raw_reader, reader, source_of, tell_of_gone, waiting
+from spark.sinks.kafka.tail import Taken, positions_of, raw_reader, reader, source_of, tell_of_gone, waiting
 
 _TIMEOUT_SECONDS = 5.0
 _CLOSE_LOOK_SECONDS = 10.0
@@ -63,12 +63,12 @@ class Follower:
         # Of each source partition, where the target topics begin to tell of what was known at the start to be written beyond its position.
         self._marks = {p: each.mark for p, each in taken.items()}
         # As far at least each source partition reaches.
-        self._ends = {p: each.position for p, each in taken.items()}
+        self._ends = positions_of(taken)
         self._stood_at = dict(self._ends)
         self._gap_seconds = _GAP_SECONDS
         # Source partitions whose end no broker told when it was needed, and why.
         self._untold: dict[int, KafkaException] = {}
-        self._next = {(topic, p): end for topic, found in ends.ends.items() for p, end in enumerate(found)}
+        self._next = {(topic, p): end for topic, p, end in ends.places()}
         self._assign()
         # Of the target topics, where the next record is gone.
         self._gone: set[tuple[str, int]] = set()
@@ -91,8 +91,7 @@ class Follower:
 
     def behind(self, ends: Mark) -> int:
         """How many offsets of the target topics it hasn't read yet, up to these ends."""
-        places = ((topic, p, end) for topic, found in ends.ends.items() for p, end in enumerate(found))
-        return sum(max(end - self._next.get((topic, p), 0), 0) for topic, p, end in places)
+        return sum(max(end - self._next.get((topic, p), 0), 0) for topic, p, end in ends.places())
 
     def move_to(self, positions: Mapping[int, int], before: Mark) -> None:
         """Take in how far Spark says that it has come, at an interval's end; `before` is of a moment when the interval hadn't ended yet.
@@ -126,7 +125,7 @@ class Follower:
         self._follow_added()
         self._leave_gone()
 
-    def found(self) -> dict[int, Taken]:
+    def to_commit(self) -> dict[int, Taken]:
         """What can be committed now: each source partition's position and its mark; not of one that is away, unless all are. Raises KafkaException."""
         self.settle()
         self._moments.append(self._moment())
@@ -134,16 +133,16 @@ class Follower:
         if self._untold and not sure:
             raise next(iter(self._untold.values()))
         fitting = {partition: self._fitting(partition, source) for partition, source in sure.items()}
-        found = {
+        taken = {
             partition: Taken(
-                self._sources[partition].position,
+                sure[partition].position,
                 mark=self._marks.get(partition) if at is None else self._moments[at].mark,
             )
             for partition, at in fitting.items()
         }
         if not self._untold:
             del self._moments[: min((at or 0 for at in fitting.values()), default=0)]
-        return found
+        return taken
 
     def written_to_the_end(self, partitions: Iterable[int]) -> dict[int, int]:
         """Of these source partitions those of which all is written that they have now, with their positions; none that is away. Raises KafkaException."""
@@ -168,7 +167,7 @@ class Follower:
         ends, _ = ends_of(self._raw, self._route.source, left, _TIMEOUT_SECONDS)
         return {p for p, end in ends.items() if positions[p] < end}
 
-    def has_reached(self, positions: Mapping[int, int]) -> bool:
+    def has_written(self, positions: Mapping[int, int]) -> bool:
         """Whether all records below these positions are written, by what was read so far; markers before them count as missing until `settle` is called."""
         return all(p in self._sources and self._sources[p].position >= at for p, at in positions.items())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Self
@@ -27,6 +27,12 @@ class Mark:
             for topic in topics
         }
         return cls({topic: tuple(map(min, zip_longest(*ends, fillvalue=0))) for topic, ends in of.items()})
+
+    def places(self) -> Iterator[tuple[str, int, int]]:
+        """Topic, partition and end, of each partition."""
+        for topic, ends in self.ends.items():
+            for partition, end in enumerate(ends):
+                yield topic, partition, end
 
     def end(self, topic: str, partition: int) -> int:
         """0 of a partition that was added since."""

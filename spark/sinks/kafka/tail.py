@@ -81,6 +81,11 @@ class Taken:
         return bool(self.beyond) and position < self.beyond[-1].stop
 
 
+def positions_of(taken: Mapping[int, Taken]) -> dict[int, int]:
+    """Of each source partition."""
+    return {partition: each.position for partition, each in taken.items()}
+
+
 @dataclass(frozen=True, slots=True)
 class Known:
     """Of the source partitions: the group's offsets, as they were `committed`, where it has any; how far they are taken; those

@@ -139,7 +139,7 @@ def test_a_dimension_that_changes_all_the_time_keeps_no_position_back_and_repeat
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Where only an interval's end tells a position, a query that is renewed before it has none to go on from."""
-    monkeypatch.setattr(renewals, "_DIMENSIONS_SECONDS", 1.0)
+    monkeypatch.setattr(renewals, "_LOOK_SECONDS", 1.0)
     pipeline = Pipeline("heavy_parcels", DISPATCHED, HEAVY, LOOKUPS, large_vans)
     _send(dispatches, 3)
     versions = itertools.count()

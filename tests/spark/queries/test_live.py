@@ -224,7 +224,7 @@ def test_of_a_topic_made_anew_while_it_was_stopped_no_record_is_left_out(
             closing(RealTimePositions(settings, own, checkpoint, 0)) as positions,
             pytest.raises(PositionsDisagree, match=f"made anew: .* {re.escape(str(before))}, the one"),
         ):
-            positions.find(threading.Event())
+            positions.take_up(threading.Event())
     live = settings.live.model_copy(update={"on_data_loss": "continue"})
     goes_on = settings.model_copy(update={"live": live})
     for more in ("", "F"):

@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from contracts.servers.registry import Registry
+from spark.queries.real_time import renewals
 from spark.runtime.settings import SparkSettings
 from tests.spark.examples import Topics
 from tests.spark.live_query import Dimensions
@@ -27,3 +28,9 @@ def live_with(
     spark: SparkSession, settings: SparkSettings, registry: Registry, topics: Topics, dimensions: Dimensions
 ) -> LiveWith:
     return functools.partial(running, spark, settings, registry, topics, dimensions)
+
+
+@pytest.fixture
+def no_practice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What changes over does so for a new version."""
+    monkeypatch.setattr(renewals, "_PRACTICE_RECORDS", 1_000_000)

@@ -38,8 +38,10 @@ from tests.sample.pipelines.dispatches_enriched import dispatches_enriched
 from tests.spark.examples import DISPATCHED, Topics, a_dispatch, body, framed, schema_with
 from tests.spark.live_query import Dimensions, events, parcels, wait_for
 from tests.spark.quota import throttled
-from tests.spark.real_time_query import LiveWith, ends_without, gauge, positions, running, send_before
+from tests.spark.real_time_query import LiveWith, counted, ends_without, gauge, is_away, positions, running, send_before
 from tests.spark.takeover import Takeover
+
+pytestmark = pytest.mark.usefixtures("no_practice")
 
 
 def has_changed_over(logs: Iterable[Mapping[str, Any]], times: int = 1) -> bool:
@@ -50,12 +52,6 @@ def has_failed(logs: Iterable[Mapping[str, Any]], reason: str, of: str = "") -> 
     """Whether an attempt of a changeover has, for this reason."""
     failures = [line for line in logs if "could not take over" in line["event"]]
     return any(reason in line["reason"] and of in line["event"] for line in failures)
-
-
-@pytest.fixture(autouse=True)
-def no_practice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What changes over here does so for a new version."""
-    monkeypatch.setattr(renewals, "_PRACTICE_RECORDS", 1_000_000)
 
 
 def send_until(done: Callable[[], bool], send: Callable[[], object]) -> None:
@@ -110,7 +106,7 @@ def never_starts(patch: pytest.MonkeyPatch) -> None:
 
 def writes_nothing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(changeover, "_WRITTEN_SECONDS", 0.5)
-    patch.setattr(Follower, "has_reached", lambda self, positions: False)
+    patch.setattr(Follower, "has_written", lambda self, positions: False)
 
 
 def writes_nothing_of_an_idle_partition(patch: pytest.MonkeyPatch) -> None:
@@ -149,7 +145,7 @@ def test_a_schema_version_that_is_registered_ahead_is_taken_in_without_a_pause(
 ) -> None:
     topics.send_dispatches("old")
     wait_for("the first record", lambda: parcels(topics) == ["old"])
-    restarts = gauge("headrace_query_restarts_total", query="dispatches_enriched")
+    restarts = counted("query_restarts")
     newer = schema_with({"name": "gate", "type": "string", "default": "?"})
     with structlog.testing.capture_logs() as logs:
         schema_id = registry.register(topics.dispatched.subject, newer)
@@ -157,7 +153,7 @@ def test_a_schema_version_that_is_registered_ahead_is_taken_in_without_a_pause(
         topics.send(framed(schema_id, body(a_dispatch(parcel_id="new", gate="C70"), newer)))
         wait_for("the record of the new schema", lambda: parcels(topics) == ["old", "new"])
     assert [line["event"] for line in logs].count("started") == 1
-    assert gauge("headrace_query_restarts_total", query="dispatches_enriched") == restarts
+    assert counted("query_restarts") == restarts
 
 
 def test_a_new_dimension_version_is_taken_in_without_a_pause(
@@ -177,7 +173,6 @@ def test_a_new_dimension_version_is_taken_in_without_a_pause(
 
 def test_a_dimension_that_is_made_anew_at_its_version_is_taken_in_without_a_pause(
     live_with: LiveWith,
-    spark: SparkSession,
     topics: Topics,
     dimensions: Dimensions,
     monkeypatch: pytest.MonkeyPatch,
@@ -202,7 +197,6 @@ def test_a_changeover_loses_doubles_and_reorders_nothing_while_records_come(
     settings: SparkSettings,
     topics: Topics,
     dimensions: Dimensions,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     numbers = itertools.count()
     sent: dict[int, list[str]] = {0: [], 1: []}
@@ -309,7 +303,7 @@ def test_a_changeover_in_a_backlog_leaves_out_what_was_written_ahead(
     dimensions: Dimensions,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(renewals, "_DIMENSIONS_SECONDS", 0.1)
+    monkeypatch.setattr(renewals, "_LOOK_SECONDS", 0.1)
     count, ahead = 90_000, range(89_000, 89_003)
     topics.send_many(count)
     takeover = Takeover(spark, settings, topics)
@@ -368,7 +362,7 @@ def test_a_changeover_that_fails_for_good_is_a_pause(
     ):
         topics.send_dispatches(str(next(sent)))
         wait_for("the first record", lambda: len(parcels(topics)) == 1)
-        before = gauge("headrace_query_restarts_total", query="dispatches_enriched") or 0
+        before = counted("query_restarts")
         monkeypatch.setattr(renewals, "_MOST_ATTEMPTS", 1)
         fails(monkeypatch)
         dimensions.publish("couriers", ("UA", "United of Tomorrow"))
@@ -383,7 +377,7 @@ def test_a_changeover_that_fails_for_good_is_a_pause(
         wait_for("the last record", lambda: last in parcels(topics))
     assert parcels(topics) == [str(number) for number in range(next(sent))]
     assert troubles == ["the next query could not take over: a pause"]
-    assert (gauge("headrace_query_restarts_total", query="dispatches_enriched") or 0) == before
+    assert counted("query_restarts") == before
     assert events(topics)[-1][0]["courier_name"] == "United of Tomorrow"
 
 
@@ -429,9 +423,6 @@ def test_a_changeover_needs_no_brokers_of_partitions_that_it_has_nothing_to_ask(
 ) -> None:
     """As of dead letters, while there are none."""
 
-    def is_away(*_: object) -> Mark:
-        raise KafkaException(KafkaError(KafkaError._TRANSPORT))
-
     send_before(topics)
     with structlog.testing.capture_logs() as logs:
         monkeypatch.setattr(meter, "mark", is_away)
@@ -451,9 +442,6 @@ def test_positions_that_nobody_takes_at_an_intervals_end_hold_up_no_changeover(
 ) -> None:
     ended: list[Mapping[int, int]] = []
     end_interval = Tending.end_interval
-
-    def is_away(*_: object) -> None:
-        raise KafkaException(KafkaError(KafkaError.COORDINATOR_NOT_AVAILABLE))
 
     def noted(tending: Tending, positions: Mapping[int, int], before: Mark) -> None:
         ended.append(positions)
@@ -565,7 +553,7 @@ def test_a_changeover_waits_for_brokers_that_answer_late(
 
 
 def test_the_tables_of_a_query_that_was_replaced_leave_the_memory(
-    live: threading.Thread, spark: SparkSession, topics: Topics, dimensions: Dimensions, monkeypatch: pytest.MonkeyPatch
+    live: threading.Thread, topics: Topics, dimensions: Dimensions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     planned: list[StreamingQuery] = []
     begin = Queries._begin
@@ -597,7 +585,6 @@ def test_the_tables_of_a_query_that_was_replaced_leave_the_memory(
 
 def test_an_intervals_end_commits_nothing_that_the_query_before_owes(
     live_with: LiveWith,
-    spark: SparkSession,
     settings: SparkSettings,
     topics: Topics,
     dimensions: Dimensions,

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import pairwise
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from prometheus_client import REGISTRY
 
@@ -19,17 +19,17 @@ from spark.runtime.errors import SinkRefused
 from spark.runtime.settings import SparkSettings
 from spark.sinks.kafka import tail
 from spark.sinks.kafka.follower import Follower
-from spark.sinks.kafka.offset_note import Mark
 from spark.sinks.kafka.tail import Taken
 from tests.administered import add_partitions
 from tests.producers import ordered
 from tests.spark.examples import Topics
 from tests.spark.live_query import wait_for
+from tests.spark.real_time_query import is_away
 from tests.spark.takeover import Takeover
 
 
 def test_a_flood_of_dead_letters_holds_up_no_look(
-    takeover: Takeover, topics: Topics, settings: SparkSettings, monkeypatch: pytest.MonkeyPatch
+    takeover: Takeover, settings: SparkSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tail, "_MOST_BATCHES", 1)
     counted = partial(REGISTRY.get_sample_value, "headrace_dead_letters_total", {"query": takeover.route.query})
@@ -118,8 +118,8 @@ def test_the_share_of_dead_letters_waits_for_the_records_before_them(
 
         def look() -> bool:
             follower.read()
-            meter.check_dead_letters(follower.has_reached)
-            return follower.has_reached({0: 1_000})
+            meter.check_dead_letters(follower.has_written)
+            return follower.has_written({0: 1_000})
 
         def look_for(seconds: float) -> None:
             end = time.monotonic() + seconds
@@ -143,9 +143,6 @@ def test_the_share_of_dead_letters_waits_for_the_records_before_them(
 def test_a_look_without_all_answers_keeps_those_of_the_source_partitions(
     takeover: Takeover, topics: Topics, settings: SparkSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def is_away(*_: object) -> Mark:
-        raise KafkaException(KafkaError(KafkaError._TRANSPORT))
-
     topics.send_dispatches(*"abc")
     with Meter(settings.kafka, takeover.route, {0: 0, 1: 0}, 0.2) as meter:
         meter.look()

@@ -7,7 +7,6 @@ import time
 
 import pytest
 import structlog
-from confluent_kafka import KafkaError, KafkaException
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
@@ -27,7 +26,7 @@ from tests.contracts.gateway import HANG_UP, a_gateway
 from tests.spark.examples import Topics, a_dispatch, body, framed, schema_with
 from tests.spark.live_query import Dimensions, events, parcels, wait_for
 from tests.spark.live_query import running as running_exactly_once
-from tests.spark.real_time_query import counted, ends_without, gauge, positions, running, send_before
+from tests.spark.real_time_query import LiveWith, counted, ends_without, gauge, is_away, positions, running, send_before
 
 
 def test_records_come_out_while_their_interval_lasts_and_bad_ones_as_dead_letters(
@@ -66,18 +65,19 @@ def test_a_new_schema_version_is_taken_in_and_an_id_of_nobody_becomes_a_dead_let
     assert dict(letter.headers() or [])["__connect.errors.exception.class.name"] == b"UnknownSchemaId"
 
 
-def test_unknown_ids_that_come_together_end_one_query_and_make_no_new_version_foreign(
-    live: threading.Thread, topics: Topics, registry: Registry
+@pytest.mark.usefixtures("no_practice")
+def test_unknown_ids_that_come_together_end_two_queries_at_most_and_make_no_new_version_foreign(
+    live_with: LiveWith, topics: Topics, registry: Registry
 ) -> None:
-    count = 150
-    send_before(topics)
-    with structlog.testing.capture_logs() as logs:
-        for number in range(count):
-            topics.send(framed(900_000 + number, b"whatever"))
+    # More than are foreign at once.
+    count = 350
+    with structlog.testing.capture_logs() as logs, live_with(dead_letter_limit=1.0):
+        send_before(topics)
+        begun = len(logs)
+        topics.send(*[framed(900_000 - number, b"whatever") for number in range(count)])
         topics.send_dispatches("after")
         wait_for("the record after them", lambda: parcels(topics) == ["before", "after"])
-        # The first ones may have ended another one before the rest was sent.
-        assert [line["event"] for line in logs].count("started") <= 2
+        assert [line["event"] for line in logs[begun:]].count("started") <= 2
         newer = schema_with({"name": "gate", "type": "string", "default": "?"})
         schema_id = registry.register(topics.dispatched.subject, newer)
         topics.send(framed(schema_id, body(a_dispatch(parcel_id="new", gate="C70"), newer)))
@@ -128,10 +128,6 @@ def test_brokers_that_do_not_answer_for_a_while_end_no_query_and_hold_up_no_posi
     assert {line["event"] for line in logs} == {"brokers do not answer"}
 
 
-def is_away(*_: object) -> None:
-    raise KafkaException(KafkaError(KafkaError._TRANSPORT))
-
-
 def test_a_source_that_is_made_anew_is_noticed_though_not_all_brokers_answer(
     spark: SparkSession,
     settings: SparkSettings,
@@ -160,15 +156,21 @@ def test_a_query_that_gets_on_is_heard_of_though_its_positions_are_not_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     lifecycle = Lifecycle()
-    with running(spark, settings, registry, topics, published, lifecycle=lifecycle, commit_seconds=1.0):
+    with (
+        structlog.testing.capture_logs() as logs,
+        running(spark, settings, registry, topics, published, lifecycle=lifecycle, commit_seconds=1.0),
+    ):
         topics.send_dispatches("before")
         wait_for("the position", lambda: positions(settings, topics)[0] == 1)
         monkeypatch.setattr(RealTimePositions, "commit", is_away)
-        time.sleep(2.0)
+        wait_for("a commit that fails", lambda: any(line["event"] == "brokers do not answer" for line in logs))
         begun = time.monotonic()
+        topics.send_dispatches("meanwhile")
+        wait_for("the record", lambda: parcels(topics) == ["before", "meanwhile"])
         wait_for("a sign of life", lambda: lifecycle.progress.silent_seconds() < time.monotonic() - begun)
+        assert positions(settings, topics)[0] == 1
         monkeypatch.undo()
-    assert positions(settings, topics)[0] == 1
+    assert positions(settings, topics)[0] == 2
 
 
 def test_a_query_is_heard_of_unless_all_source_partitions_are_away(
@@ -181,11 +183,14 @@ def test_a_query_is_heard_of_unless_all_source_partitions_are_away(
 ) -> None:
     lifecycle = Lifecycle()
     progress = lifecycle.progress
-    with running(spark, settings, registry, topics, published, lifecycle=lifecycle, commit_seconds=1.0):
+    with (
+        structlog.testing.capture_logs() as logs,
+        running(spark, settings, registry, topics, published, lifecycle=lifecycle, commit_seconds=1.0),
+    ):
         topics.send_dispatches("before", partition=1)
         wait_for("the position", lambda: positions(settings, topics)[1] == 1)
         monkeypatch.setattr(meter_module, "ends_of", ends_without(0))
-        time.sleep(2.0)
+        wait_for("a look that fails", lambda: any(line["event"] == "brokers do not answer" for line in logs))
         begun = time.monotonic()
         wait_for("a sign of life", lambda: progress.silent_seconds() < time.monotonic() - begun)
         monkeypatch.setattr(meter_module, "ends_of", ends_without(0, 1))

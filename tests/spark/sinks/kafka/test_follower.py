@@ -72,7 +72,7 @@ def _known(takeover: Takeover, settings: SparkSettings) -> dict[int, tuple[int, 
 
 def _positions(follower: Follower) -> dict[int, int]:
     follower.read()
-    return {partition: each.position for partition, each in follower.found().items()}
+    return {partition: each.position for partition, each in follower.to_commit().items()}
 
 
 def _read_all(takeover: Takeover, follower: Follower) -> None:
@@ -94,7 +94,7 @@ def test_at_any_moment_what_is_committed_leads_to_all_that_was_written(
     positions = takeover.real_time()
     for _ in range(3):
         # As each start of a query: what is known from what was committed before.
-        taken = positions.find(threading.Event())
+        taken = positions.take_up(threading.Event())
         assert {
             p: (each.position, {at for run in each.beyond for at in run}) for p, each in taken.items()
         } == writing.truth()
@@ -104,9 +104,9 @@ def test_at_any_moment_what_is_committed_leads_to_all_that_was_written(
                 if chance.random() < 0.7:
                     follower.read()
                 if chance.random() < 0.5:
-                    positions.commit(follower.found())
+                    positions.commit(follower.to_commit())
             wait_for("the follower to have seen all", lambda: _positions(follower) == _first(writing.truth()))
-            positions.commit(follower.found())
+            positions.commit(follower.to_commit())
             # Killed here, with more written than it has committed.
             writing.go_on()
         assert _known(takeover, settings) == writing.truth()
@@ -121,10 +121,10 @@ def test_a_mark_does_not_stay_behind(takeover: Takeover, topics: Topics, followe
     topics.send_dispatches(*"abcdef")
     takeover.write(0, 2, 3)
     wait_for("the first", lambda: _positions(follower)[0] == 1)
-    before = follower.found()[0].mark
+    before = follower.to_commit()[0].mark
     takeover.write(1, 4)
     wait_for("all", lambda: _positions(follower)[0] == 5)
-    after = follower.found()[0].mark
+    after = follower.to_commit()[0].mark
     assert before is not None
     assert sum(before.ends[takeover.route.target]) == 0
     assert after == takeover.ends()
@@ -136,20 +136,20 @@ def test_it_tells_what_is_written_up_to_an_offset_and_up_to_the_end(
     topics.send_dispatches("a", "b")
     takeover.write(0)
     _read_all(takeover, follower)
-    assert follower.has_reached({0: 1, 1: 0})
-    assert not follower.has_reached({0: 2})
+    assert follower.has_written({0: 1, 1: 0})
+    assert not follower.has_written({0: 2})
     # Of partition 0 a record is missing; 1 never had one.
     assert follower.written_to_the_end([0, 1]) == {1: 0}
     takeover.write(1)
     takeover.send_in_transactions(1, partition=1)
     takeover.write(0, partition=1)
     _read_all(takeover, follower)
-    assert follower.has_reached({0: 2, 1: 1})
+    assert follower.has_written({0: 2, 1: 1})
     assert follower.written_to_the_end([0]) == {0: 2}
     # Behind the last record of this one there is a marker.
-    assert not follower.has_reached({1: 2})
+    assert not follower.has_written({1: 2})
     wait_for("the marker to be passed", lambda: follower.written_to_the_end([1]) == {1: 2})
-    assert follower.has_reached({1: 2})
+    assert follower.has_written({1: 2})
 
 
 def test_markers_of_transactions_and_ids_that_were_made_up_hold_nothing_up(
@@ -161,7 +161,7 @@ def test_markers_of_transactions_and_ids_that_were_made_up_hold_nothing_up(
     wait_for("the gap to be passed", lambda: _positions(follower) == {0: 4, 1: 0})
     takeover.write(4)
     wait_for("the topic's end", lambda: _positions(follower) == {0: 6, 1: 0})
-    assert follower.found()[0].mark == takeover.ends()
+    assert follower.to_commit()[0].mark == takeover.ends()
 
 
 def test_a_marker_at_the_end_of_a_target_topic_is_passed_too(
@@ -173,7 +173,7 @@ def test_a_marker_at_the_end_of_a_target_topic_is_passed_too(
     producer.produce(takeover.route.target, b"of somebody else", partition=0)
     producer.commit_transaction(30)
     _read_all(takeover, follower)
-    assert follower.found()[0].mark == takeover.ends()
+    assert follower.to_commit()[0].mark == takeover.ends()
 
 
 @pytest.mark.parametrize(("count", "size"), [(30, 1), (3, 2_000)])
@@ -185,8 +185,8 @@ def test_the_markers_of_many_transactions_are_passed_at_once(
         takeover.send_in_transactions(count, partition, size)
         takeover.write(*(at for at in range(end) if (at + 1) % (size + 1)), partition=partition)
     _read_all(takeover, follower)
-    follower.found()
-    assert {p: each.position for p, each in follower.found().items()} == dict.fromkeys(_PARTITIONS, end)
+    follower.to_commit()
+    assert {p: each.position for p, each in follower.to_commit().items()} == dict.fromkeys(_PARTITIONS, end)
 
 
 def test_partitions_that_topics_get_are_followed(
@@ -221,7 +221,7 @@ def test_an_id_at_the_raw_topics_end_is_made_up(takeover: Takeover, topics: Topi
     assert _positions(follower) == {0: 3, 1: 0}
     takeover.write(3)
     wait_for("the real one", lambda: _positions(follower) == {0: 4, 1: 0})
-    assert follower.found()[0].mark == takeover.ends()
+    assert follower.to_commit()[0].mark == takeover.ends()
 
 
 def test_what_lies_before_an_intervals_end_need_not_be_read(
@@ -229,15 +229,15 @@ def test_what_lies_before_an_intervals_end_need_not_be_read(
 ) -> None:
     topics.send_dispatches(*"abcdefgh")
     positions = takeover.real_time()
-    positions.find(threading.Event())
+    positions.take_up(threading.Event())
     takeover.write(0, 1, 2, 3)
     before = takeover.ends()
     takeover.write(5)
     follower.move_to({0: 4, 1: 0}, before)
-    assert follower.found()[0] == Taken(4, mark=before)
+    assert follower.to_commit()[0] == Taken(4, mark=before)
     takeover.write(4)
     wait_for("what came since", lambda: _positions(follower)[0] == 6)
-    positions.commit(follower.found())
+    positions.commit(follower.to_commit())
     positions.close()
     takeover.write(7)
     assert _known(takeover, settings)[0] == (6, {7})
@@ -333,7 +333,7 @@ def test_a_source_partition_that_is_away_holds_up_no_other_ones_position(
         for partition in _PARTITIONS:
             takeover.write(0, 2, partition=partition)
         _read_all(takeover, follower)
-        assert follower.found().keys() == {0}
+        assert follower.to_commit().keys() == {0}
         takeover.write(1)
         wait_for("the others", lambda: _positions(follower) == {0: 3})
         assert follower.written_to_the_end(_PARTITIONS) == {0: 3}
@@ -342,8 +342,8 @@ def test_a_source_partition_that_is_away_holds_up_no_other_ones_position(
         topics.send_dispatches("d")
         _read_all(takeover, follower)
         with pytest.raises(KafkaException):
-            follower.found()
+            follower.to_commit()
     wait_for("both", lambda: _positions(follower) == {0: 4, 1: 1})
     # What lies beyond the position is to be found again.
-    found = follower.found()[1].mark
+    found = follower.to_commit()[1].mark
     assert found is not None and sum(found.ends[takeover.route.target]) <= sum(begun.ends[takeover.route.target])

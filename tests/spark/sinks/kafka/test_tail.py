@@ -70,7 +70,7 @@ def test_a_topic_that_the_pipeline_writes_no_more_is_looked_at_from_the_mark_on(
     # One that is gone, too, tells nothing.
     takeover.commit(6)
     first = takeover.real_time()
-    first.find(threading.Event())
+    first.take_up(threading.Event())
     first.commit_interval({0: 6}, Mark({went.target: (0, 0), f"{went.target}-gone": (4, 0)}))
     assert takeover.taken() == Taken(6)
 
@@ -136,7 +136,7 @@ def test_an_offset_that_the_brokers_have_forgotten_is_missed(
     asked = threading.Event()
     starts: list[Callable[[], object]] = [
         takeover.sink,
-        partial(takeover.real_time().find, asked),
+        partial(takeover.real_time().take_up, asked),
         partial(
             AtLeastOnceSink(settings.kafka, takeover.route, settings.live).starting_offsets,
             takeover.checkpoint(),
@@ -174,19 +174,19 @@ def test_one_that_slept_while_it_read_the_tail_moves_no_position_of_its_successo
     takeover.commit(0)
     first, successor, asked = takeover.real_time(epoch=1), takeover.real_time(epoch=2), threading.Event()
     if has_run:
-        first.find(asked)
+        first.take_up(asked)
 
     def slow(*of: Any) -> Known:
         known = read_known(*of)
         monkeypatch.undo()
-        successor.find(asked)
+        successor.take_up(asked)
         takeover.write(0, 1)
         successor.commit_interval({0: 2}, takeover.ends())
         return known
 
     monkeypatch.setattr(real_time_positions, "read_known", slow)
     with pytest.raises(TakenOver):
-        first.find(asked)
+        first.take_up(asked)
     assert takeover.position() == 2
 
 
@@ -209,12 +209,12 @@ def test_one_that_slept_before_its_batch_writes_nothing_once_real_time_mode_has_
     sleeper = takeover.sink(epoch=1)
     start = takeover.position()
     successor = takeover.real_time(epoch=2)
-    assert successor.find(threading.Event())[0].position == 2
+    assert successor.take_up(threading.Event())[0].position == 2
     takeover.write(2, 3)
     with pytest.raises(SinkRefused, match=r"has taken .*/0 over \(epoch 2 of the lease, this one has 1"):
         takeover.batch(sleeper, start, 6)
     assert (takeover.written(), takeover.position()) == ([0, 1, 2, 3], 2)
-    assert successor.find(threading.Event())[0].position == 4
+    assert successor.take_up(threading.Event())[0].position == 4
     successor.close()
     # The next one, and one whose lease began anew with its object store, go on.
     takeover.take_over(5, epoch=3)
@@ -254,7 +254,7 @@ def test_what_was_written_of_a_partition_that_was_added_meanwhile_is_found(
     takeover.commit(1)
     topics.send_dispatches(*"abcd", partition=1)
     takeover.write(*([0, 1, 2, 3] if reaches_the_end else [0, 2]), partition=1)
-    found = takeover.real_time().find(threading.Event())
+    found = takeover.real_time().take_up(threading.Event())
     assert (found[1].position, found[1].beyond) == ((4, ()) if reaches_the_end else (1, (range(2, 3),)))
 
 
@@ -267,7 +267,7 @@ def test_a_partition_that_others_forgot_is_missed_though_a_younger_one_has_an_of
     takeover.commit(0)
     takeover.write(0)
     with pytest.raises(PositionsDisagree, match="/1: the consumer group has no offset, but the target topic has"):
-        takeover.real_time().find(threading.Event())
+        takeover.real_time().take_up(threading.Event())
 
 
 def test_with_no_offset_at_all_an_idle_partition_is_forgotten_as_the_others_are(
@@ -276,7 +276,7 @@ def test_with_no_offset_at_all_an_idle_partition_is_forgotten_as_the_others_are(
     topics.send_dispatches(*"abc")
     takeover.write(0, 1, 2, partition=1)
     with pytest.raises(PositionsDisagree, match="/0: the consumer group has no offset, but the target topic has"):
-        takeover.real_time().find(threading.Event())
+        takeover.real_time().take_up(threading.Event())
 
 
 def test_an_intervals_commit_keeps_the_mark_of_what_was_written_ahead(takeover: Takeover, topics: Topics) -> None:
@@ -284,11 +284,11 @@ def test_an_intervals_commit_keeps_the_mark_of_what_was_written_ahead(takeover: 
     takeover.commit(0)
     takeover.write(0, 1, 4)
     first = takeover.real_time()
-    assert first.find(threading.Event())[0].beyond == (range(4, 5),)
+    assert first.take_up(threading.Event())[0].beyond == (range(4, 5),)
     takeover.write(2)
     first.commit_interval({0: 3}, takeover.ends())
     second = takeover.real_time(epoch=2)
-    assert second.find(threading.Event())[0] == Taken(3, (range(4, 5),), second.find(threading.Event())[0].mark)
+    assert second.take_up(threading.Event())[0] == Taken(3, (range(4, 5),), second.take_up(threading.Event())[0].mark)
     takeover.write(3, 5)
     second.commit_interval({0: 6}, takeover.ends())
     assert takeover.taken() == Taken(6)
@@ -350,8 +350,8 @@ def test_a_target_that_ends_before_a_mark_was_made_anew(takeover: Takeover, topi
     first = takeover.real_time()
     first.commit_interval({0: 0}, Mark({takeover.route.target: (5, 0), takeover.route.dead_letters: (0, 0)}))
     with pytest.raises(PositionsDisagree, match=r"/0 ends at 1, before the mark .* 5: .*ON_DATA_LOSS=continue"):
-        takeover.real_time().find(threading.Event())
-    assert takeover.real_time(on_data_loss="continue").find(threading.Event())[0].position == 1
+        takeover.real_time().take_up(threading.Event())
+    assert takeover.real_time(on_data_loss="continue").take_up(threading.Event())[0].position == 1
 
 
 def test_going_on_after_a_loss_repeats_nothing_that_was_written_ahead(
@@ -362,8 +362,10 @@ def test_going_on_after_a_loss_repeats_nothing_that_was_written_ahead(
     takeover.write(0, 3, 5)
     delete(settings, takeover.route.source, before=3)
     positions = takeover.real_time(on_data_loss="continue")
-    assert positions.find(threading.Event())[0].beyond == (range(3, 4), range(5, 6))
-    assert positions.find(threading.Event())[0] == Taken(4, (range(5, 6),), positions.find(threading.Event())[0].mark)
+    assert positions.take_up(threading.Event())[0].beyond == (range(3, 4), range(5, 6))
+    assert positions.take_up(threading.Event())[0] == Taken(
+        4, (range(5, 6),), positions.take_up(threading.Event())[0].mark
+    )
 
 
 def test_one_hole_in_a_long_interval_is_two_runs(spark: SparkSession) -> None:
@@ -409,7 +411,7 @@ def test_marks_that_the_brokers_do_not_take_are_no_outage(takeover: Takeover, to
     topics.send_dispatches("a")
     many = Mark({takeover.route.target: tuple(range(10**9, 10**9 + 400)), takeover.route.dead_letters: (0, 0)})
     positions = takeover.real_time()
-    positions.find(threading.Event())
+    positions.take_up(threading.Event())
     with pytest.raises(PositionsTooLong, match=r"[45]\d{3} bytes.*offset\.metadata\.max\.bytes"):
         positions.commit_interval({0: 0}, many)
 
@@ -421,7 +423,7 @@ def test_marks_that_the_brokers_do_not_take_for_one_partition_are_not_taken_for_
     topics.send_dispatches("b", partition=1)
     many = Mark({takeover.route.target: tuple(range(10**9, 10**9 + 400)), takeover.route.dead_letters: (0, 0)})
     positions = takeover.real_time()
-    positions.find(threading.Event())
+    positions.take_up(threading.Event())
     with pytest.raises(PositionsTooLong, match=r"[45]\d{3} bytes.*offset\.metadata\.max\.bytes"):
         positions.commit({0: Taken(0, mark=many), 1: Taken(1, mark=takeover.ends())})
 
@@ -436,7 +438,7 @@ def test_one_that_is_stopped_before_it_found_its_place_leaves_the_group_alone(
     takeover.real_time(epoch=7).leave(10)
     assert takeover.committed() == before
     positions = takeover.real_time(epoch=8)
-    positions.find(threading.Event())
+    positions.take_up(threading.Event())
     takeover.write(1)
     positions.leave(10)
     assert takeover.position() == 2
@@ -445,7 +447,7 @@ def test_one_that_is_stopped_before_it_found_its_place_leaves_the_group_alone(
 def test_one_that_leaves_waits_for_no_tail(takeover: Takeover, topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
     topics.send_dispatches("a")
     positions = takeover.real_time()
-    positions.find(threading.Event())
+    positions.take_up(threading.Event())
     takeover.write(0)
     takeover.end_behind_the_log(monkeypatch)
     begun = time.monotonic()
@@ -470,7 +472,7 @@ def test_a_topic_that_was_made_anew_is_not_taken_for_the_old_one(
     takeover.commit(0)
     before = topic_id(settings.kafka, takeover.route.source)
     running = takeover.real_time()
-    running.find(threading.Event())
+    running.take_up(threading.Event())
     takeover.write(0, 2)
     source = SourceTopic(settings.kafka, takeover.route.source)
     source.expect(before)
@@ -483,7 +485,7 @@ def test_a_topic_that_was_made_anew_is_not_taken_for_the_old_one(
     # The brokers drop a group's offsets with the topic; this interval ends before it is known that there is another.
     running.commit_interval({0: 2, 1: 0}, takeover.ends())
     starts: list[Callable[[], object]] = [
-        partial(takeover.real_time().find, threading.Event()),
+        partial(takeover.real_time().take_up, threading.Event()),
         takeover.sink,
         partial(
             AtLeastOnceSink(settings.kafka, takeover.route, settings.live).starting_offsets,
@@ -498,9 +500,9 @@ def test_a_topic_that_was_made_anew_is_not_taken_for_the_old_one(
         ):
             start()
     go_on = takeover.real_time(epoch=2, on_data_loss="continue")
-    assert go_on.find(threading.Event())[0] == Taken(0)
+    assert go_on.take_up(threading.Event())[0] == Taken(0)
     # And from here on it is the topic.
-    assert takeover.real_time(epoch=3).find(threading.Event())[0] == Taken(0)
+    assert takeover.real_time(epoch=3).take_up(threading.Event())[0] == Taken(0)
 
 
 def test_at_an_intervals_end_a_position_goes_past_a_marker_with_no_record_behind_it(
@@ -509,7 +511,7 @@ def test_at_an_intervals_end_a_position_goes_past_a_marker_with_no_record_behind
     monkeypatch.setattr(real_time_positions, "_GAP_SECONDS", 20.0)
     takeover.send_in_transactions(1)
     with closing(takeover.real_time()) as positions:
-        positions.find(threading.Event())
+        positions.take_up(threading.Event())
         positions.commit_interval({0: 1}, takeover.ends())
         assert takeover.position() == 2
         # Retention takes the marker, too: one that stands before it would seem to have lost a record.
@@ -518,7 +520,7 @@ def test_at_an_intervals_end_a_position_goes_past_a_marker_with_no_record_behind
             future.result()
         positions.commit_interval({0: 1}, takeover.ends())
         assert takeover.position() == 2
-        assert positions.find(threading.Event())[0] == Taken(2)
+        assert positions.take_up(threading.Event())[0] == Taken(2)
 
 
 @pytest.mark.parametrize("successor", ["real-time", "exactly-once", "at-least-once"])
@@ -528,9 +530,9 @@ def test_one_that_was_cut_off_from_the_store_moves_no_position_of_its_successor(
     topics.send_dispatches(*"abcdef")
     takeover.commit(0)
     first = takeover.real_time(epoch=1)
-    first.find(threading.Event())
+    first.take_up(threading.Event())
     if successor == "real-time":
-        takeover.real_time(epoch=2).find(threading.Event())
+        takeover.real_time(epoch=2).take_up(threading.Event())
     elif successor == "exactly-once":
         takeover.take_over(4, epoch=2)
     else:
@@ -541,7 +543,7 @@ def test_one_that_was_cut_off_from_the_store_moves_no_position_of_its_successor(
     ):
         first.commit_interval({0: 2}, takeover.ends())
     with pytest.raises(TakenOver):
-        first.find(threading.Event())
+        first.take_up(threading.Event())
     assert takeover.position() == before
 
 
@@ -553,7 +555,7 @@ def test_a_successor_gives_one_in_real_time_mode_time_to_find_out(
     stopping = threading.Event()
     stopping.set()
     for start in (
-        partial(RealTimePositions(settings, takeover.route, takeover.checkpoint(), 2, 60.0).find, stopping),
+        partial(RealTimePositions(settings, takeover.route, takeover.checkpoint(), 2, 60.0).take_up, stopping),
         partial(
             ExactlyOnceSink(settings.kafka, takeover.route, settings.live, 3, 60.0).starting_offsets,
             takeover.checkpoint(),
