@@ -53,17 +53,16 @@ def bench_enrich(
     rounds: _Rounds = 5,
 ) -> None:
     """Backlog throughput of raw → enriched and of enriched → Delta, on a stack of its own; about three minutes."""
-    from tests.bench import beside as comparison
-    from tests.bench import enrich
+    from tests.bench.enrich import medians, run, run_beside
     from tests.bench.measuring.hop import report
 
     if beside is None:
-        report("enrich", enrich.run(events, typer.echo), typer.echo)
+        report("enrich", run(events, typer.echo), typer.echo)
         return
     with _known_commit():
-        hops = comparison.run(beside, events, rounds, typer.echo)
+        hops = run_beside(beside, events, rounds, typer.echo)
     report("enrich-beside", hops, typer.echo)
-    for line in comparison.medians(hops):
+    for line in medians(hops):
         typer.echo(line)
 
 
@@ -145,6 +144,29 @@ def bench_latency(
     with _known_commit():
         found = run_beside(beside, modes, rates, seconds, interval, rounds, typer.echo, changing=changes)
     report_beside(found, typer.echo)
+
+
+@bench_app.command("cores")
+def bench_cores(
+    cores: Annotated[int, typer.Option(min=1, help="Processors that live and the broker have.")] = 1,
+    rate: Annotated[
+        list[int] | None, typer.Option(min=100, help="Events per second; 1,000, 2,500, 5,000 and 10,000 by default.")
+    ] = None,
+    seconds: Annotated[float, typer.Option(min=30, help="How long each load lasts; 20 s of it are left out.")] = 60.0,
+) -> None:
+    """Raw → enriched in real-time mode, while live and the broker have so many processors, and the load has the others.
+
+    With all of the machine's processors the load shares them. Nothing else
+    runs: the delay is read from the topics when a load is over.
+    """
+    import os
+
+    there = len(os.sched_getaffinity(0))
+    if cores > there:
+        raise typer.BadParameter(f"this machine has {there}", param_hint="--cores")
+    from tests.bench.cores import RATES, report, run
+
+    report(run(cores, rate or RATES, seconds, typer.echo), typer.echo)
 
 
 @bench_app.command("soak")

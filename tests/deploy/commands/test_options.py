@@ -69,6 +69,7 @@ DEPLOYABLES += [[f"services.{main.parent.name}"] for main in sorted(ROOT.glob("s
         (["bench", "latency", "--changes", "--seconds", "119"], 2, "--seconds: with --changes it must be 120 or more"),
         (["bench", "latency", "--interval", "3601"], 2, "3601.0 is not in the range 5<=x<=3600"),
         (["bench", "soak", "--version-every", "29"], 2, "--version-every: a version comes with a look at most"),
+        (["bench", "cores", "--cores", "10000"], 2, "--cores: this machine has"),
         (["bench", "peers", "--changes", "--seconds", "119"], 2, "--seconds: with --changes it must be 120 or more"),
     ],
 )
