@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient
 
 from contracts.servers.provision import set_config
 from contracts.settings import Settings
+from deploy.errors import ProcessFailed
 from deploy.local.processes.deployable import ROOT, deployables
 from deploy.local.processes.process import Process
 from spark.runtime.mode import Mode
@@ -34,7 +35,7 @@ from tests.bench.measuring.trees import program
 RATES = (1_000, 2_500, 5_000, 10_000)
 
 _LOOK_SECONDS = 0.2
-_SILENT_SECONDS = 5.0
+_SILENT_SECONDS, _REPEATS_SECONDS = 20.0, 2.0
 _BATCH = 10_000
 
 
@@ -55,7 +56,7 @@ def run(cores: int, rates: Sequence[int], seconds: float, say: Callable[[str], N
                 wait_for_first(consumer, live)
             pids = {"live": live.pid, "kafka": stack.kafka.process.pid}
             for pid in pids.values():
-                _pin(pid, own)
+                _pin(psutil.Process(pid), own)
             # The load inherits it.
             os.sched_setaffinity(0, others)
             found = []
@@ -63,7 +64,7 @@ def run(cores: int, rates: Sequence[int], seconds: float, say: Callable[[str], N
                 say(
                     f"{rate:,} events/s for {seconds:.0f} s; live and the broker on processors {own}, the load on {others}"
                 )
-                found.append(_measure(f"cores-{cores}", rate, seconds, pids, settings, env))
+                found.append(_measure(f"cores-{cores}", rate, seconds, live, pids, settings, env))
             return found
         finally:
             os.sched_setaffinity(0, all_of_them)
@@ -71,8 +72,15 @@ def run(cores: int, rates: Sequence[int], seconds: float, say: Callable[[str], N
 
 
 def _measure(
-    name: str, rate: int, seconds: float, pids: Mapping[str, int | None], settings: Settings, env: Mapping[str, str]
+    name: str,
+    rate: int,
+    seconds: float,
+    live: Process,
+    pids: Mapping[str, int | None],
+    settings: Settings,
+    env: Mapping[str, str],
 ) -> Latency:
+    sent = int(rate * seconds)
     with (
         closing(listen(settings, RAW, only_new=True)) as raw,
         closing(listen(settings, ENRICHED, only_new=True)) as enriched,
@@ -85,33 +93,43 @@ def _measure(
         ):
             while load.poll() is None:
                 time.sleep(_LOOK_SECONDS)
-        appended = {number: at + delay for number, at, delay in _read(raw).samples}
-        delays = _read(enriched).since(appended)
+        # Not the raw ones first: live may still read them.
+        delays = _read(enriched, sent, live)
+        appended = {number: at + delay for number, at, delay in _read(raw, sent, live).samples}
         return Latency(
-            name, rate, seconds, None, False, len(appended), meter.usage, meter.machine, delays, alerts=Delays()
+            name, rate, seconds, None, False, sent, meter.usage, meter.machine, delays.since(appended), alerts=Delays()
         )
 
 
-def _read(consumer: Consumer) -> Delays:
-    """What comes until some seconds bring none, each record with the moment of its append."""
+def _read(consumer: Consumer, count: int, live: Process) -> Delays:
+    """So many records, each with the moment of its append, and all that come with them or soon after."""
     found = Delays()
     consumer.resume(consumer.assignment())
     heard_at = time.monotonic()
-    while time.monotonic() < heard_at + _SILENT_SECONDS:
-        for message in consumer.consume(_BATCH, 1.0):
+    while time.monotonic() < heard_at + (_REPEATS_SECONDS if len(found.samples) >= count else _SILENT_SECONDS):
+        live.check_running()
+        for message in consumer.consume(_BATCH, 0.5):
             if message.error() is None:
                 found.add(message, message.timestamp()[1] * 1_000_000)
                 heard_at = time.monotonic()
+    if len(found.samples) < count:
+        raise ProcessFailed(f"{count - len(found.samples):,} of {count:,} records did not come; see {live.log}")
     return found
 
 
-def _pin(pid: int | None, cores: Sequence[int]) -> None:
+def _pin(root: psutil.Process, cores: Sequence[int]) -> None:
     """All threads of a process and of its children to these processors; those that begin later inherit it."""
-    root = psutil.Process(pid)
-    for process in (root, *root.children(recursive=True)):
-        for thread in process.threads():
-            with suppress(ProcessLookupError):
-                os.sched_setaffinity(thread.id, cores)
+    is_done = False
+    while not is_done:
+        is_done = True
+        for process in (root, *root.children(recursive=True)):
+            with suppress(psutil.NoSuchProcess):
+                for thread in process.threads():
+                    with suppress(ProcessLookupError):
+                        if os.sched_getaffinity(thread.id) != {*cores}:
+                            # It may have begun others meanwhile.
+                            is_done = False
+                            os.sched_setaffinity(thread.id, cores)
 
 
 def report(latencies: Sequence[Latency], say: Callable[[str], None]) -> None:

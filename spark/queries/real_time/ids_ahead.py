@@ -6,10 +6,9 @@ import time
 from collections.abc import Mapping
 from contextlib import closing
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, TopicPartition
 
 from contracts.records.wire import FRAME_BYTES, schema_id_of
-from contracts.servers.brokers import passes
 from contracts.settings import KafkaSettings
 from spark.sinks.kafka.sink import Route
 from spark.sinks.kafka.tail import raw_reader
@@ -20,7 +19,7 @@ _NO_MORE = (KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET)
 
 
 def ids_ahead(kafka: KafkaSettings, route: Route, positions: Mapping[int, int]) -> list[int]:
-    """Those that the source's records name from these positions on, in their order, as far as they can be read in a second. Raises KafkaException."""
+    """Those that the source's records name from these positions on, in their order, as far as they can be read in a second. Errors are left to the query, which reads the same."""
     found: dict[int, None] = {}
     left = set(positions)
     until = time.monotonic() + _SECONDS
@@ -34,6 +33,4 @@ def ids_ahead(kafka: KafkaSettings, route: Route, positions: Mapping[int, int]) 
                         found[schema_id] = None
                 elif error.code() in _NO_MORE:
                     left -= {message.partition()}
-                elif not passes(error):
-                    raise KafkaException(error)
     return [*found]

@@ -104,7 +104,7 @@ class RealTime:
             lifecycle.epoch,
             lifecycle.notice_seconds,
         )
-        # A record that a filter leaves out would be a gap for good, and parts tell only together: there only the ends of intervals tell positions.
+        # A record that is left out would be a gap for good, and the parts of one tell only together: there only the ends of intervals tell positions.
         self._one_of_each = not self._route.filters
         self._interval_seconds = settings.live.interval(one_of_each=self._one_of_each)
         self._queries = Queries(
@@ -180,7 +180,7 @@ class RealTime:
             ahead = ids_ahead(self._settings.kafka, self._route, positions)
             self._schemas.look_up_together(ahead, self._lifecycle.stopping)
             self._has_met_unknown = False
-        # After all that may wait for long.
+        # After the registry, which is waited for without a limit.
         dimensions = self._dimensions.newest()
         written_since = self._headway.start(positions)
         if self._one_of_each:

@@ -14,8 +14,8 @@ from contracts.definitions.catalog import Catalog
 from contracts.servers.registry import Registry
 from contracts.settings import RegistrySettings
 from deploy.local.servers.stack import LocalStack
+from spark.queries.real_time import ids_ahead, real_time
 from spark.queries.real_time import meter as meter_module
-from spark.queries.real_time import real_time
 from spark.queries.real_time.meter import Meter
 from spark.queries.real_time.positions import RealTimePositions
 from spark.runtime.errors import PositionsDisagree, SinkRefused, TooFewSlots
@@ -67,8 +67,9 @@ def test_a_new_schema_version_is_taken_in_and_an_id_of_nobody_becomes_a_dead_let
 
 @pytest.mark.usefixtures("no_practice")
 def test_unknown_ids_that_come_together_end_two_queries_at_most_and_make_no_new_version_foreign(
-    live_with: LiveWith, topics: Topics, registry: Registry
+    live_with: LiveWith, topics: Topics, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(ids_ahead, "_SECONDS", 30.0)
     # More than are foreign at once.
     count = 350
     with structlog.testing.capture_logs() as logs, live_with(dead_letter_limit=1.0):
@@ -170,7 +171,7 @@ def test_a_query_that_gets_on_is_heard_of_though_its_positions_are_not_taken(
         wait_for("a sign of life", lambda: lifecycle.progress.silent_seconds() < time.monotonic() - begun)
         assert positions(settings, topics)[0] == 1
         monkeypatch.undo()
-    assert positions(settings, topics)[0] == 2
+        wait_for("the positions after all", lambda: positions(settings, topics)[0] == 2)
 
 
 def test_a_query_is_heard_of_unless_all_source_partitions_are_away(
