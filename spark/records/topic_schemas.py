@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeVar
@@ -132,14 +132,14 @@ class TopicSchemas:
         elif schema_id not in self.current.writers:
             self.current = replace(self.current, foreign=None)
 
-    def look_up_together(self, schema_ids: Iterable[int], stopping: threading.Event) -> None:
-        """Ids of records that a query is to read, which come from anybody, in the records' order. Those that the registry doesn't have though it is asked twice, as far apart
+    def look_up_together(self, schema_ids: Sequence[int], stopping: threading.Event) -> None:
+        """Ids of records that a query is to read, which come from anybody, each once and in the records' order. Those that the registry doesn't have though it is asked twice, as far apart
         as it may lag behind, are foreign from then on: of many the first ones. Raises StopRequested.
         """
 
         def others() -> list[int]:
             known = self._foreign.union(self.current.writers)
-            return [each for each in dict.fromkeys(schema_ids) if each not in known]
+            return [each for each in schema_ids if each not in known]
 
         room = min(_FOREIGN_TOGETHER, _FOREIGN_AT_MOST - len(self._foreign))
         for seconds in (0.0, self._registry.lag_seconds):

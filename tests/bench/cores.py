@@ -119,17 +119,27 @@ def _read(consumer: Consumer, count: int, live: Process) -> Delays:
 
 def _pin(root: psutil.Process, cores: Sequence[int]) -> None:
     """All threads of a process and of its children to these processors; those that begin later inherit it."""
-    is_done = False
-    while not is_done:
-        is_done = True
-        for process in (root, *root.children(recursive=True)):
-            with suppress(psutil.NoSuchProcess):
-                for thread in process.threads():
-                    with suppress(ProcessLookupError):
-                        if os.sched_getaffinity(thread.id) != {*cores}:
-                            # It may have begun others meanwhile.
-                            is_done = False
-                            os.sched_setaffinity(thread.id, cores)
+    # Until none has begun meanwhile.
+    while sum(_moves(thread, cores) for thread in _threads(root)):
+        pass
+
+
+def _threads(root: psutil.Process) -> list[int]:
+    found: list[int] = []
+    for process in (root, *root.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):
+            found += [thread.id for thread in process.threads()]
+    return found
+
+
+def _moves(thread: int, cores: Sequence[int]) -> bool:
+    """Pin a thread; whether it was not yet."""
+    try:
+        was_free = os.sched_getaffinity(thread) != {*cores}
+        os.sched_setaffinity(thread, cores)
+    except ProcessLookupError:
+        return False
+    return was_free
 
 
 def report(latencies: Sequence[Latency], say: Callable[[str], None]) -> None:

@@ -19,7 +19,9 @@ _NO_MORE = (KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET)
 
 
 def ids_ahead(kafka: KafkaSettings, route: Route, positions: Mapping[int, int]) -> list[int]:
-    """Those that the source's records name from these positions on, in their order, as far as they can be read in a second. Errors are left to the query, which reads the same."""
+    """Those that the source's records name from these positions on, each once and in their order, as far as they can be read in a second. Errors are left to the query,
+    which reads the same.
+    """
     found: dict[int, None] = {}
     left = set(positions)
     until = time.monotonic() + _SECONDS

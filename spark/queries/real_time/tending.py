@@ -54,7 +54,6 @@ class Tending:
         """Without a `follower` positions are told by the ends of intervals alone."""
         self._route, self._lifecycle, self._positions, self._headway = route, lifecycle, positions, headway
         self._meter, self.follower = meter, follower
-        self._has_written = None if follower is None else follower.has_written
         self._watch, self._look, self._look_closely = map(Every, (_WATCH_SECONDS, _LOOK_SECONDS, _CLOSE_LOOK_SECONDS))
         self._commit_in_time = Every(commit_seconds, waits=True)
         # Without a follower, where an interval has ended that is not committed yet, and the target topics' ends before it had.
@@ -78,7 +77,7 @@ class Tending:
             # Though the look had no answer: one target partition that is away holds back no other one's positions.
             if self._commit_in_time.is_due():
                 self._ask(self._commit)
-        self._ask(self._meter.check_dead_letters, self._has_written, tells=is_look)
+        self._ask(self._meter.check_dead_letters, self.has_written, tells=is_look)
 
     @property
     def has_answers(self) -> bool:
@@ -111,8 +110,8 @@ class Tending:
         self._ask(self._commit)
 
     def has_written(self, positions: Mapping[int, int]) -> bool:
-        """Whether all records below these positions are written, by what has been read so far."""
-        return self._has_written is None or self._has_written(positions)
+        """Whether all records below these positions are written, by what has been read so far. Without a follower nobody knows better."""
+        return self.follower is None or self.follower.has_written(positions)
 
     def given_up(self) -> str | None:
         """What is wrong if a partition has stood before a record for too long, though all that was written by then has been read: the producer has given it up. Raises

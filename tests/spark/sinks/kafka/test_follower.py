@@ -19,7 +19,7 @@ from spark.sinks.kafka import follower as follower_module
 from spark.sinks.kafka.follower import Follower
 from spark.sinks.kafka.offset_note import Mark
 from spark.sinks.kafka.sink import Route
-from spark.sinks.kafka.tail import Taken
+from spark.sinks.kafka.tail import Taken, positions_of
 from spark.sinks.kafka.transaction import position_reader
 from tests.administered import add_partitions
 from tests.producers import ordered
@@ -72,7 +72,7 @@ def _known(takeover: Takeover, settings: SparkSettings) -> dict[int, tuple[int, 
 
 def _positions(follower: Follower) -> dict[int, int]:
     follower.read()
-    return {partition: each.position for partition, each in follower.to_commit().items()}
+    return positions_of(follower.to_commit())
 
 
 def _read_all(takeover: Takeover, follower: Follower) -> None:
@@ -186,7 +186,7 @@ def test_the_markers_of_many_transactions_are_passed_at_once(
         takeover.write(*(at for at in range(end) if (at + 1) % (size + 1)), partition=partition)
     _read_all(takeover, follower)
     follower.to_commit()
-    assert {p: each.position for p, each in follower.to_commit().items()} == dict.fromkeys(_PARTITIONS, end)
+    assert positions_of(follower.to_commit()) == dict.fromkeys(_PARTITIONS, end)
 
 
 def test_partitions_that_topics_get_are_followed(
