@@ -12,17 +12,30 @@ from deploy.local.servers.stack import LocalStack
 from tests.sample.stack import new_stack
 
 _LONGEST = (
-    "tests/system/",
-    "tests/services/test_replay.py",
-    "tests/deploy/local/test_up.py",
-    "tests/spark/runtime/test_session.py",
+    "tests/spark/queries/real_time/test_changeover.py",
     "tests/spark/aggregates/test_stateful.py",
+    "tests/spark/queries/real_time/test_real_time.py",
+    "tests/system/",
+    "tests/spark/unions/test_audited_losses.py",
+    "tests/spark/unions/test_losses.py",
+    "tests/contracts/test_subscriber.py",
     "tests/spark/queries/test_lake.py",
+    "tests/services/test_replay.py",
+    "tests/spark/queries/test_repair.py",
+    "tests/spark/sinks/kafka/test_early_end.py",
+    "tests/spark/sinks/delta/test_newest_rows.py",
+    "tests/spark/queries/test_run.py",
+    "tests/spark/joins/test_joins.py",
+    "tests/spark/records/test_evolution.py",
     "tests/audit/test_planted.py",
-    "tests/spark/joins/",
+    "tests/spark/rankings/test_audited_rankings.py",
+    "tests/spark/queries/test_live.py",
     "tests/spark/aggregates/test_audited_aggregates.py",
-    "tests/alerting/test_from_record_to_alert.py",
-    "tests/second_domain/test_way.py",
+    "tests/spark/trial/test_trial.py",
+    "tests/spark/distinct/test_distinct.py",
+    "tests/spark/sinks/kafka/test_exactly_once.py",
+    "tests/spark/state/test_state.py",
+    "tests/spark/aggregates/test_sessions.py",
 )
 """These begin first, so that files side by side end at about the same time."""
 

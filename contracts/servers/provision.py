@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from contracts.settings import KafkaSettings, Settings
 
 _DAY_MS = 86_400_000
 _TIMEOUT_SECONDS = 30.0
+_LOOK_SECONDS = 0.2
 _CHECK_SECONDS = 10.0
 """Brokers that don't answer hold up a start for so long, which then finds out by itself."""
 
@@ -59,12 +61,12 @@ def create_topics(settings: Settings, catalog: Catalog) -> list[str]:
     """
     admin = AdminClient({**settings.kafka.client_config(), "log_level": 0})  # its end would log cancelled requests
     wanted = _wanted(catalog)
-    existing = {
-        name: len(topic.partitions) for name, topic in admin.list_topics(timeout=_TIMEOUT_SECONDS).topics.items()
-    }
-    there = [name for name in wanted if name in existing]
+    known = _partition_counts(admin)
+    created = _create(admin, {name: topic for name, topic in wanted.items() if name not in known})
+    there = [name for name in wanted if name not in created]
+    existing = _partition_counts(admin, there)
     return [
-        *_create(admin, {name: topic for name, topic in wanted.items() if name not in existing}),
+        *(f"{name}: created with {wanted[name].partitions} partitions" for name in created),
         *_add_partitions(admin, {name: (existing[name], wanted[name].partitions) for name in there}),
         *set_config(admin, {name: wanted[name].config for name in there}),
     ]
@@ -145,12 +147,35 @@ def _config(
     }
 
 
+def _partition_counts(admin: AdminClient, names: Iterable[str] = ()) -> dict[str, int]:
+    """Of all topics that a broker knows, once it knows these."""
+    deadline = time.monotonic() + _TIMEOUT_SECONDS
+    while True:
+        topics = admin.list_topics(timeout=_TIMEOUT_SECONDS).topics
+        if topics.keys() >= set(names):
+            return {name: len(topic.partitions) for name, topic in topics.items()}
+        if time.monotonic() > deadline:
+            missing = ", ".join(sorted(set(names) - topics.keys()))
+            raise KafkaException(
+                KafkaError(KafkaError._TIMED_OUT, f"brokers say that these exist, and do not list them: {missing}")
+            )
+        time.sleep(_LOOK_SECONDS)
+
+
 def _create(admin: AdminClient, missing: Mapping[str, _Wanted]) -> list[str]:
+    """Return those that were. Not one that somebody else has just created: the broker that was asked may not know of it yet."""
     if not missing:
         return []
     topics = [NewTopic(name, topic.partitions, config=dict(topic.config)) for name, topic in missing.items()]
-    _wait(admin.create_topics(topics, request_timeout=_TIMEOUT_SECONDS).values())
-    return [f"{name}: created with {topic.partitions} partitions" for name, topic in missing.items()]
+    created = []
+    for name, future in admin.create_topics(topics, request_timeout=_TIMEOUT_SECONDS).items():
+        try:
+            future.result()
+            created.append(name)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+    return created
 
 
 def _add_partitions(admin: AdminClient, counts: Mapping[str, tuple[int, int]]) -> list[str]:

@@ -42,12 +42,12 @@ class Takeover:
         self._settings = settings
         self._topics = topics
 
-    def commit(self, position: int) -> None:
+    def commit(self, position: int, partition: int = 0) -> None:
         """As real-time mode does at an interval's end, with the target topics' ends of now."""
         reader = position_reader(self._settings.kafka.client_config(), self.route)
         found = mark(reader, self.route)
         reader.commit(
-            offsets=[TopicPartition(self.route.source, 0, position, OffsetNote(0, found).as_metadata())],
+            offsets=[TopicPartition(self.route.source, partition, position, OffsetNote(0, found).as_metadata())],
             asynchronous=False,
         )
         reader.close()

@@ -81,11 +81,11 @@ class RealTimePositions:
         evidence = {p: known.evidence(self._reader, topic, p, checkpoint.get(p), other) for p in partitions}
         self.topic_id = known.topic_id
         positions = resume(evidence, topic, live.resume_from, live.on_data_loss)
-        result = known.taken_at(positions)
+        result = self._past_gaps(known.taken_at(positions))
         # Another process may have taken over while the tail was read.
         self.commit({partition: replace(each, mark=each.mark or before) for partition, each in result.items()})
         self._taken = result
-        self._committed = positions
+        self._committed = positions_of(result)
         if not self._has_taken_over:
             self._checkpoint.remove()
             self._has_taken_over = True
@@ -110,10 +110,8 @@ class RealTimePositions:
 
         The mark by which records were found that had been written ahead stays until the position is beyond them. Raises as `commit`.
         """
-        # Behind the last record there may be a marker, and retention may take that: a position before it would seem to have lost a record.
-        sources = {p: SourcePartition(max(at, self._committed.get(p, 0))) for p, at in positions.items()}
-        pass_gaps(self._raw, self._route.source, sources, _GAP_SECONDS)
-        positions = self._committed = {p: source.position for p, source in sources.items()}
+        further = {p: Taken(max(at, self._committed.get(p, 0))) for p, at in positions.items()}
+        positions = self._committed = positions_of(self._past_gaps(further))
         found = {p: self._taken[p].mark_at(at) if p in self._taken else None for p, at in positions.items()}
         self.commit({partition: Taken(at, mark=found[partition] or before) for partition, at in positions.items()})
 
@@ -130,6 +128,12 @@ class RealTimePositions:
         self._check_epoch(list(taken), _RUNNING_SECONDS)
         notes = {p: OffsetNote(self._epoch, each.mark, self.topic_id) for p, each in taken.items()}
         self._commit(positions_of(taken), notes)
+
+    def _past_gaps(self, taken: Mapping[int, Taken]) -> dict[int, Taken]:
+        """Behind the last record there may be a marker, and retention may take that: a position before it would seem to have lost a record."""
+        sources = {p: SourcePartition(each.position, each.beyond) for p, each in taken.items()}
+        pass_gaps(self._raw, self._route.source, sources, _GAP_SECONDS)
+        return {p: each.at(sources[p].position) for p, each in taken.items()}
 
     def _check_epoch(self, partitions: Sequence[int], seconds: float) -> None:
         committed = committed_positions(self._reader, self._route.source, partitions, seconds)

@@ -294,28 +294,47 @@ class _Tail:
 
         of_route = (*self._route.targets, self._route.dead_letters)
         # One that was renamed has a group without offsets.
-        return {source.partition for source in self._sources(of_route, span, by_any=True)}
+        return {source.partition for source, _ in self._sources(of_route, span, by_any=True)}
 
     def read(self, committed: Mapping[int, TopicPartition], oldest: Mark, ends: Mapping[int, int]) -> dict[int, Taken]:
         """How far each source partition is taken, by its offset and by the records since its mark. `ends` are the source partitions'."""
         sources = {p: SourcePartition(at.offset) for p, at in committed.items()}
-        found: dict[int, set[int]] = {p: set() for p, at in committed.items() if note_of(at).mark is not None}
+        marks = {p: mark for p, at in committed.items() if (mark := note_of(at).mark) is not None}
+        found: dict[int, set[int]] = {p: set() for p in marks}
+        written = (*self._route.targets, self._route.dead_letters)
+        anew: set[tuple[str, int]] = set()
 
         def span(topic: str, partition: int, low: int, end: int) -> tuple[int, int]:
-            begin = self._begin(topic, partition, oldest.end(topic, partition), end)
+            newest = max(mark.end(topic, partition) for mark in marks.values())
+            if newest > end:
+                self._tell_of_anew(topic, partition, newest, end)
+                anew.add((topic, partition))
+                return low, end
+            begin = oldest.end(topic, partition)
             if begin < low:
                 tell_of_gone(self._route, topic, partition, begin, low)
             return max(begin, low), end
 
-        # What was written to a topic that the pipeline writes no more is written all the same.
-        topics = dict.fromkeys([*self._route.targets, self._route.dead_letters, *oldest.ends])
-        for _, partition, offset, _ in self._sources(topics, span, by_any=False):
+        def counts(source: Coordinate, message: Message) -> bool:
+            mark, topic, partition = marks.get(source.partition), message.topic() or "", message.partition() or 0
             # Anybody may write an id that looks like a coordinate: one beyond the end would hold the mark for good.
-            if partition in found and committed[partition].offset <= offset < ends[partition]:
-                found[partition].add(offset)
-                if len(found[partition]) == _MOST_HELD:
-                    sources[partition].take_all(_runs(found[partition]))
-                    found[partition].clear()
+            if mark is None or not committed[source.partition].offset <= source.offset < ends[source.partition]:
+                return False
+            # What lies before its own mark was written before somebody set the offset back, and read for another partition's.
+            tells = topic in written or topic in mark.ends
+            is_behind = tells and (message.offset() or 0) >= mark.end(topic, partition)
+            return is_behind or (topic, partition) in anew
+
+        # What was written to a topic that the pipeline writes no more is written all the same.
+        topics = dict.fromkeys([*written, *oldest.ends])
+        parts = _Parts()
+        for source, message in self._sources(topics, span, by_any=False):
+            if counts(source, message) and parts.are_all_there(source, message):
+                offsets = found[source.partition]
+                offsets.add(source.offset)
+                if len(offsets) == _MOST_HELD:
+                    sources[source.partition].take_all(_runs(offsets))
+                    offsets.clear()
         for partition, offsets in found.items():
             sources[partition].take_all(_runs(offsets))
         self._pass_gaps({p: source for p, source in sources.items() if source.has_gap})
@@ -340,9 +359,7 @@ class _Tail:
                         f"{self._route.source}/{stuck[0]}: nothing to read at {before[stuck[0]]} in {_TIMEOUT_SECONDS:.0f} s: start again"
                     )
 
-    def _begin(self, topic: str, partition: int, marked: int, end: int) -> int:
-        if marked <= end:
-            return marked
+    def _tell_of_anew(self, topic: str, partition: int, marked: int, end: int) -> None:
         lost = f"{topic}/{partition} ends at {end}, before the mark of {self._route.query}'s positions, {marked}: it was made anew or cut"
         if self._on_data_loss == "stop":
             raise PositionsDisagree(
@@ -350,13 +367,12 @@ class _Tail:
                 "what it holds now, and write again what is gone"
             )
         _log.error("records lost", lost=lost, goes_on_at=0)
-        return 0
 
     def _sources(
         self, topics: Iterable[str], span: Callable[[str, int, int, int], tuple[int, int]], *, by_any: bool
-    ) -> Iterator[Coordinate]:
+    ) -> Iterator[tuple[Coordinate, Message]]:
         """Of all that those of the topics that exist have in a span, from its first offset up to, not including, its last; `span` is given
-        topic, partition, its first offset and the one after its last. `by_any` as `source_of` takes it; else of what has all its parts there.
+        topic, partition, its first offset and the one after its last. `by_any` as `source_of` takes it.
         """
         # What lay at a mark may have been purged: then all that is left is to be read.
         consumer = reader(self._kafka, self._route, {**_TO_THE_END, "auto.offset.reset": "earliest"})
@@ -369,12 +385,11 @@ class _Tail:
                 for partition in partitions:
                     low, end = watermarks(consumer, topic, partition, _TIMEOUT_SECONDS)
                     spans.append(OffsetRange(topic, partition, *span(topic, partition, low, end)))
-            parts = _Parts()
             for batch in records_in(consumer, spans, silent_seconds=_TIMEOUT_SECONDS, pause=self._pause):
                 for message in batch:
                     source = source_of(message, self._route, by_any=by_any)
-                    if source is not None and (by_any or parts.are_all_there(source, message)):
-                        yield source
+                    if source is not None:
+                        yield source, message
         finally:
             consumer.close()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,15 @@ def test_topics_are_created_once_with_partitions_retention_and_dead_letters(stac
     assert create_topics(settings_of(stack), catalog) == []
     assert topic_on(stack, name) == (3, 5)
     assert topic_on(stack, f"{name}.dlq") == (1, 30)
+
+
+def test_of_several_who_create_topics_at_once_one_creates_each(stack: LocalStack, tmp_path: Path) -> None:
+    catalog = a_project(tmp_path, partitions=3)
+    with ThreadPoolExecutor(8) as pool:
+        told = [pool.submit(create_topics, settings_of(stack), catalog) for _ in range(8)]
+    lines = [line for each in told for line in each.result()]
+    (name,) = catalog.topics
+    assert sorted(lines) == [f"{name}.dlq: created with 1 partitions", f"{name}: created with 3 partitions"]
 
 
 def test_a_contract_that_grew_adds_partitions_and_changes_retention(stack: LocalStack, tmp_path: Path) -> None:

@@ -316,6 +316,21 @@ def test_a_record_some_parts_of_which_were_written_is_not_taken(takeover: Takeov
     assert (taken.position, taken.beyond) == (1, (range(2, 3),))
 
 
+def test_a_partition_that_was_set_back_is_taken_again_though_anothers_mark_is_older(
+    takeover: Takeover, topics: Topics
+) -> None:
+    for partition in (0, 1):
+        topics.send_dispatches(*"abc", partition=partition)
+    takeover.commit(0)
+    takeover.write(0, 2)
+    takeover.write(0, 1, 2, partition=1)
+    takeover.commit(0, partition=1)
+    takeover.write(2, partition=1)
+    found = takeover.real_time().take_up(threading.Event())
+    assert (found[0].position, found[0].beyond) == (1, (range(2, 3),))
+    assert (found[1].position, found[1].beyond) == (0, (range(2, 3),))
+
+
 @pytest.mark.parametrize("place", ["²/1", "0/²", f"0/{'9' * 5000}", "0/-1", "00/1", "0/+1", "0/9999999999999", "77/0"])
 def test_an_id_that_is_no_coordinate_of_a_record_there_says_nothing(
     takeover: Takeover, topics: Topics, place: str
@@ -362,10 +377,9 @@ def test_going_on_after_a_loss_repeats_nothing_that_was_written_ahead(
     takeover.write(0, 3, 5)
     delete(settings, takeover.route.source, before=3)
     positions = takeover.real_time(on_data_loss="continue")
-    assert positions.take_up(threading.Event())[0].beyond == (range(3, 4), range(5, 6))
-    assert positions.take_up(threading.Event())[0] == Taken(
-        4, (range(5, 6),), positions.take_up(threading.Event())[0].mark
-    )
+    found = positions.take_up(threading.Event())[0]
+    assert found == Taken(4, (range(5, 6),), found.mark)
+    assert positions.take_up(threading.Event())[0] == found
 
 
 def test_one_hole_in_a_long_interval_is_two_runs(spark: SparkSession) -> None:
@@ -520,6 +534,21 @@ def test_at_an_intervals_end_a_position_goes_past_a_marker_with_no_record_behind
             future.result()
         positions.commit_interval({0: 1}, takeover.ends())
         assert takeover.position() == 2
+        assert positions.take_up(threading.Event())[0] == Taken(2)
+
+
+def test_a_start_goes_past_a_marker_with_no_record_behind_it(
+    takeover: Takeover, settings: SparkSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(real_time_positions, "_GAP_SECONDS", 20.0)
+    takeover.send_in_transactions(1)
+    takeover.commit(0)
+    takeover.write(0)
+    with closing(takeover.real_time()) as positions:
+        assert positions.take_up(threading.Event())[0] == Taken(2)
+        assert takeover.position() == 2
+        # Retention takes the marker, too.
+        delete(settings, takeover.route.source, before=2)
         assert positions.take_up(threading.Event())[0] == Taken(2)
 
 
