@@ -163,7 +163,7 @@ def _partition_counts(admin: AdminClient, names: Iterable[str] = ()) -> dict[str
 
 
 def _create(admin: AdminClient, missing: Mapping[str, _Wanted]) -> list[str]:
-    """Return those that were. Not one that somebody else has just created: the broker that was asked may not know of it yet."""
+    """Return the names of those that it created; not of one that somebody else has just created, which the broker that was asked may not know of yet."""
     if not missing:
         return []
     topics = [NewTopic(name, topic.partitions, config=dict(topic.config)) for name, topic in missing.items()]

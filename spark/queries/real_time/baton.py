@@ -52,7 +52,7 @@ class Baton:
         )
 
     def of_second(self, records: DataFrame) -> DataFrame:
-        """The raw records that the second query takes: of partitions that were added since, all."""
+        """The raw records that the second query takes. For partitions that were added since, it waits for nothing."""
         given, first = _property(_of_partition(self._given)), _property(_of_partition(self._first)).try_cast("bigint")
         is_behind = (_set(_of_partition(self._second), F.col("offset")) != "") & (first > F.col("offset"))
 
@@ -74,8 +74,10 @@ class Baton:
             )
         ).cast("bigint")
         is_here = F.col("offset") >= F.coalesce(told(waited).try_cast("bigint"), late)
-        # Spark adds partitions at an interval's end; of those the first query had none.
-        return records.where(F.when(F.col("partition").isin(*self.partitions), is_here).otherwise(F.lit(True)))
+        # Spark adds partitions at an interval's end. Of those the first query has mostly had nothing; else it has given them away, too.
+        is_added = ~F.col("partition").isin(*self.partitions)
+        is_left = F.col("offset") >= F.coalesce(given.try_cast("bigint"), F.lit(0))
+        return records.where(F.when(is_added, is_left).otherwise(is_here))
 
     def watch(self) -> None:
         """Have the first query note how far it is."""

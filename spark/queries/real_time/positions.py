@@ -130,7 +130,9 @@ class RealTimePositions:
         self._commit(positions_of(taken), notes)
 
     def _past_gaps(self, taken: Mapping[int, Taken]) -> dict[int, Taken]:
-        """Behind the last record there may be a marker, and retention may take that: a position before it would seem to have lost a record."""
+        """The same, moved past offsets that are no records, of partitions that tell soon. Behind the last record there may be a marker, and retention may take that:
+        a position before it would seem to have lost a record.
+        """
         sources = {p: SourcePartition(each.position, each.beyond) for p, each in taken.items()}
         pass_gaps(self._raw, self._route.source, sources, _GAP_SECONDS)
         return {p: each.at(sources[p].position) for p, each in taken.items()}

@@ -39,6 +39,14 @@ class Mark:
         ends = self.ends.get(topic, ())
         return ends[partition] if partition < len(ends) else 0
 
+    def anew(self, topic: str, partition: int) -> Self:
+        """The same, with the end 0 of this partition: one that was made anew is to be read from its beginning."""
+        ends = {
+            of: tuple(0 if (of, p) == (topic, partition) else end for p, end in enumerate(each))
+            for of, each in self.ends.items()
+        }
+        return type(self)(ends)
+
 
 @dataclass(frozen=True, slots=True)
 class OffsetNote:

@@ -299,16 +299,15 @@ class _Tail:
     def read(self, committed: Mapping[int, TopicPartition], oldest: Mark, ends: Mapping[int, int]) -> dict[int, Taken]:
         """How far each source partition is taken, by its offset and by the records since its mark. `ends` are the source partitions'."""
         sources = {p: SourcePartition(at.offset) for p, at in committed.items()}
-        marks = {p: mark for p, at in committed.items() if (mark := note_of(at).mark) is not None}
+        marks = {p: own for p, at in committed.items() if (own := note_of(at).mark) is not None}
         found: dict[int, set[int]] = {p: set() for p in marks}
         written = (*self._route.targets, self._route.dead_letters)
-        anew: set[tuple[str, int]] = set()
 
         def span(topic: str, partition: int, low: int, end: int) -> tuple[int, int]:
-            newest = max(mark.end(topic, partition) for mark in marks.values())
+            newest = max(own.end(topic, partition) for own in marks.values())
             if newest > end:
                 self._tell_of_anew(topic, partition, newest, end)
-                anew.add((topic, partition))
+                marks.update({p: own.anew(topic, partition) for p, own in marks.items()})
                 return low, end
             begin = oldest.end(topic, partition)
             if begin < low:
@@ -316,14 +315,13 @@ class _Tail:
             return max(begin, low), end
 
         def counts(source: Coordinate, message: Message) -> bool:
-            mark, topic, partition = marks.get(source.partition), message.topic() or "", message.partition() or 0
+            own, topic, partition = marks.get(source.partition), message.topic() or "", message.partition() or 0
             # Anybody may write an id that looks like a coordinate: one beyond the end would hold the mark for good.
-            if mark is None or not committed[source.partition].offset <= source.offset < ends[source.partition]:
+            if own is None or not committed[source.partition].offset <= source.offset < ends[source.partition]:
                 return False
-            # What lies before its own mark was written before somebody set the offset back, and read for another partition's.
-            tells = topic in written or topic in mark.ends
-            is_behind = tells and (message.offset() or 0) >= mark.end(topic, partition)
-            return is_behind or (topic, partition) in anew
+            # What lies before its own mark was written before somebody set the offset back. It is read only because another partition's mark is older.
+            tells = topic in written or topic in own.ends
+            return tells and (message.offset() or 0) >= own.end(topic, partition)
 
         # What was written to a topic that the pipeline writes no more is written all the same.
         topics = dict.fromkeys([*written, *oldest.ends])
@@ -339,7 +337,7 @@ class _Tail:
             sources[partition].take_all(_runs(offsets))
         self._pass_gaps({p: source for p, source in sources.items() if source.has_gap})
         taken = {
-            p: Taken(source.position, source.beyond(), note_of(committed[p]).mark if source.has_gap else None)
+            p: Taken(source.position, source.beyond(), marks.get(p) if source.has_gap else None)
             for p, source in sources.items()
         }
         ahead = {partition: each.position - committed[partition].offset for partition, each in taken.items()}

@@ -65,8 +65,13 @@ def test_the_second_query_waits_and_goes_on_where_the_partition_was_given_away(
     assert offsets(both) == [7, 8, 9, *range(2, 10)]
 
 
-def test_the_second_query_takes_all_of_a_partition_that_was_added_since(spark: SparkSession, passed: Baton) -> None:
+def test_the_second_query_waits_for_nothing_of_a_partition_that_was_added_since(
+    spark: SparkSession, passed: Baton
+) -> None:
     assert offsets(passed.of_second(records(spark, 7))) == list(range(10))
+    passed.ask()
+    assert offsets(passed.of_first(records(spark, 7).where(F.col("offset") > 4))) == []
+    assert offsets(passed.of_second(records(spark, 7))) == list(range(5, 10))
 
 
 def test_the_second_query_leaves_out_what_the_first_has_taken_and_waits_with_the_next_record(

@@ -331,6 +331,20 @@ def test_a_partition_that_was_set_back_is_taken_again_though_anothers_mark_is_ol
     assert (found[1].position, found[1].beyond) == (0, (range(2, 3),))
 
 
+def test_what_lies_in_a_topic_that_the_pipeline_writes_no_more_says_nothing_of_a_partition_that_was_set_back_since(
+    takeover: Takeover, topics: Topics
+) -> None:
+    for partition in (0, 1):
+        topics.send_dispatches(*"abc", partition=partition)
+    takeover.commit(0)
+    takeover.write(0)
+    takeover.write(0, 1, partition=1)
+    takeover.route = replace(takeover.route, target=topics.enriched.dead_letter_topic)
+    takeover.commit(0, partition=1)
+    found = takeover.real_time().take_up(threading.Event())
+    assert (found[0].position, found[1].position) == (1, 0)
+
+
 @pytest.mark.parametrize("place", ["²/1", "0/²", f"0/{'9' * 5000}", "0/-1", "00/1", "0/+1", "0/9999999999999", "77/0"])
 def test_an_id_that_is_no_coordinate_of_a_record_there_says_nothing(
     takeover: Takeover, topics: Topics, place: str
@@ -361,12 +375,16 @@ def test_what_was_purged_behind_a_mark_is_told_and_counted(
 def test_a_target_that_ends_before_a_mark_was_made_anew(takeover: Takeover, topics: Topics) -> None:
     topics.send_dispatches(*"abc")
     takeover.commit(0)
-    takeover.write(0)
+    takeover.write(0, 2)
+    takeover.commit(0, partition=1)
     first = takeover.real_time()
     first.commit_interval({0: 0}, Mark({takeover.route.target: (5, 0), takeover.route.dead_letters: (0, 0)}))
-    with pytest.raises(PositionsDisagree, match=r"/0 ends at 1, before the mark .* 5: .*ON_DATA_LOSS=continue"):
+    with pytest.raises(PositionsDisagree, match=r"/0 ends at 2, before the mark .* 5: .*ON_DATA_LOSS=continue"):
         takeover.real_time().take_up(threading.Event())
-    assert takeover.real_time(on_data_loss="continue").take_up(threading.Event())[0].position == 1
+    found = takeover.real_time(on_data_loss="continue").take_up(threading.Event())[0]
+    assert (found.position, found.beyond) == (1, (range(2, 3),))
+    # The next one reads it from its beginning.
+    assert takeover.real_time().take_up(threading.Event())[0] == found
 
 
 def test_going_on_after_a_loss_repeats_nothing_that_was_written_ahead(
