@@ -24,18 +24,10 @@ _LONGEST = (
     "tests/spark/queries/test_repair.py",
     "tests/spark/sinks/kafka/test_early_end.py",
     "tests/spark/sinks/delta/test_newest_rows.py",
-    "tests/spark/queries/test_run.py",
-    "tests/spark/joins/test_joins.py",
-    "tests/spark/records/test_evolution.py",
-    "tests/audit/test_planted.py",
-    "tests/spark/rankings/test_audited_rankings.py",
-    "tests/spark/queries/test_live.py",
-    "tests/spark/aggregates/test_audited_aggregates.py",
-    "tests/spark/trial/test_trial.py",
-    "tests/spark/distinct/test_distinct.py",
-    "tests/spark/sinks/kafka/test_exactly_once.py",
-    "tests/spark/state/test_state.py",
-    "tests/spark/aggregates/test_sessions.py",
+    # Of the quick part, and of the long one.
+    "tests/spark/runtime/test_session.py",
+    "tests/deploy/local/test_up.py",
+    "tests/second_domain/test_way.py",
 )
 """These begin first, so that files side by side end at about the same time."""
 

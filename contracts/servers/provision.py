@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -26,12 +25,12 @@ from contracts.definitions.catalog import Catalog
 from contracts.definitions.topic import TopicContract
 from contracts.errors import SchemaIncompatible, TopicUnfit, UnknownSubject
 from contracts.records.limits import DEAD_LETTER_BYTES, batch_limit
+from contracts.servers.brokers import retried
 from contracts.servers.registry import RegisteredSchema, Registry
 from contracts.settings import KafkaSettings, Settings
 
 _DAY_MS = 86_400_000
 _TIMEOUT_SECONDS = 30.0
-_LOOK_SECONDS = 0.2
 _CHECK_SECONDS = 10.0
 """Brokers that don't answer hold up a start for so long, which then finds out by itself."""
 
@@ -149,17 +148,15 @@ def _config(
 
 def _partition_counts(admin: AdminClient, names: Iterable[str] = ()) -> dict[str, int]:
     """Of all topics that a broker knows, once it knows these."""
-    deadline = time.monotonic() + _TIMEOUT_SECONDS
-    while True:
+
+    def counts() -> dict[str, int]:
         topics = admin.list_topics(timeout=_TIMEOUT_SECONDS).topics
-        if topics.keys() >= set(names):
-            return {name: len(topic.partitions) for name, topic in topics.items()}
-        if time.monotonic() > deadline:
-            missing = ", ".join(sorted(set(names) - topics.keys()))
-            raise KafkaException(
-                KafkaError(KafkaError._TIMED_OUT, f"brokers say that these exist, and do not list them: {missing}")
-            )
-        time.sleep(_LOOK_SECONDS)
+        if missing := sorted(set(names) - topics.keys()):
+            why = f"brokers say that these exist, and do not list them: {', '.join(missing)}"
+            raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE, why))
+        return {name: len(topic.partitions) for name, topic in topics.items()}
+
+    return retried(counts, _TIMEOUT_SECONDS)
 
 
 def _create(admin: AdminClient, missing: Mapping[str, _Wanted]) -> list[str]:

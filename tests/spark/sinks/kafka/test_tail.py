@@ -547,9 +547,7 @@ def test_at_an_intervals_end_a_position_goes_past_a_marker_with_no_record_behind
         positions.commit_interval({0: 1}, takeover.ends())
         assert takeover.position() == 2
         # Retention takes the marker, too: one that stands before it would seem to have lost a record.
-        admin = AdminClient({**settings.kafka.client_config()})
-        for future in admin.delete_records([TopicPartition(takeover.route.source, 0, 2)]).values():
-            future.result()
+        delete(settings, takeover.route.source, before=2)
         positions.commit_interval({0: 1}, takeover.ends())
         assert takeover.position() == 2
         assert positions.take_up(threading.Event())[0] == Taken(2)
